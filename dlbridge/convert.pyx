@@ -1,0 +1,194 @@
+"""The bridge: acquire, place, deliver."""
+
+from dlbridge.abi cimport DLPACK_MAJOR_VERSION, DLDevice
+from dlbridge.devices.table cimport parse_device, same_device
+from dlbridge.managed cimport Managed, managed_release
+from dlbridge.place cimport place
+from dlbridge.plan cimport Decision, Route, decide, find_route
+from dlbridge.request cimport COPY_ALWAYS, Request, parse_request
+from dlbridge.sources.registry cimport acquire_by
+from dlbridge.targets.dlpack cimport new_versioned
+from dlbridge.targets.target cimport Target
+from dlbridge.tensor cimport Tensor
+
+cdef Target VERSIONED_CAPSULE = new_versioned()
+
+
+def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
+    """Give an array of one library to another, without copying where that can be.
+
+    Parameters
+    ----------
+    src : object
+        Anything with the C exchange API, ``__dlpack__``, ``__cuda_array_interface__``, ``__array_struct__``,
+        ``__array_interface__`` or the buffer protocol; or a DLPack capsule, which is consumed.
+    to : str, module, type, array or namespace
+        The target: ``"torch"``, ``torch``, ``torch.Tensor``, an array (its library and device), or any namespace with
+        ``from_dlpack``. :func:`dlbridge.targets` lists the names.
+    device : str, tuple or device object, optional
+        Where the result shall be: ``"cpu"``, ``"cuda:1"``, ``(type, id)``. None leaves the memory where it is; memory
+        never changes device unasked.
+    copy : bool, optional
+        None copies only if the target can not hold the memory as it is, False never copies, True always does.
+    stream : int or stream object, optional
+        The consumer's stream, numbered as in the array API standard; host memory has none.
+    readonly : {"copy", "share", "error"}
+        What to do with read-only memory if the target can not be told: copy it, share it (you promise not to write),
+        or raise. Targets that can be told always share.
+    detach : bool
+        Take the data of a torch tensor that requires a gradient.
+
+    Returns
+    -------
+    array
+        Of the target's library; src itself if it is one already. It keeps the memory alive.
+
+    Raises
+    ------
+    UnsupportedError
+        src offers no protocol, or the target is unknown.
+    ConversionError
+        The memory cannot be described for that target.
+    CopyRequiredError
+        A copy is needed and ``copy=False``.
+    DeviceError
+        The memory is elsewhere than where it is wanted.
+    MissingLibraryError
+        The target's library is not installed.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> source = bytearray(8)
+    >>> array = dlbridge.convert(source, "numpy")
+    >>> array[0] = 7
+    >>> source[0]
+    7
+    """
+    cdef Request request
+    cdef Route route = find_route(src, to)
+    parse_request(&request, device, copy, stream, readonly, detach)
+    if type(to) is not str and device is None:
+        like_device(to, &request)
+    return carry(src, route, &request)
+
+
+def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
+    """Wrap any array in a :class:`Tensor`, which every library can consume.
+
+    Takes what :func:`convert` takes. Read-only memory is shared, and flagged in versioned capsules; ``readonly`` says
+    what a legacy capsule, which has no flags, does with it.
+
+    Returns
+    -------
+    Tensor
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> tensor = dlbridge.asdlpack(b"Hello!")
+    >>> numpy.from_dlpack(tensor).tobytes(), tensor.readonly
+    (b'Hello!', True)
+    """
+    cdef Request request
+    cdef Tensor tensor
+    parse_request(&request, device, copy, stream, readonly, detach)
+    tensor = carry(src, find_route(src, "dlbridge"), &request)
+    if tensor is not src:
+        tensor.policy = request.readonly
+    return tensor
+
+
+def from_dlpack(x, /, *, device=None, copy=None):
+    """The array API standard's function: a :class:`Tensor` over the memory of ``x``.
+
+    Takes what :func:`asdlpack` takes, so also arrays without ``__dlpack__``, and capsules.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> dlbridge.from_dlpack(numpy.arange(3)).shape
+    (3,)
+    """
+    return asdlpack(x, device=device, copy=copy)
+
+
+def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
+    """Put any array into a DLPack capsule, for one consumer.
+
+    Parameters
+    ----------
+    src : object
+        As for :func:`convert`.
+    stream : int or stream object, optional
+        The consumer's stream.
+    max_version : tuple of int, optional
+        From ``(1, 0)`` on the capsule is a "dltensor_versioned", which flags read-only memory; else a "dltensor".
+    readonly : {"copy", "share", "error"}
+        What to do with read-only memory in a "dltensor", which cannot flag it.
+
+    Returns
+    -------
+    PyCapsule
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> capsule = dlbridge.to_dlpack(numpy.zeros(3))
+    >>> dlbridge.convert(capsule, "numpy").sum()
+    np.float64(0.0)
+    """
+    cdef Request request
+    cdef object to = "dlpack"
+    if max_version is not None and max_version[0] >= DLPACK_MAJOR_VERSION:
+        to = VERSIONED_CAPSULE
+    parse_request(&request, None, None, stream, readonly, False)
+    return carry(src, find_route(src, to), &request)
+
+
+cdef object carry(object src, Route route, const Request* request):
+    cdef Managed* managed
+    cdef Decision decision
+    if route.already and request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device)):
+        return src
+    managed = acquire_by(route.offers, src, request)
+    try:
+        decide(managed, route.target, request, &decision)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if decision.steps:
+        managed = place(managed, decision.steps, route.target.api)
+    return route.target.deliver(managed, route.target)
+
+
+cdef bint is_on(object src, const DLDevice* wanted) except -1:
+    """Whether an array is on a device, by its own word; host memory where it has none."""
+    cdef DLDevice actual
+    if not hasattr(type(src), "__dlpack_device__"):
+        parse_device("cpu", &actual)
+    else:
+        parse_device(tuple(src.__dlpack_device__()), &actual)
+    return same_device(wanted, &actual)
+
+
+cdef int like_device(object to, Request* request) except -1:
+    """``to`` may be an array, which stands for its device too."""
+    if not isinstance(to, type) and hasattr(type(to), "__dlpack_device__"):
+        parse_device(tuple(to.__dlpack_device__()), &request.device)
+        request.has_device = True
+    return 0
+
+
+def examine(src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
+    """What convert() would do, as facts for explain(): nothing is copied, consumed or delivered."""
+    cdef Request request
+    cdef Decision decision
+    cdef Managed* managed
+    cdef Route route = find_route(src, to)
+    parse_request(&request, device, copy, stream, readonly, detach)
+    if type(to) is not str and device is None:
+        like_device(to, &request)
+    request.peek = True
+    facts = {"target": route.target.name, "source": type(src).__module__ + "." + type(src).__qualname__}
+    return facts

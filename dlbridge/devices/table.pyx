@@ -1,0 +1,104 @@
+"""The device table: a row per DLPack device type, by name and by what its memory is."""
+
+from cpython.long cimport PyLong_Check
+
+from dlbridge.abi cimport (
+    kDLCPU,
+    kDLCUDA,
+    kDLCUDAHost,
+    kDLCUDAManaged,
+    kDLExtDev,
+    kDLHexagon,
+    kDLMAIA,
+    kDLMetal,
+    kDLOneAPI,
+    kDLOpenCL,
+    kDLROCM,
+    kDLROCMHost,
+    kDLTrn,
+    kDLVPI,
+    kDLVulkan,
+    kDLWebGPU,
+)
+
+from dlbridge.errors import DeviceError
+
+
+# device type -> name as in device="cuda:1", whether the CPU may read the memory as it stands
+TABLE = {
+    kDLCPU: ("cpu", True),
+    kDLCUDA: ("cuda", False),
+    kDLCUDAHost: ("cuda_host", True),
+    kDLOpenCL: ("opencl", False),
+    kDLVulkan: ("vulkan", False),
+    kDLMetal: ("metal", False),
+    kDLVPI: ("vpi", False),
+    kDLROCM: ("rocm", False),
+    kDLROCMHost: ("rocm_host", True),
+    kDLExtDev: ("ext_dev", False),
+    # Only where the device allows concurrent access may the CPU read managed memory; its row can not promise that.
+    kDLCUDAManaged: ("cuda_managed", False),
+    kDLOneAPI: ("oneapi", False),
+    kDLWebGPU: ("webgpu", False),
+    kDLHexagon: ("hexagon", False),
+    kDLMAIA: ("maia", False),
+    kDLTrn: ("trn", False),
+}
+# Libraries' own words for the same devices: JAX's platforms, torch's device types.
+ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "sycl": kDLOneAPI}
+
+cdef dict types_by_name = {name: device_type for device_type, (name, _) in TABLE.items()} | ALIASES
+cdef unsigned int host_types = 0
+for _type, (_, _host) in TABLE.items():
+    host_types |= _host << _type
+del _type, _host
+
+
+cdef bint is_host(int32_t device_type) noexcept nogil:
+    return device_type < 32 and host_types >> device_type & 1
+
+
+cdef str device_name(DLDevice device):
+    name = TABLE[device.device_type][0]
+    return name if device.device_type == kDLCPU else f"{name}:{device.device_id}"
+
+
+cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept nogil:
+    return wanted.device_type == actual.device_type and (
+        wanted.device_id == ANY_DEVICE_ID or wanted.device_id == actual.device_id)
+
+
+cdef int parse_device(object device, DLDevice* out) except -1:
+    """Read ``"cuda:1"``, a ``(type, id)`` pair, or a library's own device object."""
+    if isinstance(device, str):
+        return _parse_name(device, device, out)
+    if isinstance(device, tuple) and len(device) == 2 and PyLong_Check(device[0]):
+        if device[0] not in TABLE or not (device[1] is None or PyLong_Check(device[1])):
+            raise _unknown(device)
+        out.device_type = device[0]
+        out.device_id = ANY_DEVICE_ID if device[1] is None else device[1]
+        return 0
+    # torch.device has type and index, a JAX device has platform and id.
+    for type_field, id_field in (("type", "index"), ("platform", "id")):
+        name, index = getattr(device, type_field, None), getattr(device, id_field, None)
+        if isinstance(name, str):
+            return _parse_name(name if index is None else f"{name}:{index}", device, out)
+    raise _unknown(device)
+
+
+cdef int _parse_name(str name, object device, DLDevice* out) except -1:
+    kind, colon, index = name.partition(":")
+    if kind not in types_by_name or bool(colon) != index.isdecimal():
+        raise _unknown(device)
+    out.device_type = types_by_name[kind]
+    out.device_id = int(index) if index else ANY_DEVICE_ID
+    if out.device_type == kDLCPU:
+        # Host memory is one place, whatever a library numbers (JAX exports cpu:1 as (CPU, 0) itself).
+        out.device_id = 0
+    return 0
+
+
+def _unknown(device):
+    return DeviceError(
+        f'device: device {device!r}: is no device that dlbridge knows (pass "cpu", "cuda:0", a (type, id) pair or the '
+        "library's own device object)")

@@ -1,0 +1,92 @@
+"""Managed: the one currency. Every source makes one, place takes one and gives one, every target consumes one."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from dlbridge.abi cimport DLManagedTensor, DLManagedTensorVersioned, DLTensor, LegacyDeleter
+
+
+cdef enum Protocol:
+    PROTOCOL_NUMPY
+    PROTOCOL_EXCHANGE_API
+    PROTOCOL_DLPACK
+    PROTOCOL_DLPACK_LEGACY
+    PROTOCOL_CUDA_ARRAY_INTERFACE
+    PROTOCOL_ARRAY_STRUCT
+    PROTOCOL_ARRAY_INTERFACE
+    PROTOCOL_BUFFER
+    PROTOCOL_DLBRIDGE
+
+
+# What the memory is, where DLPack has no word for it: private, resolved by place before anything travels.
+cdef enum Mark:
+    SWAPPED = 1             # the bytes of an element are in the other order
+    BYTE_STRIDES = 2        # strides are in bytes, since one is no multiple of the item size
+    FROM_LEGACY = 4         # the producer had no way to flag read-only memory
+    NEGATED = 8             # every value stands for its negative (torch's negative bit)
+    CONJUGATED = 16         # every value stands for its conjugate (torch's conjugate bit)
+
+
+cdef enum State:
+    LIVE = 0
+    RELEASED = 1
+
+
+ctypedef struct Managed
+
+# Lets the owner go. Runs exactly once, from any thread, with or without the GIL, maybe with an exception pending.
+ctypedef void (*Release)(Managed*) noexcept nogil
+
+ctypedef struct Managed:
+    DLManagedTensorVersioned abi    # first, so &managed.abi is what travels
+    # These two follow abi.dl_tensor at once, and so end a legacy DLManagedTensor that begins there: one block, both ABIs.
+    void* legacy_manager_ctx
+    LegacyDeleter legacy_deleter
+    int32_t state                   # State, swapped atomically
+    int32_t references              # atomic; the block is freed with the last one
+    Release release
+    void* owner                     # a PyObject, a foreign block, malloc's memory, or NULL for the Py_buffer at the end
+    int64_t count                   # elements
+    int64_t item_bytes              # of one element
+    int64_t low_bytes               # of the first touched byte, relative to the first element: <= 0
+    int64_t high_bytes              # one past the last touched byte
+    int32_t row                     # of the dtype table
+    uint32_t marks                  # Mark, or'ed
+    Protocol protocol
+    # int64 shape[ndim], strides[ndim] follow in the same block, then a Py_buffer where release_buffer is the release.
+
+
+cdef Managed* managed_new(Protocol protocol, int64_t ndim, size_t extra_bytes=*) except NULL
+cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL
+cdef Managed* managed_share(Managed* base) except NULL
+cdef Managed* managed_checked(Managed* managed) except NULL
+cdef int managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_bytes) except -1
+
+cdef void managed_own_object(Managed* managed, object owner) noexcept
+cdef void managed_own_buffer(Managed* managed, Py_buffer* view) noexcept
+cdef void managed_own_memory(Managed* managed, void* memory) noexcept nogil
+cdef void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil
+cdef void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) noexcept nogil
+
+cdef void release_object(Managed* managed) noexcept nogil
+cdef void managed_release(Managed* managed) noexcept nogil
+cdef void managed_retain(Managed* managed) noexcept nogil
+cdef void managed_forget(Managed* managed) noexcept nogil
+
+cdef inline char* managed_data(const Managed* managed) noexcept nogil:
+    return <char*> managed.abi.dl_tensor.data + managed.abi.dl_tensor.byte_offset
+
+cdef inline DLManagedTensor* managed_legacy(Managed* managed) noexcept nogil:
+    return <DLManagedTensor*> &managed.abi.dl_tensor
+
+cdef inline bint managed_packed(const Managed* managed) noexcept nogil:
+    """Elements below a byte that lie side by side; item_bytes is 0 then."""
+    return managed.item_bytes == 0
+
+cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil
+cdef str protocol_name(Protocol protocol)
+cdef tuple managed_shape(const Managed* managed)
+cdef tuple managed_strides(const Managed* managed)
+
+cdef object refusal(object error, object stage, object field, object value, object wrong, object way_out)
+cdef object take_error()

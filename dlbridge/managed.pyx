@@ -1,0 +1,401 @@
+"""Managed: own memory, describe it, validate it once, and let it go exactly once."""
+
+from cpython.buffer cimport PyBuffer_Release
+from cpython.exc cimport PyErr_Occurred
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from dlbridge.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION,
+    kDLCPU,
+    kDLCUDA,
+    kDLCUDAHost,
+    kDLCUDAManaged,
+    kDLMetal,
+    kDLOneAPI,
+    kDLOpenCL,
+    kDLROCM,
+    kDLROCMHost,
+    kDLTrn,
+    kDLVulkan,
+)
+from dlbridge.dtypes cimport describe, find_dlpack, get_row
+from dlbridge.layout cimport (
+    LARGEST_SPAN,
+    NEGATIVE_EXTENT,
+    SPAN_TOO_LARGE,
+    TOO_MANY_ELEMENTS,
+    LayoutFault,
+    Span,
+    fill_compact,
+    is_compact,
+    measure,
+    settle_idle_axes,
+)
+
+from dlbridge.errors import ConversionError, DeviceError
+
+
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030D0000
+      #define DLBRIDGE_FINALIZING() Py_IsFinalizing()
+    #else
+      #define DLBRIDGE_FINALIZING() _Py_IsFinalizing()
+    #endif
+    /* Objects may still be let go: the interpreter is up, and if it is going down, this thread is the one doing it
+       (any other that asks for the GIL then is stopped for ever). */
+    static inline int dlbridge_python_alive(void) {
+        return Py_IsInitialized() && (!DLBRIDGE_FINALIZING() || PyGILState_Check());
+    }
+    #define dlbridge_exchange(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
+    #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
+    _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
+    """
+    bint python_alive "dlbridge_python_alive"() noexcept nogil
+    int32_t exchange "dlbridge_exchange"(int32_t* where, int32_t value) noexcept nogil
+    int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
+    void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback) noexcept
+    void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback) noexcept
+
+
+cdef enum:
+    MAX_NDIM = 64               # NumPy's and torch's
+    KNOWN_FLAGS = (
+        DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+
+cdef tuple PROTOCOL_NAMES = (
+    "numpy",
+    "exchange_api",
+    "dlpack",
+    "dlpack (legacy)",
+    "cuda_array_interface",
+    "array_struct",
+    "array_interface",
+    "buffer",
+    "dlbridge",
+)
+
+# Where data is an address that an offset can be added to; on the others it is a handle (OpenCL's cl_mem).
+cdef uint32_t ADDRESSED = (
+    1 << kDLCPU | 1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLROCM | 1 << kDLROCMHost | 1 << kDLCUDAManaged
+    | 1 << kDLOneAPI)
+
+
+# ---- make ----------------------------------------------------------------------------------------------------------
+
+cdef Managed* managed_new(Protocol protocol, int64_t ndim, size_t extra_bytes=0) except NULL:
+    """An unowned block on the CPU with room for ndim extents and strides, and then extra_bytes."""
+    cdef Managed* managed
+    cdef DLTensor* tensor
+    if not 0 <= ndim <= MAX_NDIM:
+        raise refusal(ConversionError, protocol_name(protocol), "ndim", ndim, "is outside 0..64", "reshape it")
+    managed = <Managed*> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t) + extra_bytes)
+    if managed == NULL:
+        raise MemoryError
+    managed.abi.version.major = DLPACK_MAJOR_VERSION
+    managed.abi.version.minor = DLPACK_MINOR_VERSION
+    managed.abi.manager_ctx = managed.legacy_manager_ctx = managed
+    managed.abi.deleter = versioned_deleter
+    managed.legacy_deleter = legacy_deleter
+    managed.abi.flags = 0
+    tensor = &managed.abi.dl_tensor
+    tensor.data = NULL
+    tensor.byte_offset = 0
+    tensor.ndim = <int32_t> ndim
+    tensor.device.device_type = kDLCPU
+    tensor.device.device_id = 0
+    tensor.shape = <int64_t*> (managed + 1)
+    tensor.strides = tensor.shape + ndim
+    managed.state = LIVE
+    managed.references = 1
+    managed.release = release_nothing
+    managed.owner = NULL
+    managed.marks = 0
+    managed.protocol = protocol
+    return managed
+
+
+cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL:
+    """An unowned, validated description of somebody else's DLTensor; nothing of theirs is kept but the address.
+
+    Shape and strides are copied, so that a producer which changes them later changes nothing that was checked.
+    """
+    cdef Managed* managed = managed_new(protocol, tensor.ndim)
+    cdef DLTensor* ours = &managed.abi.dl_tensor
+    cdef size_t extents_bytes = tensor.ndim * sizeof(int64_t)
+    managed.abi.flags = flags & KNOWN_FLAGS
+    ours.data = tensor.data
+    ours.byte_offset = tensor.byte_offset
+    ours.device = tensor.device
+    ours.dtype = tensor.dtype
+    if tensor.ndim:
+        if tensor.shape == NULL:
+            managed_release(managed)
+            raise refusal(ConversionError, protocol_name(protocol), "shape", "NULL",
+                          f"has no extents for ndim {tensor.ndim}", "the producer is at fault")
+        memcpy(ours.shape, tensor.shape, extents_bytes)
+        if tensor.strides != NULL:
+            memcpy(ours.strides, tensor.strides, extents_bytes)
+        else:
+            # DLPack before 1.2: NULL strides are compact, in C order.
+            fill_compact(tensor.ndim, ours.shape, ours.strides)
+    return managed_checked(managed)
+
+
+cdef Managed* managed_share(Managed* base) except NULL:
+    """The same memory once more, with an owner and a deleter of its own, for one more consumer."""
+    cdef Managed* managed = managed_new(base.protocol, base.abi.dl_tensor.ndim)
+    cdef int64_t* shape = managed.abi.dl_tensor.shape
+    cdef int64_t* strides = managed.abi.dl_tensor.strides
+    managed.abi.flags = base.abi.flags & ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
+    managed.abi.dl_tensor = base.abi.dl_tensor
+    managed.abi.dl_tensor.shape = shape
+    managed.abi.dl_tensor.strides = strides
+    memcpy(shape, base.abi.dl_tensor.shape, 2 * base.abi.dl_tensor.ndim * sizeof(int64_t))
+    managed.count = base.count
+    managed.item_bytes = base.item_bytes
+    managed.low_bytes = base.low_bytes
+    managed.high_bytes = base.high_bytes
+    managed.row = base.row
+    managed.marks = base.marks
+    managed_retain(base)
+    managed.owner = base
+    managed.release = release_base
+    return managed
+
+
+cdef int managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_bytes) except -1:
+    """Take strides in bytes: in elements where they are multiples of the item size, else marked. dtype comes first."""
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t item_bytes = get_row(find_dlpack(tensor.dtype)).item_bytes
+    cdef int32_t axis
+    for axis in range(tensor.ndim):
+        if strides_bytes[axis] % item_bytes and tensor.shape[axis] > 1:
+            managed.marks |= BYTE_STRIDES
+            memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
+            return 0
+    for axis in range(tensor.ndim):
+        tensor.strides[axis] = strides_bytes[axis] // item_bytes
+    return 0
+
+
+# ---- validate, once for every path ---------------------------------------------------------------------------------
+
+cdef Managed* managed_checked(Managed* managed) except NULL:
+    """Validate what the struct can reveal, and derive count, row and span; on failure the block is released."""
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef LayoutFault fault
+    cdef Span span
+    cdef int64_t stride_bytes
+    managed.row = find_dlpack(tensor.dtype)
+    if managed.row < 0:
+        return refuse(managed, ConversionError, "dtype", describe(tensor.dtype), "is no type that dlbridge knows",
+                      "view it as integers of the same size first")
+    managed.item_bytes = get_row(managed.row).item_bytes
+    if get_row(managed.row).subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
+        managed.item_bytes = 0
+    # With packed elements one stride is below a byte; measured as bytes, and packed memory must be compact anyway.
+    stride_bytes = 1 if managed.marks & BYTE_STRIDES or managed.item_bytes == 0 else managed.item_bytes
+    fault = measure(tensor.ndim, tensor.shape, tensor.strides, stride_bytes, max(managed.item_bytes, 1), &span)
+    if fault:
+        return refuse_layout(managed, fault)
+    if tensor.byte_offset > <uint64_t> LARGEST_SPAN:
+        return refuse(managed, ConversionError, "byte_offset", tensor.byte_offset, "is beyond any address",
+                      "the producer is at fault")
+    managed.count, managed.low_bytes, managed.high_bytes = span.count, span.low_bytes, span.high_bytes
+    if tensor.data == NULL and span.count:
+        return refuse(managed, ConversionError, "data", "NULL", f"has no memory for {span.count} elements",
+                      "materialise it first: fake, meta, functionalized and resized tensors have none")
+    if not is_device(tensor.device.device_type):
+        return refuse(managed, DeviceError, "device_type", tensor.device.device_type,
+                      "is no device of DLPack 1.3", "the producer is newer than this dlbridge")
+    settle_idle_axes(tensor.ndim, tensor.shape, tensor.strides, span.count,
+                     managed.item_bytes if managed.marks & BYTE_STRIDES else 1)
+    if managed.item_bytes == 0:
+        if not is_compact(tensor.ndim, tensor.shape, tensor.strides):
+            return refuse(managed, ConversionError, "strides", managed_strides(managed),
+                          f"of packed {describe(tensor.dtype)} are not compact", "make it contiguous first")
+        managed.high_bytes = managed_nbytes(managed)
+    if tensor.byte_offset and 1 << tensor.device.device_type & ADDRESSED:
+        # Nearly every producer leaves byte_offset at 0, and some consumers ignore it (cutlass#3450): fold it in.
+        tensor.data = managed_data(managed)
+        tensor.byte_offset = 0
+    return managed
+
+
+cdef bint is_device(int32_t device_type) noexcept nogil:
+    return kDLCPU <= device_type <= kDLOpenCL or kDLVulkan <= device_type <= kDLTrn
+
+
+cdef Managed* refuse(Managed* managed, error, field, value, wrong, way_out) except NULL:
+    """Release the block and raise."""
+    stage = protocol_name(managed.protocol)
+    managed_release(managed)
+    raise refusal(error, stage, field, value, wrong, way_out)
+
+
+cdef Managed* refuse_layout(Managed* managed, LayoutFault fault) except NULL:
+    shape = managed_shape(managed)
+    if fault == NEGATIVE_EXTENT:
+        return refuse(managed, ConversionError, "shape", shape, "has a negative extent", "the producer is at fault")
+    if fault == TOO_MANY_ELEMENTS:
+        return refuse(managed, ConversionError, "shape", shape, "has more bytes than any memory",
+                      "the producer is at fault")
+    strides = managed_strides(managed)
+    return refuse(managed, ConversionError, "strides", f"{strides} of shape {shape}",
+                  "reach beyond any memory", "the producer is at fault")
+
+
+cdef object refusal(object error, object stage, object field, object value, object wrong, object way_out):
+    """The one shape of every message: ``stage: field value: what is wrong (what to do)``."""
+    return error(f"{stage}: {field} {value}: {wrong} ({way_out})")
+
+
+cdef object take_error():
+    """The exception that a C call left behind, or None: not every library sets one when it fails."""
+    try:
+        _raise_pending()
+    except Exception as error:
+        return error
+    return None
+
+
+cdef int _raise_pending() except -1:
+    return -1 if PyErr_Occurred() != NULL else 0
+
+
+# ---- own and release -----------------------------------------------------------------------------------------------
+
+cdef void managed_own_object(Managed* managed, object owner) noexcept:
+    Py_INCREF(owner)
+    managed.owner = <void*> owner
+    managed.release = release_object
+
+
+cdef void managed_own_buffer(Managed* managed, Py_buffer* view) noexcept:
+    """Take over a filled Py_buffer; managed_new() was asked for its room."""
+    memcpy(buffer_of(managed), view, sizeof(Py_buffer))
+    managed.release = release_buffer
+
+
+cdef void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
+    managed.owner = memory
+    managed.release = release_memory
+
+
+cdef void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil:
+    managed.owner = foreign
+    managed.release = release_versioned
+
+
+cdef void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) noexcept nogil:
+    managed.owner = foreign
+    managed.release = release_legacy
+
+
+cdef Py_buffer* buffer_of(Managed* managed) noexcept nogil:
+    return <Py_buffer*> (managed.abi.dl_tensor.shape + 2 * managed.abi.dl_tensor.ndim)
+
+
+cdef void release_nothing(Managed* managed) noexcept nogil:
+    pass
+
+
+cdef void release_object(Managed* managed) noexcept nogil:
+    if python_alive():
+        with gil:
+            let_go(<PyObject*> managed.owner, NULL)
+
+
+cdef void release_buffer(Managed* managed) noexcept nogil:
+    if python_alive():
+        with gil:
+            let_go(NULL, buffer_of(managed))
+
+
+cdef void let_go(PyObject* owner, Py_buffer* view) noexcept:
+    """Run somebody's destructor without losing an exception that is on its way (python_spec of DLPack)."""
+    cdef PyObject* kind
+    cdef PyObject* value
+    cdef PyObject* traceback
+    PyErr_Fetch(&kind, &value, &traceback)
+    if view != NULL:
+        PyBuffer_Release(view)
+    else:
+        Py_DECREF(<object> owner)
+    PyErr_Restore(kind, value, traceback)
+
+
+cdef void release_memory(Managed* managed) noexcept nogil:
+    free(managed.owner)
+
+
+cdef void release_versioned(Managed* managed) noexcept nogil:
+    cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> managed.owner
+    if foreign.deleter != NULL:
+        foreign.deleter(foreign)
+
+
+cdef void release_legacy(Managed* managed) noexcept nogil:
+    cdef DLManagedTensor* foreign = <DLManagedTensor*> managed.owner
+    if foreign.deleter != NULL:
+        foreign.deleter(foreign)
+
+
+cdef void release_base(Managed* managed) noexcept nogil:
+    managed_forget(<Managed*> managed.owner)
+
+
+cdef void managed_retain(Managed* managed) noexcept nogil:
+    add_to(&managed.references, 1)
+
+
+cdef void managed_forget(Managed* managed) noexcept nogil:
+    """Drop a reference; the last one frees the block, and lets the owner go where nobody has yet."""
+    if add_to(&managed.references, -1) == 0:
+        if exchange(&managed.state, RELEASED) == LIVE:
+            managed.release(managed)
+        free(managed)
+
+
+cdef void managed_release(Managed* managed) noexcept nogil:
+    """Let the owner go now, whoever still refers to the block, and drop a reference. What a deleter does."""
+    if exchange(&managed.state, RELEASED) == LIVE:
+        managed.release(managed)
+    managed_forget(managed)
+
+
+cdef void versioned_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
+    managed_release(<Managed*> tensor.manager_ctx)
+
+
+cdef void legacy_deleter(DLManagedTensor* tensor) noexcept nogil:
+    managed_release(<Managed*> tensor.manager_ctx)
+
+
+# ---- read ----------------------------------------------------------------------------------------------------------
+
+cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil:
+    """The bytes of the elements alone; packed elements round up once, in total."""
+    if managed.item_bytes:
+        return managed.count * managed.item_bytes
+    return (managed.count * managed.abi.dl_tensor.dtype.bits + 7) // 8
+
+
+cdef str protocol_name(Protocol protocol):
+    return PROTOCOL_NAMES[<int> protocol]
+
+
+cdef tuple managed_shape(const Managed* managed):
+    return tuple([managed.abi.dl_tensor.shape[axis] for axis in range(managed.abi.dl_tensor.ndim)])
+
+
+cdef tuple managed_strides(const Managed* managed):
+    return tuple([managed.abi.dl_tensor.strides[axis] for axis in range(managed.abi.dl_tensor.ndim)])

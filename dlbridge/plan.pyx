@@ -1,0 +1,272 @@
+"""Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
+
+from dlbridge.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLDataType,
+    DLTensor,
+    kDLCPU,
+)
+from dlbridge.devices.table cimport device_name, is_host, same_device
+from dlbridge.dtypes cimport describe, find_dlpack, get_row, row_name
+from dlbridge.layout cimport has_negative, has_zero, is_compact, is_dense
+from dlbridge.managed cimport (
+    BYTE_STRIDES,
+    CONJUGATED,
+    NEGATED,
+    SWAPPED,
+    Managed,
+    managed_data,
+    managed_packed,
+    managed_shape,
+    managed_strides,
+    refusal,
+)
+from dlbridge.place cimport COPY, COPY_BY_TARGET, COPY_SPAN, PACK, PACKED_TO_PAIRS, PAIRS_TO_PACKED, TO_HOST_LABEL, UNPACK
+from dlbridge.request cimport (
+    COPY_ALWAYS,
+    COPY_NEVER,
+    READONLY_COPY,
+    READONLY_ERROR,
+    READONLY_SHARE,
+    Request,
+)
+from dlbridge.sources.registry cimport find_offers
+from dlbridge.targets.registry cimport find_target
+from dlbridge.targets.target cimport (
+    ANY_STRIDES,
+    NEGATIVE_STRIDES,
+    ODD_STRIDES,
+    OTHER_DEVICES,
+    PACKED,
+    PADDED,
+    READ_ONLY,
+    SWAPPED_BYTES,
+    ZERO_STRIDES,
+    Target,
+)
+
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError
+
+
+# ---- routes --------------------------------------------------------------------------------------------------------
+
+cdef enum:
+    ROUTES = 256                # bounded: a program that makes types without end keeps at most so many alive
+
+cdef list routes = [None] * ROUTES
+
+
+cdef class Route:
+    """The candidate sources and the target for one pair (type of src, to), both kept alive by it."""
+
+
+cdef Route find_route(object src, object to):
+    cdef object kind = type(src)
+    # Objects are 16 bytes apart at least, so the low bits tell nothing.
+    cdef size_t slot = ((<size_t> <void*> kind >> 4) ^ (<size_t> <void*> to >> 3)) % ROUTES
+    cdef object found = routes[slot]
+    cdef Route route
+    if found is not None:
+        route = <Route> found
+        if route.source_type is kind and route.to is to:
+            return route
+    route = Route.__new__(Route)
+    route.source_type = kind
+    route.to = to
+    route.target = find_target(to)
+    route.target.load()
+    route.already = route.target.owns(src)
+    route.offers = find_offers(kind)
+    routes[slot] = route
+    return route
+
+
+def clear_routes():
+    """Forget every route; each ``register_*`` does so."""
+    routes[:] = [None] * ROUTES
+
+
+# ---- decisions -----------------------------------------------------------------------------------------------------
+
+# By Reason: which field, why it makes a copy necessary, what to do instead.
+cdef tuple REASONS = (
+    ("", "", ""),
+    ("copy", "was asked for", "pass copy=None"),
+    ("byte order", "is not this machine's, and {target} has no other", 'pass copy=None, or x.astype(x.dtype.newbyteorder("="))'),
+    ("lazy bits", "negative or conjugate, can not travel with memory", "pass copy=None, or x.resolve_conj().resolve_neg()"),
+    ("strides", "{strides} are no multiples of the item size, and {target} counts in elements",
+     "pass copy=None, or make it contiguous first"),
+    ("strides", "{strides} go backwards, which {target} can not hold", "pass copy=None, or make it contiguous first"),
+    ("strides", "{strides} repeat elements, which {target} can not hold", "pass copy=None, or make it contiguous first"),
+    ("strides", "{strides} of shape {shape} leave holes, which {target} can not hold",
+     "pass copy=None, or make it contiguous first"),
+    ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
+     "pass copy=None, or allocate aligned memory"),
+    ("dtype", "{dtype} lies in memory in another form than {target}'s", "pass copy=None"),
+    ("readonly", "memory would be writable, since {target} can not be told", 'pass readonly="share" and do not write, or copy=None'),
+)
+
+
+cdef bint is_copy(const Decision* decision) noexcept nogil:
+    return decision.steps & (COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET)
+
+
+cdef str reason_text(const Managed* managed, Target target, Reason reason):
+    field, words, _ = REASONS[<int> reason]
+    words = words.format(
+        target=target.name, strides=managed_strides(managed), shape=managed_shape(managed),
+        data=<size_t> managed_data(managed), alignment=target.alignment, dtype=describe(managed.abi.dl_tensor.dtype))
+    return f"{field} {words}"
+
+
+cdef str reason_way_out(Reason reason):
+    return REASONS[<int> reason][2]
+
+
+cdef object copy_required(const Managed* managed, Target target, Reason reason):
+    field, _, words = reason_text(managed, target, reason).partition(" ")
+    return CopyRequiredError(f"{target.name}: {field} {words}: needs a copy, and copy=False ({reason_way_out(reason)})")
+
+
+cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
+    """A pure function of the memory, what the target holds, and the keywords."""
+    cdef object refused = target.why_not(managed)
+    out.steps = 0
+    out.reason = NO_REASON
+    if refused is not None:
+        raise refused
+    decide_device(managed, target, request, out)
+    if managed.marks or target.rows >> managed.row & 1 == 0 or get_row(managed.row).subbyte:
+        decide_elements(managed, target, out)
+    decide_layout(managed, target, out)
+    if request.copy == COPY_ALWAYS and not is_copy(out):
+        want(out, COPY, COPY_ASKED)
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not target.holds & READ_ONLY and not is_copy(out):
+        decide_read_only(managed, target, request, out)
+    if request.copy == COPY_NEVER and is_copy(out):
+        raise copy_required(managed, target, out.reason)
+    return 0
+
+
+cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
+    out.steps |= steps
+    if out.reason == NO_REASON:
+        out.reason = reason
+
+
+cdef int decide_device(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef bint host = is_host(tensor.device.device_type)
+    if request.has_device and not same_device(&request.device, &tensor.device):
+        if request.device.device_type == kDLCPU and host:
+            out.steps |= TO_HOST_LABEL
+            return 0
+        raise refusal(DeviceError, target.name, "device", device_name(tensor.device),
+                      f"is not {device_name(request.device)}, and dlbridge has no operation that moves it there",
+                      "move it with the library that made it")
+    if not host and not target.holds & OTHER_DEVICES:
+        raise refusal(DeviceError, target.name, "device", device_name(tensor.device),
+                      f"is not the host's memory, which is all that {target.name} has", 'pass device="cpu"')
+    return 0
+
+
+cdef int decide_elements(const Managed* managed, Target target, Decision* out) except -1:
+    """What place must do to the elements themselves: byte order, lazy bits, and the form of those below a byte."""
+    cdef DLDataType dtype = managed.abi.dl_tensor.dtype
+    cdef int row = managed.row
+    if managed.marks & SWAPPED and not target.holds & SWAPPED_BYTES:
+        want(out, COPY, BYTE_ORDER)
+    if managed.marks & (NEGATED | CONJUGATED):
+        want(out, COPY, LAZY_BITS)
+    if target.copied_rows >> row & 1:
+        want(out, COPY_BY_TARGET, ELEMENT_FORM)
+    if target.rows >> row & 1 and not get_row(row).subbyte:
+        return 0
+    if dtype.lanes == 2:
+        return decide_pairs(managed, target, out)
+    if not get_row(row).subbyte:
+        raise lacks_dtype(managed, target)
+    dtype.lanes = 2
+    pairs = find_dlpack(dtype)
+    packed = managed_packed(managed)
+    if target.rows >> row & 1 and target.holds & (PACKED if packed else PADDED):
+        return 0
+    if target.rows >> row & 1 and target.holds & (PADDED if packed else PACKED):
+        want(out, UNPACK if packed else pack_steps(managed), ELEMENT_FORM)
+    elif pairs >= 0 and target.rows >> pairs & 1:
+        decide_to_pairs(managed, target, out, packed)
+    else:
+        raise lacks_dtype(managed, target)
+    return 0
+
+
+cdef int pack_steps(const Managed* managed) noexcept:
+    """Packing reads compact memory."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    return PACK if is_compact(tensor.ndim, tensor.shape, tensor.strides) else COPY | PACK
+
+
+cdef int decide_to_pairs(const Managed* managed, Target target, Decision* out, bint packed) except -1:
+    cdef int32_t ndim = managed.abi.dl_tensor.ndim
+    if ndim == 0 or managed.abi.dl_tensor.shape[ndim - 1] % 2:
+        raise refusal(ConversionError, target.name, "shape", managed_shape(managed),
+                      f"can not be paired along its last axis, and {target.name} keeps "
+                      f"{describe(managed.abi.dl_tensor.dtype)} in pairs", "pad the last axis to an even extent")
+    out.steps |= PACKED_TO_PAIRS
+    if not packed:
+        want(out, pack_steps(managed), ELEMENT_FORM)
+    return 0
+
+
+cdef int decide_pairs(const Managed* managed, Target target, Decision* out) except -1:
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef DLDataType dtype = tensor.dtype
+    dtype.lanes = 1
+    single = find_dlpack(dtype)
+    if single < 0 or target.rows >> single & 1 == 0 or not target.holds & (PACKED | PADDED) or tensor.ndim == 0:
+        raise lacks_dtype(managed, target)
+    if not is_compact(tensor.ndim, tensor.shape, tensor.strides):
+        want(out, COPY, HOLES)
+    out.steps |= PAIRS_TO_PACKED
+    if not target.holds & PACKED:
+        want(out, UNPACK, ELEMENT_FORM)
+    return 0
+
+
+cdef object lacks_dtype(const Managed* managed, Target target):
+    return refusal(ConversionError, target.name, "dtype", describe(managed.abi.dl_tensor.dtype),
+                   f"is a type that {target.name} does not have", f'pass its bits, x.view("uint8"), or a type that '
+                   f"{target.name} has")
+
+
+cdef int decide_layout(const Managed* managed, Target target, Decision* out) except -1:
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t holds = target.holds
+    if out.steps & COPY or managed_packed(managed):
+        return 0
+    if managed.marks & BYTE_STRIDES and not holds & ODD_STRIDES:
+        want(out, COPY, ODD_STRIDE)
+    elif not holds & NEGATIVE_STRIDES and has_negative(tensor.ndim, tensor.strides):
+        want(out, COPY, NEGATIVE_STRIDE)
+    elif not holds & ZERO_STRIDES and has_zero(tensor.ndim, tensor.shape, tensor.strides):
+        want(out, COPY, ZERO_STRIDE)
+    elif not holds & ANY_STRIDES and not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed.count):
+        want(out, COPY, HOLES)
+    elif target.alignment > 1 and managed.count and <size_t> managed_data(managed) % target.alignment:
+        want(out, COPY, MISALIGNED)
+    return 0
+
+
+cdef int decide_read_only(
+    const Managed* managed, Target target, const Request* request, Decision* out,
+) except -1:
+    if request.readonly == READONLY_ERROR:
+        raise refusal(ConversionError, target.name, "readonly", '"error"',
+                      f"the memory is read-only, and {target.name} can not be told",
+                      'pass readonly="copy", or "share" and do not write')
+    if request.readonly == READONLY_COPY:
+        # A broadcast array touches fewer bytes than it has elements; those alone are copied.
+        small = managed.high_bytes - managed.low_bytes < managed.count * managed.item_bytes
+        want(out, COPY_SPAN if small else COPY, READ_ONLY_MEMORY)
+    return 0

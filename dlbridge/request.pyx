@@ -1,0 +1,56 @@
+"""What the caller asked for: the keywords of convert(), checked once and held as plain C."""
+
+from cpython.long cimport PyLong_Check
+
+from dlbridge.abi cimport STREAM_UNORDERED
+from dlbridge.devices.table cimport parse_device
+
+from dlbridge.errors import DeviceError
+
+cdef dict READONLY_POLICIES = {"copy": READONLY_COPY, "share": READONLY_SHARE, "error": READONLY_ERROR}
+
+
+cdef int parse_request(
+    Request* request, object device, object copy, object stream, object readonly, object detach,
+) except -1:
+    request.peek = False
+    request.has_device = device is not None
+    if request.has_device:
+        parse_device(device, &request.device)
+    if copy is None:
+        request.copy = COPY_IF_NEEDED
+    elif copy is True or copy is False:
+        request.copy = COPY_ALWAYS if copy else COPY_NEVER
+    else:
+        raise TypeError(f"convert: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
+    policy = READONLY_POLICIES.get(readonly) if isinstance(readonly, str) else None
+    if policy is None:
+        raise ValueError(
+            f'convert: readonly {readonly!r}: is not one of "copy", "share" and "error" ("share" promises not to write)')
+    request.readonly = policy
+    request.detach = bool(detach)
+    request.has_stream = stream is not None
+    if request.has_stream:
+        request.stream = _parse_stream(stream)
+    return 0
+
+
+cdef int64_t _parse_stream(object stream) except? -2:
+    """An integer as the array API standard numbers streams, or an object that has one (``__cuda_stream__``)."""
+    handle = stream
+    if hasattr(type(stream), "__cuda_stream__"):
+        _, handle = stream.__cuda_stream__()
+    else:
+        # torch's, CuPy's and Numba's streams name their handle each in their own way.
+        for field in ("cuda_stream", "ptr", "handle"):
+            value = getattr(stream, field, None)
+            if value is not None:
+                handle = getattr(value, "value", value)
+                break
+    if not PyLong_Check(handle) or handle is True or handle is False:
+        raise TypeError(f"convert: stream {stream!r}: is no integer and names none (pass the handle, 1, 2 or -1)")
+    if handle == 0 or handle < STREAM_UNORDERED:
+        raise DeviceError(
+            f"convert: stream {handle}: is ambiguous and forbidden by the array API standard (pass 1 for the legacy "
+            "default stream, 2 for the per-thread one, -1 for no ordering)")
+    return handle

@@ -1,0 +1,114 @@
+"""``__array_interface__`` of version 3, whose ``data`` is an address, a buffer or absent, and version 2's attributes."""
+
+from cpython.buffer cimport PyBuffer_IsContiguous
+from cpython.long cimport PyLong_Check
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
+
+from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge.managed cimport (
+    PROTOCOL_ARRAY_INTERFACE,
+    Managed,
+    managed_checked,
+    managed_own_object,
+    managed_release,
+)
+from dlbridge.request cimport Request
+from dlbridge.sources.interface cimport new_from_interface, refuse_field, set_address
+from dlbridge.sources.offer cimport Offer, new_offer
+
+
+cdef Offer offers(object kind):
+    return _offer(kind)
+
+
+cdef Offer offers_instance(object obj):
+    return _offer(obj)
+
+
+cdef Offer _offer(object holder):
+    if hasattr(holder, "__array_interface__"):
+        return new_offer("array_interface", acquire)
+    if hasattr(holder, "__array_typestr__") and hasattr(holder, "__array_shape__"):
+        return new_offer("array_interface", acquire_attributes)
+    return None
+
+
+cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
+    cdef object interface
+    try:
+        interface = obj.__array_interface__
+    except AttributeError:
+        return NULL
+    if not isinstance(interface, dict):
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "__array_interface__", type(interface).__qualname__,
+                           "is not a dict", "the producer is at fault")
+    return build(obj, interface, (obj, interface))
+
+
+cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request) except? NULL:
+    """Version 2: the entries are attributes, and the address is a string of hexadecimal digits."""
+    interface = {}
+    for field in ("shape", "typestr", "data", "strides", "mask", "offset"):
+        value = getattr(obj, f"__array_{field}__", None)
+        if value is not None:
+            interface[field] = value
+    data = interface.get("data")
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], str):
+        try:
+            interface["data"] = (int(data[0], 16), data[1])
+        except ValueError:
+            raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", data, "is no hexadecimal address",
+                               "the producer is at fault") from None
+    return build(obj, interface, (obj, interface))
+
+
+cdef Managed* build(object obj, dict interface, object owner) except NULL:
+    cdef Managed* managed
+    mask = interface.get("mask")
+    if mask is not None:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
+                           "would be dropped, and masked values would pass for real ones", "fill it first, x.filled(value)")
+    managed = new_from_interface(
+        PROTOCOL_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), interface.get("strides"))
+    data = interface.get("data")
+    buffer = None
+    try:
+        if isinstance(data, tuple):
+            set_address(managed, data)
+            managed_own_object(managed, owner)
+        else:
+            buffer = PyMemoryView_FromObject(obj if data is None else data)
+            managed_own_object(managed, (owner, buffer))
+            set_buffer(managed, buffer, interface.get("offset", 0))
+    except BaseException:
+        managed_release(managed)
+        raise
+    managed = managed_checked(managed)
+    if buffer is not None:
+        check_within(managed, PyMemoryView_GET_BUFFER(buffer))
+    return managed
+
+
+cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:
+    """Take the memory of a buffer from ``offset`` bytes on; it stays exported while the memory is in use."""
+    cdef Py_buffer* view = PyMemoryView_GET_BUFFER(buffer)
+    if not PyBuffer_IsContiguous(view, b"C"):
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", buffer, "is a buffer with gaps", "the producer is at fault")
+    if not PyLong_Check(offset) or not 0 <= offset <= view.len:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "offset", offset, f"is not within the buffer of {view.len} bytes",
+                           "the producer is at fault")
+    managed.abi.dl_tensor.data = <char*> view.buf + <Py_ssize_t> offset
+    if view.readonly:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    return 0
+
+
+cdef int check_within(Managed* managed, Py_buffer* view) except -1:
+    """With a buffer the end of the memory is known, so a shape that lies can be seen."""
+    cdef Py_ssize_t start = <char*> managed.abi.dl_tensor.data - <char*> view.buf
+    if managed.count and (start + managed.low_bytes < 0 or start + managed.high_bytes > view.len):
+        low, high = start + managed.low_bytes, start + managed.high_bytes
+        managed_release(managed)
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "shape", f"bytes {low} to {high}",
+                           f"reach outside of the buffer of {view.len} bytes", "the producer is at fault")
+    return 0

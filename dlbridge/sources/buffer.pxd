@@ -1,0 +1,6 @@
+"""The buffer protocol, PEP 3118."""
+
+from dlbridge.sources.offer cimport Offer
+
+
+cdef Offer offers(object kind)

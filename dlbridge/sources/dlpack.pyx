@@ -1,0 +1,241 @@
+"""``__dlpack__``, and DLPack capsules themselves.
+
+A producer is called once. Which keywords it takes is learnt once per type, so that a TypeError out of its own code
+reaches the user and is not mistaken for an old signature (torch calls such a producer four times).
+"""
+
+import inspect
+
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.pycapsule cimport (
+    PyCapsule_CheckExact,
+    PyCapsule_GetName,
+    PyCapsule_GetPointer,
+    PyCapsule_IsValid,
+    PyCapsule_SetName,
+)
+
+from dlbridge.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION,
+    LEGACY_NAME,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_UNORDERED,
+    USED_LEGACY_NAME,
+    USED_VERSIONED_NAME,
+    VERSIONED_NAME,
+    DLDevice,
+    DLManagedTensor,
+    DLManagedTensorVersioned,
+    kDLCPU,
+    kDLCUDA,
+    kDLROCM,
+)
+from dlbridge.devices.table cimport is_host
+from dlbridge.managed cimport (
+    FROM_LEGACY,
+    PROTOCOL_DLPACK,
+    PROTOCOL_DLPACK_LEGACY,
+    Managed,
+    managed_from_tensor,
+    managed_own_legacy,
+    managed_own_object,
+    managed_own_versioned,
+    managed_release,
+    refusal,
+)
+from dlbridge.request cimport COPY_NEVER, Request
+from dlbridge.sources.offer cimport Offer, new_offer
+from dlbridge.sources.torch cimport is_torch, prepare_subclass
+
+from dlbridge.errors import ConversionError, CopyRequiredError, UnsupportedError
+
+
+cdef enum Keyword:
+    TAKES_STREAM = 1
+    TAKES_MAX_VERSION = 2
+    TAKES_DL_DEVICE = 4
+    TAKES_COPY = 8
+    UNKNOWN = 16                # the signature says nothing: max_version is tried once
+
+cdef dict KEYWORDS = {
+    "stream": TAKES_STREAM,
+    "max_version": TAKES_MAX_VERSION,
+    "dl_device": TAKES_DL_DEVICE,
+    "copy": TAKES_COPY,
+}
+MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
+CPU = (kDLCPU, 0)
+
+# Types whose memory nobody may write and whose export can not say so, by the first part of the module and the name.
+IMMUTABLE = {
+    ("jaxlib", "ArrayImpl"),    # jax#40789: always a legacy capsule, which has no flags
+}
+
+
+cdef extern from "Python.h":
+    PyTypeObject PyCapsule_Type
+
+cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
+
+
+cdef Offer offers(object kind):
+    if kind is CAPSULE_TYPE:
+        return new_offer("dlpack", acquire_capsule)
+    method = getattr(kind, "__dlpack__", None)
+    return None if method is None else _offer_method(kind, method)
+
+
+cdef Offer offers_instance(object obj):
+    """For an object that only itself has ``__dlpack__``: a proxy, or an attribute that was set on it."""
+    method = getattr(obj, "__dlpack__", None)
+    return None if method is None else _offer_method(type(obj), method)
+
+
+cdef Offer _offer_method(object kind, object method):
+    offer = new_offer("dlpack", acquire)
+    offer.keywords = _learn_keywords(method)
+    offer.torch = is_torch(kind)
+    offer.immutable = (kind.__module__.partition(".")[0], kind.__name__) in IMMUTABLE
+    return offer
+
+
+def _learn_keywords(method):
+    try:
+        parameters = inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        return UNKNOWN
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return UNKNOWN
+    known = 0
+    for name in parameters:
+        known |= KEYWORDS.get(name, 0)
+    return known
+
+
+cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
+    cdef Managed* managed
+    if offer.torch:
+        obj = prepare_subclass(obj, request)
+    try:
+        method = obj.__dlpack__
+    except AttributeError:
+        return NULL
+    capsule = _call(method, offer, _keywords(obj, offer, request))
+    if not PyCapsule_CheckExact(capsule):
+        raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
+                      f"returned a {type(capsule).__qualname__}, not a capsule", "the producer is at fault")
+    managed = take_capsule(capsule, False)
+    if offer.immutable:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
+        managed_release(managed)
+        raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",
+                      "pass copy=None")
+    return managed
+
+
+cdef dict _keywords(object obj, Offer offer, const Request* request):
+    """What to tell the producer: our version, the consumer's stream, and where the memory shall be."""
+    cdef DLDevice device = _device_of(obj)
+    keywords = {}
+    if offer.keywords & (TAKES_MAX_VERSION | UNKNOWN):
+        keywords["max_version"] = MAX_VERSION
+    if request.copy == COPY_NEVER and offer.keywords & TAKES_COPY:
+        keywords["copy"] = False
+    if is_host(device.device_type):
+        return keywords                     # array API: on the CPU only stream=None
+    if request.has_device and is_host(request.device.device_type) and offer.keywords & TAKES_DL_DEVICE:
+        keywords["dl_device"] = CPU         # the producer then synchronises, and takes no stream
+    elif offer.keywords & TAKES_STREAM:
+        if request.peek:
+            keywords["stream"] = STREAM_UNORDERED
+        elif request.has_stream:
+            keywords["stream"] = request.stream
+        elif device.device_type == kDLCUDA or device.device_type == kDLROCM:
+            keywords["stream"] = STREAM_LEGACY_DEFAULT if device.device_type == kDLCUDA else 0
+    return keywords
+
+
+cdef DLDevice _device_of(object obj):
+    cdef DLDevice device
+    device.device_type = kDLCPU
+    device.device_id = 0
+    try:
+        method = obj.__dlpack_device__
+    except AttributeError:
+        return device           # some old producers have only __dlpack__, all of them on the CPU
+    pair = method()
+    if not isinstance(pair, tuple) or len(pair) != 2:
+        raise refusal(ConversionError, "dlpack", "__dlpack_device__", repr(pair), "is not a pair (type, id)",
+                      "the producer is at fault")
+    device.device_type = pair[0]
+    device.device_id = 0 if pair[1] is None else pair[1]    # paddle says (1, None)
+    return device
+
+
+cdef object _call(object method, Offer offer, dict keywords):
+    if not offer.keywords & UNKNOWN:
+        return method(**keywords)
+    try:
+        capsule = method(**keywords)
+        offer.keywords = TAKES_MAX_VERSION
+    except TypeError as error:
+        if "max_version" not in str(error):
+            raise
+        offer.keywords = 0
+        del keywords["max_version"]
+        capsule = method(**keywords)
+    return capsule
+
+
+# ---- capsules ------------------------------------------------------------------------------------------------------
+
+cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) except? NULL:
+    return take_capsule(obj, request.peek)
+
+
+cdef Managed* take_capsule(object capsule, bint peek) except NULL:
+    """Consume a capsule: describe and validate first, and only then rename, so that a failure loses nothing."""
+    cdef DLManagedTensorVersioned* versioned
+    cdef DLManagedTensor* legacy
+    cdef Managed* managed
+    if PyCapsule_IsValid(capsule, VERSIONED_NAME):
+        versioned = <DLManagedTensorVersioned*> PyCapsule_GetPointer(capsule, VERSIONED_NAME)
+        if versioned.version.major != DLPACK_MAJOR_VERSION:
+            raise refusal(ConversionError, "dlpack", "version", f"{versioned.version.major}.{versioned.version.minor}",
+                          "is of a major version that dlbridge does not read", "ask the producer for max_version=(1, 3)")
+        managed = managed_from_tensor(PROTOCOL_DLPACK, &versioned.dl_tensor, versioned.flags)
+        if peek:
+            managed_own_object(managed, capsule)
+        else:
+            PyCapsule_SetName(capsule, USED_VERSIONED_NAME)
+            managed_own_versioned(managed, versioned)
+        return managed
+    if PyCapsule_IsValid(capsule, LEGACY_NAME):
+        legacy = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)
+        managed = managed_from_tensor(PROTOCOL_DLPACK_LEGACY, &legacy.dl_tensor, 0)
+        managed.marks |= FROM_LEGACY
+        if peek:
+            managed_own_object(managed, capsule)
+        else:
+            PyCapsule_SetName(capsule, USED_LEGACY_NAME)
+            managed_own_legacy(managed, legacy)
+        return managed
+    raise _refused_capsule(capsule)
+
+
+def _refused_capsule(capsule):
+    cdef const char* name = PyCapsule_GetName(capsule)
+    if name == NULL:
+        text = "NULL"
+    else:
+        text = name.decode("utf-8", "replace")
+    if text == USED_LEGACY_NAME.decode() or text == USED_VERSIONED_NAME.decode():
+        return refusal(ConversionError, "dlpack", "capsule", repr(text), "was consumed already",
+                       "a capsule is good for one consumer: ask the producer for another")
+    return refusal(UnsupportedError, "dlpack", "capsule", repr(text), "is not a DLPack capsule",
+                   'the names are "dltensor" and "dltensor_versioned"')
+

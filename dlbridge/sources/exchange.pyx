@@ -1,0 +1,112 @@
+"""The C exchange API: a table of C functions on the type (torch, cuda.core, dlbridge's own Tensor).
+
+Subclasses inherit the table with its disregard for what they add, so only the exact types of ALLOWED go this way; all
+others go through ``__dlpack__``.
+"""
+
+import sys
+
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+
+from dlbridge.abi cimport (
+    DLPACK_MAJOR_VERSION,
+    EXCHANGE_NAME,
+    DLManagedTensorVersioned,
+    DLPackExchangeAPI,
+    DLPackExchangeAPIHeader,
+)
+from dlbridge.managed cimport (
+    PROTOCOL_EXCHANGE_API,
+    Managed,
+    managed_from_tensor,
+    managed_own_versioned,
+    managed_release,
+    refusal,
+    take_error,
+)
+from dlbridge.request cimport Request
+from dlbridge.sources.offer cimport Offer, new_offer
+from dlbridge.sources.torch cimport mark_torch, torch_refusal
+
+from dlbridge.errors import ConversionError
+
+cdef extern from "Python.h":
+    PyObject* _PyType_Lookup(PyTypeObject* kind, object name) noexcept
+
+
+# Module and name of each type that may go the raw way. Modules are looked up, never imported.
+ALLOWED = (
+    ("torch", "Tensor"),
+    ("torch.nn.parameter", "Parameter"),
+    ("cuda.core._memoryview", "StridedMemoryView"),
+    ("dlbridge.tensor", "Tensor"),
+)
+
+
+cdef Offer offers(object kind):
+    cdef Offer offer
+    cdef const DLPackExchangeAPI* api
+    if not any(getattr(sys.modules.get(module), name, None) is kind for module, name in ALLOWED):
+        return None
+    api = find_exchange_api(kind)
+    if api == NULL:
+        return None
+    offer = new_offer("exchange_api", acquire)
+    offer.api = api
+    offer.torch = kind.__module__.partition(".")[0] == "torch"
+    return offer
+
+
+cdef const DLPackExchangeAPI* find_exchange_api(object kind) except? NULL:
+    """The table of a type, of our major version (abi.md 2.4: newer tables chain to older ones), or NULL."""
+    cdef const DLPackExchangeAPIHeader* header
+    cdef PyObject* found = _PyType_Lookup(<PyTypeObject*> kind, "__dlpack_c_exchange_api__")
+    if found == NULL or not PyCapsule_IsValid(<object> found, EXCHANGE_NAME):
+        return NULL
+    header = <const DLPackExchangeAPIHeader*> PyCapsule_GetPointer(<object> found, EXCHANGE_NAME)
+    while header != NULL and header.version.major != DLPACK_MAJOR_VERSION:
+        header = header.prev_api
+    return <const DLPackExchangeAPI*> header
+
+
+cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
+    cdef DLManagedTensorVersioned* foreign = NULL
+    cdef Managed* managed
+    if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
+        raise _refused(obj, offer)
+    if foreign.version.major != DLPACK_MAJOR_VERSION:
+        major = foreign.version.major
+        _drop(foreign)
+        raise refusal(ConversionError, "exchange_api", "version", major, "is a major version that dlbridge does not read",
+                      "update dlbridge")
+    try:
+        managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &foreign.dl_tensor, foreign.flags)
+    except BaseException:
+        _drop(foreign)
+        raise
+    managed_own_versioned(managed, foreign)
+    if offer.torch:
+        try:
+            mark_torch(managed, obj, request)
+        except BaseException:
+            managed_release(managed)
+            raise
+    return managed
+
+
+cdef void _drop(DLManagedTensorVersioned* foreign) noexcept:
+    if foreign.deleter != NULL:
+        foreign.deleter(foreign)
+
+
+cdef object _refused(object obj, Offer offer):
+    """What the export raised, if it raised at all (cuda.core sets no exception), in dlbridge's words."""
+    cause = take_error()
+    if offer.torch:
+        refused = torch_refusal(obj)
+    else:
+        refused = refusal(ConversionError, "exchange_api", "type", type(obj).__qualname__, "could not be exported",
+                          cause or "the library gave no reason")
+    refused.__cause__ = cause
+    return refused

@@ -1,0 +1,30 @@
+"""Offer: what one protocol found out about a type, once, so that every acquire of that type is a plain call."""
+
+from dlbridge.abi cimport DLPackExchangeAPI
+from dlbridge.managed cimport Managed
+from dlbridge.request cimport Request
+
+
+cdef class Offer
+
+# Gives the memory of obj, unmoved and uncopied. NULL without an exception set: this object declines after all, ask the
+# next protocol (its attribute raised AttributeError, say).
+ctypedef Managed* (*Acquire)(object obj, Offer offer, const Request* request) except? NULL
+
+
+cdef class Offer:
+    cdef Acquire acquire
+    cdef readonly str protocol              # the name of the source's file
+    cdef const DLPackExchangeAPI* api       # exchange
+    cdef unsigned int keywords              # dlpack: what __dlpack__ takes
+    cdef bint torch                         # a torch.Tensor: carries gradients and lazy bits beside its memory
+    cdef bint immutable                     # read-only memory whose export has no way to say so
+    cdef bint optional                      # others are asked after it, so it may decline
+    cdef object function                    # a registered acquire, given by a user
+
+
+cdef inline Offer new_offer(str protocol, Acquire acquire):
+    cdef Offer offer = Offer.__new__(Offer)
+    offer.protocol = protocol
+    offer.acquire = acquire
+    return offer

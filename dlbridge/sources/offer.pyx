@@ -1,0 +1,8 @@
+"""Offer: what one protocol found out about a type, once, so that every acquire of that type is a plain call."""
+
+
+cdef class Offer:
+    """A protocol that a type offers."""
+
+    def __repr__(self):
+        return f"<offer of {self.protocol}>"

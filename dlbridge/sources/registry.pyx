@@ -1,0 +1,120 @@
+"""The order in which sources are asked, and the sources that users add."""
+
+from dlbridge.managed cimport Managed, managed_release, refusal
+from dlbridge.request cimport Request
+from dlbridge.sources cimport (
+    array_interface,
+    array_struct,
+    buffer,
+    cuda_array_interface,
+    dlpack,
+    exchange,
+    numpy,
+)
+from dlbridge.sources.offer cimport Offer, new_offer
+
+from dlbridge.errors import UnsupportedError
+
+ctypedef Offer (*Offers)(object kind)
+
+cdef enum:
+    SOURCES = 7
+
+# The cheapest that says the most comes first.
+cdef Offers[SOURCES] sources
+sources[0] = numpy.offers
+sources[1] = exchange.offers
+sources[2] = dlpack.offers
+sources[3] = cuda_array_interface.offers
+sources[4] = array_struct.offers
+sources[5] = array_interface.offers
+sources[6] = buffer.offers
+
+# Types that one protocol serves better than the order above has it, by the first part of the module and the name.
+PREFERRED = {
+    # On the CPU a tenth of the cost of __dlpack__, and it flags read-only memory; declines elsewhere, and for bfloat16.
+    ("jaxlib", "ArrayImpl"): "buffer",
+}
+
+# What to do with things that are no arrays, by the first part of the module and the name.
+WAYS_OUT = {
+    ("builtins", "list"): "pass numpy.asarray(x)",
+    ("builtins", "tuple"): "pass numpy.asarray(x)",
+    ("builtins", "str"): "pass x.encode()",
+    ("builtins", "int"): "pass numpy.asarray(x)",
+    ("builtins", "float"): "pass numpy.asarray(x)",
+    ("scipy", "*"): "pass x.toarray(), or its parts x.data, x.indices, x.indptr",
+    ("pandas", "*"): "pass x.to_numpy()",
+    ("polars", "*"): "pass x.to_numpy()",
+}
+
+registered = []         # of (type or predicate, Offer), the newest first
+
+
+cdef list find_offers(object kind):
+    """Who may serve a type, in the order to ask."""
+    preferred = PREFERRED.get((kind.__module__.partition(".")[0], kind.__name__))
+    offers = []
+    for index in range(SOURCES):
+        offer = sources[index](kind)
+        if offer is not None:
+            offers.append(offer)
+            if offer.protocol == "numpy":
+                break           # says all there is to say; a mask must not slip past by another protocol
+    offers.sort(key=lambda offer: offer.protocol != preferred)
+    for offer in offers[:len(offers) - 1]:
+        (<Offer> offer).optional = True
+    return [offer for accepts, offer in registered if accepts(kind)] + offers
+
+
+cdef Managed* acquire_by(list offers, object src, const Request* request) except NULL:
+    """Ask one after the other; a producer whose own code ran and failed is the last that is asked."""
+    cdef Managed* managed
+    cdef Offer offer
+    for offer in offers:
+        managed = offer.acquire(src, offer, request)
+        if managed != NULL:
+            return managed
+    for offer in find_instance_offers(src):
+        managed = offer.acquire(src, offer, request)
+        if managed != NULL:
+            return managed
+    raise _unsupported(type(src))
+
+
+cdef list find_instance_offers(object src):
+    """Protocols that only this instance has: a proxy with ``__getattr__``, an attribute set by hand. Never cached."""
+    if isinstance(src, type):
+        return []               # a class has the attributes of its instances, not their memory
+    offers = [
+        dlpack.offers_instance(src),
+        cuda_array_interface.offers_instance(src),
+        array_struct.offers_instance(src),
+        array_interface.offers_instance(src),
+    ]
+    return [offer for offer in offers if offer is not None]
+
+
+def _unsupported(kind):
+    module = kind.__module__.partition(".")[0]
+    way_out = WAYS_OUT.get((module, kind.__name__)) or WAYS_OUT.get((module, "*")) or (
+        "pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol")
+    name = kind.__qualname__ if module == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return refusal(UnsupportedError, "source", "type", name, "offers no array protocol", way_out)
+
+
+# ---- registered sources --------------------------------------------------------------------------------------------
+
+def add_source(accepts, function):
+    """Put a source before all others: ``accepts(type)`` says whom it serves, ``function(obj)`` gives a producer."""
+    offer = new_offer("registered", acquire_registered)
+    offer.function = function
+    registered.insert(0, (accepts, offer))
+
+
+cdef Managed* acquire_registered(object obj, Offer offer, const Request* request) except? NULL:
+    made = offer.function(obj)
+    if made is obj:
+        raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
+                      "return an object with __dlpack__ or a DLPack capsule")
+    return acquire_by(find_offers(type(made)), made, request)

@@ -1,0 +1,10 @@
+"""What a torch tensor carries beside its memory; for both protocols it comes by."""
+
+from dlbridge.managed cimport Managed
+from dlbridge.request cimport Request
+
+
+cdef bint is_torch(object kind)
+cdef int mark_torch(Managed* managed, object tensor, const Request* request) except -1
+cdef object prepare_subclass(object tensor, const Request* request)
+cdef object torch_refusal(object tensor)

@@ -1,0 +1,7 @@
+"""Calling a target library, and putting its errors into dlbridge's words."""
+
+from dlbridge.targets.target cimport Target
+
+
+cdef object call_consumer(Target target, object producer)
+cdef object consumer_error(Target target)

@@ -1,0 +1,50 @@
+"""Libraries with the C exchange API on their type: torch."""
+
+
+from cpython.ref cimport Py_DECREF
+
+from dlbridge.capsule cimport new_versioned_capsule
+from dlbridge.dtypes cimport rows_named
+from dlbridge.managed cimport Managed, managed_forget, managed_release, managed_retain
+from dlbridge.sources.exchange cimport find_exchange_api
+from dlbridge.targets.target cimport Target
+from dlbridge.targets.consumer cimport call_consumer, consumer_error
+
+# What torch's importer has a type for; older versions lack the newest names.
+TORCH_DTYPES = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
+    "complex32", "complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2",
+)
+
+
+cdef Target new_torch():
+    cdef Target target = Target.__new__(Target)
+    target.name = target.library = target.install = "torch"
+    target.deliver = deliver
+    target._load = _load_torch
+    return target
+
+
+def _load_torch(Target target):
+    torch = target.namespace
+    target.rows = rows_named(name for name in TORCH_DTYPES if hasattr(torch, name))
+    target.array_types = (torch.Tensor,)
+    target.api = find_exchange_api(torch.Tensor)
+    target.function = torch.from_dlpack     # torch before 2.10 has no exchange API
+
+
+cdef object deliver(Managed* managed, Target target):
+    cdef void* made = NULL
+    if target.api == NULL:
+        return call_consumer(target, new_versioned_capsule(managed))
+    # The library steals, and when it fails it has run the deleter (cuda.core) or not (torch): a second reference keeps
+    # the block readable, and its state tells whether the owner is still to be let go.
+    managed_retain(managed)
+    if target.api.managed_tensor_to_py_object_no_sync(&managed.abi, &made) or made == NULL:
+        managed_release(managed)
+        raise consumer_error(target)
+    managed_forget(managed)
+    array = <object> made
+    Py_DECREF(array)            # the reference that the library gave
+    return array

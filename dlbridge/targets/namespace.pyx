@@ -1,0 +1,33 @@
+"""Any namespace with ``from_dlpack``, and targets that users register."""
+
+from dlbridge.managed cimport Managed
+from dlbridge.request cimport READONLY_SHARE
+from dlbridge.targets.consumer cimport call_consumer
+from dlbridge.targets.target cimport Target
+from dlbridge.tensor cimport new_tensor
+
+
+cdef Target new_target(object namespace):
+    cdef Target target = Target.__new__(Target)
+    target.name = str(getattr(namespace, "__name__", type(namespace).__qualname__)).partition(".")[0]
+    target.namespace = namespace
+    target.function = namespace.from_dlpack
+    target.deliver = deliver
+    target.array_types = ()
+    return target
+
+
+cdef Target new_registered(str name, object function, object settings):
+    """settings(target) is called once the target has every quirk of an unknown library, and may lift some."""
+    cdef Target target = Target.__new__(Target)
+    target.name = name
+    target.function = function
+    target.deliver = deliver
+    target.array_types = ()
+    target._load = settings
+    return target
+
+
+cdef object deliver(Managed* managed, Target target):
+    # The plan has settled what read-only memory may do, so an importer that asks for a legacy capsule may share.
+    return call_consumer(target, new_tensor(managed, READONLY_SHARE))

@@ -1,0 +1,75 @@
+"""What libraries can not do, as data: one row per quirk, with the thread that says so.
+
+A target starts with everything and loses what a row takes from it. When an issue is fixed, the row gets the first good
+version as ``below``, and goes when nobody uses older ones. No code names a library's quirk.
+"""
+
+from typing import NamedTuple
+
+
+class Quirk(NamedTuple):
+    library: str
+    lacks: str          # a name of Holds, or "alignment"
+    issue: str
+    words: str          # what happens without the row
+    below: str = ""     # the first version without the quirk; "" while there is none
+    value: int = 0      # for "alignment": the bytes it wants
+
+
+QUIRKS = (
+    Quirk("numpy", "PACKED", "ml_dtypes#81", "keeps one sub-byte element in a byte"),
+    Quirk("numpy", "OTHER_DEVICES", "array-api#626", "is host memory only"),
+    Quirk("torch", "NEGATIVE_STRIDES", "pytorch#188023", "aborts the process in 2.13, raises in later versions"),
+    Quirk("torch", "ODD_STRIDES", "dlpack#99", "counts strides in elements"),
+    Quirk("torch", "SWAPPED_BYTES", "pytorch#9508", "has native byte order only"),
+    Quirk("torch", "READ_ONLY", "pytorch#33615", "ignores the read-only flag, and writes"),
+    Quirk("torch", "PACKED", "pytorch#146414", "packs float4 in pairs, as a type of two lanes"),
+    Quirk("torch", "PADDED", "pytorch#146414", "packs float4 in pairs, as a type of two lanes"),
+    Quirk("jax", "NEGATIVE_STRIDES", "jax#8082", "refuses them, even with copy=True"),
+    Quirk("jax", "ZERO_STRIDES", "jax#8082", "refuses them, even with copy=True"),
+    Quirk("jax", "ANY_STRIDES", "jax#8082", "takes only arrays without holes, in any order of the axes"),
+    Quirk("jax", "ODD_STRIDES", "jax#8082", "refuses them, even with copy=True"),
+    Quirk("jax", "SWAPPED_BYTES", "dlpack#99", "has native byte order only"),
+    Quirk("jax", "PACKED", "jax#40789", "exports packed float4 but does not import it"),
+    Quirk("jax", "alignment", "jax#37303", "copies silently below 64 bytes", value=64),
+    Quirk("memoryview", "ODD_STRIDES", "dlpack 1.3", "is made over a Tensor, which counts strides in elements"),
+    Quirk("memoryview", "SWAPPED_BYTES", "dlpack 1.3", "is made over a Tensor, which has native byte order only"),
+    Quirk("memoryview", "PACKED", "PEP 3118", "has no format for elements below a byte"),
+    Quirk("memoryview", "PADDED", "PEP 3118", "has no format for elements below a byte"),
+    Quirk("memoryview", "OTHER_DEVICES", "PEP 3118", "is host memory only"),
+    Quirk("dlpack_versioned", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("dlpack_versioned", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("dlpack", "READ_ONLY", "dlpack 1.3", "has no flags"),
+    Quirk("dlpack", "PADDED", "dlpack 1.3", "has no flags"),
+    Quirk("dlpack", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("dlpack", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("dlbridge", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("dlbridge", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("array_api_strict", "OTHER_DEVICES", "array-api-strict#69", "is host memory only"),
+    Quirk("array_api_strict", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("array_api_strict", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("array_api_strict", "PACKED", "numpy#31256", "has no such types"),
+    # A namespace that nobody has looked at is given only what every library can hold.
+    Quirk("*", "NEGATIVE_STRIDES", "pytorch#188023", "aborted the process in one library"),
+    Quirk("*", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("*", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("*", "READ_ONLY", "pytorch#33615", "most importers ignore the flag"),
+    Quirk("*", "PACKED", "dlpack 1.3", "few libraries have such types"),
+    Quirk("*", "PADDED", "dlpack 1.3", "few libraries have such types"),
+)
+
+
+def quirks_of(library: str, version: str) -> list[Quirk]:
+    """The rows that hold for a library at a version; those of ``*`` where the table does not know it."""
+    rows = [quirk for quirk in QUIRKS if quirk.library == library] or [q for q in QUIRKS if q.library == "*"]
+    return [quirk for quirk in rows if not quirk.below or _release(version) < _release(quirk.below)]
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: ``2.13.0+cpu`` is (2, 13, 0)."""
+    numbers = []
+    for part in version.split("+")[0].split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)

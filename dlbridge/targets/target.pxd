@@ -1,0 +1,49 @@
+"""Target: what a library can hold, as data, and how its array is made."""
+
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+
+from dlbridge.abi cimport DLPackExchangeAPI
+from dlbridge.managed cimport Managed
+
+
+# What a library's arrays can hold beyond a compact, writable, native-endian block of whole bytes.
+cdef enum Holds:
+    NEGATIVE_STRIDES = 1
+    ZERO_STRIDES = 2
+    ANY_STRIDES = 4             # without it: dense in some order of the axes
+    ODD_STRIDES = 8             # no multiple of the item size
+    SWAPPED_BYTES = 16
+    READ_ONLY = 32              # the consumer can be told, and heeds it
+    PACKED = 64                 # elements below a byte, side by side
+    PADDED = 128                # elements below a byte, one in each
+    OTHER_DEVICES = 256         # memory that is not the host's
+
+
+cdef class Target
+
+# Why the target can not have this memory in any form: an exception to raise, or None.
+ctypedef object (*Accepts)(const Managed* managed, Target target)
+# Makes the library's array; steals managed, also when it fails.
+ctypedef object (*Deliver)(Managed* managed, Target target)
+
+
+cdef class Target:
+    cdef readonly str name              # as in convert(…, to=name)
+    cdef readonly str library           # what to import, and how users call it
+    cdef readonly str install           # the pip line's last word
+    cdef readonly bint loaded
+    cdef uint32_t holds                 # Holds, or'ed
+    cdef uint64_t rows                  # of the dtype table: what the library has
+    cdef uint64_t copied_rows           # … those of them that it takes only by a copy of its own
+    cdef int64_t alignment              # of the first element, in bytes
+    cdef Accepts accepts
+    cdef Deliver deliver
+    cdef const DLPackExchangeAPI* api   # or NULL
+    cdef object namespace               # the imported module, or what the user gave
+    cdef tuple array_types              # an instance of one is an array of this target already
+    cdef object function                # from_dlpack, or a registered deliver
+    cdef object _load
+
+    cdef int load(self) except -1
+    cdef bint owns(self, object src)
+    cdef object why_not(self, const Managed* managed)

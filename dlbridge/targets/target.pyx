@@ -1,0 +1,65 @@
+"""Target: what a library can hold, as data, and how its array is made."""
+
+import importlib
+
+from dlbridge.dtypes cimport MAX_ROWS, row_name, rows_named
+from dlbridge.managed cimport refusal
+
+from dlbridge.dtypes import NAMES
+from dlbridge.errors import MissingLibraryError
+from dlbridge.targets.quirks import quirks_of
+
+HOLDS = {
+    "NEGATIVE_STRIDES": NEGATIVE_STRIDES,
+    "ZERO_STRIDES": ZERO_STRIDES,
+    "ANY_STRIDES": ANY_STRIDES,
+    "ODD_STRIDES": ODD_STRIDES,
+    "SWAPPED_BYTES": SWAPPED_BYTES,
+    "READ_ONLY": READ_ONLY,
+    "PACKED": PACKED,
+    "PADDED": PADDED,
+    "OTHER_DEVICES": OTHER_DEVICES,
+}
+
+
+cdef class Target:
+    """A library that arrays can be delivered to."""
+
+    def __repr__(self):
+        return f"<target {self.name}>"
+
+    cdef int load(self) except -1:
+        """Import the library and read off what it can hold; the first conversion to it does so, and no import."""
+        if self.loaded:
+            return 0
+        if self.library is not None:
+            try:
+                self.namespace = importlib.import_module(self.library)
+            except ImportError as error:
+                # A library that is there but broken says so itself.
+                if getattr(error, "name", None) not in (None, self.library.partition(".")[0]):
+                    raise
+                raise MissingLibraryError(
+                    f"{self.name}: module {self.library}: is not installed (pip install {self.install})") from error
+        self.rows = rows_named(NAMES)
+        self.alignment = 1
+        self.holds = 0
+        for flag in HOLDS.values():
+            self.holds |= <unsigned int> flag
+        for quirk in quirks_of(self.name, str(getattr(self.namespace, "__version__", ""))):
+            if quirk.lacks == "alignment":
+                self.alignment = quirk.value
+            else:
+                self.holds &= ~<unsigned int> HOLDS[quirk.lacks]
+        if self._load is not None:
+            self._load(self)
+        self.loaded = True
+        return 0
+
+    cdef bint owns(self, object src):
+        """Whether src is an array of this library already."""
+        return isinstance(src, self.array_types)
+
+    cdef object why_not(self, const Managed* managed):
+        """The exception that accepts() gives, or None."""
+        return None if self.accepts == NULL else self.accepts(managed, self)

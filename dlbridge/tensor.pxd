@@ -1,0 +1,14 @@
+"""Tensor: one Managed that speaks every protocol."""
+
+from dlbridge.managed cimport Managed
+from dlbridge.request cimport ReadonlyPolicy
+
+
+cdef class Tensor:
+    cdef Managed* managed
+    cdef ReadonlyPolicy policy          # of legacy exports, which can not flag read-only memory
+    cdef object __weakref__
+
+
+# Steals managed, also when it fails.
+cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy)

@@ -1,0 +1,542 @@
+"""Tensor: one Managed that speaks every protocol."""
+
+cimport numpy
+from cpython.buffer cimport (
+    PyBUF_ANY_CONTIGUOUS,
+    PyBUF_C_CONTIGUOUS,
+    PyBUF_F_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBUF_ND,
+    PyBUF_STRIDES,
+    PyBUF_WRITABLE,
+    PyBuffer_IsContiguous,
+)
+from cpython.exc cimport PyErr_SetObject
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from dlbridge.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION,
+    EXCHANGE_NAME,
+    STREAM_UNORDERED,
+    DLDevice,
+    DLManagedTensorVersioned,
+    DLPackExchangeAPI,
+    DLTensor,
+    SetError,
+    kDLCPU,
+)
+from dlbridge.capsule cimport new_legacy_capsule, new_versioned_capsule
+from dlbridge.devices.table cimport device_name, is_host, parse_device, same_device
+from dlbridge.dtypes cimport describe, find_dlpack, get_row, row_typestr
+from dlbridge.layout cimport is_compact, is_dense
+from dlbridge.managed cimport (
+    PROTOCOL_DLBRIDGE,
+    PROTOCOL_DLPACK,
+    Managed,
+    managed_checked,
+    managed_data,
+    managed_forget,
+    managed_from_tensor,
+    managed_nbytes,
+    managed_new,
+    managed_own_versioned,
+    managed_packed,
+    managed_release,
+    managed_shape,
+    managed_share,
+    managed_strides,
+    protocol_name,
+    refusal,
+    release_object,
+)
+from dlbridge.place cimport COPY, COPY_SPAN, PACK, TO_HOST_LABEL, allocated, place
+from dlbridge.request cimport READONLY_COPY, READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy
+from dlbridge.sources.array_struct cimport (
+    ARRAY_STRUCT_VERSION,
+    NPY_ARRAY_C_CONTIGUOUS,
+    NPY_ARRAY_NOTSWAPPED,
+    NPY_ARRAY_WRITEABLE,
+    PyArrayInterface,
+)
+
+from dlbridge.dtypes import NAMES, TABLE
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError
+
+cdef extern from "Python.h":
+    int PyBUF_INDIRECT
+
+
+cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
+
+
+cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy):
+    cdef Tensor tensor
+    try:
+        tensor = Tensor.__new__(Tensor)
+    except BaseException:
+        managed_release(managed)
+        raise
+    tensor.managed = managed
+    tensor.policy = policy
+    return tensor
+
+
+cdef class Tensor:
+    """Memory of any library, described once and offered through every protocol.
+
+    Made by :func:`dlbridge.asdlpack`; never by calling the class. It shares the source's memory and keeps it alive,
+    can be consumed any number of times by any number of consumers, and computes nothing.
+
+    Attributes
+    ----------
+    shape, strides : tuple of int
+        In elements.
+    dtype : str
+        NumPy's name of the type, or ml_dtypes' (``"bfloat16"``).
+    device : str
+        As ``device=`` takes it: ``"cpu"``, ``"cuda:1"``.
+    readonly : bool
+        Whether the source flagged the memory as read-only.
+    data_ptr : int
+        The address of the first element, ``byte_offset`` included.
+    byte_offset : int
+        From the handle to the first element; 0 where memory has addresses.
+    protocol : str
+        The protocol it came by.
+    owner : object
+        What keeps the memory alive, or None where that is no Python object.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> tensor = dlbridge.asdlpack(numpy.zeros((3, 4), "float32"))
+    >>> tensor.shape, tensor.dtype, tensor.protocol
+    ((3, 4), 'float32', 'numpy')
+    >>> numpy.from_dlpack(tensor).ctypes.data == tensor.data_ptr
+    True
+    """
+
+    # C exchange API, DLPack 1.3: five functions, found on the type.
+    __dlpack_c_exchange_api__ = PyCapsule_New(&EXCHANGE_API, EXCHANGE_NAME, NULL)
+
+    def __init__(self):
+        raise TypeError("Tensor: __init__: is not for calling (use dlbridge.asdlpack)")
+
+    def __dealloc__(self):
+        if self.managed != NULL:
+            managed_forget(self.managed)
+
+    # ---- what it is ----
+
+    @property
+    def shape(self):
+        return managed_shape(self.managed)
+
+    @property
+    def strides(self):
+        return managed_strides(self.managed)
+
+    @property
+    def ndim(self):
+        return self.managed.abi.dl_tensor.ndim
+
+    @property
+    def size(self):
+        return self.managed.count
+
+    @property
+    def itemsize(self):
+        """Bytes of one element; 0 for packed elements below a byte."""
+        return self.managed.item_bytes
+
+    @property
+    def nbytes(self):
+        return managed_nbytes(self.managed)
+
+    @property
+    def dtype(self):
+        return describe(self.managed.abi.dl_tensor.dtype)
+
+    @property
+    def device(self):
+        return device_name(self.managed.abi.dl_tensor.device)
+
+    @property
+    def readonly(self):
+        return bool(self.managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+
+    @property
+    def data_ptr(self):
+        return <size_t> managed_data(self.managed)
+
+    @property
+    def byte_offset(self):
+        return self.managed.abi.dl_tensor.byte_offset
+
+    @property
+    def protocol(self):
+        return protocol_name(self.managed.protocol)
+
+    @property
+    def owner(self):
+        return <object> self.managed.owner if self.managed.release == release_object else None
+
+    def __repr__(self):
+        return (f"dlbridge.Tensor(shape={self.shape}, strides={self.strides}, dtype={self.dtype}, device={self.device}, "
+                f"readonly={self.readonly}, protocol={self.protocol}, data_ptr={self.data_ptr:#x})")
+
+    def _repr_html_(self):
+        rows = "".join(
+            f"<tr><th>{field}</th><td>{getattr(self, field)}</td></tr>"
+            for field in ("shape", "strides", "dtype", "device", "readonly", "protocol", "nbytes"))
+        return f"<table><caption>dlbridge.Tensor at {self.data_ptr:#x}</caption>{rows}</table>"
+
+    def __reduce__(self):
+        """By value: a pickle holds the elements, never an address."""
+        cdef Managed* made = place(managed_share(self.managed), COPY, NULL)
+        try:
+            elements = (<char*> made.abi.dl_tensor.data)[:managed_nbytes(made)] if made.count else b""
+            strides = managed_strides(made)
+        finally:
+            managed_release(made)
+        padded = bool(self.managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+        return _from_bytes, (elements, self.shape, strides, self.dtype, padded, self.readonly)
+
+    # ---- DLPack ----
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A DLPack capsule that shares the memory; the array API standard's method.
+
+        Parameters
+        ----------
+        stream : int, optional
+            The consumer's stream. On the CPU None or -1.
+        max_version : tuple of int, optional
+            From ``(1, 0)`` on the capsule is versioned and flags read-only memory; else it is legacy, and read-only
+            memory follows the ``readonly`` that :func:`dlbridge.asdlpack` was given.
+        dl_device : tuple, optional
+            ``(type, id)``: where the consumer wants the memory.
+        copy : bool, optional
+            True copies, False never does.
+
+        Returns
+        -------
+        PyCapsule
+
+        Raises
+        ------
+        DeviceError
+            The memory is elsewhere, or the stream is not one of that device.
+        CopyRequiredError
+            A copy is needed and ``copy=False``.
+        """
+        cdef bint versioned = max_version is not None and max_version[0] >= DLPACK_MAJOR_VERSION
+        cdef int32_t steps = export_device(self.managed, stream, dl_device)
+        cdef Managed* managed
+        if copy is True:
+            steps |= COPY
+        if not versioned:
+            steps |= legacy_steps(self.managed, self.policy, copy, steps)
+        managed = place(managed_share(self.managed), steps, NULL)
+        return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
+
+    def __dlpack_device__(self):
+        """The pair ``(device type, device id)``."""
+        return self.managed.abi.dl_tensor.device.device_type, self.managed.abi.dl_tensor.device.device_id
+
+    # ---- host protocols ----
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        fill_buffer(view, self, flags)
+
+    def __releasebuffer__(self, Py_buffer* view):
+        free(view.internal)
+
+    @property
+    def __array_interface__(self):
+        typestr = self._host_typestr("__array_interface__")
+        step = self.managed.item_bytes
+        return {
+            "shape": self.shape,
+            "typestr": typestr,
+            "descr": [("", typestr)],
+            "data": (self.data_ptr, self.readonly),
+            "strides": tuple([stride * step for stride in self.strides]),
+            "version": 3,
+        }
+
+    @property
+    def __array_struct__(self):
+        self._host_typestr("__array_struct__")
+        return new_array_struct(self.managed)
+
+    def _host_typestr(self, face):
+        """The typestr; AttributeError, so that hasattr() is False, where the memory cannot have this face."""
+        typestr = row_typestr(self.managed.row, False)
+        if typestr is None or not is_host(self.managed.abi.dl_tensor.device.device_type):
+            raise AttributeError(f"{face}: {self.dtype} on {self.device}: has no such face (use __dlpack__)")
+        return typestr
+
+
+def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padded, bint readonly):
+    """Unpickle: a Tensor over memory of its own."""
+    cdef Managed* like = managed_new(PROTOCOL_DLBRIDGE, len(shape))
+    cdef Managed* made
+    like.abi.dl_tensor.dtype = get_row(NAMES.index(dtype)).dlpack
+    like.abi.flags = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0
+    for axis in range(len(shape)):
+        like.abi.dl_tensor.shape[axis] = shape[axis]
+    try:
+        made = allocated(like, len(elements))
+    finally:
+        managed_release(like)
+    for axis in range(len(shape)):
+        made.abi.dl_tensor.strides[axis] = strides[axis]
+    made = managed_checked(made)
+    made.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
+    memcpy(made.abi.dl_tensor.data, <const char*> elements, len(elements))
+    return new_tensor(made, READONLY_COPY)
+
+
+# ---- export ----------------------------------------------------------------------------------------------------------
+
+cdef int32_t export_device(const Managed* managed, object stream, object dl_device) except -1:
+    """Whether the consumer may have it where and when it asks; pinned memory can pass for the CPU's."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef DLDevice wanted
+    if is_host(device.device_type) and stream is not None and stream != STREAM_UNORDERED:
+        raise refusal(DeviceError, "dlpack", "stream", stream, "has no meaning on the CPU", "pass stream=None")
+    if dl_device is None:
+        return 0
+    parse_device(dl_device, &wanted)
+    if same_device(&wanted, device):
+        return 0
+    if wanted.device_type == kDLCPU and is_host(device.device_type):
+        return TO_HOST_LABEL
+    raise refusal(DeviceError, "dlpack", "dl_device", dl_device, f"is not where the memory is, {device_name(device[0])}",
+                  "convert() it there first")
+
+
+cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, int32_t steps) except -1:
+    """A legacy capsule has no flags: neither for read-only memory nor for padded elements."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t needed = 0
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY:
+        if policy == READONLY_ERROR:
+            raise refusal(ConversionError, "dlpack", "max_version", None,
+                          "asks for a legacy capsule, which can not flag read-only memory",
+                          'pass max_version=(1, 0), or make the Tensor with readonly="share" and do not write')
+        needed = COPY_SPAN if managed.high_bytes - managed.low_bytes < managed.count * managed.item_bytes else COPY
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
+        needed = PACK if is_compact(tensor.ndim, tensor.shape, tensor.strides) else COPY | PACK
+    if needed and copy is False:
+        raise refusal(CopyRequiredError, "dlpack", "copy", False,
+                      "but a legacy capsule can not flag what this memory is (read-only, or padded)",
+                      'pass max_version=(1, 0), or readonly="share"')
+    return needed
+
+
+cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
+    """PEP 3118: what was not asked for is not given, and then has to be true by default."""
+    cdef Managed* managed = tensor.managed
+    cdef DLTensor* described = &managed.abi.dl_tensor
+    cdef const char* format = get_row(managed.row).format
+    cdef Py_ssize_t* extents
+    view.obj = None
+    if format == NULL or managed_packed(managed) or not is_host(described.device.device_type):
+        raise refusal(ConversionError, "buffer", "dtype", f"{tensor.dtype} on {tensor.device}",
+                      "has no PEP 3118 form", "use __dlpack__")
+    if flags & PyBUF_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        raise refusal(ConversionError, "buffer", "flags", "PyBUF_WRITABLE", "asks for more than read-only memory gives",
+                      "ask for a read-only buffer")
+    extents = <Py_ssize_t*> malloc(2 * described.ndim * sizeof(Py_ssize_t) + 1)
+    if extents == NULL:
+        raise MemoryError
+    for axis in range(described.ndim):
+        extents[axis] = described.shape[axis]
+        extents[described.ndim + axis] = described.strides[axis] * managed.item_bytes
+    view.buf = managed_data(managed) if managed.count else <char*> managed
+    view.len = managed_nbytes(managed)
+    view.itemsize = managed.item_bytes
+    view.readonly = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+    view.ndim = described.ndim
+    view.format = <char*> format
+    view.shape = extents
+    view.strides = extents + described.ndim
+    view.suboffsets = NULL
+    view.internal = extents
+    if not is_layout_asked_for(view, flags):
+        free(extents)
+        raise refusal(ConversionError, "buffer", "strides", tensor.strides, "are not the contiguous ones asked for",
+                      "ask for PyBUF_STRIDES, or make it contiguous first")
+    if flags & PyBUF_STRIDES != PyBUF_STRIDES:
+        view.strides = NULL
+    if flags & PyBUF_ND != PyBUF_ND:
+        view.shape = NULL
+    if flags & PyBUF_FORMAT != PyBUF_FORMAT:
+        view.format = NULL
+    view.obj = tensor
+    return 0
+
+
+cdef bint is_layout_asked_for(Py_buffer* view, int flags) noexcept:
+    if flags & PyBUF_C_CONTIGUOUS == PyBUF_C_CONTIGUOUS or flags & PyBUF_STRIDES != PyBUF_STRIDES:
+        return PyBuffer_IsContiguous(view, b"C")
+    if flags & PyBUF_F_CONTIGUOUS == PyBUF_F_CONTIGUOUS:
+        return PyBuffer_IsContiguous(view, b"F")
+    if flags & PyBUF_ANY_CONTIGUOUS == PyBUF_ANY_CONTIGUOUS:
+        return PyBuffer_IsContiguous(view, b"A")
+    return True
+
+
+cdef object new_array_struct(Managed* base):
+    """NumPy's C structure in a capsule without a name, which keeps the memory by its context."""
+    cdef int ndim = base.abi.dl_tensor.ndim
+    cdef Managed* managed = managed_share(base)
+    cdef PyArrayInterface* interface = <PyArrayInterface*> malloc(
+        sizeof(PyArrayInterface) + 2 * ndim * sizeof(Py_ssize_t))
+    if interface == NULL:
+        managed_release(managed)
+        raise MemoryError
+    interface.two = ARRAY_STRUCT_VERSION
+    interface.nd = ndim
+    interface.typekind = get_row(managed.row).kind
+    interface.itemsize = <int> managed.item_bytes
+    interface.flags = NPY_ARRAY_NOTSWAPPED
+    if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        interface.flags |= NPY_ARRAY_WRITEABLE
+    if is_compact(ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides):
+        interface.flags |= NPY_ARRAY_C_CONTIGUOUS
+    interface.shape = <numpy.npy_intp*> (interface + 1)
+    interface.strides = interface.shape + ndim
+    for axis in range(ndim):
+        interface.shape[axis] = managed.abi.dl_tensor.shape[axis]
+        interface.strides[axis] = managed.abi.dl_tensor.strides[axis] * managed.item_bytes
+    interface.data = managed_data(managed)
+    interface.descr = NULL
+    try:
+        capsule = PyCapsule_New(interface, NULL, drop_array_struct)
+        PyCapsule_SetContext(capsule, managed)
+    except BaseException:
+        free(interface)
+        managed_release(managed)
+        raise
+    return capsule
+
+
+cdef void drop_array_struct(object capsule) noexcept:
+    free(PyCapsule_GetPointer(capsule, NULL))
+    managed_release(<Managed*> PyCapsule_GetContext(capsule))
+
+
+# ---- the C exchange API ----------------------------------------------------------------------------------------------
+
+EXCHANGE_API.header.version.major = DLPACK_MAJOR_VERSION
+EXCHANGE_API.header.version.minor = DLPACK_MINOR_VERSION
+EXCHANGE_API.header.prev_api = NULL
+EXCHANGE_API.managed_tensor_allocator = exchange_allocate
+EXCHANGE_API.managed_tensor_from_py_object_no_sync = exchange_export
+EXCHANGE_API.managed_tensor_to_py_object_no_sync = exchange_import
+EXCHANGE_API.dltensor_from_py_object_no_sync = exchange_borrow
+EXCHANGE_API.current_work_stream = exchange_stream
+
+
+cdef int exchange_allocate(
+    DLTensor* prototype, DLManagedTensorVersioned** out, void* context, SetError set_error,
+) noexcept with gil:
+    cdef Managed* made
+    try:
+        made = new_like(prototype)
+    except BaseException as error:
+        kind = type(error).__name__.encode()
+        text = str(error).encode()
+        set_error(context, kind, text)
+        return -1
+    out[0] = &made.abi
+    return 0
+
+
+cdef Managed* new_like(const DLTensor* prototype) except NULL:
+    """Memory for a prototype, of which only dtype, ndim, shape and device count (abi.md 2.4)."""
+    cdef Managed* like
+    cdef Managed* made
+    cdef int64_t count = 1
+    cdef DLTensor described = prototype[0]
+    if not is_host(prototype.device.device_type):
+        raise refusal(DeviceError, "exchange_api", "device", prototype.device.device_type, "is not the host's",
+                      "allocate there with another library")
+    # Measured without memory: an address that is never read stands in.
+    described.data = <void*> prototype
+    described.strides = NULL
+    described.byte_offset = 0
+    like = managed_from_tensor(PROTOCOL_DLBRIDGE, &described, 0)
+    try:
+        made = allocated(like, managed_nbytes(like))
+    finally:
+        managed_release(like)
+    return managed_checked(made)
+
+
+cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
+    cdef Managed* managed
+    try:
+        managed = managed_share((<Tensor?> <object> obj).managed)
+    except BaseException as error:
+        return set_pending(error)
+    out[0] = &managed.abi
+    return 0
+
+
+cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) noexcept:
+    """Steals, also when it fails, as the header says."""
+    cdef Managed* managed
+    try:
+        if foreign.version.major != DLPACK_MAJOR_VERSION:
+            raise refusal(ConversionError, "exchange_api", "version", foreign.version.major,
+                          "is of a major version that dlbridge does not read", "update dlbridge")
+        managed = managed_from_tensor(PROTOCOL_DLPACK, &foreign.dl_tensor, foreign.flags)
+    except BaseException as error:
+        if foreign.deleter != NULL:
+            foreign.deleter(foreign)
+        return set_pending(error)
+    managed_own_versioned(managed, foreign)
+    try:
+        tensor = new_tensor(managed, READONLY_COPY)
+    except BaseException as error:
+        return set_pending(error)
+    Py_INCREF(tensor)
+    out[0] = <void*> tensor
+    return 0
+
+
+cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
+    """Fill the caller's struct for as long as it holds the object. It has no flags, so read-only memory is refused."""
+    cdef Managed* managed
+    try:
+        managed = (<Tensor?> <object> obj).managed
+        if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+            raise refusal(ConversionError, "exchange_api", "readonly", True, "can not be told by a borrowed DLTensor",
+                          "use managed_tensor_from_py_object_no_sync, whose flags can")
+    except BaseException as error:
+        return set_pending(error)
+    out[0] = managed.abi.dl_tensor
+    return 0
+
+
+cdef int exchange_stream(int32_t device_type, int32_t device_id, void** out) noexcept:
+    """dlbridge queues no work of its own."""
+    out[0] = NULL
+    return 0
+
+
+cdef int set_pending(object error) noexcept:
+    PyErr_SetObject(type(error), error)
+    return -1

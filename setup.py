@@ -1,0 +1,40 @@
+"""Builds every .pyx into an extension module of its own; all else stands in pyproject.toml."""
+
+import os
+from pathlib import Path
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+HERE = Path(__file__).parent
+DIRECTIVES = {
+    "language_level": 3,
+    "boundscheck": False,
+    "wraparound": False,
+    "cdivision": True,
+    "initializedcheck": False,
+    "embedsignature": True,
+    "always_allow_keywords": False,
+}
+
+
+def extension(path: Path) -> Extension:
+    return Extension(
+        ".".join(path.with_suffix("").parts),
+        [path.as_posix()],
+        include_dirs=[numpy.get_include()],
+        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION")],
+        depends=[pxd.as_posix() for pxd in sorted(HERE.glob("dlbridge/**/*.pxd"))],
+    )
+
+
+os.chdir(HERE)
+setup(
+    ext_modules=cythonize(
+        [extension(path) for path in sorted(Path("dlbridge").glob("**/*.pyx"))],
+        compiler_directives=DIRECTIVES,
+        nthreads=os.cpu_count() or 1,
+    ),
+    options={"build_ext": {"parallel": os.cpu_count() or 1}},
+)
