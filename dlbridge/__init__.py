@@ -1,6 +1,6 @@
 """Any array in, any array out: without copying, at the speed of a C call, and never a crash."""
 
-from dlbridge.convert import asdlpack, convert, from_dlpack, to_dlpack
+from dlbridge.convert import DLPACK_VERSION, asdlpack, convert, from_dlpack, to_dlpack
 from dlbridge.errors import (
     ConversionError,
     CopyRequiredError,
@@ -9,6 +9,28 @@ from dlbridge.errors import (
     MissingLibraryError,
     UnsupportedError,
 )
+from dlbridge.explain import Plan, explain
+from dlbridge.register import register_source, register_target, targets
 from dlbridge.tensor import Tensor
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "DLPACK_VERSION",
+    "ConversionError",
+    "CopyRequiredError",
+    "DLBridgeError",
+    "DeviceError",
+    "MissingLibraryError",
+    "Plan",
+    "Tensor",
+    "UnsupportedError",
+    "asdlpack",
+    "convert",
+    "explain",
+    "from_dlpack",
+    "register_source",
+    "register_target",
+    "targets",
+    "to_dlpack",
+]

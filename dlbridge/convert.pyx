@@ -1,15 +1,26 @@
 """The bridge: acquire, place, deliver."""
 
-from dlbridge.abi cimport DLPACK_MAJOR_VERSION, DLDevice
-from dlbridge.devices.table cimport parse_device, same_device
-from dlbridge.managed cimport Managed, managed_release
+from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLDevice
+from dlbridge.devices.table cimport device_name, parse_device, same_device
+from dlbridge.dtypes cimport describe
+from dlbridge.managed cimport (
+    BYTE_STRIDES,
+    Managed,
+    managed_nbytes,
+    managed_release,
+    managed_shape,
+    managed_strides,
+    protocol_name,
+)
 from dlbridge.place cimport place
-from dlbridge.plan cimport Decision, Route, decide, find_route
+from dlbridge.plan cimport Decision, Route, decide, find_route, is_copy, reason_text, reason_way_out
 from dlbridge.request cimport COPY_ALWAYS, Request, parse_request
 from dlbridge.sources.registry cimport acquire_by
 from dlbridge.targets.dlpack cimport new_versioned
 from dlbridge.targets.target cimport Target
 from dlbridge.tensor cimport Tensor
+
+DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 
 cdef Target VERSIONED_CAPSULE = new_versioned()
 
@@ -180,15 +191,35 @@ cdef int like_device(object to, Request* request) except -1:
     return 0
 
 
-def examine(src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
-    """What convert() would do, as facts for explain(): nothing is copied, consumed or delivered."""
+def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
+    """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered."""
     cdef Request request
     cdef Decision decision
     cdef Managed* managed
     cdef Route route = find_route(src, to)
+    facts["target"] = route.target.name
     parse_request(&request, device, copy, stream, readonly, detach)
     if type(to) is not str and device is None:
         like_device(to, &request)
     request.peek = True
-    facts = {"target": route.target.name, "source": type(src).__module__ + "." + type(src).__qualname__}
-    return facts
+    if route.already and request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device)):
+        facts["action"] = "return"
+        facts["reason"] = f"it is {route.target.name}'s own type"
+        return
+    managed = acquire_by(route.offers, src, &request)
+    try:
+        facts["protocol"] = protocol_name(managed.protocol)
+        facts["dtype"] = describe(managed.abi.dl_tensor.dtype)
+        facts["device"] = device_name(managed.abi.dl_tensor.device)
+        facts["shape"] = managed_shape(managed)
+        facts["strides"] = managed_strides(managed)
+        facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
+        facts["nbytes"] = managed_nbytes(managed)
+        facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+        decide(managed, route.target, &request, &decision)
+        facts["action"] = "copy" if is_copy(&decision) else "share"
+        if decision.reason:
+            facts["reason"] = reason_text(managed, route.target, decision.reason)
+            facts["fix"] = reason_way_out(decision.reason)
+    finally:
+        managed_release(managed)

@@ -93,18 +93,18 @@ def clear_routes():
 cdef tuple REASONS = (
     ("", "", ""),
     ("copy", "was asked for", "pass copy=None"),
-    ("byte order", "is not this machine's, and {target} has no other", 'pass copy=None, or x.astype(x.dtype.newbyteorder("="))'),
-    ("lazy bits", "negative or conjugate, can not travel with memory", "pass copy=None, or x.resolve_conj().resolve_neg()"),
-    ("strides", "{strides} are no multiples of the item size, and {target} counts in elements",
-     "pass copy=None, or make it contiguous first"),
-    ("strides", "{strides} go backwards, which {target} can not hold", "pass copy=None, or make it contiguous first"),
-    ("strides", "{strides} repeat elements, which {target} can not hold", "pass copy=None, or make it contiguous first"),
-    ("strides", "{strides} of shape {shape} leave holes, which {target} can not hold",
-     "pass copy=None, or make it contiguous first"),
+    ("byte order", "is not this machine's, and {target} has no other", 'pass x.astype(x.dtype.newbyteorder("="))'),
+    ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()"),
+    ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements",
+     "make it contiguous first"),
+    ("strides", "{strides} go backwards, which {target} can not hold", "make it contiguous first"),
+    ("strides", "{strides} repeat elements, which {target} can not hold", "make it contiguous first"),
+    ("strides", "{strides} of shape {shape} leave holes, which {target} can not hold", "make it contiguous first"),
     ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
-     "pass copy=None, or allocate aligned memory"),
-    ("dtype", "{dtype} lies in memory in another form than {target}'s", "pass copy=None"),
-    ("readonly", "memory would be writable, since {target} can not be told", 'pass readonly="share" and do not write, or copy=None'),
+     "allocate it aligned"),
+    ("dtype", "{dtype} lies in memory in another form than {target} has it", "the target can only copy it"),
+    ("readonly", "memory would become writable, since {target} can not be told",
+     'pass readonly="share" and do not write'),
 )
 
 
@@ -126,7 +126,8 @@ cdef str reason_way_out(Reason reason):
 
 cdef object copy_required(const Managed* managed, Target target, Reason reason):
     field, _, words = reason_text(managed, target, reason).partition(" ")
-    return CopyRequiredError(f"{target.name}: {field} {words}: needs a copy, and copy=False ({reason_way_out(reason)})")
+    return CopyRequiredError(f"{target.name}: {field} {words}: needs a copy, and copy=False forbids it "
+                             f"({reason_way_out(reason)}, or pass copy=None)")
 
 
 cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1:

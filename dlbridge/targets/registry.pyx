@@ -29,6 +29,8 @@ ALIASES = {"jaxlib": "jax", "jax.numpy": "jax", "builtins": "memoryview"}
 
 cdef Target find_target(object to):
     """By name, module, array type, an array of the library, or any namespace with from_dlpack."""
+    if isinstance(to, Target):
+        return to
     if isinstance(to, str):
         target = targets.get(to)
         if target is None:

@@ -1,0 +1,97 @@
+"""explain(): the plan of a conversion, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dlbridge.convert import examine
+from dlbridge.errors import DLBridgeError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What :func:`dlbridge.convert` would do with the same arguments, and why.
+
+    Attributes
+    ----------
+    action : str
+        ``"return"`` (src itself), ``"share"``, ``"copy"`` or ``"refuse"``.
+    source, protocol : str
+        The type of src, and the protocol that it came by.
+    target : str
+        The target's name.
+    reason, fix : str
+        Why not simply share, and what would change that; empty where there is nothing to say.
+    dtype, device : str
+    shape, strides : tuple of int or None
+        None where src was not looked into. ``strides_unit`` is "elements", or "bytes" where elements can not say it.
+    nbytes : int
+    readonly : bool
+    """
+
+    action: str
+    source: str
+    target: str
+    protocol: str = ""
+    reason: str = ""
+    fix: str = ""
+    dtype: str = ""
+    device: str = ""
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    strides_unit: str = "elements"
+    nbytes: int = 0
+    readonly: bool = False
+
+    def __str__(self) -> str:
+        lines = [f"{self.source} -> {self.target}: {self.action}"]
+        if self.protocol:
+            access = "read-only" if self.readonly else "writable"
+            lines += [
+                f"  source   by {self.protocol}",
+                f"  memory   {self.dtype} {self.shape}, {self.nbytes} bytes, {access}, on {self.device}",
+                f"  strides  {self.strides} in {self.strides_unit}",
+            ]
+        lines += [f"  because  {self.reason}"] if self.reason else []
+        lines += [f"  instead  {self.fix}"] if self.fix else []
+        return "\n".join(lines)
+
+
+def explain(src: object, to: object, **keywords: Any) -> Plan:
+    """Say what ``convert(src, to, **keywords)`` would do, without doing it.
+
+    Nothing is copied, a capsule is looked at and not consumed, and a producer is asked as ``convert`` would ask it, so
+    the two can not disagree.
+
+    Parameters
+    ----------
+    src, to, **keywords
+        As for :func:`dlbridge.convert`.
+
+    Returns
+    -------
+    Plan
+        Prints as a few lines of text. A conversion that ``convert`` would refuse with one of dlbridge's errors has the
+        action ``"refuse"``; what a producer itself raises passes through.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> print(dlbridge.explain(numpy.zeros((2, 3), ">f4"), "dlbridge"))
+    numpy.ndarray -> dlbridge: copy
+      source   by numpy
+      memory   float32 (2, 3), 24 bytes, writable, on cpu
+      strides  (3, 1) in elements
+      because  byte order is not this machine's, and dlbridge has no other
+      instead  pass x.astype(x.dtype.newbyteorder("="))
+    """
+    kind = type(src)
+    facts: dict[str, Any] = {"source": f"{kind.__module__}.{kind.__qualname__}", "target": str(to)}
+    try:
+        examine(facts, src, to, **keywords)
+    except DLBridgeError as error:
+        message = str(error)
+        reason, _, fix = message.rpartition(" (")
+        facts |= {"action": "refuse", "reason": reason or message, "fix": fix.removesuffix(")")}
+    return Plan(**facts)

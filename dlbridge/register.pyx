@@ -1,0 +1,103 @@
+"""Sources and targets that users add."""
+
+from dlbridge.dtypes cimport rows_named
+from dlbridge.targets.namespace cimport new_registered
+from dlbridge.targets.target cimport Target
+
+from dlbridge.dtypes import NAMES
+from dlbridge.plan import clear_routes
+from dlbridge.sources.registry import add_source
+from dlbridge.targets.registry import add_target, names
+from dlbridge.targets.target import HOLDS
+
+
+def register_source(type_or_predicate, acquire):
+    """Teach dlbridge to take a type.
+
+    Parameters
+    ----------
+    type_or_predicate : type or callable
+        The type, subclasses included, or ``predicate(type) -> bool``. What is registered last is asked first, before
+        any protocol that the type has.
+    acquire : callable
+        ``acquire(obj)`` gives anything that dlbridge takes: an object with ``__dlpack__``, a DLPack capsule, an array.
+        It must keep the memory alive.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> class Image:
+    ...     pixels = numpy.zeros((2, 2), "uint8")
+    >>> dlbridge.register_source(Image, lambda image: image.pixels)
+    >>> dlbridge.convert(Image(), "numpy").shape
+    (2, 2)
+    """
+    if isinstance(type_or_predicate, type):
+        def accepts(kind):
+            return issubclass(kind, type_or_predicate)
+    elif callable(type_or_predicate):
+        accepts = type_or_predicate
+    else:
+        raise TypeError(f"register_source: type {type_or_predicate!r}: is neither a type nor callable (pass one)")
+    if not callable(acquire):
+        raise TypeError(f"register_source: acquire {acquire!r}: is not callable (pass a function of the object)")
+    add_source(accepts, acquire)
+    clear_routes()
+
+
+def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, alignment=1):
+    """Teach dlbridge to make a library's arrays.
+
+    Parameters
+    ----------
+    name : str
+        As in ``convert(src, to=name)``; replaces a target of that name.
+    deliver : callable
+        ``deliver(tensor)`` gives the library's array from a :class:`Tensor`, commonly the library's ``from_dlpack``.
+    array_type : type or tuple of types, optional
+        Of the library's arrays: instances are returned as they are.
+    holds : iterable of str
+        What the library can hold beyond compact, writable, native-endian memory on the host: of "NEGATIVE_STRIDES",
+        "READ_ONLY" (it heeds the flag), "PACKED", "PADDED". Anything else is copied for it.
+    dtypes : iterable of str, optional
+        The names of the types it has; None for all.
+    alignment : int
+        Of the first element in bytes, below which it could not share.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> dlbridge.register_target("total", lambda tensor: float(numpy.from_dlpack(tensor).sum()))
+    >>> dlbridge.convert(b"abc", "total")
+    294.0
+    """
+    if not isinstance(name, str) or not callable(deliver):
+        raise TypeError(f"register_target: name {name!r}: needs a string, and a callable deliver (pass both)")
+    unknown = set(holds) - set(HOLDS)
+    if unknown:
+        raise ValueError(f"register_target: holds {sorted(unknown)}: is not known (of {', '.join(HOLDS)})")
+    wanted = NAMES if dtypes is None else tuple(dtypes)
+    lifted = [HOLDS[flag] for flag in holds]
+
+    def settle(Target target):
+        for flag in lifted:
+            target.holds |= <unsigned int> flag
+        target.rows = rows_named(wanted)
+        target.alignment = alignment
+        if array_type is not None:
+            target.array_types = array_type if isinstance(array_type, tuple) else (array_type,)
+
+    add_target(new_registered(name, deliver, settle))
+    clear_routes()
+
+
+def targets():
+    """The names that ``to`` takes; a library need not be installed to be named.
+
+    Examples
+    --------
+    >>> import dlbridge
+    >>> "numpy" in dlbridge.targets() and "torch" in dlbridge.targets()
+    True
+    """
+    return names()
