@@ -216,7 +216,7 @@ cdef int find_numpy(numpy.dtype dtype) except -2:
     return by_user_type[slot]
 
 
-cdef int _find_registered(numpy.dtype dtype) except -2:
+cdef int _find_registered(object dtype) except -2:
     """A type that another package registered with NumPy: ml_dtypes' own are the ones whose bits are known."""
     if dtype.type.__module__.partition(".")[0] != "ml_dtypes":
         return NO_ROW

@@ -15,24 +15,29 @@ cdef int parse_request(
 ) except -1:
     request.peek = False
     request.has_device = device is not None
+    request.has_stream = stream is not None
+    request.detach = detach is not False and bool(detach)
     if request.has_device:
         parse_device(device, &request.device)
+    if request.has_stream:
+        request.stream = _parse_stream(stream)
     if copy is None:
         request.copy = COPY_IF_NEEDED
     elif copy is True or copy is False:
-        request.copy = COPY_ALWAYS if copy else COPY_NEVER
+        request.copy = COPY_ALWAYS if copy is True else COPY_NEVER
     else:
         raise TypeError(f"convert: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
+    # The default is the same interned string nearly always.
+    request.readonly = READONLY_COPY if readonly is "copy" else _parse_readonly(readonly)
+    return 0
+
+
+cdef ReadonlyPolicy _parse_readonly(object readonly) except? READONLY_ERROR:
     policy = READONLY_POLICIES.get(readonly) if isinstance(readonly, str) else None
     if policy is None:
         raise ValueError(
             f'convert: readonly {readonly!r}: is not one of "copy", "share" and "error" ("share" promises not to write)')
-    request.readonly = policy
-    request.detach = bool(detach)
-    request.has_stream = stream is not None
-    if request.has_stream:
-        request.stream = _parse_stream(stream)
-    return 0
+    return policy
 
 
 cdef int64_t _parse_stream(object stream) except? -2:

@@ -60,7 +60,7 @@ cdef bint is_host(int32_t device_type) noexcept nogil:
 
 cdef str device_name(DLDevice device):
     name = TABLE[device.device_type][0]
-    return name if device.device_type == kDLCPU else f"{name}:{device.device_id}"
+    return name if device.device_type == kDLCPU or device.device_id == ANY_DEVICE_ID else f"{name}:{device.device_id}"
 
 
 cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept nogil:

@@ -71,7 +71,9 @@ cdef Managed* acquire_by(list offers, object src, const Request* request) except
     """Ask one after the other; a producer whose own code ran and failed is the last that is asked."""
     cdef Managed* managed
     cdef Offer offer
-    for offer in offers:
+    cdef object each
+    for each in offers:
+        offer = <Offer> each
         managed = offer.acquire(src, offer, request)
         if managed != NULL:
             return managed

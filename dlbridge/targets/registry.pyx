@@ -1,6 +1,7 @@
 """The targets by every name that ``to`` may have."""
 
 
+import sys
 from types import ModuleType
 
 from dlbridge.managed cimport refusal
@@ -29,37 +30,44 @@ ALIASES = {"jaxlib": "jax", "jax.numpy": "jax", "builtins": "memoryview"}
 
 cdef Target find_target(object to):
     """By name, module, array type, an array of the library, or any namespace with from_dlpack."""
+    cdef Target target = None
     if isinstance(to, Target):
         return to
     if isinstance(to, str):
         target = targets.get(to)
-        if target is None:
-            raise refusal(UnsupportedError, "convert", "to", repr(to), "is no target that dlbridge knows",
-                          f"one of {', '.join(sorted(targets))}, a module with from_dlpack, or register_target()")
-        return target
-    if isinstance(to, ModuleType):
-        found = _by_module(to.__name__)
+    elif isinstance(to, ModuleType):
+        target = _by_module(to.__name__) or _by_namespace(to)
+    elif isinstance(to, type):
+        target = _by_type(to)
     else:
-        kind = to if isinstance(to, type) else type(to)
-        found = _by_module(kind.__module__) if kind.__module__ != "builtins" or kind is memoryview else None
-        if found is not None and isinstance(to, type):
-            (<Target> found).load()
-            # numpy.float32 is no array type, nor is torch.nn.Linear.
-            if not issubclass(to, (<Target> found).array_types):
-                found = None
-    if found is None and callable(getattr(to, "from_dlpack", None)):
-        return namespace.new_target(to)
-    if found is None:
-        raise refusal(UnsupportedError, "convert", "to", repr(to), "is no target that dlbridge knows",
-                      f"one of {', '.join(sorted(targets))}, or any namespace with from_dlpack")
-    return found
-
-
-
+        # An array stands for its library, a namespace object for itself.
+        target = _by_type(type(to)) or _by_namespace(to)
+    if target is None:
+        shown = repr(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
+        raise refusal(UnsupportedError, "convert", "to", shown, "is no target that dlbridge knows",
+                      f"one of {', '.join(names())}, any namespace with from_dlpack, or register_target()")
+    return target
 
 
 def _by_module(name):
     return targets.get(ALIASES.get(name)) or targets.get(ALIASES.get(name.partition(".")[0], name.partition(".")[0]))
+
+
+def _by_namespace(space):
+    return namespace.new_target(space) if callable(getattr(space, "from_dlpack", None)) else None
+
+
+def _by_type(kind):
+    """The library of an array type, or of an unknown library's array: numpy.float32 and torch.nn.Linear are none."""
+    cdef Target target
+    if kind.__module__ == "builtins" and kind is not memoryview:
+        return None
+    target = _by_module(kind.__module__)
+    if target is not None:
+        target.load()
+        return target if issubclass(kind, target.array_types) else None
+    module = sys.modules.get(kind.__module__.partition(".")[0])
+    return _by_namespace(module) if hasattr(kind, "__dlpack__") else None
 
 
 def names():
