@@ -14,7 +14,7 @@ from dlbridge.managed cimport (
 )
 from dlbridge.place cimport place
 from dlbridge.plan cimport Decision, Route, decide, find_route, is_copy, reason_text, reason_way_out
-from dlbridge.request cimport COPY_ALWAYS, Request, parse_request
+from dlbridge.request cimport COPY_ALWAYS, Request, parse_request, wants_versioned
 from dlbridge.sources.registry cimport acquire_by
 from dlbridge.targets.dlpack cimport new_versioned
 from dlbridge.targets.target cimport Target
@@ -151,7 +151,7 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     """
     cdef Request request
     cdef object to = "dlpack"
-    if max_version is not None and max_version[0] >= DLPACK_MAJOR_VERSION:
+    if wants_versioned(max_version):
         to = VERSIONED_CAPSULE
     parse_request(&request, None, None, stream, readonly, False)
     return carry(src, find_route(src, to), &request)

@@ -175,14 +175,15 @@ cdef int managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_by
     """Take strides in bytes: in elements where they are multiples of the item size, else marked. dtype comes first."""
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef int64_t item_bytes = get_row(find_dlpack(tensor.dtype)).item_bytes
+    cdef int64_t stride
     cdef int32_t axis
     for axis in range(tensor.ndim):
-        if strides_bytes[axis] % item_bytes and tensor.shape[axis] > 1:
+        stride = strides_bytes[axis] / item_bytes
+        if stride * item_bytes != strides_bytes[axis] and tensor.shape[axis] > 1:
             managed.marks |= BYTE_STRIDES
             memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
-            return 0
-    for axis in range(tensor.ndim):
-        tensor.strides[axis] = strides_bytes[axis] // item_bytes
+            break
+        tensor.strides[axis] = stride
     return 0
 
 

@@ -141,7 +141,7 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     tensor.dtype = like.abi.dl_tensor.dtype
     made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     if nbytes:
-        if (nbytes >= LARGE and nbytes > available_bytes()) or posix_memalign(&memory, ALIGNMENT, nbytes):
+        if not fits(nbytes) or posix_memalign(&memory, ALIGNMENT, nbytes):
             managed_release(made)
             raise MemoryError(f'place: copy {nbytes} bytes: do not fit into the memory available (share it instead: '
                               'readonly="share" where the copy is only for read-only memory, else a layout the target '
@@ -151,7 +151,12 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     return made
 
 
-cdef int64_t available_bytes():
+cdef bint fits(int64_t nbytes) except -1:
+    """Whether the system can give so much: it may promise more than it has, and then end the process."""
+    return nbytes < LARGE or nbytes <= available_bytes()
+
+
+cdef int64_t available_bytes() except? -1:
     """What the system says it can still give, or no limit where it does not say."""
     try:
         with open("/proc/meminfo") as meminfo:
@@ -170,7 +175,7 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
     cdef DLTensor prototype = like.abi.dl_tensor
     prototype.strides = NULL
     prototype.data = NULL
-    if like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
+    if like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or not fits(managed_nbytes(like)):
         return NULL
     if api.managed_tensor_allocator(&prototype, &given, NULL, ignore_error) or given == NULL:
         take_error()

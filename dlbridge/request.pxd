@@ -28,3 +28,4 @@ ctypedef struct Request:
 
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach) except -1
+cdef bint wants_versioned(object max_version) except -1

@@ -2,7 +2,7 @@
 
 from cpython.long cimport PyLong_Check
 
-from dlbridge.abi cimport STREAM_UNORDERED
+from dlbridge.abi cimport DLPACK_MAJOR_VERSION, STREAM_UNORDERED
 from dlbridge.devices.table cimport parse_device
 
 from dlbridge.errors import DeviceError
@@ -59,3 +59,12 @@ cdef int64_t _parse_stream(object stream) except? -2:
             f"convert: stream {handle}: is ambiguous and forbidden by the array API standard (pass 1 for the legacy "
             "default stream, 2 for the per-thread one, -1 for no ordering)")
     return handle
+
+
+cdef bint wants_versioned(object max_version) except -1:
+    """Whether a consumer that reads up to this version takes a versioned capsule; None is from before there were any."""
+    if max_version is None:
+        return False
+    if not isinstance(max_version, tuple) or len(max_version) != 2 or not all(PyLong_Check(n) for n in max_version):
+        raise TypeError(f"dlpack: max_version {max_version!r}: is not a pair of integers (pass (1, 3), or None)")
+    return max_version[0] >= DLPACK_MAJOR_VERSION

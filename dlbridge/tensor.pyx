@@ -58,7 +58,7 @@ from dlbridge.managed cimport (
     release_object,
 )
 from dlbridge.place cimport COPY, COPY_SPAN, PACK, TO_HOST_LABEL, allocated, place
-from dlbridge.request cimport READONLY_COPY, READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy
+from dlbridge.request cimport READONLY_COPY, READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy, wants_versioned
 from dlbridge.sources.array_struct cimport (
     ARRAY_STRUCT_VERSION,
     NPY_ARRAY_C_CONTIGUOUS,
@@ -238,7 +238,7 @@ cdef class Tensor:
         CopyRequiredError
             A copy is needed and ``copy=False``.
         """
-        cdef bint versioned = max_version is not None and max_version[0] >= DLPACK_MAJOR_VERSION
+        cdef bint versioned = wants_versioned(max_version)
         cdef int32_t steps = export_device(self.managed, stream, dl_device)
         cdef Managed* managed
         if copy is True:

@@ -168,11 +168,12 @@ cdef DLDevice _device_of(object obj):
     except AttributeError:
         return device           # some old producers have only __dlpack__, all of them on the CPU
     pair = method()
-    if not isinstance(pair, tuple) or len(pair) != 2:
+    try:
+        device.device_type, index = pair
+        device.device_id = 0 if index is None else index    # paddle says (1, None)
+    except (TypeError, ValueError, OverflowError):
         raise refusal(ConversionError, "dlpack", "__dlpack_device__", repr(pair), "is not a pair (type, id)",
-                      "the producer is at fault")
-    device.device_type = pair[0]
-    device.device_id = 0 if pair[1] is None else pair[1]    # paddle says (1, None)
+                      "the producer is at fault") from None
     return device
 
 
