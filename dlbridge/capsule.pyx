@@ -24,10 +24,14 @@ cdef object _new(Managed* managed, void* pointer, const char* name, PyCapsule_De
 
 # A consumer renames what it takes, and calls the deleter itself; under the old name nobody took it.
 cdef void _drop_versioned(object capsule) noexcept:
+    cdef DLManagedTensorVersioned* tensor
     if PyCapsule_IsValid(capsule, VERSIONED_NAME):
-        managed_release(<Managed*> (<DLManagedTensorVersioned*> PyCapsule_GetPointer(capsule, VERSIONED_NAME)).manager_ctx)
+        tensor = <DLManagedTensorVersioned*> PyCapsule_GetPointer(capsule, VERSIONED_NAME)
+        tensor.deleter(tensor)
 
 
 cdef void _drop_legacy(object capsule) noexcept:
+    cdef DLManagedTensor* tensor
     if PyCapsule_IsValid(capsule, LEGACY_NAME):
-        managed_release(<Managed*> (<DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)).manager_ctx)
+        tensor = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)
+        tensor.deleter(tensor)

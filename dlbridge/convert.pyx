@@ -40,11 +40,11 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
         Where the result shall be: ``"cpu"``, ``"cuda:1"``, ``(type, id)``. None leaves the memory where it is; memory
         never changes device unasked.
     copy : bool, optional
-        None copies only if the target can not hold the memory as it is, False never copies, True always does.
+        None copies only if the target cannot hold the memory as it is, False never copies, True always does.
     stream : int or stream object, optional
         The consumer's stream, numbered as in the array API standard; host memory has none.
     readonly : {"copy", "share", "error"}
-        What to do with read-only memory if the target can not be told: copy it, share it (you promise not to write),
+        What to do with read-only memory if the target cannot be told: copy it, share it (you promise not to write),
         or raise. Targets that can be told always share.
     detach : bool
         Take the data of a torch tensor that requires a gradient.

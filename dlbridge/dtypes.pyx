@@ -180,7 +180,7 @@ cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) n
     """The row of a PEP 3118 format of one element, or NO_ROW.
 
     Sizes come from the item size, since exporters disagree about the letters (ctypes says ``<l`` for 8 bytes); a size
-    that the letter can not have is refused.
+    that the letter cannot have is refused.
     """
     cdef char prefix = b"@"
     cdef bint is_complex

@@ -25,7 +25,7 @@ class Plan:
         Why not simply share, and what would change that; empty where there is nothing to say.
     dtype, device : str
     shape, strides : tuple of int or None
-        None where src was not looked into. ``strides_unit`` is "elements", or "bytes" where elements can not say it.
+        None where src was not looked into. ``strides_unit`` is "elements", or "bytes" where elements cannot say it.
     nbytes : int
     readonly : bool
     """
@@ -62,7 +62,7 @@ def explain(src: object, to: object, **keywords: Any) -> Plan:
     """Say what ``convert(src, to, **keywords)`` would do, without doing it.
 
     Nothing is copied, a capsule is looked at and not consumed, and a producer is asked as ``convert`` would ask it, so
-    the two can not disagree.
+    the two cannot disagree.
 
     Parameters
     ----------

@@ -6,8 +6,8 @@ from libc.stdint cimport int32_t, int64_t
 cdef extern from *:
     """
     /* GCC's and Clang's checked arithmetic: true where the exact result does not fit into int64. */
-    static inline int dlbridge_multiply(int64_t a, int64_t b, int64_t *out) { return __builtin_mul_overflow(a, b, out); }
-    static inline int dlbridge_add(int64_t a, int64_t b, int64_t *out) { return __builtin_add_overflow(a, b, out); }
+    #define dlbridge_multiply(a, b, out) __builtin_mul_overflow((int64_t) (a), (int64_t) (b), (int64_t *) (out))
+    #define dlbridge_add(a, b, out) __builtin_add_overflow((int64_t) (a), (int64_t) (b), (int64_t *) (out))
     """
     const int64_t LARGEST_SPAN "((int64_t) 1 << 62)"    # the sum of two still fits
     bint multiply_overflows "dlbridge_multiply"(int64_t a, int64_t b, int64_t* out) noexcept nogil
@@ -32,7 +32,8 @@ cdef LayoutFault measure(
 ) noexcept nogil
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil
 cdef void settle_idle_axes(
-    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t count, int64_t unit) noexcept nogil
+    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t count, int64_t unit,
+) noexcept nogil
 cdef bint is_compact(int32_t ndim, const int64_t* shape, const int64_t* strides) noexcept nogil
 cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t count) noexcept nogil
 cdef bint has_negative(int32_t ndim, const int64_t* strides) noexcept nogil

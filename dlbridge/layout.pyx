@@ -31,8 +31,9 @@ cdef LayoutFault measure(
                 return SPAN_TOO_LARGE
     if multiply_overflows(product, item_bytes, &step):
         return TOO_MANY_ELEMENTS
-    if (multiply_overflows(low, stride_bytes, &low) or multiply_overflows(reach, stride_bytes, &reach)
-            or add_overflows(reach, item_bytes, &reach) or low < -LARGEST_SPAN or reach > LARGEST_SPAN):
+    if multiply_overflows(low, stride_bytes, &low) or multiply_overflows(reach, stride_bytes, &reach):
+        return SPAN_TOO_LARGE
+    if add_overflows(reach, item_bytes, &reach) or low < -LARGEST_SPAN or reach > LARGEST_SPAN:
         return SPAN_TOO_LARGE
     out.count = 0 if empty else product
     out.low_bytes = 0 if empty else low
@@ -51,15 +52,17 @@ cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noe
 
 
 cdef void settle_idle_axes(
-    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t count, int64_t unit) noexcept nogil:
+    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t count, int64_t unit,
+) noexcept nogil:
     """Give idle axes the strides that a compact array would have there; a stride of one element is ``unit``."""
     cdef int32_t axis
     if count == 0:
         fill_compact(ndim, shape, strides)
         return
     for axis in range(ndim - 1, -1, -1):
-        if shape[axis] == 1 and (
-                axis == ndim - 1 or multiply_overflows(shape[axis + 1], strides[axis + 1], &strides[axis])):
+        if shape[axis] != 1:
+            continue
+        if axis == ndim - 1 or multiply_overflows(shape[axis + 1], strides[axis + 1], &strides[axis]):
             strides[axis] = unit
 
 

@@ -39,13 +39,13 @@ ctypedef void (*Release)(Managed*) noexcept nogil
 
 ctypedef struct Managed:
     DLManagedTensorVersioned abi    # first, so &managed.abi is what travels
-    # These two follow abi.dl_tensor at once, and so end a legacy DLManagedTensor that begins there: one block, both ABIs.
+    # These two follow abi.dl_tensor at once, and so end a legacy DLManagedTensor that begins there.
     void* legacy_manager_ctx
     LegacyDeleter legacy_deleter
     int32_t state                   # State, swapped atomically
     int32_t references              # atomic; the block is freed with the last one
     Release release
-    void* owner                     # a PyObject, a foreign block, malloc's memory, or NULL for the Py_buffer at the end
+    void* owner                     # a PyObject, a foreign block, malloc's memory; NULL for the Py_buffer below
     int64_t count                   # elements
     int64_t item_bytes              # of one element
     int64_t low_bytes               # of the first touched byte, relative to the first element: <= 0

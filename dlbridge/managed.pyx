@@ -17,7 +17,6 @@ from dlbridge.abi cimport (
     kDLCUDA,
     kDLCUDAHost,
     kDLCUDAManaged,
-    kDLMetal,
     kDLOneAPI,
     kDLOpenCL,
     kDLROCM,
@@ -29,7 +28,6 @@ from dlbridge.dtypes cimport describe, find_dlpack, get_row
 from dlbridge.layout cimport (
     LARGEST_SPAN,
     NEGATIVE_EXTENT,
-    SPAN_TOO_LARGE,
     TOO_MANY_ELEMENTS,
     LayoutFault,
     Span,

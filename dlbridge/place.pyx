@@ -300,7 +300,7 @@ cdef Managed* repacked(Managed* source, bint unpack) except NULL:
     cdef Managed* made
     if not is_host(source.abi.dl_tensor.device.device_type):
         raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
-                      "is memory that dlbridge can not repack", "move it to the CPU first")
+                      "is memory that dlbridge cannot repack", "move it to the CPU first")
     made = allocated(source, nbytes)
     write = <uint8_t*> made.abi.dl_tensor.data
     with nogil:

@@ -1,14 +1,13 @@
 """Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
 
 from dlbridge.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLDataType,
     DLTensor,
     kDLCPU,
 )
 from dlbridge.devices.table cimport device_name, is_host, same_device
-from dlbridge.dtypes cimport describe, find_dlpack, get_row, row_name
+from dlbridge.dtypes cimport describe, find_dlpack, get_row
 from dlbridge.layout cimport has_negative, has_zero, is_compact, is_dense
 from dlbridge.managed cimport (
     BYTE_STRIDES,
@@ -22,13 +21,21 @@ from dlbridge.managed cimport (
     managed_strides,
     refusal,
 )
-from dlbridge.place cimport COPY, COPY_BY_TARGET, COPY_SPAN, PACK, PACKED_TO_PAIRS, PAIRS_TO_PACKED, TO_HOST_LABEL, UNPACK
+from dlbridge.place cimport (
+    COPY,
+    COPY_BY_TARGET,
+    COPY_SPAN,
+    PACK,
+    PACKED_TO_PAIRS,
+    PAIRS_TO_PACKED,
+    TO_HOST_LABEL,
+    UNPACK,
+)
 from dlbridge.request cimport (
     COPY_ALWAYS,
     COPY_NEVER,
     READONLY_COPY,
     READONLY_ERROR,
-    READONLY_SHARE,
     Request,
 )
 from dlbridge.sources.registry cimport find_offers
@@ -97,13 +104,13 @@ cdef tuple REASONS = (
     ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()"),
     ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements",
      "make it contiguous first"),
-    ("strides", "{strides} go backwards, which {target} can not hold", "make it contiguous first"),
-    ("strides", "{strides} repeat elements, which {target} can not hold", "make it contiguous first"),
-    ("strides", "{strides} of shape {shape} leave holes, which {target} can not hold", "make it contiguous first"),
+    ("strides", "{strides} go backwards, which {target} cannot hold", "make it contiguous first"),
+    ("strides", "{strides} repeat elements, which {target} cannot hold", "make it contiguous first"),
+    ("strides", "{strides} of shape {shape} leave holes, which {target} cannot hold", "make it contiguous first"),
     ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
      "allocate it aligned"),
     ("dtype", "{dtype} lies in memory in another form than {target} has it", "the target can only copy it"),
-    ("readonly", "memory would become writable, since {target} can not be told",
+    ("readonly", "memory would become writable, since {target} cannot be told",
      'pass readonly="share" and do not write'),
 )
 
@@ -212,7 +219,7 @@ cdef int decide_to_pairs(const Managed* managed, Target target, Decision* out, b
     cdef int32_t ndim = managed.abi.dl_tensor.ndim
     if ndim == 0 or managed.abi.dl_tensor.shape[ndim - 1] % 2:
         raise refusal(ConversionError, target.name, "shape", managed_shape(managed),
-                      f"can not be paired along its last axis, and {target.name} keeps "
+                      f"cannot be paired along its last axis, and {target.name} keeps "
                       f"{describe(managed.abi.dl_tensor.dtype)} in pairs", "pad the last axis to an even extent")
     out.steps |= PACKED_TO_PAIRS
     if not packed:
@@ -264,7 +271,7 @@ cdef int decide_read_only(
 ) except -1:
     if request.readonly == READONLY_ERROR:
         raise refusal(ConversionError, target.name, "readonly", '"error"',
-                      f"the memory is read-only, and {target.name} can not be told",
+                      f"the memory is read-only, and {target.name} cannot be told",
                       'pass readonly="copy", or "share" and do not write')
     if request.readonly == READONLY_COPY:
         # A broadcast array touches fewer bytes than it has elements; those alone are copied.

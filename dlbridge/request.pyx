@@ -36,7 +36,8 @@ cdef ReadonlyPolicy _parse_readonly(object readonly) except? READONLY_ERROR:
     policy = READONLY_POLICIES.get(readonly) if isinstance(readonly, str) else None
     if policy is None:
         raise ValueError(
-            f'convert: readonly {readonly!r}: is not one of "copy", "share" and "error" ("share" promises not to write)')
+            f'convert: readonly {readonly!r}: is not one of "copy", "share" and "error" '
+            '("share" promises not to write)')
     return policy
 
 
@@ -62,7 +63,7 @@ cdef int64_t _parse_stream(object stream) except? -2:
 
 
 cdef bint wants_versioned(object max_version) except -1:
-    """Whether a consumer that reads up to this version takes a versioned capsule; None is from before there were any."""
+    """Whether a consumer of this version takes versioned capsules; None is from before there were any."""
     if max_version is None:
         return False
     if not isinstance(max_version, tuple) or len(max_version) != 2 or not all(PyLong_Check(n) for n in max_version):

@@ -12,10 +12,9 @@ from cpython.buffer cimport (
     PyBuffer_IsContiguous,
 )
 from cpython.exc cimport PyErr_SetObject
-from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -35,8 +34,8 @@ from dlbridge.abi cimport (
 )
 from dlbridge.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge.devices.table cimport device_name, is_host, parse_device, same_device
-from dlbridge.dtypes cimport describe, find_dlpack, get_row, row_typestr
-from dlbridge.layout cimport is_compact, is_dense
+from dlbridge.dtypes cimport describe, get_row, row_typestr
+from dlbridge.layout cimport is_compact
 from dlbridge.managed cimport (
     PROTOCOL_DLBRIDGE,
     PROTOCOL_DLPACK,
@@ -67,7 +66,7 @@ from dlbridge.sources.array_struct cimport (
     PyArrayInterface,
 )
 
-from dlbridge.dtypes import NAMES, TABLE
+from dlbridge.dtypes import NAMES
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError
 
 cdef extern from "Python.h":
@@ -190,8 +189,9 @@ cdef class Tensor:
         return <object> self.managed.owner if self.managed.release == release_object else None
 
     def __repr__(self):
-        return (f"dlbridge.Tensor(shape={self.shape}, strides={self.strides}, dtype={self.dtype}, device={self.device}, "
-                f"readonly={self.readonly}, protocol={self.protocol}, data_ptr={self.data_ptr:#x})")
+        return (f"dlbridge.Tensor(shape={self.shape}, strides={self.strides}, dtype={self.dtype}, "
+                f"device={self.device}, readonly={self.readonly}, protocol={self.protocol}, "
+                f"data_ptr={self.data_ptr:#x})")
 
     def _repr_html_(self):
         rows = "".join(
@@ -321,8 +321,8 @@ cdef int32_t export_device(const Managed* managed, object stream, object dl_devi
         return 0
     if wanted.device_type == kDLCPU and is_host(device.device_type):
         return TO_HOST_LABEL
-    raise refusal(DeviceError, "dlpack", "dl_device", dl_device, f"is not where the memory is, {device_name(device[0])}",
-                  "convert() it there first")
+    raise refusal(DeviceError, "dlpack", "dl_device", dl_device,
+                  f"is not where the memory is, {device_name(device[0])}", "convert() it there first")
 
 
 cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, int32_t steps) except -1:
@@ -332,14 +332,14 @@ cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, 
     if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY:
         if policy == READONLY_ERROR:
             raise refusal(ConversionError, "dlpack", "max_version", None,
-                          "asks for a legacy capsule, which can not flag read-only memory",
+                          "asks for a legacy capsule, which cannot flag read-only memory",
                           'pass max_version=(1, 0), or make the Tensor with readonly="share" and do not write')
         needed = COPY_SPAN if managed.high_bytes - managed.low_bytes < managed.count * managed.item_bytes else COPY
     if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
         needed = PACK if is_compact(tensor.ndim, tensor.shape, tensor.strides) else COPY | PACK
     if needed and copy is False:
         raise refusal(CopyRequiredError, "dlpack", "copy", False,
-                      "but a legacy capsule can not flag what this memory is (read-only, or padded)",
+                      "but a legacy capsule cannot flag what this memory is (read-only, or padded)",
                       'pass max_version=(1, 0), or readonly="share"')
     return needed
 
@@ -468,7 +468,6 @@ cdef Managed* new_like(const DLTensor* prototype) except NULL:
     """Memory for a prototype, of which only dtype, ndim, shape and device count (abi.md 2.4)."""
     cdef Managed* like
     cdef Managed* made
-    cdef int64_t count = 1
     cdef DLTensor described = prototype[0]
     if not is_host(prototype.device.device_type):
         raise refusal(DeviceError, "exchange_api", "device", prototype.device.device_type, "is not the host's",
@@ -523,7 +522,7 @@ cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
     try:
         managed = (<Tensor?> <object> obj).managed
         if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-            raise refusal(ConversionError, "exchange_api", "readonly", True, "can not be told by a borrowed DLTensor",
+            raise refusal(ConversionError, "exchange_api", "readonly", True, "cannot be told by a borrowed DLTensor",
                           "use managed_tensor_from_py_object_no_sync, whose flags can")
     except BaseException as error:
         return set_pending(error)

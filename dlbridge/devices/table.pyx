@@ -36,7 +36,7 @@ TABLE = {
     kDLROCM: ("rocm", False),
     kDLROCMHost: ("rocm_host", True),
     kDLExtDev: ("ext_dev", False),
-    # Only where the device allows concurrent access may the CPU read managed memory; its row can not promise that.
+    # Only where the device allows concurrent access may the CPU read managed memory; its row cannot promise that.
     kDLCUDAManaged: ("cuda_managed", False),
     kDLOneAPI: ("oneapi", False),
     kDLWebGPU: ("webgpu", False),

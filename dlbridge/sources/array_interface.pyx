@@ -1,4 +1,4 @@
-"""``__array_interface__`` of version 3, whose ``data`` is an address, a buffer or absent, and version 2's attributes."""
+"""``__array_interface__``: version 3, whose ``data`` is an address, a buffer or absent, and version 2's attributes."""
 
 from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.long cimport PyLong_Check
@@ -67,7 +67,8 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
     mask = interface.get("mask")
     if mask is not None:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
-                           "would be dropped, and masked values would pass for real ones", "fill it first, x.filled(value)")
+                           "would be dropped, and masked values would pass for real ones",
+                           "fill it first, x.filled(value)")
     managed = new_from_interface(
         PROTOCOL_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), interface.get("strides"))
     data = interface.get("data")
@@ -93,7 +94,8 @@ cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:
     """Take the memory of a buffer from ``offset`` bytes on; it stays exported while the memory is in use."""
     cdef Py_buffer* view = PyMemoryView_GET_BUFFER(buffer)
     if not PyBuffer_IsContiguous(view, b"C"):
-        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", buffer, "is a buffer with gaps", "the producer is at fault")
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", buffer, "is a buffer with gaps",
+                           "the producer is at fault")
     if not PyLong_Check(offset) or not 0 <= offset <= view.len:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "offset", offset, f"is not within the buffer of {view.len} bytes",
                            "the producer is at fault")

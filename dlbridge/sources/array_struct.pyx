@@ -23,7 +23,6 @@ from dlbridge.sources.offer cimport Offer, new_offer
 from dlbridge.errors import ConversionError
 
 
-
 cdef Offer offers(object kind):
     return new_offer("array_struct", acquire) if hasattr(kind, "__array_struct__") else None
 

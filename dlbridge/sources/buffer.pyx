@@ -54,7 +54,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     except BaseException:
         PyBuffer_Release(&view)
         raise
-    # The export is held until the last consumer is gone: bytearray.extend() and mmap.close() raise BufferError meanwhile.
+    # The export is held until the last consumer is gone: bytearray.extend() raises BufferError meanwhile.
     managed_own_buffer(managed, &view)
     managed = managed_checked(managed)
     if managed_nbytes(managed) != view.len:

@@ -69,7 +69,7 @@ cdef dict KEYWORDS = {
 MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 CPU = (kDLCPU, 0)
 
-# Types whose memory nobody may write and whose export can not say so, by the first part of the module and the name.
+# Types whose memory nobody may write and whose export cannot say so, by the first part of the module and the name.
 IMMUTABLE = {
     ("jaxlib", "ArrayImpl"),    # jax#40789: always a legacy capsule, which has no flags
 }
@@ -206,8 +206,10 @@ cdef Managed* take_capsule(object capsule, bint peek) except NULL:
     if PyCapsule_IsValid(capsule, VERSIONED_NAME):
         versioned = <DLManagedTensorVersioned*> PyCapsule_GetPointer(capsule, VERSIONED_NAME)
         if versioned.version.major != DLPACK_MAJOR_VERSION:
-            raise refusal(ConversionError, "dlpack", "version", f"{versioned.version.major}.{versioned.version.minor}",
-                          "is of a major version that dlbridge does not read", "ask the producer for max_version=(1, 3)")
+            version = f"{versioned.version.major}.{versioned.version.minor}"
+            raise refusal(ConversionError, "dlpack", "version", version,
+                          "is of a major version that dlbridge does not read",
+                          f"ask the producer for max_version={MAX_VERSION}")
         managed = managed_from_tensor(PROTOCOL_DLPACK, &versioned.dl_tensor, versioned.flags)
         if peek:
             managed_own_object(managed, capsule)
@@ -239,4 +241,3 @@ def _refused_capsule(capsule):
                        "a capsule is good for one consumer: ask the producer for another")
     return refusal(UnsupportedError, "dlpack", "capsule", repr(text), "is not a DLPack capsule",
                    'the names are "dltensor" and "dltensor_versioned"')
-

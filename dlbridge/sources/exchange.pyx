@@ -78,8 +78,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if foreign.version.major != DLPACK_MAJOR_VERSION:
         major = foreign.version.major
         _drop(foreign)
-        raise refusal(ConversionError, "exchange_api", "version", major, "is a major version that dlbridge does not read",
-                      "update dlbridge")
+        raise refusal(ConversionError, "exchange_api", "version", major,
+                      "is a major version that dlbridge does not read", "update dlbridge")
     try:
         managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &foreign.dl_tensor, foreign.flags)
     except BaseException:

@@ -23,8 +23,8 @@ from dlbridge.managed cimport (
 from dlbridge.errors import ConversionError
 
 
-cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object way_out):
-    return refusal(ConversionError, protocol_name(protocol), f"'{field}'", repr(value), wrong, way_out)
+cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object remedy):
+    return refusal(ConversionError, protocol_name(protocol), f"'{field}'", repr(value), wrong, remedy)
 
 
 cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr, object strides) except NULL:

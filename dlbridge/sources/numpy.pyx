@@ -1,6 +1,6 @@
 """numpy.ndarray and its subclasses, through NumPy's C API.
 
-Subclasses are taken as ``np.asarray`` takes them: the memory, without what the subclass adds. A mask can not be left
+Subclasses are taken as ``np.asarray`` takes them: the memory, without what the subclass adds. A mask cannot be left
 out so, because then wrong values would pass for right ones.
 """
 

@@ -1,6 +1,6 @@
 """The order in which sources are asked, and the sources that users add."""
 
-from dlbridge.managed cimport Managed, managed_release, refusal
+from dlbridge.managed cimport Managed, refusal
 from dlbridge.request cimport Request
 from dlbridge.sources cimport (
     array_interface,

@@ -45,7 +45,8 @@ cdef object prepare_subclass(object tensor, const Request* request):
         tensor = tensor.detach()
     if tensor.is_neg() or tensor.is_conj():
         if request.copy == COPY_NEVER:
-            raise refusal(CopyRequiredError, "torch", "is_neg or is_conj", True, "is a lazy bit that memory can not carry",
+            raise refusal(CopyRequiredError, "torch", "is_neg or is_conj", True,
+                          "is a lazy bit that memory cannot carry",
                           "pass copy=None, or x.resolve_conj().resolve_neg()")
         tensor = tensor.resolve_conj().resolve_neg()
     return tensor
@@ -77,5 +78,5 @@ cdef object torch_refusal(object tensor):
         if getattr(tensor, field, False):
             return refusal(UnsupportedError, "torch", field, True, wrong, way_out)
     return refusal(UnsupportedError, "torch", "type", f"{kind} of {getattr(tensor, 'dtype', 'unknown dtype')}",
-                   "could not be exported", "functorch wrappers and torch-only dtypes have no DLPack form; x.clone() or "
-                   "x.to(dtype) outside of the transform has")
+                   "could not be exported", "functorch wrappers and torch-only dtypes have no DLPack form; x.clone() "
+                   "or x.to(dtype) outside of the transform has")

@@ -17,9 +17,9 @@ JAX_DTYPES = (
     "complex64", "complex128", "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
     "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
 )
-# Types that JAX silently narrows unless jax_enable_x64 is on (jax#18385).
-WIDE_DTYPES = ("int64", "uint64", "float64", "complex128")
-# JAX exports packed float4 and can not import it: it goes as a padded NumPy array, which JAX copies.
+# Types that JAX silently narrows unless jax_enable_x64 is on (jax#18385), and to what.
+WIDE_DTYPES = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
+# JAX exports packed float4 and cannot import it: it goes as a padded NumPy array, which JAX copies.
 COPIED_DTYPES = ("float4_e2m1fn",)
 
 cdef uint64_t wide_rows = rows_named(WIDE_DTYPES)
@@ -48,7 +48,7 @@ cdef object accepts(const Managed* managed, Target target):
     if wide_rows >> managed.row & 1 and not target.namespace.config.jax_enable_x64:
         name = row_name(managed.row)
         return refusal(ConversionError, "jax", "dtype", name, "would be narrowed silently, since jax_enable_x64 is off",
-                       f'jax.config.update("jax_enable_x64", True), or pass x.astype("{name.replace("64", "32").replace("128", "64")}")')
+                       f'jax.config.update("jax_enable_x64", True), or pass x.astype("{WIDE_DTYPES[name]}")')
     return None
 
 

@@ -21,7 +21,7 @@ cdef enum Holds:
 
 cdef class Target
 
-# Why the target can not have this memory in any form: an exception to raise, or None.
+# Why the target cannot have this memory in any form: an exception to raise, or None.
 ctypedef object (*Accepts)(const Managed* managed, Target target)
 # Makes the library's array; steals managed, also when it fails.
 ctypedef object (*Deliver)(Managed* managed, Target target)

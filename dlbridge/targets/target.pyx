@@ -2,8 +2,7 @@
 
 import importlib
 
-from dlbridge.dtypes cimport MAX_ROWS, row_name, rows_named
-from dlbridge.managed cimport refusal
+from dlbridge.dtypes cimport rows_named
 
 from dlbridge.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError
@@ -37,7 +36,7 @@ cdef class Target:
                 self.namespace = importlib.import_module(self.library)
             except ImportError as error:
                 # A library that is there but broken says so itself.
-                if getattr(error, "name", None) not in (None, self.library.partition(".")[0]):
+                if error.name is not None and error.name != self.library:
                     raise
                 raise MissingLibraryError(
                     f"{self.name}: module {self.library}: is not installed (pip install {self.install})") from error
