@@ -1,0 +1,56 @@
+"""The command line: ``dlbridge demo`` and ``dlbridge selftest``."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+import dlbridge
+
+
+def demo(arguments: argparse.Namespace) -> int:
+    """Take a photograph, a sound and a mapped file through the libraries installed here, and show what was shared."""
+    from dlbridge.demo import run
+
+    return run()
+
+
+def selftest(arguments: argparse.Namespace) -> int:
+    """Test dlbridge on the libraries installed here."""
+    from dlbridge.testing import run
+
+    return 1 if run(verbose=arguments.verbose) else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """One verb per function, described by its docstring."""
+    top = argparse.ArgumentParser(prog="dlbridge", description=dlbridge.__doc__)
+    top.add_argument("--version", action="version", version=f"dlbridge {dlbridge.__version__}")
+    verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parsers = {}
+    for verb in (demo, selftest):
+        parsers[verb] = verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__)
+        parsers[verb].set_defaults(verb=verb)
+    parsers[selftest].add_argument("-v", "--verbose", action="store_true", help="print every test, not only failures")
+    return top
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run a command; the exit status is 0 if all went well, 1 if something failed, 2 for a wrong command line."""
+    arguments = parser().parse_args(words)
+    try:
+        status = arguments.verb(arguments)
+        sys.stdout.flush()
+        return status
+    except dlbridge.DLBridgeError as error:
+        print(f"dlbridge: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        # The reader of a pipe has gone; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

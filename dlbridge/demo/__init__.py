@@ -1,0 +1,118 @@
+"""The demonstration that ``dlbridge demo`` prints: real memory on its way through the libraries that are installed."""
+
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from itertools import groupby
+from textwrap import fill
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+
+import dlbridge
+from dlbridge.demo.inputs import INPUTS, Input
+
+ROUTE = ("numpy", "torch", "jax", "numpy", "memoryview")
+HEADINGS = ("", "address", "memory", "values")
+
+
+class Step(NamedTuple):
+    """One library on the route: the array it got, and why dlbridge could not share the memory if it could not."""
+
+    name: str
+    array: Any
+    reason: str = ""
+
+
+def address_of_buffer(array: Any) -> int:
+    """Where the memory of a contiguous buffer begins, by NumPy's word."""
+    return np.frombuffer(array, "u1").ctypes.data
+
+
+# Each library's own word on where its memory is; that of the buffer protocol for all else.
+ADDRESSES: dict[str, Callable[[Any], int]] = {
+    "numpy": lambda array: array.ctypes.data,
+    "torch": lambda tensor: tensor.data_ptr(),
+    "jax": lambda array: array.unsafe_buffer_pointer(),
+}
+
+
+def address(step: Step) -> int:
+    """Where a step's memory is."""
+    return ADDRESSES.get(step.name, address_of_buffer)(step.array)
+
+
+def run(out: TextIO | None = None) -> int:
+    """Print the demonstration; 0 if every value arrived as it left, else 1."""
+    # Everything here is host memory, so jax need not wake an accelerator.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    out = out or sys.stdout
+    names, missing = installed()
+    versions = ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(names) if name in ADDRESSES)
+    print(f"dlbridge {dlbridge.__version__} with {versions}\n", file=out)
+    reasons: list[str] = []
+    shared = copied = wrong = 0
+    for source in (make() for make in INPUTS):
+        steps = journey(source, names)
+        rows, differing = report(steps, reasons)
+        shared += sum(row[2] == "shared" for row in rows)
+        copied += sum(row[2].startswith("copied") for row in rows)
+        wrong += differing
+        print(f"{source.title}: {describe(steps[0].array)}", table(rows), "", sep="\n", file=out)
+    for number, reason in enumerate(reasons, 1):
+        print(fill(f"[{number}] {reason}", 100, subsequent_indent="    "), file=out)
+    print(*missing, sep="\n", file=out)
+    print(f"{shared} hand-overs shared the memory, {copied} copied it, {wrong} changed a value.", file=out)
+    return 1 if wrong else 0
+
+
+def installed() -> tuple[tuple[str, ...], list[str]]:
+    """The part of the route that is installed, and dlbridge's own words on the rest."""
+    missing = {}
+    for name in ROUTE:
+        try:
+            dlbridge.convert(np.zeros(1, "u1"), name)
+        except dlbridge.MissingLibraryError as error:
+            missing[name] = str(error)
+    return tuple(name for name, _ in groupby(name for name in ROUTE if name not in missing)), list(missing.values())
+
+
+def journey(source: Input, names: tuple[str, ...]) -> list[Step]:
+    """Give the memory from one library to the next; a copy is made only where sharing is refused."""
+    steps = [Step(source.holder, source.memory)]
+    for name in names:
+        array = steps[-1].array
+        try:
+            steps.append(Step(name, dlbridge.convert(array, name, copy=False)))
+        except dlbridge.CopyRequiredError as error:
+            steps.append(Step(name, dlbridge.convert(array, name), str(error)))
+    return steps
+
+
+def report(steps: list[Step], reasons: list[str]) -> tuple[list[tuple[str, ...]], int]:
+    """The rows of the table, and in how many of them a value differs from the source's."""
+    rows = [(steps[0].name, f"{address(steps[0]):#x}", "", "")]
+    differing = 0
+    for before, step in zip(steps, steps[1:], strict=False):
+        equal = np.array_equal(np.asarray(step.array), np.asarray(steps[0].array))
+        memory = "shared" if address(step) == address(before) else "copied"
+        if step.reason:
+            reasons.append(step.reason)
+            memory += f" [{len(reasons)}]"
+        differing += not equal
+        rows.append((f"-> {step.name}", f"{address(step):#x}", memory, "equal" if equal else "DIFFERENT"))
+    return rows, differing
+
+
+def describe(array: Any) -> str:
+    """Type, shape and size of a buffer."""
+    view = np.asarray(array)
+    return f"{view.dtype} {view.shape}, {view.nbytes:,} bytes"
+
+
+def table(rows: list[tuple[str, ...]]) -> str:
+    """Columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (HEADINGS, *rows))
+    return "\n".join(f"    {line}" for line in lines)

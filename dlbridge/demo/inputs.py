@@ -1,0 +1,61 @@
+"""Real input, read with the standard library: a photograph, a sound, and a mapped file."""
+
+import re
+import wave
+from array import array
+from importlib.resources import as_file, files
+from io import BytesIO
+from mmap import ACCESS_COPY, mmap
+from typing import Any, NamedTuple
+
+import numpy as np
+
+PHOTOGRAPH = files(__package__) / "photograph.ppm"
+PPM_HEADER = re.compile(rb"P6\s(?:#.*\n)*(\d+) (\d+)\n255\n")
+FRAMES_PER_SECOND = 22_050
+
+
+class Input(NamedTuple):
+    """Memory that no array library made."""
+
+    title: str
+    holder: str
+    memory: Any
+
+
+def photograph() -> Input:
+    """The file's bytes, which nobody may write."""
+    return Input("A photograph, read", "bytes", pixels(PHOTOGRAPH.read_bytes()))
+
+
+def mapped() -> Input:
+    """The same file, mapped: pages of our own as soon as they are written, so the file stays as it is."""
+    with as_file(PHOTOGRAPH) as path, path.open("rb") as file:
+        return Input("The photograph, mapped", "mmap", pixels(mmap(file.fileno(), 0, access=ACCESS_COPY)))
+
+
+def pixels(ppm: bytes | mmap) -> memoryview:
+    """The rows of a binary PPM as (height, width, 3), without copying."""
+    header = PPM_HEADER.match(ppm)
+    if header is None:
+        raise ValueError("photograph.ppm: magic is not that of a binary PPM with 8 bits per channel")
+    width, height = map(int, header.groups())
+    return memoryview(ppm)[header.end():].cast("B", (height, width, 3))
+
+
+def sound() -> Input:
+    """A decaying chord, written as a WAV file and read back into an array of samples."""
+    seconds = np.arange(FRAMES_PER_SECOND) / FRAMES_PER_SECOND
+    chord = sum(np.sin(2 * np.pi * frequency * seconds) for frequency in (261.63, 329.63, 392.0)) * np.exp(-3 * seconds)
+    file = BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(FRAMES_PER_SECOND)
+        writer.writeframes((chord * 10_000).astype("i2").tobytes())
+    file.seek(0)
+    with wave.open(file, "rb") as reader:
+        return Input("A sound, read", "array.array", array("h", reader.readframes(reader.getnframes())))
+
+
+INPUTS = (photograph, sound, mapped)
