@@ -19,7 +19,7 @@ def selftest(arguments: argparse.Namespace) -> int:
     """Test dlbridge on the libraries installed here."""
     from dlbridge.testing import run
 
-    return 1 if run(verbose=arguments.verbose) else 0
+    return run(verbose=arguments.verbose)
 
 
 def parser() -> argparse.ArgumentParser:
