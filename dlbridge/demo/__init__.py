@@ -18,7 +18,7 @@ HEADINGS = ("", "address", "memory", "values")
 
 
 class Step(NamedTuple):
-    """One library on the route: the array it got, and why dlbridge could not share the memory if it could not."""
+    """One library on the route: the array it got, and why it is not the memory before, if it is not."""
 
     name: str
     array: Any
@@ -79,14 +79,13 @@ def installed() -> tuple[tuple[str, ...], list[str]]:
 
 
 def journey(source: Input, names: tuple[str, ...]) -> list[Step]:
-    """Give the memory from one library to the next; a copy is made only where sharing is refused."""
+    """Give the memory from one library to the next, with dlbridge's reason where it cannot share."""
     steps = [Step(source.holder, source.memory)]
     for name in names:
         array = steps[-1].array
-        try:
-            steps.append(Step(name, dlbridge.convert(array, name, copy=False)))
-        except dlbridge.CopyRequiredError as error:
-            steps.append(Step(name, dlbridge.convert(array, name), str(error)))
+        plan = dlbridge.explain(array, name)
+        reason = f"{name}: {plan.reason} ({plan.fix})" if plan.action == "copy" else ""
+        steps.append(Step(name, dlbridge.convert(array, name), reason))
     return steps
 
 

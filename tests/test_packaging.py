@@ -1,0 +1,56 @@
+"""What the installed package carries."""
+
+import subprocess
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+import dlbridge
+
+SOURCE = Path(__file__).parents[1] / "dlbridge"
+FRAMEWORKS = {"torch", "jax", "jaxlib", "ml_dtypes", "cupy", "tensorflow", "pyarrow", "PIL"}
+
+
+@pytest.fixture(scope="module")
+def installed():
+    """Paths of the installed distribution's files, relative to site-packages."""
+    return {path.as_posix() for path in distribution("dlbridge").files}
+
+
+def test_the_tests_run_on_the_installed_package():
+    assert Path(dlbridge.__file__).parent == distribution("dlbridge").locate_file("dlbridge")
+
+
+def test_version_is_that_of_the_metadata():
+    assert dlbridge.__version__ == distribution("dlbridge").version
+
+
+@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "*.pxd", "py.typed", "photograph.*"])
+def test_the_sources_that_users_need_are_installed(installed, pattern):
+    wanted = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob(pattern)}
+    assert wanted
+    assert wanted <= installed
+
+
+def test_every_extension_module_is_installed(installed):
+    built = {path.partition(".")[0] for path in installed if path.endswith(".so")}
+    assert built == {path.with_suffix("").relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob("*.pyx")}
+
+
+def test_nothing_else_is_installed(installed):
+    kinds = {Path(path).suffix for path in installed if path.startswith("dlbridge/")}
+    assert kinds <= {".py", ".pyi", ".pxd", ".so", ".typed", ".ppm", ".txt", ".pyc"}
+
+
+def test_the_licences_are_installed(installed):
+    names = {Path(path).name for path in installed if ".dist-info/licenses/" in path}
+    assert names == {"LICENSE", "photograph.txt"}
+
+
+@pytest.mark.parametrize("module", ["dlbridge", "dlbridge.demo", "dlbridge.testing", "dlbridge.__main__"])
+def test_importing_imports_no_framework(module):
+    code = f"import sys, {module}; print(*sorted({FRAMEWORKS!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")
