@@ -1,0 +1,325 @@
+"""Fake producers: real DLPack structs whose every field can be set, right or wrong, and whose deleters are counted.
+
+>>> from dlbridge.testing.producers import Producer
+>>> import dlbridge
+>>> producer = Producer()
+>>> array = dlbridge.convert(producer, "numpy")
+>>> producer.calls, producer.deleted
+([{'max_version': (1, 3)}], 0)
+>>> del array
+>>> producer.deleted
+1
+>>> dlbridge.convert(Producer(ndim=-1), "numpy")
+Traceback (most recent call last):
+dlbridge.errors.ConversionError: dlpack: ndim -1: is outside 0..64 (reshape it)
+
+Only ctypes is used, so nothing is compiled. Deleters and capsule destructors are therefore Python functions, and as such
+they take the GIL; a consumer that calls them while an exception is on its way, without saving it, loses that exception.
+"""
+
+import ctypes
+import itertools
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dlbridge.testing import abi
+
+DTYPE_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
+FIELDS = (
+    "data", "device_type", "device_id", "ndim", "code", "bits", "lanes", "shape", "strides", "byte_offset", "flags",
+    "version", "name", "deleter",
+)
+
+
+class _NotGiven:
+    def __repr__(self) -> str:
+        return "NOT_GIVEN"
+
+
+NOT_GIVEN = _NotGiven()
+
+
+# ---- capsules --------------------------------------------------------------------------------------------------------
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    # A prototype of our own: setting restype on ctypes.pythonapi would change it for everyone in the process.
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
+
+
+Destructor = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+new_capsule = _function("PyCapsule_New", ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+capsule_pointer = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
+capsule_name = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.py_object)
+rename_capsule = _function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+_set_context = _function("PyCapsule_SetContext", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+# A dying capsule goes by its address: as an object it would be counted up from 0, and die twice.
+_dying_context = _function("PyCapsule_GetContext", ctypes.c_void_p, ctypes.c_void_p)
+_dying_name = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.c_void_p)
+
+
+# ---- exports ---------------------------------------------------------------------------------------------------------
+
+class _Export:
+    """One struct that was given out, with all it points to."""
+
+    def __init__(self, owner: Any, struct: ctypes.Structure, name: bytes | None, kept: Sequence[Any]) -> None:
+        self.owner = owner
+        self.struct = struct
+        self.name = name
+        self.kept = kept
+        self.key = next(_keys)
+        _exports[self.key] = self
+        _alive[self.key] = self
+
+    def let_go(self) -> None:
+        self.owner.deleted += 1
+        _alive.pop(self.key, None)
+
+
+# Keys go through C as manager_ctx and capsule context. An export that was not let go lives on without its producer; one
+# that was lives as long as its producer does, so that a second call of the deleter finds it, and counts.
+_keys = itertools.count(1)
+_exports: weakref.WeakValueDictionary[int, _Export] = weakref.WeakValueDictionary()
+_alive: dict[int, _Export] = {}
+
+
+@abi.Deleter
+def _delete_versioned(address: int) -> None:
+    _exports[abi.DLManagedTensorVersioned.from_address(address).manager_ctx].let_go()
+
+
+@abi.Deleter
+def _delete_legacy(address: int) -> None:
+    _exports[abi.DLManagedTensor.from_address(address).manager_ctx].let_go()
+
+
+@Destructor
+def _drop_capsule(address: int) -> None:
+    # A consumer renames what it takes, and calls the deleter itself.
+    export = _exports.get(_dying_context(address))
+    if export is not None and _dying_name(address) == export.name:
+        export.let_go()
+
+
+class Producer:
+    """An object with ``__dlpack__`` over a struct that says what a test wants it to say.
+
+    Parameters
+    ----------
+    array : numpy.ndarray, optional
+        Where the fields come from that are not given; six float32 in a shape of (2, 3) by default.
+    versioned : bool
+        Whether capsules are "dltensor_versioned" or "dltensor".
+    error : BaseException, optional
+        What ``__dlpack__`` raises in place of returning a capsule.
+    **fields
+        Any of `FIELDS`, each put into the struct as it is: ``data`` (an address, or None for NULL), ``device_type``,
+        ``device_id``, ``ndim``, ``code``, ``bits``, ``lanes``, ``shape`` and ``strides`` (integers, or None for NULL),
+        ``byte_offset``, ``flags`` and ``version`` (versioned structs alone), ``name`` of the capsule, and ``deleter``
+        (None for NULL, after which nothing is counted).
+
+    Attributes
+    ----------
+    deleted : int
+        How often deleters of this producer were called, by consumers or by capsules that nobody consumed.
+    calls : list of dict
+        The keywords of each call of ``__dlpack__``.
+    array : numpy.ndarray
+        The memory.
+    """
+
+    def __init__(
+        self, array: np.ndarray | None = None, *, versioned: bool = True, error: BaseException | None = None, **fields: Any,
+    ) -> None:
+        unknown = set(fields) - set(FIELDS)
+        if unknown:
+            raise TypeError(f"Producer: fields {sorted(unknown)}: are none of the struct's (use {', '.join(FIELDS)})")
+        self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+        self.versioned = versioned
+        self.error = error
+        self.fields = self._describe() | fields
+        self.calls: list[dict[str, Any]] = []
+        self.deleted = 0
+        self._exports: list[_Export] = []
+
+    def _describe(self) -> dict[str, Any]:
+        array = self.array
+        return {
+            "data": array.ctypes.data,
+            "device_type": abi.CPU,
+            "device_id": 0,
+            "ndim": array.ndim,
+            "code": DTYPE_CODES[array.dtype.kind],
+            "bits": array.dtype.itemsize * 8,
+            "lanes": 1,
+            "shape": array.shape,
+            "strides": tuple(stride // array.dtype.itemsize for stride in array.strides),
+            "byte_offset": 0,
+            "flags": 0 if array.flags.writeable else abi.READ_ONLY,
+            "version": (1, 3),
+            "name": abi.VERSIONED_NAME if self.versioned else abi.LEGACY_NAME,
+        }
+
+    @property
+    def exported(self) -> int:
+        """How many structs were made, and so how many calls of a deleter are due in the end."""
+        return len(self._exports)
+
+    def struct(self) -> ctypes.Structure:
+        """A DLManagedTensorVersioned or DLManagedTensor, whose deleter the caller calls once."""
+        fields = self.fields
+        extents = [
+            None if fields[name] is None else (ctypes.c_int64 * max(len(fields[name]), 1))(*fields[name])
+            for name in ("shape", "strides")
+        ]
+        made = abi.DLManagedTensorVersioned() if self.versioned else abi.DLManagedTensor()
+        tensor = made.dl_tensor
+        tensor.data = fields["data"]
+        tensor.device = abi.DLDevice(fields["device_type"], fields["device_id"])
+        tensor.ndim = fields["ndim"]
+        tensor.dtype = abi.DLDataType(fields["code"], fields["bits"], fields["lanes"])
+        tensor.shape, tensor.strides = (
+            None if extent is None else ctypes.cast(extent, ctypes.POINTER(ctypes.c_int64)) for extent in extents)
+        tensor.byte_offset = fields["byte_offset"]
+        if self.versioned:
+            made.version = abi.DLPackVersion(*fields["version"])
+            made.flags = fields["flags"]
+        if "deleter" not in fields:
+            made.deleter = _delete_versioned if self.versioned else _delete_legacy
+        export = _Export(self, made, fields["name"], (self.array, extents))
+        made.manager_ctx = export.key
+        self._exports.append(export)
+        return made
+
+    def capsule(self) -> Any:
+        """A capsule over a new struct; dropped under its own name, it calls the deleter."""
+        made = self.struct()
+        export = self._exports[-1]
+        destructor = None if "deleter" in self.fields else ctypes.cast(_drop_capsule, ctypes.c_void_p)
+        capsule = new_capsule(ctypes.addressof(made), export.name, destructor)
+        _set_context(capsule, export.key)
+        return capsule
+
+    def _answer(self, keywords: dict[str, Any]) -> Any:
+        self.calls.append(keywords)
+        if self.error is not None:
+            raise self.error
+        return self.capsule()
+
+    def __dlpack__(
+        self, *, stream: Any = NOT_GIVEN, max_version: Any = NOT_GIVEN, dl_device: Any = NOT_GIVEN, copy: Any = NOT_GIVEN,
+    ) -> Any:
+        keywords = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return self._answer({name: value for name, value in keywords.items() if value is not NOT_GIVEN})
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.fields["device_type"], self.fields["device_id"]
+
+
+class OldProducer(Producer):
+    """A producer from before DLPack 1.0: legacy capsules, and no keyword but ``stream``."""
+
+    def __init__(self, array: np.ndarray | None = None, **settings: Any) -> None:
+        super().__init__(array, **{"versioned": False, **settings})
+
+    def __dlpack__(self, stream: Any = NOT_GIVEN) -> Any:  # type: ignore[override]
+        return self._answer({} if stream is NOT_GIVEN else {"stream": stream})
+
+
+class OpaqueProducer(Producer):
+    """A producer whose signature tells nothing about its keywords."""
+
+    def __dlpack__(self, *positional: Any, **keywords: Any) -> Any:
+        return self._answer(keywords)
+
+
+# ---- the other protocols -----------------------------------------------------------------------------------------------
+
+def _entries(array: np.ndarray, replaced: dict[str, Any]) -> dict[str, Any]:
+    entries = {
+        "shape": array.shape,
+        "typestr": array.dtype.str,
+        "data": (array.ctypes.data, not array.flags.writeable),
+        "strides": array.strides,
+        "version": 3,
+        **replaced,
+    }
+    return {name: value for name, value in entries.items() if value is not NOT_GIVEN}
+
+
+class ArrayInterface:
+    """An object with ``__array_interface__`` alone; entries replace those of ``array``, `NOT_GIVEN` leaves one out."""
+
+    def __init__(self, array: np.ndarray | None = None, **entries: Any) -> None:
+        self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+        self.__array_interface__ = _entries(self.array, entries)
+
+
+class CudaArrayInterface:
+    """An object with ``__cuda_array_interface__`` alone, whose address is the host's: enough for all but its memory."""
+
+    def __init__(self, array: np.ndarray | None = None, **entries: Any) -> None:
+        self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+        self.__cuda_array_interface__ = _entries(self.array, entries)
+
+
+class ArrayStruct:
+    """An object with ``__array_struct__`` alone; fields replace those of ``array``'s own struct."""
+
+    def __init__(self, array: np.ndarray | None = None, *, name: bytes | None = None, **fields: Any) -> None:
+        self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+        self.name = name
+        self.deleted = 0
+        own = abi.PyArrayInterface.from_address(capsule_pointer(self.array.__array_struct__, None))
+        self.struct = abi.PyArrayInterface.from_buffer_copy(own)
+        self._kept = []
+        # Extents that numpy has freed with its capsule.
+        for field in ("shape", "strides"):
+            fields.setdefault(field, getattr(self.array, field))
+        for field, value in fields.items():
+            if field in ("shape", "strides") and value is not None:
+                extents = (ctypes.c_ssize_t * max(len(value), 1))(*value)
+                self._kept.append(extents)
+                value = ctypes.cast(extents, ctypes.POINTER(ctypes.c_ssize_t))
+            setattr(self.struct, field, value)
+
+    @property
+    def __array_struct__(self) -> Any:
+        export = _Export(self, self.struct, self.name, self._kept)
+        capsule = new_capsule(ctypes.addressof(self.struct), self.name, ctypes.cast(_drop_capsule, ctypes.c_void_p))
+        _set_context(capsule, export.key)
+        return capsule
+
+
+def view_of(array: np.ndarray, **fields: Any) -> memoryview:
+    """A memoryview that describes ``array`` with any field of its Py_buffer replaced; keep the array alive."""
+    described: dict[str, Any] = {
+        "buf": array.ctypes.data,
+        "len": array.nbytes,
+        "itemsize": array.itemsize,
+        "readonly": not array.flags.writeable,
+        "ndim": array.ndim,
+        "format": np.dtype(array.dtype).char.encode(),
+        "shape": array.shape,
+        "strides": array.strides,
+        "suboffsets": None,
+        **fields,
+    }
+    info = abi.PyBuffer()
+    kept = []
+    for field, value in described.items():
+        if field in ("shape", "strides", "suboffsets") and value is not None:
+            extents = (ctypes.c_ssize_t * max(len(value), 1))(*value)
+            kept.append(extents)
+            value = ctypes.cast(extents, ctypes.POINTER(ctypes.c_ssize_t))
+        setattr(info, field, value)
+    # PyMemoryView_FromBuffer copies the extents, and keeps only the address of the format.
+    _formats.append(described["format"])
+    return _memoryview_from_buffer(ctypes.addressof(info))
+
+
+_formats: list[bytes | None] = []
+_memoryview_from_buffer = _function("PyMemoryView_FromBuffer", ctypes.py_object, ctypes.c_void_p)
