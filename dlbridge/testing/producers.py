@@ -13,8 +13,9 @@
 Traceback (most recent call last):
 dlbridge.errors.ConversionError: dlpack: ndim -1: is outside 0..64 (reshape it)
 
-Only ctypes is used, so nothing is compiled. Deleters and capsule destructors are therefore Python functions, and as such
-they take the GIL; a consumer that calls them while an exception is on its way, without saving it, loses that exception.
+Only ctypes is used, so nothing is compiled. Deleters and capsule destructors are therefore Python functions, which lose
+an exception that is on its way when they are called, unless the caller saved it. So a producer holds on to the capsules
+that ``__dlpack__`` returned until :meth:`Producer.forget`, and the error of a consumer that refuses one arrives whole.
 """
 
 import ctypes
@@ -115,6 +116,8 @@ class Producer:
         Whether capsules are "dltensor_versioned" or "dltensor".
     error : BaseException, optional
         What ``__dlpack__`` raises in place of returning a capsule.
+    keeps : bool
+        Whether capsules that ``__dlpack__`` returned are held until `forget`.
     **fields
         Any of `FIELDS`, each put into the struct as it is: ``data`` (an address, or None for NULL), ``device_type``,
         ``device_id``, ``ndim``, ``code``, ``bits``, ``lanes``, ``shape`` and ``strides`` (integers, or None for NULL),
@@ -132,7 +135,8 @@ class Producer:
     """
 
     def __init__(
-        self, array: np.ndarray | None = None, *, versioned: bool = True, error: BaseException | None = None, **fields: Any,
+        self, array: np.ndarray | None = None, *, versioned: bool = True, error: BaseException | None = None,
+        keeps: bool = True, **fields: Any,
     ) -> None:
         unknown = set(fields) - set(FIELDS)
         if unknown:
@@ -140,10 +144,12 @@ class Producer:
         self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
         self.versioned = versioned
         self.error = error
+        self.keeps = keeps
         self.fields = self._describe() | fields
         self.calls: list[dict[str, Any]] = []
         self.deleted = 0
         self._exports: list[_Export] = []
+        self._capsules: list[Any] = []
 
     def _describe(self) -> dict[str, Any]:
         array = self.array
@@ -207,7 +213,14 @@ class Producer:
         self.calls.append(keywords)
         if self.error is not None:
             raise self.error
-        return self.capsule()
+        capsule = self.capsule()
+        if self.keeps:
+            self._capsules.append(capsule)
+        return capsule
+
+    def forget(self) -> None:
+        """Drop the capsules that ``__dlpack__`` returned; those that nobody consumed call their deleters."""
+        self._capsules.clear()
 
     def __dlpack__(
         self, *, stream: Any = NOT_GIVEN, max_version: Any = NOT_GIVEN, dl_device: Any = NOT_GIVEN, copy: Any = NOT_GIVEN,
@@ -273,10 +286,12 @@ class ArrayStruct:
         self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
         self.name = name
         self.deleted = 0
-        own = abi.PyArrayInterface.from_address(capsule_pointer(self.array.__array_struct__, None))
-        self.struct = abi.PyArrayInterface.from_buffer_copy(own)
-        self._kept = []
-        # Extents that numpy has freed with its capsule.
+        self._capsules: list[Any] = []
+        capsule = self.array.__array_struct__
+        self.struct = abi.PyArrayInterface.from_buffer_copy(
+            abi.PyArrayInterface.from_address(capsule_pointer(capsule, None)))
+        self._kept: list[Any] = []
+        # The extents go with NumPy's capsule.
         for field in ("shape", "strides"):
             fields.setdefault(field, getattr(self.array, field))
         for field, value in fields.items():
@@ -291,7 +306,12 @@ class ArrayStruct:
         export = _Export(self, self.struct, self.name, self._kept)
         capsule = new_capsule(ctypes.addressof(self.struct), self.name, ctypes.cast(_drop_capsule, ctypes.c_void_p))
         _set_context(capsule, export.key)
+        self._capsules.append(capsule)
         return capsule
+
+    def forget(self) -> None:
+        """Drop the capsules that were given out."""
+        self._capsules.clear()
 
 
 def view_of(array: np.ndarray, **fields: Any) -> memoryview:
