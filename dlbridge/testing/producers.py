@@ -56,6 +56,7 @@ capsule_pointer = _function("PyCapsule_GetPointer", ctypes.c_void_p, ctypes.py_o
 capsule_name = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.py_object)
 rename_capsule = _function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 _set_context = _function("PyCapsule_SetContext", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+_hold_forever = _function("Py_IncRef", None, ctypes.py_object)
 # A dying capsule goes by its address: as an object it would be counted up from 0, and die twice.
 _dying_context = _function("PyCapsule_GetContext", ctypes.c_void_p, ctypes.c_void_p)
 _dying_name = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.c_void_p)
@@ -89,20 +90,29 @@ _alive: dict[int, _Export] = {}
 
 @abi.Deleter
 def _delete_versioned(address: int) -> None:
-    _exports[abi.DLManagedTensorVersioned.from_address(address).manager_ctx].let_go()
+    if _exports is not None:    # else the interpreter is going down
+        _exports[abi.DLManagedTensorVersioned.from_address(address).manager_ctx].let_go()
 
 
 @abi.Deleter
 def _delete_legacy(address: int) -> None:
-    _exports[abi.DLManagedTensor.from_address(address).manager_ctx].let_go()
+    if _exports is not None:
+        _exports[abi.DLManagedTensor.from_address(address).manager_ctx].let_go()
 
 
 @Destructor
 def _drop_capsule(address: int) -> None:
     # A consumer renames what it takes, and calls the deleter itself.
+    if _exports is None:
+        return                  # the interpreter is going down
     export = _exports.get(_dying_context(address))
     if export is not None and _dying_name(address) == export.name:
         export.let_go()
+
+
+# C may call these until the process ends, later than the module lives.
+for _callback in (_delete_versioned, _delete_legacy, _drop_capsule):
+    _hold_forever(_callback)
 
 
 class Producer:

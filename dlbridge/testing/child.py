@@ -1,0 +1,70 @@
+"""Run a function in a forked child, so that a crash is an outcome and not the end of the test run. POSIX alone."""
+
+import os
+import pickle
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Outcome(NamedTuple):
+    """What became of a function that ran in a child."""
+
+    value: Any
+    error: BaseException | None     # what it raised
+    signal: str | None              # what killed it: "SIGSEGV"; "SIGALRM" where it ran too long
+    stderr: str                     # everything that reached the file descriptor
+
+    def result(self) -> Any:
+        """The value; what the function raised is raised here, and a child that was killed is a ChildProcessError."""
+        if self.signal is not None:
+            raise ChildProcessError(f"killed by {self.signal}\n{self.stderr}")
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def run_in_child(function: Callable[..., Any], *arguments: Any, seconds: int = 60) -> Outcome:
+    """Call ``function(*arguments)`` in a forked child; what it returns must be picklable."""
+    with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as stderr:
+        with warnings.catch_warnings():
+            # Fork warns where threads run (JAX's do); the child calls nothing of theirs before it is refused.
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if not child:
+            _be_child(function, arguments, answer, stderr, seconds)
+        _, status = os.waitpid(child, 0)
+        answer.seek(0)
+        stderr.seek(0)
+        text = stderr.read().decode(errors="replace")
+        if os.WIFSIGNALED(status):
+            return Outcome(None, None, signal.Signals(os.WTERMSIG(status)).name, text)
+        value, error = pickle.load(answer)
+        return Outcome(value, error, None, text)
+
+
+def _be_child(function: Callable[..., Any], arguments: tuple[Any, ...], answer: Any, stderr: Any, seconds: int) -> None:
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(seconds)
+    os.dup2(stderr.fileno(), 2)
+    sys.stderr = open(2, "w", closefd=False, buffering=1)   # whatever a test runner had put there
+    # A crash is expected here, and reported by the parent: no core file, no dump of every thread.
+    if "faulthandler" in sys.modules:
+        sys.modules["faulthandler"].disable()
+    try:
+        made = function(*arguments), None
+    except BaseException as error:
+        made = None, error
+    try:
+        text = pickle.dumps(made)
+        pickle.loads(text)
+    except Exception:
+        text = pickle.dumps((None, RuntimeError("".join(traceback.format_exception(made[1])) if made[1] else repr(made[0]))))
+    answer.write(text)
+    answer.flush()
+    sys.stderr.flush()
+    os._exit(0)
