@@ -230,7 +230,8 @@ cdef Managed* managed_checked(Managed* managed) except NULL:
 
 
 cdef bint is_device(int32_t device_type) noexcept nogil:
-    return kDLCPU <= device_type <= kDLOpenCL or kDLVulkan <= device_type <= kDLTrn
+    # C enums are unsigned: without the casts a negative type would pass.
+    return <int> kDLCPU <= device_type <= <int> kDLOpenCL or <int> kDLVulkan <= device_type <= <int> kDLTrn
 
 
 cdef Managed* refuse(Managed* managed, error, field, value, wrong, way_out) except NULL:

@@ -55,7 +55,7 @@ del _type, _host
 
 
 cdef bint is_host(int32_t device_type) noexcept nogil:
-    return device_type < 32 and host_types >> device_type & 1
+    return 0 <= device_type < 32 and host_types >> device_type & 1
 
 
 cdef str device_name(DLDevice device):
@@ -71,7 +71,7 @@ cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept n
 cdef int parse_device(object device, DLDevice* out) except -1:
     """Read ``"cuda:1"``, a ``(type, id)`` pair, or a library's own device object."""
     if isinstance(device, str):
-        return _parse_name(device, device, out)
+        return _parse_name(str.__str__(device), device, out)
     if isinstance(device, tuple) and len(device) == 2 and PyLong_Check(device[0]):
         if device[0] not in TABLE or not (device[1] is None or PyLong_Check(device[1])):
             raise _unknown(device)
@@ -82,7 +82,7 @@ cdef int parse_device(object device, DLDevice* out) except -1:
     for type_field, id_field in (("type", "index"), ("platform", "id")):
         name, index = getattr(device, type_field, None), getattr(device, id_field, None)
         if isinstance(name, str):
-            return _parse_name(name if index is None else f"{name}:{index}", device, out)
+            return _parse_name(f"{name}" if index is None else f"{name}:{index}", device, out)
     raise _unknown(device)
 
 

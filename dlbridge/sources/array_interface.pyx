@@ -42,7 +42,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not isinstance(interface, dict):
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "__array_interface__", type(interface).__qualname__,
                            "is not a dict", "the producer is at fault")
-    return build(obj, interface, (obj, interface))
+    return build(obj, dict(interface), (obj, interface))
 
 
 cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request) except? NULL:
@@ -78,7 +78,7 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
             set_address(managed, data)
             managed_own_object(managed, owner)
         else:
-            buffer = PyMemoryView_FromObject(obj if data is None else data)
+            buffer = view_of(obj if data is None else data)
             managed_own_object(managed, (owner, buffer))
             set_buffer(managed, buffer, interface.get("offset", 0))
     except BaseException:
@@ -88,6 +88,14 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
     if buffer is not None:
         check_within(managed, PyMemoryView_GET_BUFFER(buffer))
     return managed
+
+
+cdef object view_of(object data):
+    try:
+        return PyMemoryView_FromObject(data)
+    except TypeError:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", type(data).__qualname__,
+                           "is neither a pair (address, read-only) nor a buffer", "the producer is at fault") from None
 
 
 cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:

@@ -34,6 +34,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         return NULL
     if not isinstance(interface, dict):
         raise _refused("__cuda_array_interface__", type(interface).__qualname__, "is not a dict")
+    interface = dict(interface)
     check_entries(interface)
     # Versions 0 and 1 left the strides of compact arrays unspecified: both None and given ones are right.
     managed = new_from_interface(

@@ -127,7 +127,12 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not PyCapsule_CheckExact(capsule):
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
                       f"returned a {type(capsule).__qualname__}, not a capsule", "the producer is at fault")
-    managed = take_capsule(capsule, False)
+    try:
+        managed = take_capsule(capsule, False)
+    except BaseException:
+        # Let the capsule go while the error is held: its destructor may be Python code, and would lose a pending one.
+        capsule = None
+        raise
     if offer.immutable:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:

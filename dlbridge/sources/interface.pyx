@@ -35,8 +35,12 @@ cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr
     cdef int axis, row
     if not isinstance(shape, tuple):
         raise refuse_field(protocol, "shape", shape, "is not a tuple", "the producer is at fault")
+    # A subclass may say another thing each time it is asked.
+    shape = tuple(shape)
+    strides = tuple(strides) if isinstance(strides, tuple) else strides
     if not isinstance(typestr, str):
         raise refuse_field(protocol, "typestr", typestr, "is not a string", "the producer is at fault")
+    typestr = str.__str__(typestr)
     row = find_typestr(typestr, &swapped)
     if row < 0:
         raise refuse_field(protocol, "typestr", typestr, "has no DLPack type", way_out(typestr[1:2]))
@@ -62,7 +66,7 @@ cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr
     return managed
 
 
-cdef int64_t _integer(Protocol protocol, str field, tuple values, int index) except? -1:
+cdef int64_t _integer(Protocol protocol, str field, object values, int index) except? -1:
     value = values[index]
     if not PyLong_Check(value):
         raise refuse_field(protocol, field, values, "has an entry that is no integer", "the producer is at fault")
