@@ -1,0 +1,110 @@
+"""explain() says what convert() does, and does nothing."""
+
+import jax.numpy
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import dlbridge
+
+
+def aligned(count, dtype="f4"):
+    """Memory that JAX can share."""
+    memory = np.empty(count * np.dtype(dtype).itemsize + 64, "u1")
+    start = -memory.ctypes.data % 64
+    return memory[start:start + count * np.dtype(dtype).itemsize].view(dtype)
+
+
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
+# source, target, keywords, action, a word of the reason
+CASES = {
+    "writable array": (lambda: np.zeros((2, 3), "f4"), "torch", {}, "share", ""),
+    "own type": (lambda: np.zeros(3), "numpy", {}, "return", "own type"),
+    "backwards": (lambda: np.zeros((2, 3))[::-1], "torch", {}, "copy", "backwards"),
+    "backwards, numpy": (lambda: torch.zeros(3), "numpy", {}, "share", ""),
+    "asked for": (lambda: np.zeros(3), "torch", {"copy": True}, "copy", "asked for"),
+    "byte order": (lambda: np.zeros(3, ">f4"), "torch", {}, "copy", "byte order"),
+    "odd strides": (lambda: np.zeros(3, [("a", "i1"), ("b", "f4")])["b"], "torch", {}, "copy", "item size"),
+    "bytes": (lambda: b"abc", "torch", {}, "copy", "readonly"),
+    "bytes, shared": (lambda: b"abc", "torch", {"readonly": "share"}, "share", ""),
+    "bytes, error": (lambda: b"abc", "torch", {"readonly": "error"}, "refuse", "read-only"),
+    "bytes, numpy": (lambda: b"abc", "numpy", {}, "share", ""),
+    "lazy bits": (lambda: torch.zeros(3, dtype=torch.complex64).conj(), "numpy", {}, "copy", "conjugate"),
+    "gradient": (lambda: torch.zeros(3, requires_grad=True), "numpy", {}, "refuse", "requires_grad"),
+    "gradient, detached": (lambda: torch.zeros(3, requires_grad=True), "numpy", {"detach": True}, "share", ""),
+    "holes": (lambda: aligned(12).reshape(3, 4)[:, ::2], "jax", {}, "copy", "holes"),
+    "aligned": (lambda: aligned(12), "jax", {}, "share", ""),
+    "misaligned": (lambda: aligned(12)[1:], "jax", {}, "copy", "aligned to 64"),
+    "too wide": (lambda: np.zeros(3), "jax", {}, "refuse", "jax_enable_x64"),
+    "another form": (lambda: np.zeros(4, ml_dtypes.float4_e2m1fn), "torch", {}, "copy", "another form"),
+    "a list": (lambda: [1], "torch", {}, "refuse", "list"),
+    "no such target": (lambda: np.zeros(3), "turch", {}, "refuse", "turch"),
+    "forbidden copy": (lambda: np.zeros(3)[::-1], "torch", {"copy": False}, "refuse", "copy=False"),
+    "elsewhere": (lambda: np.zeros(3), "torch", {"device": "cuda"}, "refuse", "cuda"),
+}
+
+
+def address_of(array):
+    """Where an array of any of the libraries here has its memory."""
+    return dlbridge.asdlpack(array, detach=True).data_ptr
+
+
+@pytest.mark.parametrize(("make", "to", "keywords", "action", "reason"), CASES.values(), ids=CASES)
+def test_plan_says_what_happens(make, to, keywords, action, reason):
+    source = make()
+    plan = dlbridge.explain(source, to, **keywords)
+    assert plan.action == action
+    assert reason in plan.reason
+    assert bool(plan.reason) == (action != "share")
+    if action == "refuse":
+        with pytest.raises(dlbridge.DLBridgeError) as caught:
+            dlbridge.convert(source, to, **keywords)
+        assert f"{plan.reason} ({plan.fix})" == str(caught.value)
+        return
+    result = dlbridge.convert(source, to, **keywords)
+    assert (result is source) == (action == "return")
+    if "lazy" not in reason:
+        assert (address_of(result) == address_of(source)) == (action in ("share", "return"))
+
+
+def test_plan_reads_as_text():
+    plan = dlbridge.explain(np.zeros((2, 3), ">f4"), "torch")
+    lines = str(plan).split("\n")
+    assert lines[0] == "numpy.ndarray -> torch: copy"
+    for words in ("by numpy", "float32 (2, 3), 24 bytes, writable, on cpu", "(3, 1) in elements", "byte order", "newbyteorder"):
+        assert sum(words in line for line in lines) == 1
+
+
+def test_capsule_is_looked_at_and_not_consumed():
+    capsule = np.arange(3).__dlpack__()
+    for _ in range(2):
+        assert dlbridge.explain(capsule, "torch").action == "share"
+    assert '"dltensor"' in repr(capsule)
+    assert dlbridge.convert(capsule, "torch").tolist() == [0, 1, 2]
+    assert dlbridge.explain(capsule, "torch").reason.endswith("was consumed already")
+
+
+def test_nothing_is_copied():
+    # 1 PiB of zeros in one row: a copy would end the test.
+    source = np.broadcast_to(np.zeros(1), (1 << 47,))
+    assert dlbridge.explain(source, "torch", copy=True).action == "copy"
+
+
+def test_jax_array_is_not_changed():
+    source = jax.numpy.arange(3)
+    assert dlbridge.explain(source, "torch", readonly="share").action == "share"
+    assert dlbridge.explain(source, "torch").readonly
+
+
+def test_errors_of_a_producer_pass_through():
+    class Broken:
+        def __dlpack__(self, *, max_version=None):
+            raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        dlbridge.explain(Broken(), "numpy")

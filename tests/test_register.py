@@ -1,0 +1,129 @@
+"""Sources and targets that users add."""
+
+import numpy as np
+import pytest
+
+import dlbridge
+from dlbridge.sources import registry as sources
+
+
+@pytest.fixture
+def own_sources():
+    """What a test registers is gone after it."""
+    before = list(sources.registered)
+    yield
+    sources.registered[:] = before
+    dlbridge.plan.clear_routes()
+
+
+class Image:
+    """A library's array without any protocol."""
+
+    def __init__(self, pixels):
+        self.pixels = pixels
+
+
+class Thumbnail(Image):
+    """And a subclass of it."""
+
+
+@pytest.mark.usefixtures("own_sources")
+@pytest.mark.parametrize("kind", [Image, Thumbnail])
+@pytest.mark.parametrize("acquire", [
+    lambda image: image.pixels,
+    lambda image: image.pixels.__dlpack__(max_version=(1, 0)),
+    lambda image: dlbridge.asdlpack(image.pixels),
+    lambda image: memoryview(image.pixels),
+], ids=["array", "capsule", "Tensor", "buffer"])
+def test_registered_source_shares(kind, acquire):
+    pixels = np.arange(6, dtype="u1").reshape(2, 3)
+    with pytest.raises(dlbridge.UnsupportedError, match=kind.__name__):
+        dlbridge.convert(kind(pixels), "torch")
+    dlbridge.register_source(Image, acquire)
+    tensor = dlbridge.convert(kind(pixels), "torch")
+    assert tensor.data_ptr() == pixels.ctypes.data
+    assert tensor.shape == (2, 3)
+
+
+@pytest.mark.usefixtures("own_sources")
+def test_the_last_registered_comes_first_and_before_protocols():
+    array = np.zeros(3).view(type("Scaled", (np.ndarray,), {}))
+    dlbridge.register_source(type(array), lambda obj: np.full(3, 1.0))
+    assert dlbridge.convert(array, "torch").tolist() == [1, 1, 1]
+    dlbridge.register_source(lambda kind: kind.__name__ == "Scaled", lambda obj: np.full(3, 2.0))
+    assert dlbridge.convert(array, "torch").tolist() == [2, 2, 2]
+
+
+@pytest.mark.usefixtures("own_sources")
+def test_source_that_returns_its_argument_is_refused():
+    dlbridge.register_source(Image, lambda image: image)
+    with pytest.raises(dlbridge.UnsupportedError, match="returned its argument"):
+        dlbridge.convert(Image(None), "numpy")
+
+
+@pytest.mark.usefixtures("own_sources")
+def test_error_of_a_registered_source_passes_through():
+    def acquire(image):
+        raise KeyError("no pixels")
+
+    dlbridge.register_source(Image, acquire)
+    with pytest.raises(KeyError, match="no pixels"):
+        dlbridge.convert(Image(None), "numpy")
+
+
+def test_registered_target_is_given_a_tensor():
+    dlbridge.register_target("list", lambda tensor: np.from_dlpack(tensor).tolist(), array_type=list)
+    assert "list" in dlbridge.targets()
+    assert dlbridge.convert(np.arange(3), "list") == [0, 1, 2]
+    given = [1]
+    assert dlbridge.convert(given, "list") is given
+
+
+# Unless it says that it holds them, a target is given neither backward strides nor read-only memory.
+@pytest.mark.parametrize(("holds", "shared"), [
+    ((), False), (("NEGATIVE_STRIDES",), False), (("READ_ONLY",), False), (("NEGATIVE_STRIDES", "READ_ONLY"), True),
+])
+def test_what_a_target_holds_is_shared(holds, shared):
+    source = np.arange(6)[::-1]
+    source.flags.writeable = False
+    dlbridge.register_target("tensor", lambda tensor: tensor, holds=holds)
+    tensor = dlbridge.convert(source, "tensor")
+    assert (tensor.data_ptr == source.ctypes.data) == shared
+    assert np.from_dlpack(tensor).tolist() == [5, 4, 3, 2, 1, 0]
+    assert tensor.readonly == shared
+
+
+def test_registered_target_refuses_types_it_lacks():
+    dlbridge.register_target("floats", lambda tensor: tensor, dtypes=["float32"])
+    assert dlbridge.convert(np.zeros(3, "f4"), "floats").dtype == "float32"
+    with pytest.raises(dlbridge.ConversionError, match="floats: dtype float64"):
+        dlbridge.convert(np.zeros(3), "floats")
+
+
+def test_failure_of_a_registered_target_is_wrapped_and_releases_the_source():
+    def deliver(tensor):
+        raise ZeroDivisionError("no room")
+
+    dlbridge.register_target("broken", deliver)
+    source = bytearray(8)
+    with pytest.raises(dlbridge.ConversionError, match="no room") as caught:
+        dlbridge.convert(source, "broken")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    del caught
+    source.append(1)
+
+
+@pytest.mark.parametrize(("function", "arguments", "error"), [
+    (dlbridge.register_source, (3, len), TypeError),
+    (dlbridge.register_source, (Image, 3), TypeError),
+    (dlbridge.register_target, (3, len), TypeError),
+    (dlbridge.register_target, ("name", 3), TypeError),
+])
+def test_wrong_arguments_are_refused(function, arguments, error):
+    with pytest.raises(error, match=r"^register_\w+: .*\(.+\)$"):
+        function(*arguments)
+
+
+def test_unknown_abilities_are_refused():
+    with pytest.raises(ValueError, match="WINGS"):
+        dlbridge.register_target("bird", len, holds=["WINGS"])
