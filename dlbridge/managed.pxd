@@ -60,7 +60,8 @@ cdef Managed* managed_new(Protocol protocol, int64_t ndim, size_t extra_bytes=*)
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL
 cdef Managed* managed_share(Managed* base) except NULL
 cdef Managed* managed_checked(Managed* managed) except NULL
-cdef int managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_bytes) except -1
+cdef void managed_set_row(Managed* managed, int32_t row) noexcept nogil
+cdef void managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_bytes) noexcept nogil
 
 cdef void managed_own_object(Managed* managed, object owner) noexcept
 cdef void managed_own_buffer(Managed* managed, Py_buffer* view) noexcept

@@ -24,7 +24,7 @@ from dlbridge.abi cimport (
     kDLTrn,
     kDLVulkan,
 )
-from dlbridge.dtypes cimport describe, find_dlpack, get_row
+from dlbridge.dtypes cimport NO_ROW, describe, find_dlpack, get_row
 from dlbridge.layout cimport (
     LARGEST_SPAN,
     NEGATIVE_EXTENT,
@@ -115,6 +115,7 @@ cdef Managed* managed_new(Protocol protocol, int64_t ndim, size_t extra_bytes=0)
     managed.references = 1
     managed.release = release_nothing
     managed.owner = NULL
+    managed.row = NO_ROW
     managed.marks = 0
     managed.protocol = protocol
     return managed
@@ -169,20 +170,24 @@ cdef Managed* managed_share(Managed* base) except NULL:
     return managed
 
 
-cdef int managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_bytes) except -1:
-    """Take strides in bytes: in elements where they are multiples of the item size, else marked. dtype comes first."""
+cdef void managed_set_row(Managed* managed, int32_t row) noexcept nogil:
+    managed.row = row
+    managed.item_bytes = get_row(row).item_bytes
+    managed.abi.dl_tensor.dtype = get_row(row).dlpack
+
+
+cdef void managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_bytes) noexcept nogil:
+    """Take strides in bytes, after shape and row: in elements where they are whole, else as they are and marked."""
     cdef DLTensor* tensor = &managed.abi.dl_tensor
-    cdef int64_t item_bytes = get_row(find_dlpack(tensor.dtype)).item_bytes
     cdef int64_t stride
     cdef int32_t axis
     for axis in range(tensor.ndim):
-        stride = strides_bytes[axis] / item_bytes
-        if stride * item_bytes != strides_bytes[axis] and tensor.shape[axis] > 1:
+        stride = strides_bytes[axis] / managed.item_bytes
+        if stride * managed.item_bytes != strides_bytes[axis] and tensor.shape[axis] > 1:
             managed.marks |= BYTE_STRIDES
             memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
             break
         tensor.strides[axis] = stride
-    return 0
 
 
 # ---- validate, once for every path ---------------------------------------------------------------------------------
@@ -193,10 +198,11 @@ cdef Managed* managed_checked(Managed* managed) except NULL:
     cdef LayoutFault fault
     cdef Span span
     cdef int64_t stride_bytes
-    managed.row = find_dlpack(tensor.dtype)
-    if managed.row < 0:
-        return refuse(managed, ConversionError, "dtype", describe(tensor.dtype), "is no type that dlbridge knows",
-                      "view it as integers of the same size first")
+    if managed.row == NO_ROW:
+        managed.row = find_dlpack(tensor.dtype)
+        if managed.row == NO_ROW:
+            return refuse(managed, ConversionError, "dtype", describe(tensor.dtype), "is no type that dlbridge knows",
+                          "view it as integers of the same size first")
     managed.item_bytes = get_row(managed.row).item_bytes
     if get_row(managed.row).subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
         managed.item_bytes = 0

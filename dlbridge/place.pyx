@@ -20,6 +20,7 @@ from dlbridge.abi cimport (
     kDLCPU,
 )
 from dlbridge.devices.table cimport device_name, is_host
+from dlbridge.dtypes cimport NO_ROW
 from dlbridge.layout cimport fill_compact, is_dense
 from dlbridge.managed cimport (
     BYTE_STRIDES,
@@ -282,6 +283,7 @@ cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
     cdef DLTensor* tensor = &seen.abi.dl_tensor
     cdef int64_t* extent = &tensor.shape[tensor.ndim - 1]
     tensor.dtype.lanes = lanes
+    seen.row = NO_ROW
     extent[0] = extent[0] * 2 if lanes == 1 else extent[0] // 2
     fill_compact(tensor.ndim, tensor.shape, tensor.strides)
     seen.abi.flags |= managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED

@@ -49,6 +49,7 @@ from dlbridge.managed cimport (
     managed_own_versioned,
     managed_packed,
     managed_release,
+    managed_set_row,
     managed_shape,
     managed_share,
     managed_strides,
@@ -290,7 +291,7 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
     """Unpickle: a Tensor over memory of its own."""
     cdef Managed* like = managed_new(PROTOCOL_DLBRIDGE, len(shape))
     cdef Managed* made
-    like.abi.dl_tensor.dtype = get_row(NAMES.index(dtype)).dlpack
+    managed_set_row(like, NAMES.index(dtype))
     like.abi.flags = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0
     for axis in range(len(shape)):
         like.abi.dl_tensor.shape[axis] = shape[axis]

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge.dtypes cimport find_sized, get_row, way_out
+from dlbridge.dtypes cimport find_sized, way_out
 from dlbridge.layout cimport fill_compact
 from dlbridge.managed cimport (
     PROTOCOL_ARRAY_STRUCT,
@@ -15,6 +15,7 @@ from dlbridge.managed cimport (
     managed_new,
     managed_own_object,
     managed_set_byte_strides,
+    managed_set_row,
     refusal,
 )
 from dlbridge.request cimport Request
@@ -53,7 +54,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise _refused("shape", "NULL", f"has no extents for nd {interface.nd}")
     managed = managed_new(PROTOCOL_ARRAY_STRUCT, interface.nd)
     managed.abi.dl_tensor.data = interface.data
-    managed.abi.dl_tensor.dtype = get_row(row).dlpack
+    managed_set_row(managed, row)
     memcpy(managed.abi.dl_tensor.shape, interface.shape, interface.nd * sizeof(int64_t))
     if interface.strides != NULL:
         managed_set_byte_strides(managed, <const Py_ssize_t*> interface.strides)

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge.dtypes cimport find_format, get_row, way_out
+from dlbridge.dtypes cimport find_format, way_out
 from dlbridge.layout cimport fill_compact
 from dlbridge.managed cimport (
     PROTOCOL_BUFFER,
@@ -17,6 +17,7 @@ from dlbridge.managed cimport (
     managed_own_buffer,
     managed_release,
     managed_set_byte_strides,
+    managed_set_row,
     refusal,
 )
 from dlbridge.request cimport Request
@@ -80,7 +81,7 @@ cdef Managed* describe_view(Py_buffer* view) except NULL:
                       way_out(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
     managed = managed_new(PROTOCOL_BUFFER, view.ndim, sizeof(Py_buffer))
     managed.abi.dl_tensor.data = view.buf
-    managed.abi.dl_tensor.dtype = get_row(row).dlpack
+    managed_set_row(managed, row)
     if view.ndim and view.shape == NULL:
         managed_release(managed)
         raise _refused("shape", "NULL", f"has no extents for ndim {view.ndim}")

@@ -7,7 +7,7 @@ from cpython.long cimport PyLong_AsLongLong, PyLong_AsUnsignedLongLong, PyLong_C
 from libc.stdint cimport int64_t, uint64_t
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge.dtypes cimport find_typestr, get_row, way_out
+from dlbridge.dtypes cimport find_typestr, way_out
 from dlbridge.layout cimport fill_compact
 from dlbridge.managed cimport (
     SWAPPED,
@@ -16,6 +16,7 @@ from dlbridge.managed cimport (
     managed_new,
     managed_release,
     managed_set_byte_strides,
+    managed_set_row,
     protocol_name,
     refusal,
 )
@@ -51,7 +52,7 @@ cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr
     try:
         for axis in range(len(shape)):
             managed.abi.dl_tensor.shape[axis] = _integer(protocol, "shape", shape, axis)
-        managed.abi.dl_tensor.dtype = get_row(row).dlpack
+        managed_set_row(managed, row)
         if strides is None:
             fill_compact(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides)
         else:

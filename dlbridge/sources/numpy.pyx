@@ -19,6 +19,7 @@ from dlbridge.managed cimport (
     managed_new,
     managed_own_object,
     managed_set_byte_strides,
+    managed_set_row,
     refusal,
 )
 from dlbridge.request cimport Request
@@ -49,7 +50,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise _refused(dtype)
     managed = managed_new(PROTOCOL_NUMPY, ndim)
     managed.abi.dl_tensor.data = numpy.PyArray_DATA(array)
-    managed.abi.dl_tensor.dtype = get_row(row).dlpack
+    managed_set_row(managed, row)
     memcpy(managed.abi.dl_tensor.shape, numpy.PyArray_DIMS(array), ndim * sizeof(numpy.npy_intp))
     managed_set_byte_strides(managed, <const Py_ssize_t*> numpy.PyArray_STRIDES(array))
     if not numpy.PyArray_ISWRITEABLE(array):
