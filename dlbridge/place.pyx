@@ -102,7 +102,8 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     made = NULL if api == NULL else allocated_by(api, source)
     if made == NULL:
         made = allocated(source, managed_nbytes(source))
-        if keeps_order(source):
+        # What follows these steps reads elements in C order.
+        if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK):
             memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
         managed_checked(made)
     try:

@@ -76,7 +76,9 @@ def test_plan_reads_as_text():
     plan = dlbridge.explain(np.zeros((2, 3), ">f4"), "torch")
     lines = str(plan).split("\n")
     assert lines[0] == "numpy.ndarray -> torch: copy"
-    words = ("by numpy", "float32 (2, 3), 24 bytes, writable, on cpu", "(3, 1) in elements", "byte order", "newbyteorder")
+    words = (
+        "by numpy", "float32 (2, 3), 24 bytes, writable, on cpu", "(3, 1) in elements", "byte order", "newbyteorder",
+    )
     for word in words:
         assert sum(word in line for line in lines) == 1
 
