@@ -1,0 +1,34 @@
+"""explain(): the plan of a conversion, for people."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dlbridge.convert import _To
+from dlbridge.request import _Device, _Readonly, _Stream
+
+@dataclass(frozen=True)
+class Plan:
+    action: Literal["return", "share", "copy", "refuse"]
+    source: str
+    target: str
+    protocol: str = ""
+    reason: str = ""
+    fix: str = ""
+    dtype: str = ""
+    device: str = ""
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    strides_unit: Literal["elements", "bytes"] = "elements"
+    nbytes: int = 0
+    readonly: bool = False
+
+def explain(
+    src: object,
+    to: _To,
+    *,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+) -> Plan: ...

@@ -1,0 +1,1 @@
+"""place: copy, swap, relabel: Managed* -> Managed*."""

@@ -1,0 +1,28 @@
+"""Sources and targets that users add."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar, overload
+
+from dlbridge.dtypes import NAMES as NAMES
+from dlbridge.targets.target import HOLDS as HOLDS
+from dlbridge.tensor import Tensor
+
+_Source = TypeVar("_Source")
+
+@overload
+def register_source(type_or_predicate: type[_Source], acquire: Callable[[_Source], object]) -> None: ...
+@overload
+def register_source(
+    type_or_predicate: type[Any] | Callable[[type[Any]], bool],
+    acquire: Callable[[Any], object],
+) -> None: ...
+def register_target(
+    name: str,
+    deliver: Callable[[Tensor], object],
+    *,
+    array_type: type[Any] | tuple[type[Any], ...] | None = None,
+    holds: Iterable[Literal["NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED"]] = (),
+    dtypes: Iterable[str] | None = None,
+    alignment: int = 1,
+) -> None: ...
+def targets() -> list[str]: ...

@@ -1,0 +1,1 @@
+"""``__array_struct__``: NumPy's C structure in a capsule without a name."""

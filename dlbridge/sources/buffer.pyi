@@ -1,0 +1,1 @@
+"""The buffer protocol, PEP 3118."""

@@ -1,0 +1,1 @@
+"""``__cuda_array_interface__``, versions 0 to 3."""

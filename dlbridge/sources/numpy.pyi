@@ -1,0 +1,1 @@
+"""numpy.ndarray and its subclasses, through NumPy's C API."""

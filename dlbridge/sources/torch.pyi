@@ -1,0 +1,6 @@
+"""What a torch tensor carries beside its memory: a gradient, and lazy bits that change what the memory means."""
+
+from typing import Final
+
+# attribute of the tensor, what it means, the way out
+REFUSALS: Final[tuple[tuple[str, str, str], ...]]

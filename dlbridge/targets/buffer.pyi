@@ -1,0 +1,3 @@
+"""A memoryview, over a Tensor."""
+
+from dlbridge.dtypes import NAMES as NAMES

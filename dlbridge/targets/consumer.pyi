@@ -1,0 +1,1 @@
+"""Calling a target library, and putting its errors into dlbridge's words."""

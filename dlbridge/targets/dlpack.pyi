@@ -1,0 +1,1 @@
+"""A DLPack capsule."""

@@ -1,0 +1,1 @@
+"""Any namespace with ``from_dlpack``, and targets that users register."""

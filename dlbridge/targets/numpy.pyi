@@ -1,0 +1,3 @@
+"""numpy.ndarray, through NumPy's C API."""
+
+from dlbridge.dtypes import NAMES as NAMES

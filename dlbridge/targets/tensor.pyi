@@ -1,0 +1,1 @@
+"""dlbridge.Tensor itself."""
