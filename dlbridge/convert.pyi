@@ -11,6 +11,8 @@ from typing_extensions import CapsuleType
 from dlbridge.request import _Device, _MaxVersion, _Readonly, _Stream
 from dlbridge.tensor import Tensor
 
+__test__: dict[str, str]
+
 _Array = TypeVar("_Array")
 
 class _Namespace(Protocol):

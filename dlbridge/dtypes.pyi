@@ -2,6 +2,11 @@
 
 from typing import Final
 
+from typing_extensions import CapsuleType
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
+
 # name, DLPack code, bits, lanes, kind of typestr, PEP 3118 format
 TABLE: Final[tuple[tuple[str, int, int, int, str, bytes | None], ...]]
 NAMES: Final[tuple[str, ...]]

@@ -1,12 +1,22 @@
 """Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
 
+from typing import Any
+
+from typing_extensions import CapsuleType, disjoint_base
+
 from dlbridge.sources.offer import Offer
 from dlbridge.targets.target import Target
 
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
+
+@disjoint_base
 class Route:
     @property
     def target(self) -> Target: ...
     @property
     def offers(self) -> list[Offer]: ...
+    def __reduce_cython__(self) -> tuple[Any, ...]: ...
+    def __setstate_cython__(self, __pyx_state: tuple[Any, ...]) -> None: ...
 
 def clear_routes() -> None: ...

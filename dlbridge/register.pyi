@@ -7,6 +7,8 @@ from dlbridge.dtypes import NAMES as NAMES
 from dlbridge.targets.target import HOLDS as HOLDS
 from dlbridge.tensor import Tensor
 
+__test__: dict[str, str]
+
 _Source = TypeVar("_Source")
 
 @overload

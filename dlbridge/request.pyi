@@ -2,6 +2,11 @@
 
 from typing import Any, Literal, Protocol, TypeAlias
 
+from typing_extensions import CapsuleType
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
+
 class _CudaStream(Protocol):
     """A stream by the protocol that cuda-python defined."""
 

@@ -2,16 +2,25 @@
 
 from typing import Any, ClassVar, Never
 
-from typing_extensions import CapsuleType
+from typing_extensions import CapsuleType, disjoint_base
 
 from dlbridge.dtypes import NAMES as NAMES
 from dlbridge.dtypes import TABLE as TABLE
 from dlbridge.request import _MaxVersion
 
-class Tensor:
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
+
+class _Exporter:
+    # The buffer protocol, which Python itself shows as a method only from 3.12 on.
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@disjoint_base
+class Tensor(_Exporter):
     __dlpack_c_exchange_api__: ClassVar[CapsuleType]
 
-    def __init__(self) -> Never: ...
+    # An argument that nobody has: only asdlpack() makes one.
+    def __init__(self, use_asdlpack: Never, /, *args: Never, **kwargs: Never) -> None: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
@@ -49,7 +58,6 @@ class Tensor:
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
     # Only where the memory can have these faces: hasattr() says so.
     @property
     def __array_interface__(self) -> dict[str, Any]: ...

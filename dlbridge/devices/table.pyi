@@ -2,5 +2,10 @@
 
 from typing import Final
 
+from typing_extensions import CapsuleType
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
+
 TABLE: Final[dict[int, tuple[str, bool]]]
 ALIASES: Final[dict[str, int]]

@@ -1,1 +1,6 @@
 """``__cuda_array_interface__``, versions 0 to 3."""
+
+from typing_extensions import CapsuleType
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]

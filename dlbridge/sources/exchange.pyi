@@ -2,4 +2,9 @@
 
 from typing import Final
 
+from typing_extensions import CapsuleType
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
+
 ALLOWED: Final[tuple[tuple[str, str], ...]]

@@ -3,7 +3,12 @@
 from collections.abc import Callable
 from typing import Any, Final
 
+from typing_extensions import CapsuleType
+
 from dlbridge.sources.offer import Offer
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
 
 PREFERRED: Final[dict[tuple[str, str], str]]
 WAYS_OUT: Final[dict[tuple[str, str], str]]

@@ -2,7 +2,12 @@
 
 from typing import Final
 
+from typing_extensions import CapsuleType
+
 from dlbridge.targets.target import Target
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
 
 ALIASES: Final[dict[str, str]]
 

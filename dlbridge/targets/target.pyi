@@ -2,10 +2,18 @@
 
 from typing import Final
 
+from typing_extensions import disjoint_base
+
 from dlbridge.dtypes import NAMES as NAMES
+
+__test__: dict[str, str]
+
+def __reduce_cython__(self: object) -> None: ...
+def __setstate_cython__(self: object, __pyx_state: object) -> None: ...
 
 HOLDS: Final[dict[str, int]]
 
+@disjoint_base
 class Target:
     @property
     def name(self) -> str: ...
