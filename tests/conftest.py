@@ -1,0 +1,33 @@
+"""What every test needs: all the libraries, on the CPU, and the same examples in every run."""
+
+import gc
+import importlib
+import os
+
+os.environ["JAX_PLATFORMS"] = "cpu"     # before anything imports jax
+
+import pytest
+from hypothesis import settings
+
+LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "array_api_strict", "hypothesis")
+
+settings.register_profile("ci", max_examples=20, deadline=None)
+settings.load_profile("ci")
+
+
+def pytest_configure(config):
+    """A library that is not there would turn its tests into nothing, so the run fails instead."""
+    missing = []
+    for name in LIBRARIES:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            missing.append(f"{name} ({error})")
+    if missing:
+        raise pytest.UsageError(f"the test extra is incomplete: {', '.join(missing)} (pip install 'dlbridge[test]')")
+
+
+def pytest_collection_finish(session):
+    """The lifetime tests collect garbage; what the libraries made at import is set aside, so that this stays quick."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,216 @@
+"""The importers: every kind of result, and how to look into it without dlbridge."""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import array_api_strict
+import numpy as np
+
+import dlbridge
+from exporters import buffer_address
+
+# ---- DLPack 1.3 as ctypes sees it ------------------------------------------------------------------------------------
+
+READ_ONLY, IS_COPIED, PADDED = 1, 2, 4
+
+
+class DLDevice(ctypes.Structure):
+    _fields_ = (("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32))
+
+
+class DLDataType(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+class DLPackVersion(ctypes.Structure):
+    _fields_ = (("major", ctypes.c_uint32), ("minor", ctypes.c_uint32))
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", DLDevice),
+        ("ndim", ctypes.c_int32),
+        ("dtype", DLDataType),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class DLManagedTensor(ctypes.Structure):
+    _fields_ = (("dl_tensor", DLTensor), ("manager_ctx", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class DLManagedTensorVersioned(ctypes.Structure):
+    _fields_ = (
+        ("version", DLPackVersion),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("dl_tensor", DLTensor),
+    )
+
+
+STRUCTS = {"dltensor": DLManagedTensor, "dltensor_versioned": DLManagedTensorVersioned}
+
+_get_name = ctypes.pythonapi.PyCapsule_GetName
+_get_name.argtypes, _get_name.restype = [ctypes.py_object], ctypes.c_char_p
+_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_get_pointer.argtypes, _get_pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+
+
+def capsule_name(capsule):
+    return _get_name(capsule).decode()
+
+
+def capsule_struct(capsule):
+    """The managed tensor in a capsule that nobody has taken yet."""
+    name = capsule_name(capsule)
+    return STRUCTS[name].from_address(_get_pointer(capsule, name.encode()))
+
+
+# The names that the DLPack header gives, written down here once more, so that a slip in dlbridge's table shows.
+DTYPE_NAMES = {
+    (0, 8): "int8", (0, 16): "int16", (0, 32): "int32", (0, 64): "int64", (0, 4): "int4",
+    (1, 8): "uint8", (1, 16): "uint16", (1, 32): "uint32", (1, 64): "uint64", (1, 4): "uint4",
+    (2, 16): "float16", (2, 32): "float32", (2, 64): "float64",
+    (4, 16): "bfloat16",
+    (5, 32): "complex32", (5, 64): "complex64", (5, 128): "complex128",
+    (6, 8): "bool",
+    (7, 8): "float8_e3m4", (8, 8): "float8_e4m3", (9, 8): "float8_e4m3b11fnuz", (10, 8): "float8_e4m3fn",
+    (11, 8): "float8_e4m3fnuz", (12, 8): "float8_e5m2", (13, 8): "float8_e5m2fnuz", (14, 8): "float8_e8m0fnu",
+    (15, 6): "float6_e2m3fn", (16, 6): "float6_e3m2fn", (17, 4): "float4_e2m1fn",
+}
+
+
+# ---- how to look into a result ---------------------------------------------------------------------------------------
+
+class View(NamedTuple):
+    """A result as plain facts. Strides are in bytes, None where the library does not tell them."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    dtype: str
+    writable: bool
+    bits: bytes
+
+
+def read_bits(address, shape, strides, itemsize):
+    """The elements in C order, read from memory as it stands."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if not count:
+        return b""
+    offsets = np.zeros(shape, np.int64)
+    for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True)):
+        offsets += (np.arange(extent) * stride).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return b"".join(ctypes.string_at(address + int(offset), itemsize) for offset in offsets.ravel())
+
+
+def look_numpy(result):
+    assert type(result) is np.ndarray
+    address = result.__array_interface__["data"][0]
+    dtype = result.dtype
+    assert dtype.isnative
+    return View(address, result.shape, result.strides, dtype.name, result.flags.writeable,
+                read_bits(address, result.shape, result.strides, dtype.itemsize))
+
+
+def look_torch(result):
+    size = result.element_size()
+    strides = tuple(stride * size for stride in result.stride())
+    shape = tuple(result.shape)
+    return View(result.data_ptr(), shape, strides, str(result.dtype).removeprefix("torch."), True,
+                read_bits(result.data_ptr(), shape, strides, size))
+
+
+def look_jax(result):
+    return View(result.unsafe_buffer_pointer(), result.shape, None, result.dtype.name, False,
+                np.asarray(result).tobytes())
+
+
+FORMATS = {
+    "?": "bool", "b": "int8", "h": "int16", "i": "int32", "l": "int64", "B": "uint8", "H": "uint16", "I": "uint32",
+    "L": "uint64", "e": "float16", "f": "float32", "d": "float64", "Ze": "complex32", "Zf": "complex64",
+    "Zd": "complex128",
+}
+
+
+def look_memoryview(result):
+    assert type(result) is memoryview
+    address = buffer_address(result)
+    return View(address, result.shape, result.strides, FORMATS[result.format.lstrip("@=<")], not result.readonly,
+                read_bits(address, result.shape, result.strides, result.itemsize))
+
+
+def look_tensor(result):
+    """By its own attributes; that they are true is for the tests of the Tensor, and for the bits that are read here."""
+    assert type(result) is dlbridge.Tensor
+    strides = tuple(stride * result.itemsize for stride in result.strides)
+    return View(result.data_ptr, result.shape, strides, result.dtype, not result.readonly,
+                read_bits(result.data_ptr, result.shape, strides, result.itemsize))
+
+
+def look_capsule(capsule):
+    struct = capsule_struct(capsule)
+    tensor = struct.dl_tensor
+    size = tensor.dtype.bits * tensor.dtype.lanes // 8
+    shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
+    strides = tuple(tensor.strides[axis] * size for axis in range(tensor.ndim))
+    address = (tensor.data or 0) + tensor.byte_offset
+    writable = not (isinstance(struct, DLManagedTensorVersioned) and struct.flags & READ_ONLY)
+    return View(address, shape, strides, DTYPE_NAMES[tensor.dtype.code, tensor.dtype.bits], writable,
+                read_bits(address, shape, strides, size))
+
+
+def look_strict(result):
+    assert type(result) is type(array_api_strict.zeros(0))
+    return look_numpy(result._array)
+
+
+class Importer(NamedTuple):
+    name: str
+    to: Any
+    look: Callable[[Any], View]
+    told: bool = True           # whether it can be told that memory is read-only
+    alignment: int = 1
+    kind: type | None = None    # what dlbridge gives, beside what ``look`` checks
+    via: Callable[..., Any] | None = None       # another function than convert(src, to)
+
+
+def to_versioned(src, **keywords):
+    """A versioned capsule, by the one way there is to ask for all of convert()'s keywords with it."""
+    return dlbridge.asdlpack(src, **keywords).__dlpack__(max_version=(1, 3))
+
+
+IMPORTERS = (
+    Importer("numpy", "numpy", look_numpy),
+    Importer("torch", "torch", look_torch, told=False),
+    Importer("jax", "jax", look_jax, alignment=64),
+    Importer("memoryview", "memoryview", look_memoryview),
+    Importer("dlpack", "dlpack", look_capsule, told=False),
+    Importer("dlpack versioned", None, look_capsule, via=to_versioned),
+    Importer("dlbridge", "dlbridge", look_tensor),
+    Importer("array_api_strict", array_api_strict, look_strict),
+)
+
+
+def deliver(importer, src, **keywords):
+    if importer.via is not None:
+        return importer.via(src, **keywords)
+    return dlbridge.convert(src, importer.to, **keywords)
+
+
+class CapsuleProducer:
+    """Hands a capsule to a library that asks objects, not capsules."""
+
+    def __init__(self, capsule):
+        self.capsule = capsule
+
+    def __dlpack__(self, **keywords):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return (1, 0)

@@ -1,0 +1,239 @@
+"""Exporter x importer x property."""
+
+import contextlib
+import gc
+import sys
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+import dlbridge
+from exporters import ALIGNMENT, EXPORTERS, Exporter, numbered
+from importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_numpy, look_torch
+
+PAIRS = [pytest.param(exporter, importer, id=f"{exporter.name}-{importer.name}")
+         for exporter in EXPORTERS for importer in IMPORTERS]
+each_pair = pytest.mark.parametrize(("exporter", "importer"), PAIRS)
+
+
+class Case(NamedTuple):
+    """An object to convert, and what is known about its memory."""
+
+    src: Any
+    bits: bytes
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+    address: int | None
+    root: np.ndarray            # the array that owns the elements
+
+    def read(self):
+        """The elements as they are in memory now; None where they cannot be seen."""
+        if self.address is None:
+            return None
+        from importers import read_bits
+        return read_bits(self.address, self.shape, self.strides, np.dtype(self.dtype).itemsize)
+
+
+def make(exporter: Exporter, stack: contextlib.ExitStack) -> Case:
+    elements = numbered(exporter.shape, exporter.dtype)
+    root = elements.base
+    seen = elements[::exporter.step] if exporter.step > 1 else elements
+    bits, shape, strides = seen.tobytes(), seen.shape, seen.strides
+    src = exporter.make(elements, stack)
+    address = elements.ctypes.data if exporter.address is None else exporter.address(src)
+    return Case(src, bits, shape, exporter.dtype, strides, None if exporter.unseen else address, root)
+
+
+@pytest.fixture
+def stack():
+    """Closed last, when the results are gone."""
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def is_shared(exporter, importer, case, readonly="copy"):
+    """Whether the contract promises shared memory."""
+    if exporter.readonly and not importer.told and readonly == "copy":
+        return exporter.library == importer.name      # the object itself
+    return case.address is not None and case.address % importer.alignment == 0
+
+
+def keywords_of(exporter, **keywords):
+    return keywords | {"detach": True} if exporter.detach else keywords
+
+
+# ---- what the result is ----------------------------------------------------------------------------------------------
+
+@each_pair
+def test_result_is_the_same_array(exporter, importer, stack):
+    case = make(exporter, stack)
+    result = deliver(importer, case.src, **keywords_of(exporter))
+    view = importer.look(result)
+    assert (view.bits, view.shape, view.dtype) == (case.bits, case.shape, case.dtype)
+    if is_shared(exporter, importer, case):
+        assert view.address == case.address
+        assert view.strides is None or view.strides == case.strides
+    elif case.address is not None:
+        assert view.address != case.address
+    if exporter.readonly and view.writable:
+        assert view.address != case.address
+    if importer.told and not exporter.readonly and importer.name != "jax":
+        assert view.writable
+    if exporter.library == importer.name:
+        assert result is case.src
+    del result
+    assert case.read() in (case.bits, None)
+
+
+@each_pair
+def test_copy_true_is_new_writable_and_aligned(exporter, importer, stack):
+    case = make(exporter, stack)
+    result = deliver(importer, case.src, **keywords_of(exporter, copy=True))
+    view = importer.look(result)
+    assert (view.bits, view.shape, view.dtype) == (case.bits, case.shape, case.dtype)
+    assert view.address != case.address
+    assert view.address % ALIGNMENT == 0
+    assert view.writable or importer.name == "jax"
+    assert case.read() in (case.bits, None)
+
+
+@each_pair
+def test_copy_false_shares_or_says_why_not(exporter, importer, stack):
+    case = make(exporter, stack)
+    if is_shared(exporter, importer, case) or case.address is None and importer.told and importer.alignment == 1:
+        view = importer.look(deliver(importer, case.src, **keywords_of(exporter, copy=False)))
+        assert case.address in (view.address, None)
+        assert view.bits == case.bits
+    elif case.address is not None:
+        with pytest.raises(dlbridge.CopyRequiredError, match=r"readonly|aligned|align"):
+            deliver(importer, case.src, **keywords_of(exporter, copy=False))
+
+
+# ---- read-only memory ------------------------------------------------------------------------------------------------
+
+READ_ONLY_PAIRS = [pair for pair in PAIRS if pair.values[0].readonly]
+
+
+@pytest.mark.parametrize(("exporter", "importer"), READ_ONLY_PAIRS)
+def test_readonly_share_shares(exporter, importer, stack):
+    case = make(exporter, stack)
+    result = (dlbridge.to_dlpack(case.src, readonly="share") if importer.name == "dlpack"
+              else deliver(importer, case.src, readonly="share"))
+    view = importer.look(result)
+    assert view.bits == case.bits
+    if case.address is not None and case.address % importer.alignment == 0:
+        assert view.address == case.address
+    assert view.writable is not importer.told
+
+
+@pytest.mark.parametrize(("exporter", "importer"), READ_ONLY_PAIRS)
+def test_readonly_error_refuses_where_the_consumer_cannot_be_told(exporter, importer, stack):
+    case = make(exporter, stack)
+    if importer.told:
+        assert importer.look(deliver(importer, case.src, readonly="error")).bits == case.bits
+    else:
+        with pytest.raises(dlbridge.ConversionError, match='readonly "error"'):
+            deliver(importer, case.src, readonly="error")
+
+
+# ---- lifetime --------------------------------------------------------------------------------------------------------
+
+def settle():
+    """JAX lets go of memory when its own references are collected."""
+    gc.collect()
+
+
+class Held:
+    """Whether anything but the test holds the memory of a case; the test's own reference to it is given up."""
+
+    def __init__(self, exporter, case):
+        if exporter.keeps == "base":
+            self.reference = weakref.ref(case.root)
+            self.src = None
+        else:
+            self.src = case.src
+            self.count = sys.getrefcount(self.src)
+
+    def __bool__(self):
+        settle()
+        if self.src is None:
+            return self.reference() is not None
+        return sys.getrefcount(self.src) > self.count
+
+
+LASTING_PAIRS = [pair for pair in PAIRS if pair.values[0].keeps]
+
+
+@pytest.mark.parametrize(("exporter", "importer"), LASTING_PAIRS)
+def test_memory_is_held_until_the_result_is_gone(exporter, importer, stack):
+    case = make(exporter, stack)
+    shared, bits = is_shared(exporter, importer, case), case.bits
+    itself = exporter.library == importer.name
+    result = deliver(importer, case.src, **keywords_of(exporter))
+    held = Held(exporter, case) if exporter.keeps == "base" else None
+    if held is None:
+        src = case.src
+        del case
+        before = sys.getrefcount(src)
+        assert importer.look(result).bits == bits
+        del result
+        settle()
+        # A copy holds nothing, so that nothing is let go with it.
+        assert before - sys.getrefcount(src) == (0 if not shared else 1) or itself
+        return
+    del case
+    assert bool(held) is shared
+    assert importer.look(result).bits == bits
+    del result
+    assert not held
+
+
+@each_pair
+def test_source_can_be_converted_again_and_again(exporter, importer, stack):
+    case = make(exporter, stack)
+    if exporter.once:
+        deliver(importer, case.src)
+        with pytest.raises(dlbridge.ConversionError, match="was consumed already"):
+            deliver(importer, case.src)
+        return
+    results = [deliver(importer, case.src, **keywords_of(exporter)) for _ in range(3)]
+    assert [importer.look(result).bits for result in results] == [case.bits] * 3
+    del results[1]
+    assert importer.look(results[0]).bits == importer.look(results[1]).bits == case.bits
+
+
+# ---- capsules in other hands -----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("exporter", EXPORTERS, ids=lambda exporter: exporter.name)
+@pytest.mark.parametrize("versioned", [False, True], ids=["legacy", "versioned"])
+def test_capsules_are_read_by_numpy_and_torch(exporter, versioned, stack):
+    for read, look in ((np.from_dlpack, look_numpy), (torch.from_dlpack, look_torch)):
+        case = make(exporter, stack)
+        src = case.src.detach() if exporter.detach else case.src
+        capsule = dlbridge.to_dlpack(src, max_version=(1, 3) if versioned else None)
+        assert capsule_name(capsule) == ("dltensor_versioned" if versioned else "dltensor")
+        view = look(read(CapsuleProducer(capsule)))
+        assert (view.bits, view.shape, view.dtype) == (case.bits, case.shape, case.dtype)
+        assert capsule_name(capsule) == ("used_dltensor_versioned" if versioned else "used_dltensor")
+        if exporter.readonly and not versioned:
+            assert view.address != case.address
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("exporter", "importer"), [pair for pair in PAIRS if pair.values[1].via is None])
+def test_explain_agrees_with_convert(exporter, importer, stack):
+    case = make(exporter, stack)
+    keywords = keywords_of(exporter)
+    plan = dlbridge.explain(case.src, importer.to, **keywords)
+    result = deliver(importer, case.src, **keywords)
+    view = importer.look(result)
+    expected = "return" if result is case.src else "share" if is_shared(exporter, importer, case) else "copy"
+    if case.address is not None:
+        assert plan.action == expected
+    if plan.action != "return":
+        assert (plan.protocol, plan.shape, plan.dtype) == (exporter.protocol, view.shape, view.dtype)
