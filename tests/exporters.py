@@ -333,5 +333,5 @@ EXPORTERS = (
              once=True, readonly=True, protocol="dlpack"),
     Exporter("legacy __dlpack__", lambda e, s: LegacyProducer(e), protocol="dlpack (legacy)"),
     Exporter("versioned __dlpack__", lambda e, s: VersionedProducer(e), protocol="dlpack"),
-    Exporter("dlbridge.Tensor", lambda e, s: dlbridge.asdlpack(e), library="dlbridge", protocol="numpy"),
+    Exporter("dlbridge.Tensor", lambda e, s: dlbridge.asdlpack(e), library="dlbridge", protocol="exchange_api"),
 )

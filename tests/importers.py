@@ -176,7 +176,7 @@ class Importer(NamedTuple):
     look: Callable[[Any], View]
     told: bool = True           # whether it can be told that memory is read-only
     alignment: int = 1
-    kind: type | None = None    # what dlbridge gives, beside what ``look`` checks
+    dense: bool = False         # whether it takes only arrays without holes
     via: Callable[..., Any] | None = None       # another function than convert(src, to)
 
 
@@ -188,7 +188,7 @@ def to_versioned(src, **keywords):
 IMPORTERS = (
     Importer("numpy", "numpy", look_numpy),
     Importer("torch", "torch", look_torch, told=False),
-    Importer("jax", "jax", look_jax, alignment=64),
+    Importer("jax", "jax", look_jax, alignment=64, dense=True),
     Importer("memoryview", "memoryview", look_memoryview),
     Importer("dlpack", "dlpack", look_capsule, told=False),
     Importer("dlpack versioned", None, look_capsule, via=to_versioned),
