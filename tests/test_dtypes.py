@@ -75,14 +75,14 @@ def x64():
 NARROW_BUG = pytest.mark.xfail(reason="jax has int4 and uint4, which convert() says it has not")
 
 
-def cases(libraries=("torch", "jax")):
-    for library in libraries:
-        for name in NAMES:
-            marks = NARROW_BUG if library == "jax" and name in ("int4", "uint4") else ()
-            yield pytest.param(library, name, marks=marks, id=f"{library}-{name}")
+CASES = [
+    pytest.param(library, name, id=f"{library}-{name}",
+                 marks=NARROW_BUG if library == "jax" and name in ("int4", "uint4") else ())
+    for library in ("torch", "jax") for name in NAMES
+]
 
 
-@pytest.mark.parametrize(("library", "name"), cases())
+@pytest.mark.parametrize(("library", "name"), CASES)
 def test_from_numpy_bit_for_bit(library, name):
     for layout, change in LAYOUTS.items():
         source = change(sample(name, (4, 6)))
