@@ -248,7 +248,7 @@ def test_capsule_that_is_only_explained_is_not_consumed(versioned):
     producer = Producer(versioned=versioned)
     capsule = producer.capsule()
     plan = dlbridge.explain(capsule, "numpy")
-    assert "numpy" in str(plan)
+    assert plan.action == "share"
     assert capsule_name(capsule) == (abi.VERSIONED_NAME if versioned else abi.LEGACY_NAME)
     assert producer.deleted == 0
     array = dlbridge.convert(capsule, "numpy")
@@ -261,7 +261,9 @@ def test_capsule_that_is_only_explained_is_not_consumed(versioned):
 def test_capsule_that_can_not_be_explained_is_not_consumed(versioned):
     producer = Producer(versioned=versioned, shape=(-1, 3))
     capsule = producer.capsule()
-    assert "shape" in str(refused_by(dlbridge.explain, capsule, "numpy"))
+    plan = dlbridge.explain(capsule, "numpy")
+    assert plan.action == "refuse"
+    assert "negative extent" in plan.reason
     assert producer.deleted == 0
     del capsule
     assert producer.deleted == 1
@@ -820,13 +822,15 @@ def test_cuda_array_interface_without_a_driver(version, target):
 
 
 CUDA_INTERFACES = {
-    name: case for name, case in INTERFACES.items() if "buffer" not in name and "offset" not in name
+    name: case for name, case in INTERFACES.items() if name not in NOT_YET and "buffer" not in name and "offset" not in name
 } | {
     "version negative": ({"version": -1}, "version"),
     "version a string": ({"version": "3"}, "version"),
     "stream 0": ({"stream": 0}, "stream"),
     "stream negative": ({"stream": -5}, "stream"),
     "stream a string": ({"stream": "1"}, "stream"),
+    "data no pair": ({"data": 4096}, "data"),
+    "data not there": ({"data": NOT_GIVEN}, "data"),
 }
 
 
