@@ -56,6 +56,7 @@ cdef extern from *:
     #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
     _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
     """
+    void* PyGILState_GetThisThreadState() noexcept nogil
     bint python_alive "dlbridge_python_alive"() noexcept nogil
     int32_t exchange "dlbridge_exchange"(int32_t* where, int32_t value) noexcept nogil
     int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
@@ -310,6 +311,10 @@ cdef Py_buffer* buffer_of(Managed* managed) noexcept nogil:
     return <Py_buffer*> (managed.abi.dl_tensor.shape + 2 * managed.abi.dl_tensor.ndim)
 
 
+# The same as a Release, but with the GIL held.
+ctypedef void (*Drop)(Managed*) noexcept
+
+
 cdef void release_nothing(Managed* managed) noexcept nogil:
     pass
 
@@ -317,26 +322,13 @@ cdef void release_nothing(Managed* managed) noexcept nogil:
 cdef void release_object(Managed* managed) noexcept nogil:
     if python_alive():
         with gil:
-            let_go(<PyObject*> managed.owner, NULL)
+            let_go(managed, drop_object)
 
 
 cdef void release_buffer(Managed* managed) noexcept nogil:
     if python_alive():
         with gil:
-            let_go(NULL, buffer_of(managed))
-
-
-cdef void let_go(PyObject* owner, Py_buffer* view) noexcept:
-    """Run somebody's destructor without losing an exception that is on its way (python_spec of DLPack)."""
-    cdef PyObject* kind
-    cdef PyObject* value
-    cdef PyObject* traceback
-    PyErr_Fetch(&kind, &value, &traceback)
-    if view != NULL:
-        PyBuffer_Release(view)
-    else:
-        Py_DECREF(<object> owner)
-    PyErr_Restore(kind, value, traceback)
+            let_go(managed, drop_buffer)
 
 
 cdef void release_memory(Managed* managed) noexcept nogil:
@@ -344,19 +336,57 @@ cdef void release_memory(Managed* managed) noexcept nogil:
 
 
 cdef void release_versioned(Managed* managed) noexcept nogil:
+    release_foreign(managed, drop_versioned)
+
+
+cdef void release_legacy(Managed* managed) noexcept nogil:
+    release_foreign(managed, drop_legacy)
+
+
+cdef void release_foreign(Managed* managed, Release drop) noexcept nogil:
+    """A foreign deleter takes the GIL itself if it needs it; but in a thread of Python's an exception may be on its way.
+
+    torch lets the GIL go before it calls a deleter, so holding it is no sign.
+    """
+    if python_alive() and PyGILState_GetThisThreadState() != NULL:
+        with gil:
+            let_go(managed, drop)
+    else:
+        drop(managed)
+
+
+cdef void release_base(Managed* managed) noexcept nogil:
+    managed_forget(<Managed*> managed.owner)
+
+
+cdef void let_go(Managed* managed, Drop drop) noexcept:
+    """Run somebody's destructor without losing an exception that is on its way (python_spec of DLPack)."""
+    cdef PyObject* kind
+    cdef PyObject* value
+    cdef PyObject* traceback
+    PyErr_Fetch(&kind, &value, &traceback)
+    drop(managed)
+    PyErr_Restore(kind, value, traceback)
+
+
+cdef void drop_object(Managed* managed) noexcept:
+    Py_DECREF(<object> managed.owner)
+
+
+cdef void drop_buffer(Managed* managed) noexcept:
+    PyBuffer_Release(buffer_of(managed))
+
+
+cdef void drop_versioned(Managed* managed) noexcept nogil:
     cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> managed.owner
     if foreign.deleter != NULL:
         foreign.deleter(foreign)
 
 
-cdef void release_legacy(Managed* managed) noexcept nogil:
+cdef void drop_legacy(Managed* managed) noexcept nogil:
     cdef DLManagedTensor* foreign = <DLManagedTensor*> managed.owner
     if foreign.deleter != NULL:
         foreign.deleter(foreign)
-
-
-cdef void release_base(Managed* managed) noexcept nogil:
-    managed_forget(<Managed*> managed.owner)
 
 
 cdef void managed_retain(Managed* managed) noexcept nogil:

@@ -25,4 +25,4 @@ cdef object consumer_error(Target target):
 def _wrap(Target target, error):
     # torch appends its C++ stack to the text.
     text = str(error).partition("\n")[0] if error else "no reason given"
-    return refusal(ConversionError, target.name, "import", f"by {target.library}", "failed", text)
+    return refusal(ConversionError, target.name, "import", type(error).__qualname__, "was raised by the library", text)

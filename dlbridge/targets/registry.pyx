@@ -37,11 +37,9 @@ cdef Target find_target(object to):
         target = targets.get(to)
     elif isinstance(to, ModuleType):
         target = _by_module(to.__name__) or _by_namespace(to)
-    elif isinstance(to, type):
-        target = _by_type(to)
     else:
-        # An array stands for its library, a namespace object for itself.
-        target = _by_type(type(to)) or _by_namespace(to)
+        # An array stands for its library, any other object or class for itself.
+        target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
     if target is None:
         shown = repr(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
         raise refusal(UnsupportedError, "convert", "to", shown, "is no target that dlbridge knows",
