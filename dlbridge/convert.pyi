@@ -8,7 +8,6 @@ import numpy
 import torch  # type: ignore[import-not-found, unused-ignore]
 from typing_extensions import CapsuleType
 
-from dlbridge.request import _Device, _MaxVersion, _Readonly, _Stream
 from dlbridge.tensor import Tensor
 
 __test__: dict[str, str]
@@ -20,11 +19,44 @@ class _Namespace(Protocol):
     def from_dlpack(self) -> Any: ...
 
 class _DLPackArray(Protocol):
-    # Any signature: libraries know different keywords.
+    # Of any signature, since libraries know different keywords.
     @property
     def __dlpack__(self) -> Any: ...
-    def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
+class _CudaStream(Protocol):
+    """A stream by the protocol that cuda-python defined."""
+
+    def __cuda_stream__(self) -> tuple[int, int]: ...
+
+class _TorchStream(Protocol):
+    @property
+    def cuda_stream(self) -> int: ...
+
+class _CupyStream(Protocol):
+    @property
+    def ptr(self) -> int: ...
+
+class _NumbaStream(Protocol):
+    # An int, or a ctypes object with a value.
+    @property
+    def handle(self) -> Any: ...
+
+class _TorchDevice(Protocol):
+    @property
+    def type(self) -> str: ...
+    @property
+    def index(self) -> int | None: ...
+
+class _JaxDevice(Protocol):
+    @property
+    def platform(self) -> str: ...
+    @property
+    def id(self) -> int: ...
+
+# The literals serve completion; str is every other name, with or without an index.
+_Device: TypeAlias = Literal["cpu", "cuda"] | str | tuple[int, int | None] | _TorchDevice | _JaxDevice
+_Stream: TypeAlias = int | _CudaStream | _TorchStream | _CupyStream | _NumbaStream
+_Readonly: TypeAlias = Literal["copy", "share", "error"]
 _To: TypeAlias = str | type[Any] | ModuleType | memoryview | _Namespace | _DLPackArray
 
 DLPACK_VERSION: Final[tuple[int, int]]
@@ -131,13 +163,13 @@ def to_dlpack(
     src: object,
     *,
     stream: _Stream | None = None,
-    max_version: _MaxVersion | None = None,
+    max_version: tuple[int, int] | None = None,
     readonly: _Readonly = "copy",
 ) -> CapsuleType: ...
 def examine(
     facts: dict[str, Any],
     src: object,
-    to: _To,
+    to: object,
     *,
     device: _Device | None = None,
     copy: bool | None = None,

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from dlbridge.convert import _To
-from dlbridge.request import _Device, _Readonly, _Stream
+from dlbridge.convert import _Device, _Readonly, _Stream, _To
 
 @dataclass(frozen=True)
 class Plan:

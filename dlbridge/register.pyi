@@ -14,10 +14,7 @@ _Source = TypeVar("_Source")
 @overload
 def register_source(type_or_predicate: type[_Source], acquire: Callable[[_Source], object]) -> None: ...
 @overload
-def register_source(
-    type_or_predicate: type[Any] | Callable[[type[Any]], bool],
-    acquire: Callable[[Any], object],
-) -> None: ...
+def register_source(type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object]) -> None: ...
 def register_target(
     name: str,
     deliver: Callable[[Tensor], object],

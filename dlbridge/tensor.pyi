@@ -6,7 +6,6 @@ from typing_extensions import CapsuleType, disjoint_base
 
 from dlbridge.dtypes import NAMES as NAMES
 from dlbridge.dtypes import TABLE as TABLE
-from dlbridge.request import _MaxVersion
 
 __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
@@ -53,7 +52,7 @@ class Tensor(_Exporter):
         self,
         *,
         stream: int | None = None,
-        max_version: _MaxVersion | None = None,
+        max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> CapsuleType: ...

@@ -1,0 +1,95 @@
+"""Uses that mypy must accept, and the types that it must see in them; read by mypy, never run."""
+
+from typing import Any, Literal, assert_type
+
+import numpy
+import numpy.typing
+from typing_extensions import Buffer, CapsuleType
+
+import dlbridge
+
+array = numpy.zeros((2, 3))
+
+# The target by name, by type, and by what has no type of its own.
+assert_type(dlbridge.convert(array, "numpy"), numpy.ndarray[Any, Any])
+assert_type(dlbridge.convert(array, to="memoryview"), memoryview)
+assert_type(dlbridge.convert(array, "dlpack"), CapsuleType)
+assert_type(dlbridge.convert(array, "dlbridge"), dlbridge.Tensor)
+assert_type(dlbridge.convert(array, memoryview), memoryview[Any])
+assert_type(dlbridge.convert(array, dlbridge.Tensor), dlbridge.Tensor)
+numpy_type: type[numpy.typing.NDArray[numpy.float32]] = numpy.ndarray
+assert_type(dlbridge.convert(array, numpy_type), numpy.typing.NDArray[numpy.float32])
+assert_type(dlbridge.convert(array, "cupy"), Any)
+assert_type(dlbridge.convert(array, numpy), Any)
+assert_type(dlbridge.convert(array, array), Any)
+assert_type(dlbridge.convert(array, memoryview(b"")), Any)
+
+
+class Namespace:
+    def from_dlpack(self, x: object, /) -> list[float]:
+        return []
+
+
+assert_type(dlbridge.convert(array, Namespace()), Any)
+
+
+# Keywords.
+class Stream:
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, 1
+
+
+class Device:
+    platform: str
+    id: int
+
+
+name = str(array.device)
+assert_type(dlbridge.convert(array, name), Any)
+assert_type(dlbridge.convert(array, "numpy", device="cuda:1", copy=False, stream=2), numpy.ndarray[Any, Any])
+assert_type(dlbridge.convert(array, "numpy", device=(1, 0), stream=Stream()), numpy.ndarray[Any, Any])
+assert_type(dlbridge.convert(array, "numpy", device=Device(), readonly="share"), numpy.ndarray[Any, Any])
+assert_type(dlbridge.asdlpack(b"", readonly="error", detach=True), dlbridge.Tensor)
+assert_type(dlbridge.from_dlpack(array, device="cpu", copy=True), dlbridge.Tensor)
+assert_type(dlbridge.to_dlpack(array, max_version=(1, 3)), CapsuleType)
+assert_type(dlbridge.DLPACK_VERSION, tuple[int, int])
+assert_type(dlbridge.__version__, str)
+assert_type(dlbridge.targets(), list[str])
+
+# The plan.
+plan = dlbridge.explain(array, "numpy", copy=None, device="cpu")
+assert_type(plan, dlbridge.Plan)
+assert_type(plan.action, Literal["return", "share", "copy", "refuse"])
+assert_type(plan.strides, tuple[int, ...] | None)
+assert_type(plan.strides_unit, Literal["elements", "bytes"])
+
+# The Tensor, and what takes one.
+tensor = dlbridge.asdlpack(array)
+assert_type(tensor.shape, tuple[int, ...])
+assert_type(tensor.dtype, str)
+assert_type(tensor.data_ptr, int)
+assert_type(tensor.readonly, bool)
+assert_type(tensor.__dlpack__(stream=None, max_version=(1, 0), dl_device=(1, 0), copy=False), CapsuleType)
+assert_type(tensor.__dlpack_device__(), tuple[int, int])
+assert_type(tensor.__dlpack_c_exchange_api__, CapsuleType)
+buffer: Buffer = tensor
+memoryview(tensor)
+numpy.from_dlpack(tensor)
+numpy.asarray(tensor)
+
+
+# Registration: the type of the source is the type of the argument.
+class Image:
+    pixels: numpy.typing.NDArray[numpy.uint8]
+
+
+dlbridge.register_source(Image, lambda image: image.pixels)
+dlbridge.register_source(lambda kind: kind.__name__ == "Image", lambda image: image.pixels)
+dlbridge.register_target("rows", lambda tensor: assert_type(tensor, dlbridge.Tensor).shape[0])
+dlbridge.register_target("array", numpy.from_dlpack, array_type=numpy.ndarray, holds=["READ_ONLY"], dtypes=["uint8"])
+
+# The exceptions are also Python's own.
+broad: type[TypeError] = dlbridge.UnsupportedError
+needs_copy: tuple[type[BufferError], type[ValueError]] = (dlbridge.CopyRequiredError, dlbridge.CopyRequiredError)
+missing: type[ImportError] = dlbridge.MissingLibraryError
+roots: list[type[dlbridge.DLBridgeError]] = [dlbridge.ConversionError, dlbridge.DeviceError]
