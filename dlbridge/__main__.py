@@ -39,7 +39,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0 if all went well, 1 if something failed, 2 for a wrong command line."""
     arguments = parser().parse_args(words)
     try:
-        status = arguments.verb(arguments)
+        status: int = arguments.verb(arguments)
         sys.stdout.flush()
         return status
     except dlbridge.DLBridgeError as error:

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
-from itertools import groupby
+from itertools import groupby, pairwise
 from textwrap import fill
 from typing import Any, NamedTuple, TextIO
 
@@ -91,9 +91,9 @@ def journey(source: Input, names: tuple[str, ...]) -> list[Step]:
 
 def report(steps: list[Step], reasons: list[str]) -> tuple[list[tuple[str, ...]], int]:
     """The rows of the table, and in how many of them a value differs from the source's."""
-    rows = [(steps[0].name, f"{address(steps[0]):#x}", "", "")]
+    rows: list[tuple[str, ...]] = [(steps[0].name, f"{address(steps[0]):#x}", "", "")]
     differing = 0
-    for before, step in zip(steps, steps[1:], strict=False):
+    for before, step in pairwise(steps):
         equal = np.array_equal(np.asarray(step.array), np.asarray(steps[0].array))
         memory = "shared" if address(step) == address(before) else "copied"
         if step.reason:
