@@ -1,0 +1,231 @@
+"""Strides and offsets of every kind: shared where the target can hold them, else copied, or refused with the reason."""
+
+import ctypes
+import importlib.metadata
+import re
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+import dlbridge
+from dlbridge.targets.quirks import QUIRKS, quirks_of
+from exporters import numbered
+from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver
+
+BY_NAME = {importer.name: importer for importer in IMPORTERS}
+
+
+def odd_strides(shape=(4,)):
+    """Float32 fields of 6-byte records: strides that are no multiple of the item size."""
+    return numbered((*shape, 6), "uint8").reshape(-1).view([("value", "f4"), ("rest", "u1", 2)])["value"].reshape(shape)
+
+
+def idle(extent):
+    """A length-1 axis with a stride that means nothing."""
+    base = numbered((3, 4))
+    return np.lib.stride_tricks.as_strided(base, (extent, 3, 4), (-999, 16, 4))
+
+
+# name, the array, what a target must hold to share it
+LAYOUTS = (
+    ("contiguous", lambda: numbered((3, 4)), None),
+    ("Fortran", lambda: numbered((3, 4)).T, None),
+    ("three axes permuted", lambda: numbered((2, 3, 4)).transpose(1, 2, 0), None),
+    ("0-d", lambda: numbered(()), None),
+    ("one element", lambda: numbered((1, 1)), None),
+    ("length-1 axis", lambda: idle(1), None),
+    ("length-1 axis reversed", lambda: numbered((1, 4))[::-1], None),
+    ("length-1 axis of a slice", lambda: numbered((6, 4))[:1], None),
+    ("holes", lambda: numbered((4, 6))[:, :3], "ANY_STRIDES"),
+    ("steps", lambda: numbered((4, 6))[::2, ::3], "ANY_STRIDES"),
+    ("diagonal", lambda: np.lib.stride_tricks.as_strided(numbered((4, 4)), (4,), (20,)), "ANY_STRIDES"),
+    ("overlapping", lambda: np.lib.stride_tricks.as_strided(numbered((8,)), (5, 4), (4, 4)), "ANY_STRIDES"),
+    ("backwards", lambda: numbered((3, 4))[::-1], "NEGATIVE_STRIDES"),
+    ("both backwards", lambda: numbered((3, 4))[::-1, ::-1], "NEGATIVE_STRIDES"),
+    ("broadcast", lambda: np.lib.stride_tricks.as_strided(numbered((4,)), (3, 4), (0, 4)), "ZERO_STRIDES"),
+    ("odd", odd_strides, "ODD_STRIDES"),
+    ("odd backwards", lambda: odd_strides()[::-1], "ODD_STRIDES"),
+    ("odd of two axes", lambda: odd_strides((2, 3)), "ODD_STRIDES"),
+)
+HOLDS = {
+    "numpy": {"ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES", "ODD_STRIDES"},
+    "torch": {"ANY_STRIDES", "ZERO_STRIDES"},
+    "jax": set(),
+    "memoryview": {"ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES"},
+    "dlpack": {"ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES"},
+    "dlpack versioned": {"ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES"},
+    "dlbridge": {"ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES"},
+    "array_api_strict": {"ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES"},
+}
+REASONS = {
+    "ANY_STRIDES": "leave holes", "NEGATIVE_STRIDES": "go backwards", "ZERO_STRIDES": "repeat elements",
+    "ODD_STRIDES": "no multiples of the item size",
+}
+
+
+@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize(("make", "needs"), [row[1:] for row in LAYOUTS], ids=[row[0] for row in LAYOUTS])
+def test_every_layout(make, needs, importer):
+    source = memoryview(make()) if importer.name == "numpy" else make()
+    array = np.asarray(source)
+    shared = needs is None or needs in HOLDS[importer.name]
+    if shared and importer.alignment > 1 and array.ctypes.data % importer.alignment:
+        pytest.fail("the test's own array is not aligned")
+    view = importer.look(deliver(importer, source))
+    assert (view.bits, view.shape) == (array.tobytes(), array.shape)
+    assert (view.address == array.ctypes.data) is shared
+    if shared and view.strides is not None:
+        for mine, theirs, extent in zip(array.strides, view.strides, array.shape, strict=True):
+            assert extent == 1 or mine == theirs
+    if not shared:
+        other = importer.name == "jax" and needs == "ODD_STRIDES"
+        with pytest.raises(dlbridge.CopyRequiredError, match=REASONS[needs]) as caught:
+            deliver(importer, source, copy=False)
+        assert "copy=None" in str(caught.value) or other
+
+
+@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 4), (0, 0)])
+def test_empty(shape, importer):
+    for source in (np.zeros(shape, "float32"), np.zeros((*shape, 2), "float32")[..., 0], torch.zeros(shape)):
+        view = importer.look(deliver(importer, source))
+        assert (view.shape, view.bits, view.dtype) == (shape, b"", "float32")
+
+
+@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize("versioned", [False, True], ids=["legacy", "versioned"])
+def test_byte_offset(versioned, importer):
+    """A producer may keep data at the start of its memory and count the offset apart."""
+    source = numbered((3, 16), "float32")
+    capsule = source.__dlpack__(max_version=(1, 0) if versioned else None)
+    tensor = capsule_struct(capsule).dl_tensor
+    tensor.byte_offset = 64
+    tensor.shape[0] = 2
+    view = importer.look(deliver(importer, CapsuleProducer(capsule)))
+    assert view.bits == source[1:].tobytes()
+    assert view.address == source.ctypes.data + 64
+
+
+@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+def test_null_strides_are_compact(importer):
+    source = numbered((3, 4), "float32")
+    capsule = source.__dlpack__()
+    tensor = capsule_struct(capsule).dl_tensor
+    tensor.strides = ctypes.POINTER(ctypes.c_int64)()
+    assert importer.look(deliver(importer, CapsuleProducer(capsule))).bits == source.tobytes()
+
+
+@pytest.mark.parametrize("offset", [4, 8, 16, 32])
+def test_jax_shares_only_aligned_memory(offset):
+    source = numbered((64,), "uint8")[offset:].view("float32")
+    with pytest.raises(dlbridge.CopyRequiredError, match="not aligned to 64 bytes"):
+        dlbridge.convert(source, "jax", copy=False)
+    result = dlbridge.convert(source, "jax")
+    assert np.asarray(result).tobytes() == source.tobytes()
+    source[:] = 0
+    assert np.asarray(result).any()
+
+
+@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+def test_sixty_four_axes(importer):
+    if importer.name in ("jax", "array_api_strict"):
+        pass        # JAX and NumPy take as many
+    source = numbered((1,) * 62 + (2, 3))
+    view = importer.look(deliver(importer, source))
+    assert (view.shape, view.bits) == (source.shape, source.tobytes())
+
+
+# ---- the quirks table ------------------------------------------------------------------------------------------------
+
+def test_every_quirk_names_an_issue_or_a_standard():
+    for quirk in QUIRKS:
+        assert re.fullmatch(r"[\w.-]+#\d+|dlpack \d\.\d|PEP 3118", quirk.issue), quirk
+        assert quirk.words
+        assert (quirk.value > 1) is (quirk.lacks == "alignment")
+    assert len({(quirk.library, quirk.lacks) for quirk in QUIRKS}) == len(QUIRKS)
+
+
+def padded():
+    import ml_dtypes
+    return np.zeros((2, 4), ml_dtypes.float4_e2m1fn)
+
+
+def packed():
+    return dlbridge.to_dlpack(padded())
+
+
+def read_only():
+    array = numbered((3, 4))
+    array.flags.writeable = False
+    return array
+
+
+def elsewhere():
+    """Device type 8 on the CPU machine: torch takes any memory under that label and exports it again."""
+    capsule = numbered((3, 4)).__dlpack__()
+    capsule_struct(capsule).dl_tensor.device.device_type = 8
+    return capsule
+
+
+EXERCISES = {
+    "NEGATIVE_STRIDES": lambda: numbered((3, 4))[::-1],
+    "ZERO_STRIDES": lambda: np.lib.stride_tricks.as_strided(numbered((4,)), (3, 4), (0, 4)),
+    "ANY_STRIDES": lambda: numbered((4, 6))[:, :3],
+    "ODD_STRIDES": odd_strides,
+    "SWAPPED_BYTES": lambda: numbered((3, 4), ">f4"),
+    "READ_ONLY": read_only,
+    "PACKED": packed,
+    "PADDED": padded,
+    "OTHER_DEVICES": elsewhere,
+    "alignment": lambda: numbered((65,), "uint8")[1:],
+}
+
+
+class Unknown:
+    """A namespace that the table does not know."""
+
+    from_dlpack = staticmethod(np.from_dlpack)
+
+
+def target_of(library):
+    if library == "*":
+        return Unknown()
+    return BY_NAME["array_api_strict"].to if library == "array_api_strict" else library
+
+
+@pytest.mark.parametrize("quirk", QUIRKS, ids=lambda quirk: f"{quirk.library}-{quirk.lacks}")
+def test_every_quirk_is_what_stops_a_conversion(quirk):
+    source = EXERCISES[quirk.lacks]()
+    expected = dlbridge.DeviceError if quirk.lacks == "OTHER_DEVICES" else dlbridge.ConversionError
+    if quirk.library == "dlpack_versioned":
+        with pytest.raises(expected):
+            # Only convert() takes copy=False, and only to_dlpack() gives this capsule: the copy shows by its address.
+            array = source
+            struct = capsule_struct(dlbridge.to_dlpack(array, max_version=(1, 3)))
+            assert struct.dl_tensor.data != array.ctypes.data
+            raise dlbridge.ConversionError("copied")
+        return
+    with pytest.raises(expected, match=r"\(.+\)$"):
+        dlbridge.convert(source, target_of(quirk.library), copy=False)
+
+
+@pytest.mark.parametrize(("version", "found"), [("2.13.0+cpu", True), ("", True)])
+def test_quirks_hold_from_version_to_version(version, found):
+    assert any(quirk.lacks == "NEGATIVE_STRIDES" for quirk in quirks_of("torch", version)) is found
+
+
+def test_torch_takes_back_what_it_exported_elsewhere():
+    tensor = dlbridge.convert(elsewhere(), "torch")
+    assert tensor.device.type == "mps"
+    assert importlib.metadata.version("torch").startswith(torch.__version__.partition("+")[0])
+    with pytest.raises(dlbridge.DeviceError):
+        dlbridge.convert(tensor, "numpy")
+
+
+def test_jax_takes_any_order_of_the_axes():
+    source = numbered((3, 4, 5)).transpose(2, 0, 1)
+    result = dlbridge.convert(source, "jax", copy=False)
+    assert isinstance(result, jax.Array)
+    assert np.asarray(result).tobytes() == source.tobytes()
