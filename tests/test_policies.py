@@ -42,7 +42,8 @@ def test_copy_true_of_the_targets_own_array(importer):
     if importer.name.startswith("dlpack"):
         return      # a capsule is consumed, not copied
     address = importer.look(source).address
-    assert deliver(importer, source) is source or importer.via
+    # A namespace that is no library of dlbridge's own has no type that its arrays could be known by.
+    assert (deliver(importer, source) is source) is (importer.name != "array_api_strict")
     assert importer.look(deliver(importer, source, copy=True)).address != address
 
 
@@ -169,20 +170,16 @@ def test_a_read_only_broadcast_backwards_copies_its_span_alone():
 
 def test_a_copy_that_cannot_fit_is_refused_before_memory_is_taken():
     """A read-only map of a file that is all hole, larger than any memory."""
-    nbytes = 1 << 45
+    nbytes = 1 << 40
     with tempfile.TemporaryFile() as file:
-        file.truncate(1 << 40)
-        try:
-            mapped = mmap.mmap(file.fileno(), 1 << 40, access=mmap.ACCESS_READ)
-        except (OSError, ValueError, OverflowError) as error:
-            pytest.fail(f"this system maps no such file: {error}")
+        file.truncate(nbytes)
+        mapped = mmap.mmap(file.fileno(), nbytes, access=mmap.ACCESS_READ)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(MemoryError, match='readonly="share"'):
         dlbridge.convert(mapped, "torch")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18      # kilobytes
-    shared = dlbridge.convert(mapped, "torch", readonly="share")
-    assert shared.numel() == 1 << 40 < nbytes
-    assert dlbridge.convert(mapped, "numpy").size == 1 << 40
+    assert dlbridge.convert(mapped, "torch", readonly="share").numel() == nbytes
+    assert dlbridge.convert(mapped, "numpy").size == nbytes
 
 
 # ---- detach and lazy bits --------------------------------------------------------------------------------------------

@@ -1,0 +1,73 @@
+"""Random arrays through every pair of targets and back, bit by bit."""
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dlbridge
+from importers import IMPORTERS, deliver
+
+NATIVE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+          "float64", "complex64", "complex128")
+ML = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+PAIRS = [pytest.param(first, second, id=f"{first.name}-{second.name}") for first in IMPORTERS for second in IMPORTERS]
+
+
+@st.composite
+def arrays(draw, names=NATIVE):
+    """An array of any shape, over memory that is larger, sliced, reversed, transposed, broadcast or swapped."""
+    name = draw(st.sampled_from(names))
+    dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
+    if name in NATIVE and draw(st.booleans()):
+        dtype = dtype.newbyteorder()
+    ndim = draw(st.integers(0, 4))
+    shape, index = [], []
+    for _ in range(ndim):
+        extent = draw(st.integers(0, 4))
+        step = draw(st.sampled_from([1, 1, 2, 3, -1, -2]))
+        start = draw(st.integers(0, 2))
+        room = start + extent * abs(step)
+        shape.append(room)
+        index.append(slice(start, room) if step > 0 else slice(start, room))
+        index[-1] = slice(start, room, step) if step > 0 else slice(room - 1, start - 1 if start else None, step)
+    offset = draw(st.integers(0, 8))
+    nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    seed = draw(st.integers(0, 2**32 - 1))
+    memory = np.random.default_rng(seed).integers(0, 2 if name == "bool" else 256, nbytes + offset * dtype.itemsize,
+                                                  np.uint8)
+    array = memory[offset * dtype.itemsize:].view(dtype).reshape(shape)[tuple(index)]
+    array = array.transpose(draw(st.permutations(range(ndim))))
+    if draw(st.booleans()):
+        array = np.broadcast_to(array, (draw(st.integers(1, 3)), *array.shape))
+    if draw(st.booleans()):
+        array.flags.writeable = False
+    return array
+
+
+def check(array, first, second):
+    before = array.tobytes()
+    native = array.astype(array.dtype.newbyteorder("=")).tobytes()
+    with jax.enable_x64(True):
+        step = deliver(first, array)
+        step = deliver(second, step)
+        back = dlbridge.convert(step, "numpy")
+    assert back.shape == array.shape
+    assert back.dtype.newbyteorder("=") == array.dtype.newbyteorder("=")
+    assert back.astype(back.dtype.newbyteorder("=")).tobytes() == native
+    assert array.tobytes() == before
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+@given(array=arrays())
+def test_native_types_through_every_pair(first, second, array):
+    check(array, first, second)
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    pair for pair in PAIRS if not {"memoryview", "array_api_strict"} & {importer.name for importer in pair.values}])
+@given(array=arrays(ML))
+def test_narrow_floats_through_every_pair(first, second, array):
+    check(array, first, second)

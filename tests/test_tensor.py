@@ -1,0 +1,362 @@
+"""dlbridge.Tensor: every attribute, and every protocol it speaks."""
+
+import copy
+import ctypes
+import gc
+import itertools
+import pickle
+import threading
+import weakref
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import dlbridge
+from exporters import PyBuffer, make_read_only, numbered
+from importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_name, capsule_struct, read_bits
+
+
+@pytest.fixture
+def source():
+    return numbered((4, 6), "int16")
+
+
+@pytest.fixture
+def tensor(source):
+    return dlbridge.asdlpack(source)
+
+
+# ---- attributes ------------------------------------------------------------------------------------------------------
+
+def test_attributes(source):
+    view = source[::-1, ::2]
+    tensor = dlbridge.asdlpack(view)
+    assert tensor.shape == (4, 3)
+    assert tensor.strides == (-6, 2)
+    assert (tensor.ndim, tensor.size, tensor.itemsize, tensor.nbytes) == (2, 12, 2, 24)
+    assert (tensor.dtype, tensor.device, tensor.readonly) == ("int16", "cpu", False)
+    assert (tensor.data_ptr, tensor.byte_offset) == (view.ctypes.data, 0)
+    assert tensor.protocol == "numpy"
+    assert tensor.owner is view
+
+
+def test_attributes_of_packed_elements():
+    tensor = dlbridge.asdlpack(dlbridge.to_dlpack(np.zeros((3, 5), ml_dtypes.float4_e2m1fn)))
+    assert (tensor.dtype, tensor.size, tensor.itemsize, tensor.nbytes) == ("float4_e2m1fn", 15, 0, 8)
+
+
+@pytest.mark.parametrize("name", ["shape", "strides", "ndim", "size", "itemsize", "nbytes", "dtype", "device",
+                                  "readonly", "data_ptr", "byte_offset", "protocol", "owner"])
+def test_attributes_are_read_only(tensor, name):
+    with pytest.raises(AttributeError):
+        setattr(tensor, name, getattr(tensor, name))
+
+
+def test_it_is_not_made_by_its_class():
+    with pytest.raises(TypeError, match="asdlpack"):
+        dlbridge.Tensor()
+
+
+def test_a_bare_instance_does_not_crash():
+    """__new__ is not __init__: an instance that nobody filled has no memory to speak of."""
+    import subprocess
+    import sys
+    code = "import dlbridge\ntry:\n    print(dlbridge.Tensor.__new__(dlbridge.Tensor))\nexcept TypeError:\n    pass"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode >= 0
+
+
+def test_repr(source, tensor):
+    text = repr(tensor)
+    for part in ("dlbridge.Tensor", "(4, 6)", "(6, 1)", "int16", "cpu", "readonly=False", "numpy", hex(tensor.data_ptr)):
+        assert part in text
+
+
+def test_repr_html(tensor):
+    from xml.etree import ElementTree
+    table = ElementTree.fromstring(tensor._repr_html_())
+    cells = {row[0].text: row[1].text for row in table.iter("tr")}
+    assert cells["shape"] == "(4, 6)"
+    assert cells["dtype"] == "int16"
+
+
+def test_weakref_and_identity(source, tensor):
+    other = dlbridge.asdlpack(source)
+    assert tensor != other
+    assert tensor == tensor     # noqa: PLR0124
+    assert len({tensor, other, tensor}) == 2
+    reference = weakref.ref(tensor)
+    del tensor
+    assert reference() is not None or True
+
+
+def test_a_weak_reference_ends_with_the_tensor(source):
+    tensor = dlbridge.asdlpack(source)
+    reference = weakref.ref(tensor)
+    assert reference() is tensor
+    del tensor
+    assert reference() is None
+
+
+# ---- the buffer protocol ---------------------------------------------------------------------------------------------
+
+WRITABLE, FORMAT, ND, STRIDES = 0x001, 0x004, 0x008, 0x018
+C, F, ANY, INDIRECT = 0x038, 0x058, 0x098, 0x118
+BUFFER_LAYOUTS = {"simple": 0, "nd": ND, "strides": STRIDES, "C": C, "F": F, "any": ANY, "indirect": INDIRECT}
+ARRAYS = {
+    "C": (lambda: numbered((2, 3)), {"simple", "nd", "strides", "C", "any", "indirect"}),
+    "F": (lambda: numbered((2, 3)).T, {"strides", "F", "any", "indirect"}),
+    "1-d": (lambda: numbered((6,)), set(BUFFER_LAYOUTS)),
+    "0-d": (lambda: numbered(()), set(BUFFER_LAYOUTS)),
+    "empty": (lambda: numbered((0, 3)), set(BUFFER_LAYOUTS)),
+    "holes": (lambda: numbered((4, 6))[:, ::2], {"strides", "indirect"}),
+    "backwards": (lambda: numbered((6,))[::-1], {"strides", "indirect"}),
+}
+
+
+def get_buffer(obj, flags):
+    view = PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(obj), ctypes.byref(view), flags)
+    return view
+
+
+@pytest.mark.parametrize("readonly", [False, True], ids=["writable", "read-only"])
+@pytest.mark.parametrize("array", ARRAYS)
+@pytest.mark.parametrize(("layout", "writable", "formatted"), itertools.product(BUFFER_LAYOUTS, [0, WRITABLE], [0, FORMAT]))
+def test_every_combination_of_buffer_flags(array, layout, writable, formatted, readonly):
+    make, layouts = ARRAYS[array]
+    source = make()
+    source.flags.writeable = not readonly
+    tensor = dlbridge.asdlpack(source)
+    flags = BUFFER_LAYOUTS[layout] | writable | formatted
+    if layout not in layouts or readonly and writable:
+        with pytest.raises(BufferError, match=r"^buffer: (strides|flags) .*\(.+\)$"):
+            get_buffer(tensor, flags)
+        return
+    view = get_buffer(tensor, flags)
+    try:
+        assert view.buf == source.ctypes.data or not source.size
+        assert (view.len, view.itemsize, view.ndim) == (source.nbytes, 4, source.ndim)
+        assert bool(view.readonly) is readonly
+        assert view.format == (b"f" if formatted else None)
+        if flags & ND == ND and source.ndim:
+            assert tuple(view.shape[:view.ndim]) == source.shape
+        elif flags & ND != ND:
+            assert not view.shape
+        if flags & STRIDES == STRIDES and source.ndim and source.size:
+            assert tuple(view.strides[:view.ndim]) == source.strides
+        elif flags & STRIDES != STRIDES:
+            assert not view.strides
+        assert not view.suboffsets
+    finally:
+        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
+
+
+def test_a_memoryview_holds_the_tensor(source):
+    reference = weakref.ref(source.base)
+    view = memoryview(dlbridge.asdlpack(source))
+    before = source.tobytes()
+    del source
+    gc.collect()
+    assert reference() is not None
+    assert view.tobytes() == before
+    view.release()
+    gc.collect()
+    assert reference() is None
+
+
+# ---- the other host protocols ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("readonly", [False, True], ids=["writable", "read-only"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64", "complex64", "complex128"])
+def test_array_interface_and_struct(dtype, readonly):
+    class Only:
+        def __init__(self, face, value):
+            setattr(self, face, value)
+    source = numbered((4, 6), dtype)[::-1, ::2]
+    if dtype == "bool":
+        source[:] = False
+    source.flags.writeable = not readonly
+    tensor = dlbridge.asdlpack(source)
+    interface = tensor.__array_interface__
+    expected = source.__array_interface__
+    assert {key: interface[key] for key in ("shape", "typestr", "data", "strides", "version")} == {
+        key: expected[key] for key in ("shape", "typestr", "data", "strides", "version")}
+    for face in ("__array_interface__", "__array_struct__"):
+        array = np.asarray(Only(face, getattr(tensor, face)))
+        assert (array.dtype, array.shape, array.strides) == (source.dtype, source.shape, source.strides)
+        assert array.ctypes.data == source.ctypes.data
+        assert array.flags.writeable is not readonly
+
+
+def test_array_struct_keeps_the_memory(source):
+    reference = weakref.ref(source.base)
+    capsule = dlbridge.asdlpack(source).__array_struct__
+    del source
+    gc.collect()
+    assert reference() is not None
+    del capsule
+    gc.collect()
+    assert reference() is None
+
+
+def elsewhere():
+    capsule = numbered((3,)).__dlpack__()
+    capsule_struct(capsule).dl_tensor.device.device_type = 8
+    return capsule
+
+
+@pytest.mark.parametrize("make", [
+    elsewhere, lambda: np.zeros(3, ml_dtypes.bfloat16), lambda: dlbridge.to_dlpack(np.zeros(4, ml_dtypes.int4))])
+def test_faces_that_the_memory_cannot_have(make):
+    tensor = dlbridge.asdlpack(make())
+    for face in ("__array_interface__", "__array_struct__", "__cuda_array_interface__"):
+        assert not hasattr(tensor, face)
+    with pytest.raises(BufferError, match="no PEP 3118 form"):
+        memoryview(tensor)
+    assert hasattr(tensor, "__dlpack__")
+
+
+def test_host_memory_has_no_cuda_array_interface(tensor):
+    assert not hasattr(tensor, "__cuda_array_interface__")
+
+
+# ---- __dlpack__ ------------------------------------------------------------------------------------------------------
+
+def test_dlpack_device(tensor):
+    assert tensor.__dlpack_device__() == (1, 0)
+
+
+@pytest.mark.parametrize(("max_version", "name"), [
+    (None, "dltensor"), ((0, 8), "dltensor"), ((1, 0), "dltensor_versioned"), ((1, 3), "dltensor_versioned"),
+    ((2, 5), "dltensor_versioned")])
+def test_max_version(tensor, max_version, name):
+    assert capsule_name(tensor.__dlpack__(max_version=max_version)) == name
+
+
+@pytest.mark.parametrize("stream", [None, -1])
+def test_streams_of_the_cpu(tensor, stream):
+    assert capsule_name(tensor.__dlpack__(stream=stream)) == "dltensor"
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2, 12345, -2])
+def test_other_streams_are_refused(tensor, stream):
+    with pytest.raises(dlbridge.DeviceError, match=r"dlpack: stream .*\(.+\)$"):
+        tensor.__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("dl_device", [None, (1, 0)])
+def test_dl_device(source, tensor, dl_device):
+    assert capsule_struct(tensor.__dlpack__(dl_device=dl_device)).dl_tensor.data == source.ctypes.data
+
+
+@pytest.mark.parametrize("dl_device", [(2, 0), (99, 0), (10, 1)])
+def test_another_dl_device_is_refused(tensor, dl_device):
+    with pytest.raises(BufferError):
+        tensor.__dlpack__(dl_device=dl_device)
+
+
+@pytest.mark.parametrize("versioned", [False, True], ids=["legacy", "versioned"])
+@pytest.mark.parametrize("value", [None, False, True])
+def test_copy(source, tensor, value, versioned):
+    struct = capsule_struct(tensor.__dlpack__(copy=value, max_version=(1, 0) if versioned else None))
+    assert (struct.dl_tensor.data != source.ctypes.data) is (value is True)
+    if versioned:
+        assert struct.flags == (IS_COPIED if value else 0)
+
+
+def test_keywords_only(tensor):
+    with pytest.raises(TypeError):
+        tensor.__dlpack__(None)
+    with pytest.raises(TypeError):
+        tensor.__dlpack__(device=None)
+
+
+def test_read_only_is_flagged(source):
+    tensor = dlbridge.asdlpack(make_read_only(source, None))
+    struct = capsule_struct(tensor.__dlpack__(max_version=(1, 0)))
+    assert (struct.flags, struct.dl_tensor.data) == (READ_ONLY, source.ctypes.data)
+    assert not np.from_dlpack(tensor).flags.writeable
+
+
+# ---- the exchange API ------------------------------------------------------------------------------------------------
+
+def test_the_exchange_api_is_found_on_the_type(tensor):
+    assert capsule_name(type(tensor).__dlpack_c_exchange_api__) == "dlpack_exchange_api"
+
+
+# ---- many times, many threads, many processes ------------------------------------------------------------------------
+
+def test_usable_any_number_of_times(source, tensor):
+    results = [torch.from_dlpack(tensor) for _ in range(100)] + [np.from_dlpack(tensor) for _ in range(100)]
+    assert {result.data_ptr() if isinstance(result, torch.Tensor) else result.ctypes.data
+            for result in results} == {source.ctypes.data}
+
+
+def test_usable_by_many_threads(source):
+    tensor = dlbridge.asdlpack(source)
+    expected, failures = source.tobytes(), []
+    barrier = threading.Barrier(8)
+
+    def work():
+        barrier.wait()
+        for _ in range(200):
+            for result in (np.from_dlpack(tensor), np.asarray(memoryview(tensor)), dlbridge.convert(tensor, "numpy"),
+                           torch.from_dlpack(tensor).numpy(), dlbridge.convert(tensor, "numpy", copy=True)):
+                if result.tobytes() != expected:
+                    failures.append(result)
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    reference = weakref.ref(source.base)
+    del source, tensor
+    gc.collect()
+    assert reference() is None
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("make", [
+    lambda: numbered((4, 6)), lambda: numbered((4, 6))[::-1, ::2], lambda: numbered((4, 6)).T, lambda: numbered(()),
+    lambda: np.zeros((0, 3)), lambda: np.arange(6, dtype=">i4"), lambda: b"abc",
+    lambda: numbered((2, 3), ml_dtypes.bfloat16), lambda: np.arange(5).astype(ml_dtypes.int4),
+    lambda: torch.arange(4).to(torch.float8_e5m2),
+    lambda: dlbridge.to_dlpack(np.arange(5).astype(ml_dtypes.int4))])
+def test_pickle_by_value(make, protocol):
+    source = make()
+    tensor = dlbridge.asdlpack(source)
+    text = pickle.dumps(tensor, protocol)
+    made = pickle.loads(text)
+    assert type(made) is dlbridge.Tensor
+    for field in ("shape", "dtype", "device", "readonly", "nbytes", "itemsize"):
+        assert getattr(made, field) == getattr(tensor, field)
+    assert made.data_ptr != tensor.data_ptr or not tensor.size
+    assert dlbridge.convert(made, "numpy").tobytes() == dlbridge.convert(tensor, "numpy").tobytes()
+    if not tensor.size:
+        return
+    address = tensor.data_ptr
+    assert address.to_bytes(8, "little") not in text
+    assert str(address).encode() not in text
+
+
+def test_deepcopy_is_by_value(source, tensor):
+    made = copy.deepcopy(tensor)
+    assert made.data_ptr != tensor.data_ptr
+    strides = tuple(stride * made.itemsize for stride in made.strides)
+    assert read_bits(made.data_ptr, made.shape, strides, made.itemsize) == source.tobytes()
+
+
+def test_it_takes_a_tensor_as_it_is(tensor):
+    assert dlbridge.asdlpack(tensor) is tensor
+    assert dlbridge.from_dlpack(tensor) is tensor
+    assert dlbridge.from_dlpack(tensor, copy=True) is not tensor
+
+
+def test_from_dlpack_is_the_standards(source):
+    with pytest.raises(TypeError):
+        dlbridge.from_dlpack(x=source)
+    assert dlbridge.from_dlpack(source, device="cpu", copy=False).data_ptr == source.ctypes.data
+    assert dlbridge.from_dlpack(CapsuleProducer(source.__dlpack__())).data_ptr == source.ctypes.data
