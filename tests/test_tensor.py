@@ -81,14 +81,11 @@ def test_repr_html(tensor):
     assert cells["dtype"] == "int16"
 
 
-def test_weakref_and_identity(source, tensor):
+def test_equality_and_hash_are_by_identity(source, tensor):
     other = dlbridge.asdlpack(source)
     assert tensor != other
-    assert tensor == tensor     # noqa: PLR0124
     assert len({tensor, other, tensor}) == 2
-    reference = weakref.ref(tensor)
-    del tensor
-    assert reference() is not None or True
+    assert {tensor: 1}[tensor] == 1
 
 
 def test_a_weak_reference_ends_with_the_tensor(source):
@@ -123,7 +120,7 @@ def get_buffer(obj, flags):
 
 @pytest.mark.parametrize("readonly", [False, True], ids=["writable", "read-only"])
 @pytest.mark.parametrize("array", ARRAYS)
-@pytest.mark.parametrize(("layout", "writable", "formatted"), itertools.product(BUFFER_LAYOUTS, [0, WRITABLE], [0, FORMAT]))
+@pytest.mark.parametrize(("layout", "writable", "formatted"), list(itertools.product(BUFFER_LAYOUTS, [0, WRITABLE], [0, FORMAT])))
 def test_every_combination_of_buffer_flags(array, layout, writable, formatted, readonly):
     make, layouts = ARRAYS[array]
     source = make()
