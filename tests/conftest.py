@@ -1,4 +1,4 @@
-"""What every test needs: all the libraries, on the CPU, and the same examples in every run."""
+"""What every test needs: all the libraries, with JAX on the CPU, and how many examples hypothesis tries."""
 
 import gc
 import importlib
@@ -12,6 +12,7 @@ from hypothesis import settings
 LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "array_api_strict", "hypothesis")
 
 settings.register_profile("ci", max_examples=20, deadline=None)
+settings.register_profile("thorough", max_examples=1000, deadline=None)      # --hypothesis-profile=thorough
 settings.load_profile("ci")
 
 
