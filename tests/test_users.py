@@ -1,0 +1,410 @@
+"""What users of array libraries complain about: how it goes wrong without dlbridge, and that it goes right with it.
+
+Each test shows both halves, so a library that mends its half makes a test fail: then the row of the quirk goes too.
+"""
+
+import array
+import mmap
+import subprocess
+import sys
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import dlbridge
+from dlbridge.testing.child import run_in_child
+from dlbridge.testing.producers import OldProducer, Producer
+
+torch = pytest.importorskip("torch")
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+
+
+def frozen(*shape, dtype=np.float32):
+    made = np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+    made.flags.writeable = False
+    return made
+
+
+def aligned(count, dtype):
+    """At a multiple of 64 bytes, which JAX needs to share."""
+    raw = np.zeros(count * np.dtype(dtype).itemsize + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    made = raw[start:start + count * np.dtype(dtype).itemsize].view(dtype)
+    made[:] = np.arange(count)
+    return made
+
+
+# ---- read-only memory --------------------------------------------------------------------------------------------------
+
+def test_torch_writes_into_read_only_numpy():
+    source = frozen(4)
+    torch.from_dlpack(source).fill_(9)
+    assert source.tolist() == [9, 9, 9, 9], "torch ignores the flag"
+
+    source = frozen(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dlbridge.convert(source, "torch").fill_(9)
+        shared = dlbridge.convert(source, "torch", readonly="share")
+    assert source.tolist() == [0, 1, 2, 3]
+    assert shared.data_ptr() == source.ctypes.data
+    with pytest.raises(dlbridge.ConversionError, match="read-only"):
+        dlbridge.convert(source, "torch", readonly="error")
+
+
+def test_torch_writes_into_bytes():
+    source = bytes(bytearray(b"Hello!"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.frombuffer(source, dtype=torch.uint8)[0] = ord("J")
+    assert source[0] == ord("J")
+
+    source = bytes(bytearray(b"Hello!"))
+    dlbridge.convert(source, "torch")[0] = ord("J")
+    assert source == b"Hello!"
+
+
+def test_torch_dies_writing_into_a_read_only_file(tmp_path):
+    path = tmp_path / "array"
+    np.arange(4096, dtype=np.float32).tofile(path)
+    mapped = np.memmap(path, dtype=np.float32, mode="r")
+    assert run_in_child(lambda: torch.from_dlpack(np.asarray(mapped)).fill_(9).sum().item()).signal in ("SIGSEGV", "SIGBUS")
+    assert run_in_child(lambda: dlbridge.convert(mapped, "torch").fill_(9).sum().item()).result() == 9 * 4096
+
+
+def test_torch_writes_into_a_jax_array():
+    source = jnp.arange(4, dtype="float32") + 0
+    torch.from_dlpack(source).fill_(9)
+    assert source.tolist() == [9, 9, 9, 9], "JAX arrays are said to be immutable"
+
+    source = jnp.arange(4, dtype="float32") + 0
+    dlbridge.convert(source, "torch").fill_(9)
+    assert source.tolist() == [0, 1, 2, 3]
+
+
+def test_jax_refuses_read_only_numpy():
+    source = aligned(16, np.float32)
+    source.flags.writeable = False
+    with pytest.raises(BufferError):
+        jnp.from_dlpack(source)
+    made = dlbridge.convert(source, "jax")
+    assert made.tolist() == list(range(16))
+    assert made.unsafe_buffer_pointer() == source.ctypes.data
+
+
+def test_pyarrow_arrays_are_immutable():
+    pyarrow = pytest.importorskip("pyarrow")
+    source = pyarrow.array([1, 2, 3])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.from_dlpack(source)[0] = 9
+    assert source.to_pylist() == [9, 2, 3]
+
+    source = pyarrow.py_buffer(bytes(bytearray(b"Hello!")))
+    dlbridge.convert(source, "torch")[0] = ord("J")
+    assert source.to_pybytes() == b"Hello!"
+
+
+# ---- bfloat16 and the like ---------------------------------------------------------------------------------------------
+
+NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_numpy_can_not_take_narrow_floats_of_torch(dtype):
+    source = torch.tensor([[1.5, -2.0], [0.25, 4.0]]).to(getattr(torch, dtype))
+    for convert in (np.from_dlpack, lambda tensor: tensor.numpy()):
+        with pytest.raises((TypeError, BufferError, RuntimeError)):
+            convert(source)
+    made = dlbridge.convert(source, "numpy", copy=False)
+    assert made.dtype == getattr(ml_dtypes, dtype)
+    assert made.ctypes.data == source.data_ptr()
+    assert made.astype(np.float32).tolist() == [[1.5, -2.0], [0.25, 4.0]]
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_torch_can_not_take_narrow_floats_of_numpy(dtype):
+    source = np.array([1.5, -2.0, 0.25]).astype(getattr(ml_dtypes, dtype))
+    for convert in (torch.from_dlpack, torch.from_numpy):
+        with pytest.raises((TypeError, BufferError, RuntimeError)):
+            convert(source)
+    made = dlbridge.convert(source, "torch", copy=False)
+    assert made.dtype is getattr(torch, dtype)
+    assert made.data_ptr() == source.ctypes.data
+    assert made.tolist() == [1.5, -2.0, 0.25]
+
+
+def test_narrow_floats_keep_every_bit_around_the_libraries():
+    bits = np.arange(2**16, dtype=np.uint16)
+    source = bits.view(ml_dtypes.bfloat16)
+    made = dlbridge.convert(dlbridge.convert(dlbridge.convert(source, "torch"), "jax"), "numpy")
+    assert (made.view(np.uint16) == bits).all(), "the payloads of NaN too"
+
+
+# ---- strides -----------------------------------------------------------------------------------------------------------
+
+IMAGE = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+STRIDES = {
+    "colours backwards": IMAGE[..., ::-1],
+    "upside down": IMAGE[::-1],
+    "transposed and backwards": IMAGE.T[::-1, :, ::-1],
+}
+
+
+@pytest.mark.parametrize("source", STRIDES.values(), ids=STRIDES)
+def test_torch_dies_on_negative_strides(source):
+    assert run_in_child(lambda: torch.from_dlpack(source).sum().item()).signal == "SIGABRT"
+    with pytest.raises(ValueError, match="negative"):
+        torch.from_numpy(source)
+
+    made = dlbridge.convert(source, "torch")
+    assert made.tolist() == source.tolist()
+    with pytest.raises(dlbridge.CopyRequiredError, match="strides"):
+        dlbridge.convert(source, "torch", copy=False)
+
+
+def test_flipping_an_axis_of_one_is_no_reason_to_copy():
+    source = np.arange(4.0).reshape(1, 4)[::-1]
+    with pytest.raises(ValueError, match="negative"):
+        torch.from_numpy(source)
+    assert dlbridge.convert(source, "torch", copy=False).tolist() == [[0, 1, 2, 3]]
+
+
+def test_jax_refuses_holes_even_when_told_to_copy():
+    source = np.arange(24.0, dtype=np.float32).reshape(4, 6)[:, ::2]
+    with pytest.raises(Exception, match="(?i)stride|layout|contig|unimplemented"):
+        jnp.from_dlpack(source, copy=True)
+    assert dlbridge.convert(source, "jax").tolist() == source.tolist()
+
+
+def test_field_of_a_packed_record():
+    """Its stride is no multiple of its size, so DLPack can not say it."""
+    records = np.zeros(3, np.dtype([("flag", "u1"), ("value", "<f4")]))
+    records["value"] = [1, 2, 3]
+    with pytest.raises((ValueError, BufferError)):
+        torch.from_dlpack(records["value"])
+    assert dlbridge.convert(records["value"], "torch").tolist() == [1, 2, 3]
+
+
+# ---- lifetime ----------------------------------------------------------------------------------------------------------
+
+def grow_bytearray():
+    memory = bytearray(64)
+    return memory, lambda: memory.extend(b"more")
+
+
+def grow_array():
+    memory = array.array("B", bytes(64))
+    return memory, lambda: memory.append(1)
+
+
+def release_view():
+    memory = memoryview(bytearray(64))
+    return memory, memory.release
+
+
+def close_mmap():
+    memory = mmap.mmap(-1, 4096)
+    return memory, memory.close
+
+
+@pytest.mark.parametrize("make", [grow_bytearray, grow_array, release_view, close_mmap], ids=lambda make: make.__name__)
+def test_torch_does_not_pin_a_buffer(make):
+    memory, change = make()
+    tensor = torch.frombuffer(memory, dtype=torch.uint8)
+    change()                    # from here on the tensor reads what is no longer there
+    del tensor
+
+    memory, change = make()
+    tensor = dlbridge.convert(memory, "torch")
+    with pytest.raises(BufferError):
+        change()
+    assert tensor.sum().item() == 0
+    del tensor
+    change()
+
+
+def test_torch_dies_reading_a_closed_mmap():
+    def read(convert):
+        memory = mmap.mmap(-1, 1 << 20)
+        tensor = convert(memory)
+        try:
+            memory.close()
+        except BufferError:
+            pass
+        return tensor.sum().item()
+
+    assert run_in_child(read, lambda memory: torch.frombuffer(memory, dtype=torch.uint8)).signal in ("SIGSEGV", "SIGBUS")
+    assert run_in_child(read, lambda memory: dlbridge.convert(memory, "torch")).result() == 0
+
+
+# ---- copy= and device= -------------------------------------------------------------------------------------------------
+
+def test_jax_does_not_keep_its_promise_to_copy():
+    source = aligned(16, np.float32)
+    promised = jnp.from_dlpack(source, copy=True)
+    source[:] = 9
+    assert promised.tolist() == [9] * 16, "it shares"
+
+    source = aligned(16, np.float32)
+    made = dlbridge.convert(source, "jax", copy=True)
+    source[:] = 9
+    assert made.tolist() == list(range(16))
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "memoryview", "dlbridge"])
+def test_copy_means_what_it_says(target):
+    source = aligned(16, np.float32)
+    for copy, shared in ((True, False), (False, True)):
+        made = dlbridge.asdlpack(dlbridge.convert(source, target, copy=copy))
+        assert (made.data_ptr == source.ctypes.data) is shared
+
+
+def test_same_library_and_device_as_another_array():
+    for like in (np.zeros(1), torch.zeros(1), jnp.zeros(1)):
+        made = dlbridge.convert(bytearray(8), like)
+        assert type(made) is type(like)
+
+
+# ---- one family of errors ----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dlpack"])
+def test_what_is_no_array_is_one_error_everywhere(target):
+    theirs = set()
+    for convert in (np.from_dlpack, torch.from_dlpack, jnp.from_dlpack):
+        try:
+            convert([1, 2])
+        except Exception as error:
+            theirs.add(type(error))
+    assert len(theirs) > 1
+    with pytest.raises(dlbridge.UnsupportedError, match="list") as caught:
+        dlbridge.convert([1, 2], target)
+    assert isinstance(caught.value, TypeError)
+    assert "numpy.asarray" in str(caught.value)
+
+
+def test_copy_required_is_both_of_the_standards_errors():
+    with pytest.raises(dlbridge.CopyRequiredError) as caught:
+        dlbridge.convert(np.arange(4)[::-1], "torch", copy=False)
+    assert isinstance(caught.value, BufferError)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, dlbridge.DLBridgeError)
+
+
+# ---- gradients and lazy bits -------------------------------------------------------------------------------------------
+
+def test_negative_bit_has_the_wrong_sign():
+    source = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
+    assert source.tolist() == [-2, -4]
+    assert source.is_neg()
+    assert np.from_dlpack(source).tolist() == [2, 4], "torch checks the bit nowhere"
+    for target in ("numpy", "jax", "memoryview", "dlbridge"):
+        assert dlbridge.convert(dlbridge.convert(source, target), "numpy").tolist() == [-2, -4]
+    with pytest.raises(dlbridge.CopyRequiredError):
+        dlbridge.convert(source, "numpy", copy=False)
+
+
+def test_conjugate_bit_needs_no_detour():
+    source = torch.tensor([1 + 2j, 3 - 4j]).conj()
+    with pytest.raises((RuntimeError, BufferError)):
+        np.from_dlpack(source)
+    assert dlbridge.convert(source, "numpy").tolist() == [1 - 2j, 3 + 4j]
+    with pytest.raises(dlbridge.CopyRequiredError):
+        dlbridge.convert(source, "numpy", copy=False)
+
+
+@pytest.mark.parametrize("source", [
+    torch.ones(3, requires_grad=True), torch.nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True) * 1,
+], ids=["leaf", "Parameter", "result"])
+def test_gradient_is_dropped_on_request_alone(source):
+    with pytest.raises(dlbridge.ConversionError, match="detach=True"):
+        dlbridge.convert(source, "numpy")
+    made = dlbridge.convert(source, "numpy", detach=True)
+    assert made.tolist() == [1, 1, 1]
+    assert made.ctypes.data == source.data_ptr()
+
+
+# ---- which version, which keywords -------------------------------------------------------------------------------------
+
+def test_error_of_a_producer_is_not_taken_for_an_old_signature():
+    def buggy():
+        return Producer(error=TypeError("a bug of mine"))
+
+    theirs = buggy()
+    with pytest.raises(TypeError):
+        torch.from_dlpack(theirs)
+    assert len(theirs.calls) > 1, "torch tries again and again"
+
+    ours = buggy()
+    with pytest.raises(TypeError, match="a bug of mine"):
+        dlbridge.convert(ours, "torch")
+    assert len(ours.calls) == 1
+
+
+def test_jax_takes_what_only_speaks_versioned_dlpack():
+    with pytest.raises(Exception, match="(?i)dltensor|capsule|version"):
+        jnp.from_dlpack(Producer(np.arange(6, dtype=np.float32)))
+    made = dlbridge.convert(Producer(np.arange(6, dtype=np.float32)), "jax")
+    assert made.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_numpy_takes_what_only_speaks_legacy_dlpack_and_may_write():
+    assert not np.from_dlpack(OldProducer()).flags.writeable
+    assert dlbridge.convert(OldProducer(), "numpy").flags.writeable
+
+
+def test_capsule_is_an_array_too():
+    producer = Producer()
+    with pytest.raises(AttributeError):
+        np.from_dlpack(producer.capsule())
+    assert dlbridge.convert(producer.capsule(), "numpy").tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+# ---- values that change without a word ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize(("value", "dtype"), [(2**40 + 1, np.int64), (1e300, np.float64)], ids=["int64", "float64"])
+def test_jax_narrows_wide_numbers(value, dtype):
+    source = np.full(16, value, dtype)
+    if jax.config.jax_enable_x64:
+        pytest.skip("jax_enable_x64 is on, so nothing is narrowed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        narrowed = jnp.from_dlpack(source)
+    assert narrowed[0].item() != value
+
+    with pytest.raises(dlbridge.ConversionError, match="jax_enable_x64"):
+        dlbridge.convert(source, "jax")
+
+
+def test_jax_takes_wide_numbers_once_it_is_told_to():
+    program = (
+        "import jax, numpy, dlbridge; jax.config.update('jax_enable_x64', True);"
+        "print(dlbridge.convert(numpy.array([2**40 + 1]), 'jax')[0])")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    assert (done.stdout, done.stderr) == (f"{2**40 + 1}\n", "")
+
+
+@pytest.mark.parametrize("target", [
+    pytest.param("numpy", marks=pytest.mark.xfail(
+        strict=True, reason="a MaskedArray passes for an ndarray, and is returned as it is")),
+    "torch", "jax", "memoryview", "dlpack", "dlbridge",
+])
+def test_mask_is_not_dropped(target):
+    source = np.ma.masked_greater(np.array([1, 2, 99], np.int32), 50)
+    assert torch.from_dlpack(source).tolist() == [1, 2, 99], "torch drops the mask"
+
+    with pytest.raises(dlbridge.UnsupportedError, match="filled"):
+        dlbridge.convert(source, target)
+    assert dlbridge.asdlpack(source.filled(0)).shape == (3,)
+
+
+def test_byte_order_is_swapped_or_refused():
+    source = np.arange(4, dtype=">i4")
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        torch.from_numpy(source)
+    assert dlbridge.convert(source, "torch").tolist() == [0, 1, 2, 3]
+    with pytest.raises(dlbridge.CopyRequiredError, match="byte order"):
+        dlbridge.convert(source, "torch", copy=False)
