@@ -2,13 +2,19 @@
 
 import ctypes
 import gc
+import weakref
 
 import numpy as np
 import pytest
 
 import dlbridge
 from dlbridge.testing import abi
-from dlbridge.testing.producers import Producer, capsule_name, capsule_pointer, rename_capsule
+from dlbridge.testing.producers import (
+    Producer,
+    capsule_name,
+    capsule_pointer,
+    rename_capsule,
+)
 
 NAMES = {(1, 0): abi.VERSIONED_NAME, None: abi.LEGACY_NAME}
 VERSIONS = pytest.mark.parametrize("max_version", NAMES, ids=["versioned", "legacy"])
@@ -55,13 +61,15 @@ def test_struct_says_what_the_array_is(array, max_version):
 
 def test_versioned_struct_says_its_version_and_flags():
     for source, flags in ((bytearray(4), 0), (b"four", abi.READ_ONLY)):
-        struct = struct_of(dlbridge.to_dlpack(source, max_version=(1, 0)))
+        capsule = dlbridge.to_dlpack(source, max_version=(1, 0))
+        struct = struct_of(capsule)
         assert (struct.version.major, struct.version.minor) == (1, 3)
         assert struct.flags == flags
 
 
 def test_copy_is_flagged_as_one():
     capsule = dlbridge.asdlpack(np.zeros(3)).__dlpack__(max_version=(1, 0), copy=True)
+    assert capsule_name(capsule) == abi.VERSIONED_NAME
     assert struct_of(capsule).flags == abi.IS_COPIED
 
 
@@ -77,11 +85,10 @@ def test_padded_elements_are_flagged():
 def test_read_only_memory_is_flagged_or_copied(max_version):
     array = np.arange(3.0)
     array.flags.writeable = False
-    tensor = struct_of(capsule := dlbridge.to_dlpack(array, max_version=max_version)).dl_tensor
-    assert (tensor.data == array.ctypes.data) is (max_version is not None)
-    del capsule
-    tensor = struct_of(capsule := dlbridge.to_dlpack(array, max_version=max_version, readonly="share")).dl_tensor
-    assert tensor.data == array.ctypes.data
+    capsules = [dlbridge.to_dlpack(array, max_version=max_version, readonly=policy) for policy in ("copy", "share")]
+    addresses = [struct_of(capsule).dl_tensor.data for capsule in capsules]
+    assert (addresses[0] == array.ctypes.data) is (max_version is not None)
+    assert addresses[1] == array.ctypes.data
     if max_version is None:
         with pytest.raises(dlbridge.ConversionError):
             dlbridge.to_dlpack(array, readonly="error")
@@ -115,25 +122,25 @@ def test_consumed_capsule_does_not_let_go(max_version):
 @VERSIONS
 @pytest.mark.parametrize("consumer", ["numpy", "torch", "jax"])
 def test_libraries_consume_it(consumer, max_version):
-    library = pytest.importorskip(consumer)
-    from_dlpack = {"jax": lambda x: library.dlpack.from_dlpack(x)}.get(consumer) or library.from_dlpack
+    if consumer == "jax" and max_version is not None:
+        pytest.skip("JAX reads no versioned capsules")
+    from_dlpack = pytest.importorskip("jax.dlpack" if consumer == "jax" else consumer).from_dlpack
 
     class Holder:
-        """Gives this capsule to whoever asks, whatever the keywords."""
+        """Gives its capsule to whoever asks, whatever the keywords."""
+
+        def __init__(self, capsule):
+            self.capsule = capsule
 
         def __dlpack__(self, **keywords):
-            return capsule
+            return self.capsule
 
         def __dlpack_device__(self):
             return 1, 0
 
-    if consumer == "jax":
-        pytest.importorskip("jax.dlpack")
-    if consumer == "jax" and max_version is not None:
-        pytest.skip("JAX reads no versioned capsules")
     producer = Producer()
     capsule = dlbridge.to_dlpack(producer, max_version=max_version)
-    made = from_dlpack(Holder())
+    made = from_dlpack(Holder(capsule))
     assert made.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert capsule_name(capsule) == b"used_" + NAMES[max_version]
     del made, capsule
@@ -156,6 +163,39 @@ def test_consumers_may_be_many():
     gc.collect()
     assert producer.deleted == 1
 
+
+# ---- the fake producers themselves -------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
+def test_fake_producer_counts_each_call_of_its_deleter(versioned):
+    producer = Producer(versioned=versioned)
+    struct = producer.struct()
+    for times in (1, 2, 3):
+        struct.deleter(ctypes.addressof(struct))
+        assert producer.deleted == times
+
+
+@pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
+def test_fake_producer_outlives_its_last_capsule(versioned):
+    producer = Producer(versioned=versioned)
+    array, watched = producer.array, weakref.ref(producer)
+    capsule = producer.capsule()
+    del producer
+    gc.collect()
+    assert watched() is not None
+    struct = struct_of(capsule)
+    assert struct.dl_tensor.data == array.ctypes.data
+    del capsule, struct
+    gc.collect()
+    assert watched() is None
+
+
+def test_fake_producer_refuses_a_field_that_it_does_not_have():
+    with pytest.raises(TypeError, match="rank"):
+        Producer(rank=3)
+
+
+# ---- what a consumer may ask of a Tensor ---------------------------------------------------------------------------------
 
 KEYWORDS = {
     "stream -1": ({"stream": -1}, None),

@@ -307,7 +307,7 @@ ERRORS = [
 def test_error_of_a_producer_passes_through_untouched(error, kind, target):
     """Also a TypeError that looks like an old signature, where the signature is known: it is called once."""
     producer = kind(error=error)
-    with pytest.raises(BaseException) as caught:    # noqa: PT011 - which one is asserted below
+    with pytest.raises(BaseException) as caught:
         dlbridge.convert(producer, target)
     assert caught.value is error
     assert caught.value.__cause__ is None
@@ -317,7 +317,7 @@ def test_error_of_a_producer_passes_through_untouched(error, kind, target):
 @pytest.mark.parametrize("error", [error for error in ERRORS if "max_version" not in str(error)], ids=repr)
 def test_producer_of_unknown_signature_is_called_once(error):
     producer = OpaqueProducer(error=error)
-    with pytest.raises(BaseException) as caught:    # noqa: PT011 - which one is asserted below
+    with pytest.raises(BaseException) as caught:
         dlbridge.convert(producer, "numpy")
     assert caught.value is error
     assert len(producer.calls) == 1
@@ -458,7 +458,7 @@ def test_dlpack_device_that_raises(error):
             raise error
 
     producer = Fails()
-    with pytest.raises(BaseException) as caught:    # noqa: PT011 - which one is asserted below
+    with pytest.raises(BaseException) as caught:
         dlbridge.convert(producer, "numpy")
     assert caught.value is error
     assert not producer.calls
@@ -615,7 +615,7 @@ def test_property_that_raises_passes_through(attribute, error):
         raise error
 
     holder = type("Holder", (), {attribute: property(fail)})()
-    with pytest.raises(BaseException) as caught:    # noqa: PT011 - which one is asserted below
+    with pytest.raises(BaseException) as caught:
         dlbridge.convert(holder, "numpy")
     assert caught.value is error
 

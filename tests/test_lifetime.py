@@ -20,7 +20,13 @@ import pytest
 import dlbridge
 from dlbridge.testing import abi
 from dlbridge.testing.child import run_in_child
-from dlbridge.testing.producers import ArrayInterface, ArrayStruct, Producer, capsule_pointer, rename_capsule
+from dlbridge.testing.producers import (
+    ArrayInterface,
+    ArrayStruct,
+    Producer,
+    capsule_pointer,
+    rename_capsule,
+)
 
 TARGETS = ("numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge")
 SHARING = ("numpy", "torch", "memoryview", "dlpack", "dlbridge")    # JAX copies what is not aligned to 64 bytes
@@ -28,8 +34,13 @@ SHARING = ("numpy", "torch", "memoryview", "dlpack", "dlbridge")    # JAX copies
 
 @pytest.fixture(autouse=True, scope="module")
 def targets_are_loaded():
+    """And their modules set aside, so that a garbage collection looks at what a test made and no more."""
     for target in TARGETS:
         dlbridge.convert(np.zeros(2, np.float32), target)
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def aligned(count, dtype=np.float32):
@@ -359,7 +370,7 @@ def in_thread(function):
     def call():
         try:
             function()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that asked
             errors.append(error)
 
     thread = threading.Thread(target=call)
@@ -409,7 +420,7 @@ def race(count, function):
         barrier.wait()
         try:
             outcomes.append(function())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - it is an outcome
             outcomes.append(error)
 
     threads = [threading.Thread(target=call) for _ in range(count)]
@@ -441,13 +452,13 @@ def test_threads_share_a_tensor(target):
     memory = bytearray(range(64))
     tensor = dlbridge.asdlpack(memory)
 
-    def convert_often():
+    def convert_often(tensor=tensor):
         for _ in range(300):
             dlbridge.convert(tensor, target)
         return dlbridge.convert(dlbridge.convert(tensor, target), "numpy").sum()
 
     assert race(8, convert_often) == [sum(range(64))] * 8
-    del tensor
+    del tensor, convert_often
     gc.collect()
     memory.extend(b"more")
 
@@ -475,7 +486,8 @@ def convert_all(without=(), convert=convert, makers=MAKERS):
     ]
 convert_all(), convert(settled, "jax")
 """
-# torch 2.13 itself aborts where a daemon thread, or the last garbage collection, drops one of its tensors.
+# Not ours: torch 2.13 aborts where a daemon thread, or the last garbage collection, drops one of its tensors, and JAX
+# 0.10 where a daemon thread does.
 ENDINGS = {
     "globals of a module": "kept = convert_all()",
     "module that goes last": "import sys; sys.kept = convert_all()",
@@ -496,10 +508,10 @@ ENDINGS = {
         import threading
         barrier = threading.Barrier(3)
         def work():
-            kept = convert_all({"torch"})
+            kept = convert_all({"torch", "jax"})
             barrier.wait()
             while True:
-                kept[:] = convert_all({"torch"})
+                kept[:] = convert_all({"torch", "jax"})
         for _ in range(2):
             threading.Thread(target=work, daemon=True).start()
         barrier.wait()
@@ -557,7 +569,7 @@ def test_ten_thousand_conversions_leave_nothing(source, target):
 
     convert_often(200)
     gc.collect()
-    references, resident = sys.getrefcount(made), resident_bytes()
+    references = sys.getrefcount(made)
     tracemalloc.start()
     try:
         convert_often(100)
@@ -567,10 +579,17 @@ def test_ten_thousand_conversions_leave_nothing(source, target):
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    convert_often(times)
-    assert sys.getrefcount(made) == references
     assert after - before < 500 * 16, "less than one object for each conversion"
-    assert resident_bytes() - resident < times * 128, "less than the smallest block for each conversion"
+    # Pools of the libraries grow once; what is lost each time grows each time.
+    for _ in range(3):
+        resident = resident_bytes()
+        convert_often(times)
+        gc.collect()
+        grown = resident_bytes() - resident
+        if grown < times * 64:
+            break
+    assert grown < times * 64, "less than the smallest block for each conversion"
+    assert sys.getrefcount(made) == references
 
 
 @pytest.mark.parametrize("kind", ["accepted", "refused"])

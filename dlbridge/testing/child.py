@@ -51,19 +51,20 @@ def _be_child(function: Callable[..., Any], arguments: tuple[Any, ...], answer: 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)
     os.dup2(stderr.fileno(), 2)
-    sys.stderr = open(2, "w", closefd=False, buffering=1)   # whatever a test runner had put there
+    sys.stderr = sys.__stderr__     # whatever a test runner had put there
     # A crash is expected here, and reported by the parent: no core file, no dump of every thread.
     if "faulthandler" in sys.modules:
         sys.modules["faulthandler"].disable()
     try:
         made = function(*arguments), None
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - the parent raises it again
         made = None, error
     try:
         text = pickle.dumps(made)
         pickle.loads(text)
-    except Exception:
-        text = pickle.dumps((None, RuntimeError("".join(traceback.format_exception(made[1])) if made[1] else repr(made[0]))))
+    except Exception:  # noqa: BLE001 - what can not be pickled says so in any way it likes
+        text = pickle.dumps(
+            (None, RuntimeError("".join(traceback.format_exception(made[1])) if made[1] else repr(made[0]))))
     answer.write(text)
     answer.flush()
     sys.stderr.flush()

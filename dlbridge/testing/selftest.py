@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import dlbridge
-
 from dlbridge.testing.producers import (
     ArrayInterface,
     ArrayStruct,
@@ -388,7 +387,7 @@ def run_cases(verbose: bool) -> int:
             except Skipped as reason:
                 skipped[str(reason)] = skipped.get(str(reason), 0) + 1
                 outcome = f"skipped: {reason}"
-            except Exception:
+            except Exception:  # noqa: BLE001 - any failure is one
                 failed += 1
                 outcome = "FAILED"
                 print(f"{name}: FAILED\n{traceback.format_exc()}")
