@@ -10,6 +10,7 @@ import array
 import contextlib
 import ctypes
 import mmap
+import tempfile
 from collections.abc import Callable
 from multiprocessing import shared_memory
 from typing import Any, NamedTuple
@@ -190,8 +191,7 @@ def make_read_only(elements, stack):
 
 
 def make_memmap(elements, stack):
-    import tempfile
-    file = stack.enter_context(tempfile.NamedTemporaryFile())
+    file = stack.enter_context(tempfile.NamedTemporaryFile())     # noqa: SIM115
     mapped = np.memmap(file.name, dtype=elements.dtype, mode="w+", shape=elements.shape)
     mapped[:] = elements
     return mapped
@@ -228,8 +228,7 @@ def make_mmap(elements, stack):
 
 
 def make_read_only_mmap(elements, stack):
-    import tempfile
-    file = stack.enter_context(tempfile.NamedTemporaryFile())
+    file = stack.enter_context(tempfile.NamedTemporaryFile())     # noqa: SIM115
     file.write(elements.tobytes())
     file.flush()
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

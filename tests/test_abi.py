@@ -4,8 +4,6 @@ import ctypes
 
 import numpy as np
 import pytest
-
-import dlbridge
 from exporters import numbered
 from importers import (
     IS_COPIED,
@@ -19,6 +17,8 @@ from importers import (
     capsule_name,
     capsule_struct,
 )
+
+import dlbridge
 
 # struct, its size, the offset of every field: the header's, on 64-bit machines
 LAYOUT = (

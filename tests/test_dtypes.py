@@ -3,7 +3,6 @@
 import ctypes
 import importlib.util
 import pathlib
-
 import warnings
 
 import jax
@@ -11,9 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from exporters import aligned
 
 import dlbridge
-from exporters import aligned
 
 NUMPY_NAMES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
                "float64", "complex64", "complex128")
@@ -101,7 +100,7 @@ def test_from_numpy_bit_for_bit(library, name):
         assert str(result.dtype).removeprefix("torch.") == name
         assert tuple(result.shape) == source.shape
         assert bits_of(result) == source.tobytes()
-        copied = (library, name) in COPIED or library == "jax" and layout == "strided"
+        copied = (library, name) in COPIED or (library == "jax" and layout == "strided")
         if not copied and source.ctypes.data % 64 == 0 and source.size:
             assert address_of(result) == source.ctypes.data, layout
         if copied and source.size > 1:
@@ -166,15 +165,10 @@ def test_from_jax_bit_for_bit(library, name):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name in ("int4", "uint4")])
-def test_shell_types_of_torch_do_not_lose_their_width(name):
+def test_shell_types_of_torch_arrive_as_bytes(name):
     """torch 2.13 exports its int4, a byte with no operations, as int8: the same bytes, under another name."""
     tensor = torch.tensor([1, 2, 7], dtype=torch.uint8).view(getattr(torch, name))
-    try:
-        result = dlbridge.convert(tensor, "numpy")
-    except dlbridge.DLBridgeError as error:
-        assert name in str(error)
-    else:
-        assert result.tolist() == [1, 2, 7]
+    assert dlbridge.convert(tensor, "numpy").tolist() == [1, 2, 7]
 
 
 # ---- float4 ----------------------------------------------------------------------------------------------------------
@@ -197,11 +191,7 @@ def test_float4_between_pairs_and_bytes():
     assert dlbridge.convert(in_jax, "numpy").tobytes() == padded.tobytes()
 
 
-TRANSPOSED_BUG = pytest.mark.xfail(reason="a dense copy keeps the order of its axes, and packing reads it in C order")
-
-
-@pytest.mark.parametrize("change", [
-    LAYOUTS["strided"], lambda a: a[:, ::-1], pytest.param(LAYOUTS["transposed"], marks=TRANSPOSED_BUG)])
+@pytest.mark.parametrize("change", [LAYOUTS["strided"], lambda a: a[:, ::-1], LAYOUTS["transposed"]])
 def test_float4_in_any_layout(change):
     padded = change(sample("float4_e2m1fn", (6, 7 if change is LAYOUTS["strided"] else 4)))
     nibbles = np.ascontiguousarray(padded).view(np.uint8)
@@ -209,13 +199,11 @@ def test_float4_in_any_layout(change):
     assert bits_of(dlbridge.convert(padded, "torch")) == (nibbles[:, ::2] | nibbles[:, 1::2] << 4).tobytes()
 
 
-@TRANSPOSED_BUG
 def test_transposed_pairs():
     tensor = dlbridge.convert(sample("float4_e2m1fn", (6, 4)), "torch")
     assert dlbridge.convert(tensor.T, "numpy").tobytes() == dlbridge.convert(tensor.T.contiguous(), "numpy").tobytes()
 
 
-@TRANSPOSED_BUG
 @pytest.mark.parametrize("name", SUBBYTE)
 def test_transposed_elements_below_a_byte_in_a_legacy_capsule(name):
     padded = sample(name, (6, 4)).T

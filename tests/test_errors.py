@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-
-import dlbridge
 from exporters import numbered
 from importers import CapsuleProducer, capsule_struct
+
+import dlbridge
 
 TREE = (
     (dlbridge.DLBridgeError, (Exception,)),

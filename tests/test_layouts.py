@@ -7,11 +7,11 @@ import jax
 import numpy as np
 import pytest
 import torch
+from exporters import numbered
+from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver
 
 import dlbridge
 from dlbridge.targets.quirks import QUIRKS, quirks_of
-from exporters import numbered
-from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver
 
 BY_NAME = {importer.name: importer for importer in IMPORTERS}
 

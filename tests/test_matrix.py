@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-
-import dlbridge
 from exporters import ALIGNMENT, EXPORTERS, Exporter, numbered
 from importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_numpy, look_torch, read_bits
+
+import dlbridge
 
 ITSELF = pytest.mark.xfail(reason="to numpy, a subclass of ndarray is returned as it is")
 BUGS = {("ndarray subclass", "numpy"): ITSELF, ("memmap", "numpy"): ITSELF}
@@ -114,12 +114,12 @@ def test_copy_true_is_new_writable_and_aligned(exporter, importer, stack):
 @each_pair
 def test_copy_false_shares_or_says_why_not(exporter, importer, stack):
     case = make(exporter, stack)
-    if is_shared(exporter, importer, case) or case.address is None and importer.told and importer.alignment == 1:
+    if is_shared(exporter, importer, case) or (case.address is None and importer.told and importer.alignment == 1):
         view = importer.look(deliver(importer, case.src, **keywords_of(exporter, copy=False)))
         assert case.address in (view.address, None)
         assert view.bits == case.bits
     elif case.address is not None:
-        with pytest.raises(dlbridge.CopyRequiredError, match="readonly|aligned|holes"):
+        with pytest.raises(dlbridge.CopyRequiredError, match=r"readonly|aligned|holes"):
             deliver(importer, case.src, **keywords_of(exporter, copy=False))
 
 

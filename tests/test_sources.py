@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 import torch
+from exporters import ArraySubclass
 
 import dlbridge
-from exporters import ArraySubclass
 
 PREFIXES = ("@", "=", "<", ">", "!", "")
 # letter, name of the type; sizes are native where the prefix is "@" or none, standard otherwise
@@ -186,7 +186,8 @@ def test_a_target_by_name_module_type_array_or_namespace(to, kind):
     assert isinstance(result, kind)
 
 
-@pytest.mark.parametrize("to", ["pytorch", "", "Numpy", None, 3, np.float32, torch.nn.Linear, list, object(), np.dtype("f4")])
+@pytest.mark.parametrize("to", [
+    "pytorch", "", "Numpy", None, 3, np.float32, torch.nn.Linear, list, object(), np.dtype("f4")])
 def test_an_unknown_target_is_refused_by_its_name(to):
     with pytest.raises(dlbridge.UnsupportedError) as caught:
         dlbridge.convert(b"abc", to)

@@ -14,10 +14,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-
-import dlbridge
 from exporters import PyBuffer, make_read_only, numbered
 from importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_name, capsule_struct, read_bits
+
+import dlbridge
 
 
 @pytest.fixture
@@ -70,7 +70,8 @@ def test_a_bare_instance_does_not_crash():
 
 def test_repr(source, tensor):
     text = repr(tensor)
-    for part in ("dlbridge.Tensor", "(4, 6)", "(6, 1)", "int16", "cpu", "readonly=False", "numpy", hex(tensor.data_ptr)):
+    for part in ("dlbridge.Tensor", "(4, 6)", "(6, 1)", "int16", "cpu", "readonly=False", "numpy",
+                 hex(tensor.data_ptr)):
         assert part in text
 
 
@@ -112,6 +113,8 @@ ARRAYS = {
     "backwards": (lambda: numbered((6,))[::-1], {"strides", "indirect"}),
 }
 
+FLAGS = list(itertools.product(BUFFER_LAYOUTS, [0, WRITABLE], [0, FORMAT]))
+
 
 def get_buffer(obj, flags):
     view = PyBuffer()
@@ -121,14 +124,14 @@ def get_buffer(obj, flags):
 
 @pytest.mark.parametrize("readonly", [False, True], ids=["writable", "read-only"])
 @pytest.mark.parametrize("array", ARRAYS)
-@pytest.mark.parametrize(("layout", "writable", "formatted"), list(itertools.product(BUFFER_LAYOUTS, [0, WRITABLE], [0, FORMAT])))
+@pytest.mark.parametrize(("layout", "writable", "formatted"), FLAGS)
 def test_every_combination_of_buffer_flags(array, layout, writable, formatted, readonly):
     make, layouts = ARRAYS[array]
     source = make()
     source.flags.writeable = not readonly
     tensor = dlbridge.asdlpack(source)
     flags = BUFFER_LAYOUTS[layout] | writable | formatted
-    if layout not in layouts or readonly and writable:
+    if layout not in layouts or (readonly and writable):
         with pytest.raises(BufferError, match=r"^buffer: (strides|flags) .*\(.+\)$"):
             get_buffer(tensor, flags)
         return
@@ -294,27 +297,32 @@ def test_usable_any_number_of_times(source, tensor):
             for result in results} == {source.ctypes.data}
 
 
+CONSUMERS = (
+    np.from_dlpack,
+    lambda tensor: np.asarray(memoryview(tensor)),
+    lambda tensor: torch.from_dlpack(tensor).numpy(),
+    lambda tensor: dlbridge.convert(tensor, "numpy"),
+    lambda tensor: dlbridge.convert(tensor, "numpy", copy=True),
+)
+
+
+def consume(tensor, expected, barrier, wrong):
+    barrier.wait()
+    for _ in range(200):
+        wrong += [consumer for consumer in CONSUMERS if consumer(tensor).tobytes() != expected]
+
+
 def test_usable_by_many_threads():
     source = numbered((4, 6))
-    tensor = dlbridge.asdlpack(source)
-    expected, failures = source.tobytes(), []
-    barrier = threading.Barrier(8)
-
-    def work():
-        barrier.wait()
-        for _ in range(200):
-            for result in (np.from_dlpack(tensor), np.asarray(memoryview(tensor)), dlbridge.convert(tensor, "numpy"),
-                           torch.from_dlpack(tensor).numpy(), dlbridge.convert(tensor, "numpy", copy=True)):
-                if result.tobytes() != expected:
-                    failures.append(result)
-    threads = [threading.Thread(target=work) for _ in range(8)]
+    reference, wrong = weakref.ref(source.base), []
+    arguments = (dlbridge.asdlpack(source), source.tobytes(), threading.Barrier(8), wrong)
+    threads = [threading.Thread(target=consume, args=arguments) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not failures
-    reference = weakref.ref(source.base)
-    del source, tensor, work, threads, thread
+    assert not wrong
+    del source, arguments, threads, thread
     gc.collect()
     assert reference() is None
 

@@ -34,7 +34,7 @@ What `dlbridge.convert` does with each dtype between each two libraries, in this
 - *shared*: the same memory, no copy; for JAX where the memory is aligned to 64 bytes, for torch where it is writable;
 - *copied*: the libraries keep the type in different forms, so `copy=False` raises `CopyRequiredError`;
 - *no*: `ConversionError`, because the second library lacks the type, or the first can not export it;
-- –: the first library has no such array.
+- none: the first library has no such array.
 
 No value ever changes: 64-bit types go to JAX only where `jax_enable_x64` is on. NumPy has the types from bfloat16 on,
 and complex32, through ml_dtypes. This page is made by `tools/dtypes_table.py` from a run of every conversion.
@@ -50,7 +50,7 @@ def aligned(dtype: np.dtype) -> np.ndarray:
 
 
 def source(library: str, name: str) -> object | None:
-    """An array of the type, or None where the library has none."""
+    """Make an array of the type; None where the library has none."""
     array = aligned(np.dtype(getattr(ml_dtypes, name, None) or name))
     if library == "numpy":
         return array
@@ -67,7 +67,7 @@ def outcome(library: str, name: str, target: str) -> str:
     """One cell: try without a copy, then with one."""
     src = source(library, name)
     if src is None:
-        return "–"
+        return "none"
     # JAX's arrays are read-only, which is no matter of the dtype.
     shared = {"readonly": "share"}
     try:
