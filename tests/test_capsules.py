@@ -164,7 +164,7 @@ def test_consumers_may_be_many():
     assert producer.deleted == 1
 
 
-# ---- the fake producers themselves -------------------------------------------------------------------------------------
+# ---- the fake producers themselves -----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
 def test_fake_producer_counts_each_call_of_its_deleter(versioned):
@@ -195,7 +195,7 @@ def test_fake_producer_refuses_a_field_that_it_does_not_have():
         Producer(rank=3)
 
 
-# ---- what a consumer may ask of a Tensor ---------------------------------------------------------------------------------
+# ---- what a consumer may ask of a Tensor -----------------------------------------------------------------------------
 
 KEYWORDS = {
     "stream -1": ({"stream": -1}, None),

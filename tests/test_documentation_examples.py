@@ -13,7 +13,7 @@ from dlbridge.testing.producers import capsule_name
 torch = pytest.importorskip("torch")
 
 
-# ---- torch.utils.dlpack: to_dlpack(tensor) gives a capsule, from_dlpack(obj) a tensor over the same memory -----------------
+# ---- torch.utils.dlpack: to_dlpack(tensor) gives a capsule, from_dlpack(obj) a tensor over the same memory -----------
 
 def test_tensor_and_its_tensor_share_memory():
     first = torch.arange(4)
@@ -51,7 +51,7 @@ def test_capsule_outlives_the_tensor():
     assert torch.from_dlpack(capsule).tolist() == [5, 5]
 
 
-# ---- paddle.utils.dlpack: a tensor of one library into another and back, versions by max_version -------------------------
+# ---- paddle.utils.dlpack: a tensor of one library into another and back, versions by max_version ---------------------
 
 def test_there_and_back():
     first = torch.tensor([[0.2, 0.3], [0.5, 0.9]])
@@ -100,7 +100,7 @@ def test_device_and_copy_of_the_standard():
         dlbridge.from_dlpack(array, device=(2, 0))
 
 
-# ---- pydlpack: asdlpack(obj) around whatever has memory --------------------------------------------------------------------
+# ---- pydlpack: asdlpack(obj) around whatever has memory --------------------------------------------------------------
 
 def test_bytes_become_a_tensor():
     tensor = torch.from_dlpack(dlbridge.asdlpack(b"Hello!"))

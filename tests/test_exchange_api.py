@@ -180,7 +180,7 @@ def test_borrowed_struct_of_another_type():
     run_in_child(borrow).result()
 
 
-# ---- managed_tensor_allocator ------------------------------------------------------------------------------------------
+# ---- managed_tensor_allocator ----------------------------------------------------------------------------------------
 
 def allocate(**fields):
     """What the allocator gave, and the errors that it reported."""
@@ -240,7 +240,7 @@ def test_allocation_reports_its_error_once_and_sets_none(fields):
     assert outcome.stderr == ""
 
 
-# ---- current_work_stream -----------------------------------------------------------------------------------------------
+# ---- current_work_stream ---------------------------------------------------------------------------------------------
 
 def test_work_stream_of_the_cpu_is_null():
     out = ctypes.c_void_p(1234)
@@ -248,7 +248,7 @@ def test_work_stream_of_the_cpu_is_null():
     assert out.value is None
 
 
-# ---- other libraries' tables -------------------------------------------------------------------------------------------
+# ---- other libraries' tables -----------------------------------------------------------------------------------------
 
 def test_table_of_torch_is_the_way_in():
     torch = pytest.importorskip("torch")

@@ -35,18 +35,26 @@ Deleter = CFUNCTYPE(None, c_void_p)
 
 
 class DLPackVersion(Structure):
+    """The version of a versioned struct, and of an exchange table."""
+
     _fields_ = [("major", c_uint32), ("minor", c_uint32)]
 
 
 class DLDevice(Structure):
+    """Where memory is."""
+
     _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
 
 
 class DLDataType(Structure):
+    """What an element is."""
+
     _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
 
 
 class DLTensor(Structure):
+    """Memory and its layout, without an owner."""
+
     _fields_ = [
         ("data", c_void_p),
         ("device", DLDevice),

@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     stderr: str                     # everything that reached the file descriptor
 
     def result(self) -> Any:
-        """The value; what the function raised is raised here, and a child that was killed is a ChildProcessError."""
+        """Give the value, or raise what the function raised; a child that was killed is a ChildProcessError."""
         if self.signal is not None:
             raise ChildProcessError(f"killed by {self.signal}\n{self.stderr}")
         if self.error is not None:
@@ -57,12 +57,12 @@ def _be_child(function: Callable[..., Any], arguments: tuple[Any, ...], answer: 
         sys.modules["faulthandler"].disable()
     try:
         made = function(*arguments), None
-    except BaseException as error:  # noqa: BLE001 - the parent raises it again
+    except BaseException as error:
         made = None, error
     try:
         text = pickle.dumps(made)
         pickle.loads(text)
-    except Exception:  # noqa: BLE001 - what can not be pickled says so in any way it likes
+    except Exception:
         text = pickle.dumps(
             (None, RuntimeError("".join(traceback.format_exception(made[1])) if made[1] else repr(made[0]))))
     answer.write(text)

@@ -185,7 +185,7 @@ class Producer:
         return len(self._exports)
 
     def struct(self) -> ctypes.Structure:
-        """A DLManagedTensorVersioned or DLManagedTensor, whose deleter the caller calls once."""
+        """Make a DLManagedTensorVersioned or DLManagedTensor, whose deleter the caller calls once."""
         fields = self.fields
         extents = [
             None if fields[name] is None else (ctypes.c_int64 * max(len(fields[name]), 1))(*fields[name])
@@ -211,7 +211,7 @@ class Producer:
         return made
 
     def capsule(self) -> Any:
-        """A capsule over a new struct; dropped under its own name, it calls the deleter."""
+        """Make a capsule over a new struct; dropped under its own name, it calls the deleter."""
         made = self.struct()
         export = self._exports[-1]
         destructor = None if "deleter" in self.fields else ctypes.cast(_drop_capsule, ctypes.c_void_p)
@@ -259,7 +259,7 @@ class OpaqueProducer(Producer):
         return self._answer(keywords)
 
 
-# ---- the other protocols -----------------------------------------------------------------------------------------------
+# ---- the other protocols ---------------------------------------------------------------------------------------------
 
 def _entries(array: np.ndarray, replaced: dict[str, Any]) -> dict[str, Any]:
     entries = {
@@ -325,7 +325,7 @@ class ArrayStruct:
 
 
 def view_of(array: np.ndarray, **fields: Any) -> memoryview:
-    """A memoryview that describes ``array`` with any field of its Py_buffer replaced; keep the array alive."""
+    """Make a memoryview that describes ``array`` with any field of its Py_buffer replaced; keep the array alive."""
     described: dict[str, Any] = {
         "buf": array.ctypes.data,
         "len": array.nbytes,

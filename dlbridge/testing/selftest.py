@@ -27,7 +27,7 @@ LIBRARIES = ("numpy", "torch", "jax", "array_api_strict", "ml_dtypes")
 
 
 class Skipped(Exception):
-    """This machine lacks what the case needs; the text says what."""
+    """Something that the case needs is not on this machine; the text says what."""
 
 
 class Failed(Exception):
@@ -35,16 +35,19 @@ class Failed(Exception):
 
 
 def expect(condition: bool, text: str) -> None:
+    """Fail with a text unless the condition holds."""
     # No assert: the self-test says the same under python -O.
     if not condition:
         raise Failed(text)
 
 
 def expect_equal(actual: Any, expected: Any) -> None:
+    """Fail unless both are equal."""
     expect(actual == expected, f"{actual!r} is not {expected!r}")
 
 
 def expect_error(kind: type[BaseException], function: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
+    """Fail unless the call raises that kind of error."""
     try:
         function(*arguments, **keywords)
     except kind:
@@ -53,13 +56,13 @@ def expect_error(kind: type[BaseException], function: Callable[..., Any], *argum
 
 
 def library(name: str) -> Any:
-    """An installed library, or Skipped."""
+    """Import a library that is installed; Skipped where it is not."""
     if importlib.util.find_spec(name) is None:
         raise Skipped(f"{name} is not installed")
     return importlib.import_module(name)
 
 
-# ---- arrays of each library ----------------------------------------------------------------------------------------------
+# ---- arrays of each library ------------------------------------------------------------------------------------------
 
 def _aligned(dtype: str) -> np.ndarray:
     """Six elements in memory that every library can share: JAX wants it at a multiple of 64."""
@@ -114,7 +117,7 @@ def _round_trips() -> Iterator[Case]:
                     yield f"{source} -> {target}, {dtype}", _round_trip(source, target, dtype)
 
 
-# ---- what zero-copy means ------------------------------------------------------------------------------------------------
+# ---- what zero-copy means --------------------------------------------------------------------------------------------
 
 def _pointer(source: str, target: str) -> Callable[[], None]:
     def check() -> None:
@@ -150,7 +153,7 @@ def _pointers() -> Iterator[Case]:
         yield f"numpy -> {target} with copy=True", _copied(target)
 
 
-# ---- read-only memory ----------------------------------------------------------------------------------------------------
+# ---- read-only memory ------------------------------------------------------------------------------------------------
 
 def _frozen() -> np.ndarray:
     array = _aligned("float32")
@@ -191,7 +194,7 @@ def _read_only() -> Iterator[Case]:
     yield "numpy -> dlpack flags read-only memory", _read_only_capsule
 
 
-# ---- deleters ------------------------------------------------------------------------------------------------------------
+# ---- deleters --------------------------------------------------------------------------------------------------------
 
 def _deleter(target: str, versioned: bool) -> Callable[[], None]:
     def check() -> None:
@@ -235,7 +238,7 @@ def _deleters() -> Iterator[Case]:
     yield "bytearray is pinned while an array lives", _pinned
 
 
-# ---- hostile structs -----------------------------------------------------------------------------------------------------
+# ---- hostile structs -------------------------------------------------------------------------------------------------
 
 HOSTILE: dict[str, dict[str, Any]] = {
     "ndim -1": {"ndim": -1},
@@ -303,7 +306,7 @@ def _hostiles() -> Iterator[Case]:
     yield "things that are no arrays", _no_array
 
 
-# ---- what changes values elsewhere ---------------------------------------------------------------------------------------
+# ---- what changes values elsewhere -----------------------------------------------------------------------------------
 
 def _backwards() -> None:
     library("torch")
@@ -369,7 +372,7 @@ def _values() -> Iterator[Case]:
     yield "torch with a negative bit", _negative_bit
 
 
-# ---- the loop ------------------------------------------------------------------------------------------------------------
+# ---- the loop --------------------------------------------------------------------------------------------------------
 
 GROUPS = (_round_trips, _pointers, _read_only, _deleters, _hostiles, _values)
 
@@ -387,7 +390,7 @@ def run_cases(verbose: bool) -> int:
             except Skipped as reason:
                 skipped[str(reason)] = skipped.get(str(reason), 0) + 1
                 outcome = f"skipped: {reason}"
-            except Exception:  # noqa: BLE001 - any failure is one
+            except Exception:
                 failed += 1
                 outcome = "FAILED"
                 print(f"{name}: FAILED\n{traceback.format_exc()}")
