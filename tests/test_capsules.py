@@ -53,7 +53,8 @@ def test_struct_says_what_the_array_is(array, max_version):
         assert tensor.data + tensor.byte_offset == array.ctypes.data
         assert all(
             stride * array.itemsize == expected or extent == 1
-            for stride, expected, extent in zip(extents(tensor.strides, tensor), array.strides, array.shape, strict=True))
+            for stride, expected, extent
+            in zip(extents(tensor.strides, tensor), array.strides, array.shape, strict=True))
     assert bool(tensor.strides) or array.ndim == 0, "DLPack 1.2 wants strides always"
     assert (tensor.device.device_type, tensor.device.device_id) == (abi.CPU, 0)
     assert (tensor.dtype.bits, tensor.dtype.lanes) == (array.itemsize * 8, 1)

@@ -89,7 +89,8 @@ STRUCTS = {
     "strides overflow in sum, backwards": ({"shape": (2, 2), "strides": (-(2**60), -(2**60))}, "strides"),
     "byte_offset uint64 max": ({"byte_offset": 2**64 - 1}, "byte_offset"),
     "byte_offset 2**63": ({"byte_offset": 2**63}, "byte_offset"),
-    "byte_offset and strides overflow in sum": ({"byte_offset": 2**63 - 1, "strides": (2**60, 1)}, "byte_offset|strides"),
+    "byte_offset and strides overflow in sum": (
+        {"byte_offset": 2**63 - 1, "strides": (2**60, 1)}, "byte_offset|strides"),
     "device type 0": ({"device_type": 0}, "device_type 0"),
     "device type 5, unused": ({"device_type": 5}, "device_type 5"),
     "device type 19, newer": ({"device_type": 19}, "device_type 19"),
@@ -327,7 +328,8 @@ def test_unknown_signature_without_max_version_is_called_again():
 
 
 @pytest.mark.parametrize(
-    ("kind", "keywords"), [(Producer, {"max_version": (1, 3)}), (OldProducer, {}), (OpaqueProducer, {"max_version": (1, 3)})],
+    ("kind", "keywords"),
+    [(Producer, {"max_version": (1, 3)}), (OldProducer, {}), (OpaqueProducer, {"max_version": (1, 3)})],
     ids=["modern", "stream alone", "unknown"])
 def test_keywords_that_a_producer_is_given(kind, keywords):
     producer = kind()

@@ -233,7 +233,8 @@ class Producer:
         self._capsules.clear()
 
     def __dlpack__(
-        self, *, stream: Any = NOT_GIVEN, max_version: Any = NOT_GIVEN, dl_device: Any = NOT_GIVEN, copy: Any = NOT_GIVEN,
+        self, *, stream: Any = NOT_GIVEN, max_version: Any = NOT_GIVEN, dl_device: Any = NOT_GIVEN,
+        copy: Any = NOT_GIVEN,
     ) -> Any:
         keywords = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         return self._answer({name: value for name, value in keywords.items() if value is not NOT_GIVEN})
