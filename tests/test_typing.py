@@ -46,7 +46,7 @@ def messages(workplace: Path) -> dict[str, list[str]]:
     """What mypy says about the uses, by file; one run, because reading torch's annotations takes most of it."""
     files = [file for file in sorted(USES.glob("*.py")) if is_installed(NEEDS.get(file.name))]
     done = run_mypy("--hide-error-context", *map(str, files), cwd=workplace)
-    assert done.returncode == 1 and not done.stderr, done.stdout + done.stderr
+    assert (done.returncode, done.stderr) == (1, ""), done.stdout + done.stderr
     lines = [line for line in done.stdout.splitlines() if ": error: " in line]
     return {file.name: [line for line in lines if Path(line.split(":")[0]).name == file.name] for file in files}
 
