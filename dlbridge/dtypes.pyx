@@ -286,7 +286,7 @@ cdef dict WAYS_OUT = {
     "M": 'pass x.view("int64")',
     "m": 'pass x.view("int64")',
     "O": 'objects have no fixed size: make it numeric first, x.astype("float64")',
-    "V": 'pass one field, x["name"], or the bytes, x.view("uint8")',
+    "V": 'pass one field, x["name"], or the bytes, x.view("uint8"); of ml_dtypes\' types the ndarray itself',
     "S": 'pass the bytes, x.view("uint8")',
     "U": 'pass the code points, x.view("uint32")',
     "T": "strings of variable length have no fixed size: encode them first",

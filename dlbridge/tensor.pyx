@@ -77,6 +77,17 @@ cdef extern from "Python.h":
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
 
 
+cdef Managed* new_nothing() except NULL:
+    cdef Managed* managed = managed_new(PROTOCOL_DLBRIDGE, 1)
+    managed.abi.dl_tensor.shape[0] = 0
+    managed.abi.dl_tensor.strides[0] = 1
+    managed_set_row(managed, NAMES.index("uint8"))
+    return managed_checked(managed)
+
+
+cdef Managed* NOTHING = new_nothing()
+
+
 cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy):
     cdef Tensor tensor
     try:
@@ -127,11 +138,15 @@ cdef class Tensor:
     # C exchange API, DLPack 1.3: five functions, found on the type.
     __dlpack_c_exchange_api__ = PyCapsule_New(&EXCHANGE_API, EXCHANGE_NAME, NULL)
 
+    def __cinit__(self):
+        # What Tensor.__new__ alone gives: no elements, and nothing to let go.
+        self.managed = NOTHING
+
     def __init__(self):
         raise TypeError("Tensor: __init__: is not for calling (use dlbridge.asdlpack)")
 
     def __dealloc__(self):
-        if self.managed != NULL:
+        if self.managed != NOTHING:
             managed_forget(self.managed)
 
     # ---- what it is ----

@@ -41,6 +41,7 @@ cdef class Target:
     cdef const DLPackExchangeAPI* api   # or NULL
     cdef object namespace               # the imported module, or what the user gave
     cdef tuple array_types              # an instance of one is an array of this target already
+    cdef bint exact                     # … but not an instance of a subclass
     cdef object function                # from_dlpack, or a registered deliver
     cdef object _load
 

@@ -57,7 +57,7 @@ cdef class Target:
 
     cdef bint owns(self, object src):
         """Whether src is an array of this library already."""
-        return isinstance(src, self.array_types)
+        return type(src) in self.array_types if self.exact else isinstance(src, self.array_types)
 
     cdef object why_not(self, const Managed* managed):
         """The exception that accepts() gives, or None."""
