@@ -1,7 +1,7 @@
 """The C structures of DLPack 1.3 and of ``__array_struct__``, for ctypes."""
 
 from ctypes import Structure, _CFunctionType, _Pointer, c_int64, c_ssize_t
-from typing import Final
+from typing import Any, Final
 
 CPU: Final = 1
 CUDA: Final = 2
@@ -13,6 +13,8 @@ USED_LEGACY_NAME: Final = b"used_dltensor"
 VERSIONED_NAME: Final = b"dltensor_versioned"
 USED_VERSIONED_NAME: Final = b"used_dltensor_versioned"
 EXCHANGE_NAME: Final = b"dlpack_exchange_api"
+
+# Null pointers read as None, hence Any beside what they are otherwise.
 
 Deleter: type[_CFunctionType]
 SetError: type[_CFunctionType]
@@ -31,29 +33,29 @@ class DLDataType(Structure):
     lanes: int
 
 class DLTensor(Structure):
-    data: int | None
+    data: int | Any
     device: DLDevice
     ndim: int
     dtype: DLDataType
-    shape: _Pointer[c_int64]
-    strides: _Pointer[c_int64]
+    shape: _Pointer[c_int64] | Any
+    strides: _Pointer[c_int64] | Any
     byte_offset: int
 
 class DLManagedTensor(Structure):
     dl_tensor: DLTensor
-    manager_ctx: int | None
+    manager_ctx: int | Any
     deleter: _CFunctionType
 
 class DLManagedTensorVersioned(Structure):
     version: DLPackVersion
-    manager_ctx: int | None
+    manager_ctx: int | Any
     deleter: _CFunctionType
     flags: int
     dl_tensor: DLTensor
 
 class DLPackExchangeAPI(Structure):
     version: DLPackVersion
-    prev_api: int | None
+    prev_api: int | Any
     managed_tensor_allocator: _CFunctionType
     managed_tensor_from_py_object_no_sync: _CFunctionType
     managed_tensor_to_py_object_no_sync: _CFunctionType
@@ -66,20 +68,20 @@ class PyArrayInterface(Structure):
     typekind: bytes
     itemsize: int
     flags: int
-    shape: _Pointer[c_ssize_t]
-    strides: _Pointer[c_ssize_t]
-    data: int | None
-    descr: int | None
+    shape: _Pointer[c_ssize_t] | Any
+    strides: _Pointer[c_ssize_t] | Any
+    data: int | Any
+    descr: int | Any
 
 class PyBuffer(Structure):
-    buf: int | None
-    obj: int | None
+    buf: int | Any
+    obj: int | Any
     len: int
     itemsize: int
     readonly: int
     ndim: int
     format: bytes | None
-    shape: _Pointer[c_ssize_t]
-    strides: _Pointer[c_ssize_t]
-    suboffsets: _Pointer[c_ssize_t]
-    internal: int | None
+    shape: _Pointer[c_ssize_t] | Any
+    strides: _Pointer[c_ssize_t] | Any
+    suboffsets: _Pointer[c_ssize_t] | Any
+    internal: int | Any
