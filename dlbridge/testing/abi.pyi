@@ -14,8 +14,7 @@ VERSIONED_NAME: Final = b"dltensor_versioned"
 USED_VERSIONED_NAME: Final = b"used_dltensor_versioned"
 EXCHANGE_NAME: Final = b"dlpack_exchange_api"
 
-# Null pointers read as None, hence Any beside what they are otherwise.
-
+# A null pointer reads as None: hence the Any below.
 Deleter: type[_CFunctionType]
 SetError: type[_CFunctionType]
 
