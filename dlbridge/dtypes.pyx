@@ -126,7 +126,9 @@ cdef int _build_tables() except -1:
         row.item_bytes = (bits * lanes + 7) // 8
         row.subbyte = bits * lanes < 8
         row.kind = ord(kind)
-        row.format = NULL if pep3118 is None else <const char*> pep3118
+        row.format = NULL
+        if pep3118 is not None:
+            row.format = <const char*> pep3118
         if lanes == 1:
             by_code_and_bits[code][bits] = index
         if kind != "V":

@@ -344,7 +344,7 @@ cdef void release_legacy(Managed* managed) noexcept nogil:
 
 
 cdef void release_foreign(Managed* managed, Release drop) noexcept nogil:
-    """A foreign deleter takes the GIL itself if it needs it; but in a thread of Python's an exception may be on its way.
+    """A foreign deleter takes the GIL if it needs it; but in a thread of Python's an exception may be on its way.
 
     torch lets the GIL go before it calls a deleter, so holding it is no sign.
     """

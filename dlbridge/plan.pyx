@@ -1,5 +1,7 @@
 """Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
 
+cimport cython
+
 from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLDataType,
@@ -64,6 +66,7 @@ cdef enum:
 cdef list routes = [None] * ROUTES
 
 
+@cython.auto_pickle(False)
 cdef class Route:
     """The candidate sources and the target for one pair (type of src, to), both kept alive by it."""
 

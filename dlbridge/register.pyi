@@ -9,6 +9,8 @@ from dlbridge.tensor import Tensor
 
 __test__: dict[str, str]
 
+SAYABLE: tuple[str, ...]
+
 _Source = TypeVar("_Source")
 
 @overload

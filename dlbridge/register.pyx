@@ -11,6 +11,10 @@ from dlbridge.targets.registry import add_target, names
 from dlbridge.targets.target import HOLDS
 
 
+# What a Tensor can say to the one that it is given to.
+SAYABLE = ("NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED")
+
+
 def register_source(type_or_predicate, acquire):
     """Teach dlbridge to take a type.
 
@@ -73,9 +77,9 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
     """
     if not isinstance(name, str) or not callable(deliver):
         raise TypeError(f"register_target: name {name!r}: needs a string, and a callable deliver (pass both)")
-    unknown = set(holds) - set(HOLDS)
+    unknown = set(holds) - set(SAYABLE)
     if unknown:
-        raise ValueError(f"register_target: holds {sorted(unknown)}: is not known (of {', '.join(HOLDS)})")
+        raise ValueError(f"register_target: holds {sorted(unknown)}: is not known (of {', '.join(SAYABLE)})")
     wanted = NAMES if dtypes is None else tuple(dtypes)
     lifted = [HOLDS[flag] for flag in holds]
 

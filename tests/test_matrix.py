@@ -14,13 +14,9 @@ from importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_nu
 
 import dlbridge
 
-ITSELF = pytest.mark.xfail(reason="to numpy, a subclass of ndarray is returned as it is")
-BUGS = {("ndarray subclass", "numpy"): ITSELF, ("memmap", "numpy"): ITSELF}
 
-
-def pairs(accepts=lambda exporter, importer: True, bugs=BUGS):
-    return [pytest.param(exporter, importer, id=f"{exporter.name}-{importer.name}",
-                         marks=bugs.get((exporter.name, importer.name), ()))
+def pairs(accepts=lambda exporter, importer: True):
+    return [pytest.param(exporter, importer, id=f"{exporter.name}-{importer.name}")
             for exporter in EXPORTERS for importer in IMPORTERS if accepts(exporter, importer)]
 
 
@@ -99,7 +95,7 @@ def test_result_is_the_same_array(exporter, importer, stack):
     assert case.read() in (case.bits, None)
 
 
-@pytest.mark.parametrize(("exporter", "importer"), pairs(bugs={}))
+@pytest.mark.parametrize(("exporter", "importer"), pairs())
 def test_copy_true_is_new_writable_and_aligned(exporter, importer, stack):
     case = make(exporter, stack)
     result = deliver(importer, case.src, **keywords_of(exporter, copy=True))

@@ -291,12 +291,7 @@ def test_jax_never_narrows(name, value):
 
 # ---- masks -----------------------------------------------------------------------------------------------------------
 
-RETURNED_BUG = pytest.mark.xfail(reason="to numpy, a subclass of ndarray is returned as it is, and so is its mask")
-
-
-@pytest.mark.parametrize("importer", [
-    pytest.param(importer, marks=RETURNED_BUG if importer.name == "numpy" else (), id=importer.name)
-    for importer in IMPORTERS])
+@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
 def test_masks_are_never_dropped(importer):
     masked = np.ma.array(numbered((4,)), mask=[0, 1, 0, 0])
     with pytest.raises(dlbridge.UnsupportedError, match="filled"):

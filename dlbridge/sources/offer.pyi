@@ -4,8 +4,6 @@ from typing_extensions import disjoint_base
 
 __test__: dict[str, str]
 
-def __reduce_cython__(self: object) -> None: ...
-def __setstate_cython__(self: object, __pyx_state: object) -> None: ...
 
 @disjoint_base
 class Offer:

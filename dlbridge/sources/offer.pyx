@@ -1,6 +1,9 @@
 """Offer: what one protocol found out about a type, once, so that every acquire of that type is a plain call."""
 
+cimport cython
 
+
+@cython.auto_pickle(False)
 cdef class Offer:
     """A protocol that a type offers."""
 

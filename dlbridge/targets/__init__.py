@@ -1,1 +1,1 @@
-"""One file per target library, each with the same pair: ``accepts(managed, target)`` and ``deliver(managed, target)``."""
+"""One file per target library, each with the same pair: ``accepts(managed, target)``, ``deliver(managed, target)``."""

@@ -31,7 +31,7 @@ ALIASES = {"jaxlib": "jax", "jax.numpy": "jax", "builtins": "memoryview"}
 cdef Target find_target(object to):
     """By name, module, array type, an array of the library, or any namespace with from_dlpack."""
     cdef Target target = None
-    if isinstance(to, Target):
+    if isinstance(to, Target) and (<Target> to).deliver != NULL:
         return to
     if isinstance(to, str):
         target = targets.get(to)

@@ -8,8 +8,6 @@ from dlbridge.dtypes import NAMES as NAMES
 
 __test__: dict[str, str]
 
-def __reduce_cython__(self: object) -> None: ...
-def __setstate_cython__(self: object, __pyx_state: object) -> None: ...
 
 HOLDS: Final[dict[str, int]]
 

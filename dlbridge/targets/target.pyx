@@ -2,6 +2,8 @@
 
 import importlib
 
+cimport cython
+
 from dlbridge.dtypes cimport rows_named
 
 from dlbridge.dtypes import NAMES
@@ -21,6 +23,7 @@ HOLDS = {
 }
 
 
+@cython.auto_pickle(False)
 cdef class Target:
     """A library that arrays can be delivered to."""
 

@@ -51,10 +51,11 @@ def _be_child(function: Callable[..., Any], arguments: tuple[Any, ...], answer: 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)
     os.dup2(stderr.fileno(), 2)
-    sys.stderr = sys.__stderr__     # whatever a test runner had put there
+    sys.stderr = sys.__stderr__ or sys.stderr     # whatever a test runner had put there
     # A crash is expected here, and reported by the parent: no core file, no dump of every thread.
     if "faulthandler" in sys.modules:
         sys.modules["faulthandler"].disable()
+    made: tuple[Any, BaseException | None]
     try:
         made = function(*arguments), None
     except BaseException as error:

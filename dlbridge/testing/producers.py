@@ -88,19 +88,19 @@ _exports: weakref.WeakValueDictionary[int, _Export] = weakref.WeakValueDictionar
 _alive: dict[int, _Export] = {}
 
 
-@abi.Deleter
+@abi.Deleter  # type: ignore[untyped-decorator]
 def _delete_versioned(address: int) -> None:
     if _exports is not None:    # else the interpreter is going down
         _exports[abi.DLManagedTensorVersioned.from_address(address).manager_ctx].let_go()
 
 
-@abi.Deleter
+@abi.Deleter  # type: ignore[untyped-decorator]
 def _delete_legacy(address: int) -> None:
     if _exports is not None:
         _exports[abi.DLManagedTensor.from_address(address).manager_ctx].let_go()
 
 
-@Destructor
+@Destructor  # type: ignore[untyped-decorator]
 def _drop_capsule(address: int) -> None:
     # A consumer renames what it takes, and calls the deleter itself.
     if _exports is None:
@@ -349,7 +349,8 @@ def view_of(array: np.ndarray, **fields: Any) -> memoryview:
         setattr(info, field, value)
     # PyMemoryView_FromBuffer copies the extents, and keeps only the address of the format.
     _formats.append(described["format"])
-    return _memoryview_from_buffer(ctypes.addressof(info))
+    view: memoryview = _memoryview_from_buffer(ctypes.addressof(info))
+    return view
 
 
 _formats: list[bytes | None] = []

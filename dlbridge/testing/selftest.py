@@ -73,7 +73,7 @@ def _aligned(dtype: str) -> np.ndarray:
     return array
 
 
-MAKERS: dict[str, Callable[[np.ndarray], Any]] = {
+MAKERS: dict[str, Callable[[Any], Any]] = {
     "numpy": lambda array: array,
     "torch": lambda array: library("torch").from_numpy(array),
     "jax": lambda array: library("jax").numpy.asarray(array),
