@@ -137,7 +137,7 @@ def test_sixty_four_axes(importer):
 
 def test_every_quirk_names_an_issue_or_a_standard():
     for quirk in QUIRKS:
-        assert re.fullmatch(r"[\w.-]+#\d+|dlpack \d\.\d|PEP 3118", quirk.issue), quirk
+        assert re.fullmatch(r"[\w.-]+#\d+|dlpack \d\.\d|PEP 3118|seen in [\d.]+", quirk.issue), quirk
         assert quirk.words
         assert (quirk.value > 1) is (quirk.lacks == "alignment")
     assert len({(quirk.library, quirk.lacks) for quirk in QUIRKS}) == len(QUIRKS)

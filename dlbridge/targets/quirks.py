@@ -10,28 +10,28 @@ from typing import NamedTuple
 class Quirk(NamedTuple):
     library: str
     lacks: str          # a name of Holds, or "alignment"
-    issue: str
+    issue: str          # or the standard, or, where nobody has reported it, the version it was seen in
     words: str          # what happens without the row
     below: str = ""     # the first version without the quirk; "" while there is none
     value: int = 0      # for "alignment": the bytes it wants
 
 
 QUIRKS = (
-    Quirk("numpy", "PACKED", "ml_dtypes#81", "keeps one sub-byte element in a byte"),
+    Quirk("numpy", "PACKED", "dlpack#158", "has sub-byte types from ml_dtypes, which keeps one element in a byte"),
     Quirk("numpy", "OTHER_DEVICES", "array-api#626", "is host memory only"),
     Quirk("torch", "NEGATIVE_STRIDES", "pytorch#188023", "aborts the process in 2.13, raises in later versions"),
-    Quirk("torch", "ODD_STRIDES", "dlpack#99", "counts strides in elements"),
+    Quirk("torch", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("torch", "SWAPPED_BYTES", "pytorch#9508", "has native byte order only"),
     Quirk("torch", "READ_ONLY", "pytorch#33615", "ignores the read-only flag, and writes"),
-    Quirk("torch", "PACKED", "pytorch#146414", "packs float4 in pairs, as a type of two lanes"),
-    Quirk("torch", "PADDED", "pytorch#146414", "packs float4 in pairs, as a type of two lanes"),
+    Quirk("torch", "PACKED", "pytorch#146414", "packs float4 as a type of two lanes, and has no other packed type"),
+    Quirk("torch", "PADDED", "pytorch#146414", "has no type of one sub-byte element in a byte"),
     Quirk("jax", "NEGATIVE_STRIDES", "jax#8082", "refuses them, even with copy=True"),
     Quirk("jax", "ZERO_STRIDES", "jax#8082", "refuses them, even with copy=True"),
     Quirk("jax", "ANY_STRIDES", "jax#8082", "takes only arrays without holes, in any order of the axes"),
     Quirk("jax", "ODD_STRIDES", "jax#8082", "refuses them, even with copy=True"),
-    Quirk("jax", "SWAPPED_BYTES", "dlpack#99", "has native byte order only"),
-    Quirk("jax", "PACKED", "jax#40789", "exports packed float4 but does not import it"),
-    Quirk("jax", "alignment", "jax#37303", "copies silently below 64 bytes", value=64),
+    Quirk("jax", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("jax", "PACKED", "seen in 0.10.2", "exports packed float4, and refuses its own export"),
+    Quirk("jax", "alignment", "xla#18611", "copies what is not aligned to 64 bytes, silently", value=64),
     Quirk("memoryview", "ODD_STRIDES", "dlpack 1.3", "is made over a Tensor, which counts strides in elements"),
     Quirk("memoryview", "SWAPPED_BYTES", "dlpack 1.3", "is made over a Tensor, which has native byte order only"),
     Quirk("memoryview", "PACKED", "PEP 3118", "has no format for elements below a byte"),
@@ -45,7 +45,7 @@ QUIRKS = (
     Quirk("dlpack", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
     Quirk("dlbridge", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("dlbridge", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
-    Quirk("array_api_strict", "OTHER_DEVICES", "array-api-strict#69", "is host memory only"),
+    Quirk("array_api_strict", "OTHER_DEVICES", "array-api#626", "is host memory only"),
     Quirk("array_api_strict", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("array_api_strict", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
     Quirk("array_api_strict", "PACKED", "numpy#31256", "has no such types"),
