@@ -1,9 +1,7 @@
 """Managed: own memory, describe it, validate it once, and let it go exactly once."""
 
-from cpython.buffer cimport PyBuffer_Release
-from cpython.exc cimport PyErr_Occurred
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_INCREF
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -56,13 +54,23 @@ cdef extern from *:
     #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
     _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
     """
-    void* PyGILState_GetThisThreadState() noexcept nogil
     bint python_alive "dlbridge_python_alive"() noexcept nogil
     int32_t exchange "dlbridge_exchange"(int32_t* where, int32_t value) noexcept nogil
     int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
-    void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback) noexcept
-    void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback) noexcept
 
+
+# Declared without the GIL, since deleters are called without it and see for themselves.
+cdef extern from "Python.h":
+    ctypedef int PyGILState_STATE
+    PyGILState_STATE PyGILState_Ensure() noexcept nogil
+    void PyGILState_Release(PyGILState_STATE state) noexcept nogil
+    bint PyGILState_Check() noexcept nogil
+    void* PyGILState_GetThisThreadState() noexcept nogil
+    PyObject* PyErr_Occurred() noexcept nogil
+    void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback) noexcept nogil
+    void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback) noexcept nogil
+    void PyBuffer_Release(Py_buffer* view) noexcept nogil
+    void Py_DECREF(PyObject* obj) noexcept nogil
 
 cdef enum:
     MAX_NDIM = 64               # NumPy's and torch's
@@ -311,28 +319,26 @@ cdef Py_buffer* buffer_of(Managed* managed) noexcept nogil:
     return <Py_buffer*> (managed.abi.dl_tensor.shape + 2 * managed.abi.dl_tensor.ndim)
 
 
-# The same as a Release, but with the GIL held.
-ctypedef void (*Drop)(Managed*) noexcept
-
-
 cdef void release_nothing(Managed* managed) noexcept nogil:
     pass
 
 
+cdef void release_memory(Managed* managed) noexcept nogil:
+    free(managed.owner)
+
+
+cdef void release_base(Managed* managed) noexcept nogil:
+    managed_forget(<Managed*> managed.owner)
+
+
 cdef void release_object(Managed* managed) noexcept nogil:
     if python_alive():
-        with gil:
-            let_go(managed, drop_object)
+        drop_holding_gil(managed, drop_object)
 
 
 cdef void release_buffer(Managed* managed) noexcept nogil:
     if python_alive():
-        with gil:
-            let_go(managed, drop_buffer)
-
-
-cdef void release_memory(Managed* managed) noexcept nogil:
-    free(managed.owner)
+        drop_holding_gil(managed, drop_buffer)
 
 
 cdef void release_versioned(Managed* managed) noexcept nogil:
@@ -349,31 +355,40 @@ cdef void release_foreign(Managed* managed, Release drop) noexcept nogil:
     torch lets the GIL go before it calls a deleter, so holding it is no sign.
     """
     if python_alive() and PyGILState_GetThisThreadState() != NULL:
-        with gil:
-            let_go(managed, drop)
+        drop_holding_gil(managed, drop)
     else:
         drop(managed)
 
 
-cdef void release_base(Managed* managed) noexcept nogil:
-    managed_forget(<Managed*> managed.owner)
+cdef void drop_holding_gil(Managed* managed, Release drop) noexcept nogil:
+    cdef PyGILState_STATE state
+    if PyGILState_Check():
+        drop_keeping_error(managed, drop)
+    else:
+        state = PyGILState_Ensure()
+        drop_keeping_error(managed, drop)
+        PyGILState_Release(state)
 
 
-cdef void let_go(Managed* managed, Drop drop) noexcept:
+cdef void drop_keeping_error(Managed* managed, Release drop) noexcept nogil:
     """Run somebody's destructor without losing an exception that is on its way (python_spec of DLPack)."""
     cdef PyObject* kind
     cdef PyObject* value
     cdef PyObject* traceback
-    PyErr_Fetch(&kind, &value, &traceback)
-    drop(managed)
-    PyErr_Restore(kind, value, traceback)
+    if PyErr_Occurred() == NULL:
+        drop(managed)
+    else:
+        PyErr_Fetch(&kind, &value, &traceback)
+        drop(managed)
+        PyErr_Restore(kind, value, traceback)
 
 
-cdef void drop_object(Managed* managed) noexcept:
-    Py_DECREF(<object> managed.owner)
+# The GIL is held in these two: the declarations of Python.h above do not ask for it.
+cdef void drop_object(Managed* managed) noexcept nogil:
+    Py_DECREF(<PyObject*> managed.owner)
 
 
-cdef void drop_buffer(Managed* managed) noexcept:
+cdef void drop_buffer(Managed* managed) noexcept nogil:
     PyBuffer_Release(buffer_of(managed))
 
 
