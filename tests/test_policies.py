@@ -319,4 +319,4 @@ def test_bad_keywords(keywords, error, text):
 
 def test_importing_dlbridge_imports_no_framework():
     code = "import sys, dlbridge; print({'torch', 'jax', 'cupy', 'pyarrow', 'ml_dtypes'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+    assert subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -21,7 +21,7 @@ NEEDS = {"right_torch.py": "torch", "right_jax.py": "jax"}
 
 def run_module(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run a module of Python against the dlbridge that these tests import, in place or installed."""
-    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent), "JAX_PLATFORMS": "cpu"}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     return subprocess.run(
         [sys.executable, "-m", *arguments], cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
