@@ -9,6 +9,7 @@ from dlbridge.managed cimport (
     managed_nbytes,
     managed_release,
     managed_shape,
+    managed_share,
     managed_strides,
     protocol_name,
 )
@@ -18,7 +19,7 @@ from dlbridge.request cimport COPY_ALWAYS, Request, parse_request, wants_version
 from dlbridge.sources.registry cimport acquire_by
 from dlbridge.targets.dlpack cimport new_versioned
 from dlbridge.targets.target cimport Target
-from dlbridge.tensor cimport Tensor
+from dlbridge.tensor cimport Tensor, new_tensor
 
 DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 
@@ -77,11 +78,10 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     7
     """
     cdef Request request
-    cdef Route route = find_route(src, to)
     parse_request(&request, device, copy, stream, readonly, detach)
-    if type(to) is not str and device is None:
-        like_device(to, &request)
-    return carry(src, route, &request)
+    if type(to) is not str:
+        to = resolve_array(to, &request)
+    return carry(src, find_route(src, to), &request)
 
 
 def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
@@ -105,7 +105,9 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     cdef Tensor tensor
     parse_request(&request, device, copy, stream, readonly, detach)
     tensor = carry(src, find_route(src, "dlbridge"), &request)
-    if tensor is not src:
+    if tensor.policy != request.readonly:
+        if tensor is src:
+            tensor = new_tensor(managed_share(tensor.managed), request.readonly)
         tensor.policy = request.readonly
     return tensor
 
@@ -183,12 +185,14 @@ cdef bint is_on(object src, const DLDevice* wanted) except -1:
     return same_device(wanted, &actual)
 
 
-cdef int like_device(object to, Request* request) except -1:
-    """``to`` may be an array, which stands for its device too."""
-    if not isinstance(to, type) and hasattr(type(to), "__dlpack_device__"):
+cdef object resolve_array(object to, Request* request):
+    """An array as ``to`` stands for its type and, unless one is asked for, its device; no route may keep it alive."""
+    if isinstance(to, type) or not hasattr(type(to), "__dlpack_device__"):
+        return to
+    if not request.has_device:
         parse_device(tuple(to.__dlpack_device__()), &request.device)
         request.has_device = True
-    return 0
+    return type(to)
 
 
 def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
@@ -196,11 +200,12 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
     cdef Request request
     cdef Decision decision
     cdef Managed* managed
-    cdef Route route = find_route(src, to)
-    facts["target"] = route.target.name
+    cdef Route route
     parse_request(&request, device, copy, stream, readonly, detach)
-    if type(to) is not str and device is None:
-        like_device(to, &request)
+    if type(to) is not str:
+        to = resolve_array(to, &request)
+    route = find_route(src, to)
+    facts["target"] = route.target.name
     request.peek = True
     if route.already and request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device)):
         facts["action"] = "return"

@@ -28,7 +28,7 @@ cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) n
 cdef int find_numpy(numpy.dtype dtype) except -2
 cdef numpy.dtype numpy_dtype(int row, bint swapped)
 cdef str row_name(int row)
-cdef object row_typestr(int row, bint swapped)
+cdef object row_typestr(int row)
 cdef uint64_t rows_named(object names)
 cdef str describe(DLDataType dtype)
 cdef str way_out(object numpy_kind)

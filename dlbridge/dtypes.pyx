@@ -4,6 +4,7 @@ A new dtype is a new line of TABLE. Names are NumPy's, or ml_dtypes' for the typ
 the same ones.
 """
 
+import importlib
 import sys
 
 import numpy as np
@@ -32,7 +33,7 @@ from dlbridge.abi cimport (
     kDLUInt,
 )
 
-from dlbridge.errors import MissingLibraryError
+from dlbridge.errors import MissingLibraryError, refusal
 
 numpy.import_array()
 
@@ -240,17 +241,17 @@ cdef numpy.dtype numpy_dtype(int row, bint swapped):
 
 
 def _import_numpy_dtype(name):
-    if name in np.sctypeDict and rows[row_by_name[name]].kind != b"V" and name != "complex32":
+    if rows[row_by_name[name]].kind != b"V" and name != "complex32":
         return np.dtype(name)
     try:
-        import ml_dtypes
+        ml_dtypes = importlib.import_module("ml_dtypes")
     except ImportError as error:
-        raise MissingLibraryError(
-            f"numpy: dtype {name}: NumPy has it through ml_dtypes only (pip install ml_dtypes)") from error
+        raise refusal(MissingLibraryError, "numpy", "dtype", name, "is one that NumPy has through ml_dtypes only",
+                      "pip install ml_dtypes") from error
     scalar = getattr(ml_dtypes, name, None)
     if scalar is None:
-        raise MissingLibraryError(
-            f"numpy: dtype {name}: ml_dtypes {ml_dtypes.__version__} does not have it (pip install -U ml_dtypes)")
+        raise refusal(MissingLibraryError, "numpy", "dtype", name,
+                      f"is one that ml_dtypes {ml_dtypes.__version__} does not have", "pip install -U ml_dtypes")
     return np.dtype(scalar)
 
 
@@ -258,14 +259,13 @@ cdef str row_name(int row):
     return NAMES[row]
 
 
-cdef object row_typestr(int row, bint swapped):
+cdef object row_typestr(int row):
     """The typestr, or None where the array interface has no word for the type."""
     if rows[row].kind == b"V":
         return None
     if rows[row].item_bytes == 1:
         return f"|{chr(rows[row].kind)}1"
-    order = NATIVE if not swapped else "<" if NATIVE == ">" else ">"
-    return f"{order}{chr(rows[row].kind)}{rows[row].item_bytes}"
+    return f"{NATIVE}{chr(rows[row].kind)}{rows[row].item_bytes}"
 
 
 cdef uint64_t rows_named(object names):

@@ -1,8 +1,20 @@
 """The exception tree. Every message reads ``stage: field value: what is wrong (what to do)``."""
 
+from typing import TypeVar
+
 
 class DLBridgeError(Exception):
-    """The root of every error that dlbridge itself raises; what a producer raises passes through untouched."""
+    """The root of dlbridge's own errors about arrays; what a producer raises passes through untouched.
+
+    A wrong keyword is a TypeError or ValueError, as everywhere in Python.
+
+    Attributes
+    ----------
+    way_out : str
+        What to do instead: the last part of the message, in parentheses there.
+    """
+
+    way_out: str = ""
 
 
 class UnsupportedError(DLBridgeError, TypeError):
@@ -26,3 +38,13 @@ class DeviceError(DLBridgeError, BufferError):
 
 class MissingLibraryError(DLBridgeError, ImportError):
     """The target library is not installed; the message is the pip line that installs it."""
+
+
+_Error = TypeVar("_Error", bound=DLBridgeError)
+
+
+def refusal(error: type[_Error], stage: str, field: str, value: object, wrong: object, way_out: object) -> _Error:
+    """Make an error of the one shape that every message has: ``stage: field value: what is wrong (what to do)``."""
+    made = error(f"{stage}: {field} {value}: {wrong} ({way_out})")
+    made.way_out = str(way_out)
+    return made

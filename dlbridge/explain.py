@@ -1,7 +1,5 @@
 """explain(): the plan of a conversion, for people."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +89,6 @@ def explain(src: object, to: object, **keywords: Any) -> Plan:
     try:
         examine(facts, src, to, **keywords)
     except DLBridgeError as error:
-        message = str(error)
-        reason, _, fix = message.rpartition(" (")
-        facts |= {"action": "refuse", "reason": reason or message, "fix": fix.removesuffix(")")}
+        reason = str(error).removesuffix(f" ({error.way_out})")
+        facts |= {"action": "refuse", "reason": reason, "fix": error.way_out}
     return Plan(**facts)

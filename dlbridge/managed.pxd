@@ -69,7 +69,6 @@ cdef void managed_own_memory(Managed* managed, void* memory) noexcept nogil
 cdef void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil
 cdef void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) noexcept nogil
 
-cdef void release_object(Managed* managed) noexcept nogil
 cdef void managed_release(Managed* managed) noexcept nogil
 cdef void managed_retain(Managed* managed) noexcept nogil
 cdef void managed_forget(Managed* managed) noexcept nogil
@@ -86,8 +85,8 @@ cdef inline bint managed_packed(const Managed* managed) noexcept nogil:
 
 cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil
 cdef str protocol_name(Protocol protocol)
+cdef object managed_owner(Managed* managed)
 cdef tuple managed_shape(const Managed* managed)
 cdef tuple managed_strides(const Managed* managed)
 
-cdef object refusal(object error, object stage, object field, object value, object wrong, object way_out)
 cdef object take_error()

@@ -35,7 +35,7 @@ from dlbridge.layout cimport (
     settle_idle_axes,
 )
 
-from dlbridge.errors import ConversionError, DeviceError
+from dlbridge.errors import ConversionError, DeviceError, refusal
 
 
 cdef extern from *:
@@ -268,11 +268,6 @@ cdef Managed* refuse_layout(Managed* managed, LayoutFault fault) except NULL:
                   "reach beyond any memory", "the producer is at fault")
 
 
-cdef object refusal(object error, object stage, object field, object value, object wrong, object way_out):
-    """The one shape of every message: ``stage: field value: what is wrong (what to do)``."""
-    return error(f"{stage}: {field} {value}: {wrong} ({way_out})")
-
-
 cdef object take_error():
     """The exception that a C call left behind, or None: not every library sets one when it fails."""
     try:
@@ -442,6 +437,15 @@ cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil:
 
 cdef str protocol_name(Protocol protocol):
     return PROTOCOL_NAMES[<int> protocol]
+
+
+cdef object managed_owner(Managed* managed):
+    """The object that the memory is kept alive by, or None."""
+    if managed.release == release_object:
+        return <object> managed.owner
+    if managed.release == release_buffer:
+        return <object> buffer_of(managed).obj
+    return managed_owner(<Managed*> managed.owner) if managed.release == release_base else None
 
 
 cdef tuple managed_shape(const Managed* managed):

@@ -39,11 +39,10 @@ from dlbridge.managed cimport (
     managed_packed,
     managed_release,
     managed_share,
-    refusal,
     take_error,
 )
 
-from dlbridge.errors import DeviceError
+from dlbridge.errors import DeviceError, refusal
 
 numpy.import_array()
 

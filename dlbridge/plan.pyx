@@ -21,7 +21,6 @@ from dlbridge.managed cimport (
     managed_packed,
     managed_shape,
     managed_strides,
-    refusal,
 )
 from dlbridge.place cimport (
     COPY,
@@ -55,7 +54,7 @@ from dlbridge.targets.target cimport (
     Target,
 )
 
-from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
 
 # ---- routes --------------------------------------------------------------------------------------------------------
@@ -136,8 +135,8 @@ cdef str reason_way_out(Reason reason):
 
 cdef object copy_required(const Managed* managed, Target target, Reason reason):
     field, _, words = reason_text(managed, target, reason).partition(" ")
-    return CopyRequiredError(f"{target.name}: {field} {words}: needs a copy, and copy=False forbids it "
-                             f"({reason_way_out(reason)}, or pass copy=None)")
+    return refusal(CopyRequiredError, target.name, field, words, "needs a copy, and copy=False forbids it",
+                   f"{reason_way_out(reason)}, or pass copy=None")
 
 
 cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1:

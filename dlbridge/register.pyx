@@ -77,11 +77,11 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
     """
     if not isinstance(name, str) or not callable(deliver):
         raise TypeError(f"register_target: name {name!r}: needs a string, and a callable deliver (pass both)")
-    unknown = set(holds) - set(SAYABLE)
-    if unknown:
-        raise ValueError(f"register_target: holds {sorted(unknown)}: is not known (of {', '.join(SAYABLE)})")
-    wanted = NAMES if dtypes is None else tuple(dtypes)
-    lifted = [HOLDS[flag] for flag in holds]
+    abilities = known("holds", holds, SAYABLE)
+    wanted = NAMES if dtypes is None else known("dtypes", dtypes, NAMES)
+    lifted = [HOLDS[flag] for flag in abilities]
+    if not isinstance(alignment, int) or alignment < 1:
+        raise ValueError(f"register_target: alignment {alignment!r}: is no number of bytes (pass 1 or more)")
 
     def settle(Target target):
         for flag in lifted:
@@ -93,6 +93,15 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
 
     add_target(new_registered(name, deliver, settle))
     clear_routes()
+
+
+def known(field, given, allowed):
+    """The given names, as a tuple, if each of them is one of ``allowed``."""
+    given = tuple(given)
+    unknown = sorted(set(given) - set(allowed))
+    if unknown:
+        raise ValueError(f"register_target: {field} {unknown}: is not known (of {', '.join(allowed)})")
+    return given
 
 
 def targets():

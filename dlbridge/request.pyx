@@ -5,7 +5,9 @@ from cpython.long cimport PyLong_Check
 from dlbridge.abi cimport DLPACK_MAJOR_VERSION, STREAM_UNORDERED
 from dlbridge.devices.table cimport parse_device
 
-from dlbridge.errors import DeviceError
+from dlbridge.errors import DeviceError, refusal
+
+LARGEST_HANDLE = (1 << 63) - 1
 
 cdef dict READONLY_POLICIES = {"copy": READONLY_COPY, "share": READONLY_SHARE, "error": READONLY_ERROR}
 
@@ -56,9 +58,11 @@ cdef int64_t _parse_stream(object stream) except? -2:
     if not PyLong_Check(handle) or handle is True or handle is False:
         raise TypeError(f"convert: stream {stream!r}: is no integer and names none (pass the handle, 1, 2 or -1)")
     if handle == 0 or handle < STREAM_UNORDERED:
-        raise DeviceError(
-            f"convert: stream {handle}: is ambiguous and forbidden by the array API standard (pass 1 for the legacy "
-            "default stream, 2 for the per-thread one, -1 for no ordering)")
+        raise refusal(DeviceError, "convert", "stream", handle,
+                      "is ambiguous, and forbidden by the array API standard",
+                      "pass 1 for the legacy default stream, 2 for the per-thread one, -1 for no ordering")
+    if handle > LARGEST_HANDLE:
+        raise refusal(DeviceError, "convert", "stream", handle, "is no handle of 64 bits", "pass the stream object")
     return handle
 
 

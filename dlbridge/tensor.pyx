@@ -12,6 +12,7 @@ from cpython.buffer cimport (
     PyBuffer_IsContiguous,
 )
 from cpython.exc cimport PyErr_SetObject
+from cpython.long cimport PyLong_Check
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t
@@ -47,6 +48,7 @@ from dlbridge.managed cimport (
     managed_nbytes,
     managed_new,
     managed_own_versioned,
+    managed_owner,
     managed_packed,
     managed_release,
     managed_set_row,
@@ -54,8 +56,6 @@ from dlbridge.managed cimport (
     managed_share,
     managed_strides,
     protocol_name,
-    refusal,
-    release_object,
 )
 from dlbridge.place cimport COPY, COPY_SPAN, PACK, TO_HOST_LABEL, allocated, place
 from dlbridge.request cimport READONLY_COPY, READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy, wants_versioned
@@ -68,7 +68,7 @@ from dlbridge.sources.array_struct cimport (
 )
 
 from dlbridge.dtypes import NAMES
-from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
 cdef extern from "Python.h":
     int PyBUF_INDIRECT
@@ -123,7 +123,8 @@ cdef class Tensor:
     protocol : str
         The protocol it came by.
     owner : object
-        What keeps the memory alive, or None where that is no Python object.
+        What keeps the memory alive, or None where that is no Python object. An interface that was read is kept with
+        its object, as a pair.
 
     Examples
     --------
@@ -202,7 +203,7 @@ cdef class Tensor:
 
     @property
     def owner(self):
-        return <object> self.managed.owner if self.managed.release == release_object else None
+        return managed_owner(self.managed)
 
     def __repr__(self):
         return (f"dlbridge.Tensor(shape={self.shape}, strides={self.strides}, dtype={self.dtype}, "
@@ -257,6 +258,8 @@ cdef class Tensor:
         cdef bint versioned = wants_versioned(max_version)
         cdef int32_t steps = export_device(self.managed, stream, dl_device)
         cdef Managed* managed
+        if copy is not None and copy is not True and copy is not False:
+            raise TypeError(f"dlpack: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
         if copy is True:
             steps |= COPY
         if not versioned:
@@ -296,7 +299,7 @@ cdef class Tensor:
 
     def _host_typestr(self, face):
         """The typestr; AttributeError, so that hasattr() is False, where the memory cannot have this face."""
-        typestr = row_typestr(self.managed.row, False)
+        typestr = row_typestr(self.managed.row)
         if typestr is None or not is_host(self.managed.abi.dl_tensor.device.device_type):
             raise AttributeError(f"{face}: {self.dtype} on {self.device}: has no such face (use __dlpack__)")
         return typestr
@@ -304,8 +307,12 @@ cdef class Tensor:
 
 def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padded, bint readonly):
     """Unpickle: a Tensor over memory of its own."""
-    cdef Managed* like = managed_new(PROTOCOL_DLBRIDGE, len(shape))
+    cdef Managed* like
     cdef Managed* made
+    if len(strides) != len(shape) or dtype not in NAMES:
+        raise refusal(ConversionError, "pickle", "strides", strides, f"do not fit shape {shape} of {dtype}",
+                      "the pickle is damaged: make it again")
+    like = managed_new(PROTOCOL_DLBRIDGE, len(shape))
     managed_set_row(like, NAMES.index(dtype))
     like.abi.flags = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0
     for axis in range(len(shape)):
@@ -317,6 +324,11 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
     for axis in range(len(shape)):
         made.abi.dl_tensor.strides[axis] = strides[axis]
     made = managed_checked(made)
+    if made.low_bytes < 0 or made.high_bytes > len(elements):
+        touched = made.high_bytes
+        managed_release(made)
+        raise refusal(ConversionError, "pickle", "shape", f"{shape}, strides {strides}",
+                      f"touches {touched} bytes of {len(elements)}", "the pickle is damaged: make it again")
     made.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
     memcpy(made.abi.dl_tensor.data, <const char*> elements, len(elements))
     return new_tensor(made, READONLY_COPY)
@@ -328,7 +340,7 @@ cdef int32_t export_device(const Managed* managed, object stream, object dl_devi
     """Whether the consumer may have it where and when it asks; pinned memory can pass for the CPU's."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef DLDevice wanted
-    if is_host(device.device_type) and stream is not None and stream != STREAM_UNORDERED:
+    if is_host(device.device_type) and stream is not None and not is_unordered(stream):
         raise refusal(DeviceError, "dlpack", "stream", stream, "has no meaning on the CPU", "pass stream=None")
     if dl_device is None:
         return 0
@@ -339,6 +351,10 @@ cdef int32_t export_device(const Managed* managed, object stream, object dl_devi
         return TO_HOST_LABEL
     raise refusal(DeviceError, "dlpack", "dl_device", dl_device,
                   f"is not where the memory is, {device_name(device[0])}", "convert() it there first")
+
+
+cdef bint is_unordered(object stream):
+    return PyLong_Check(stream) and stream == STREAM_UNORDERED
 
 
 cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, int32_t steps) except -1:
@@ -537,9 +553,10 @@ cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
     cdef Managed* managed
     try:
         managed = (<Tensor?> <object> obj).managed
-        if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-            raise refusal(ConversionError, "exchange_api", "readonly", True, "cannot be told by a borrowed DLTensor",
-                          "use managed_tensor_from_py_object_no_sync, whose flags can")
+        if managed.abi.flags & (DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED):
+            raise refusal(ConversionError, "exchange_api", "flags", managed.abi.flags,
+                          "(read-only, or padded) cannot be told by a borrowed DLTensor",
+                          "use managed_tensor_from_py_object_no_sync, which has flags")
     except BaseException as error:
         return set_pending(error)
     out[0] = managed.abi.dl_tensor

@@ -4,6 +4,7 @@ import ctypes
 import gc
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -166,7 +167,13 @@ def test_borrowed_struct():
 def test_borrowed_struct_of_read_only_memory_is_refused():
     """It has no flags, so nobody could be told."""
     tensor = dlbridge.asdlpack(b"Hello!")
-    with pytest.raises(dlbridge.ConversionError, match="readonly"):
+    with pytest.raises(dlbridge.ConversionError, match="read-only"):
+        TABLE.dltensor_from_py_object_no_sync(id(tensor), ctypes.byref(abi.DLTensor()))
+
+
+def test_borrowed_struct_of_padded_elements_is_refused():
+    tensor = dlbridge.asdlpack(np.zeros(4, ml_dtypes.float4_e2m1fn))
+    with pytest.raises(dlbridge.ConversionError, match="padded"):
         TABLE.dltensor_from_py_object_no_sync(id(tensor), ctypes.byref(abi.DLTensor()))
 
 

@@ -1,5 +1,10 @@
 """explain() says what convert() does, and does nothing."""
 
+import inspect
+import subprocess
+import sys
+import textwrap
+
 import jax.numpy
 import ml_dtypes
 import numpy as np
@@ -111,3 +116,37 @@ def test_errors_of_a_producer_pass_through():
 
     with pytest.raises(OSError, match="the disk is gone"):
         dlbridge.explain(Broken(), "numpy")
+
+
+def test_lazy_bits_of_a_subclass():
+    class Subclass(torch.Tensor):
+        pass
+
+    lazy = torch.view_as_complex(torch.randn(4, 2)).conj()
+    for source in (lazy.as_subclass(Subclass), lazy.imag.as_subclass(Subclass)):
+        assert dlbridge.explain(source, "numpy").action == "copy"
+        assert dlbridge.explain(source, "numpy", copy=False).action == "refuse"
+        assert np.array_equal(dlbridge.convert(source, "numpy"), source.resolve_conj().resolve_neg().numpy())
+
+
+def test_missing_ml_dtypes_is_seen_beforehand():
+    def explain_it():
+        sys.modules["ml_dtypes"] = None
+        source = dlbridge.asdlpack(torch.zeros(3, dtype=torch.bfloat16))
+        plan = dlbridge.explain(source, "numpy")
+        try:
+            dlbridge.convert(source, "numpy")
+        except dlbridge.MissingLibraryError as error:
+            return plan.action, str(error) == f"{plan.reason} ({plan.fix})"
+
+    # A child that never imported it.
+    program = "import sys, torch, dlbridge\n" + textwrap.dedent(inspect.getsource(explain_it)) + "print(explain_it())"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "('refuse', True)\n"
+
+
+def test_the_way_out_is_whole():
+    plan = dlbridge.explain(np.zeros(3), "torch", device="nope")
+    assert plan.fix.startswith("pass")
+    assert plan.fix.endswith("object")
+    assert "(type, id)" in plan.fix

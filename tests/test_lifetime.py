@@ -520,7 +520,8 @@ ENDINGS = {
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_interpreter_ends_in_silence(ending):
     program = PRELUDE + textwrap.dedent(ending)
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 

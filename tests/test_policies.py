@@ -309,6 +309,10 @@ def test_masks_are_never_dropped(importer):
     ({"readonly": None}, ValueError, "convert: readonly None"),
     ({"readonly": True}, ValueError, "convert: readonly True"),
     ({"dtype": "float32"}, TypeError, "dtype"),
+    ({"device": "cuda:99999999999"}, dlbridge.DeviceError, "device 'cuda:99999999999'"),
+    ({"device": (1, 2**40)}, dlbridge.DeviceError, "device"),
+    ({"device": (1, -3)}, dlbridge.DeviceError, "device"),
+    ({"stream": 2**70}, dlbridge.DeviceError, "stream"),
 ])
 def test_bad_keywords(keywords, error, text):
     with pytest.raises(error, match=text):
@@ -317,6 +321,18 @@ def test_bad_keywords(keywords, error, text):
         dlbridge.asdlpack(b"abc", **keywords)
 
 
+@pytest.mark.parametrize("module", [None, 3])
+def test_a_type_may_say_anything_of_its_module(module):
+    kind = type("Odd", (), {"__module__": module})
+    with pytest.raises(dlbridge.UnsupportedError, match="Odd"):
+        dlbridge.convert(kind(), "numpy")
+    with pytest.raises(dlbridge.UnsupportedError, match="Odd"):
+        dlbridge.convert(b"abc", kind())
+    with pytest.raises(dlbridge.UnsupportedError, match="Odd"):
+        dlbridge.convert(b"abc", kind)
+
+
 def test_importing_dlbridge_imports_no_framework():
     code = "import sys, dlbridge; print({'torch', 'jax', 'cupy', 'pyarrow', 'ml_dtypes'} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

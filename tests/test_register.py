@@ -1,10 +1,14 @@
 """Sources and targets that users add."""
 
+import types
+import weakref
+
 import numpy as np
 import pytest
 
 import dlbridge
 from dlbridge.sources import registry as sources
+from dlbridge.testing.child import run_in_child
 
 
 @pytest.fixture
@@ -127,3 +131,50 @@ def test_wrong_arguments_are_refused(function, arguments, error):
 def test_unknown_abilities_are_refused():
     with pytest.raises(ValueError, match="WINGS"):
         dlbridge.register_target("bird", len, holds=["WINGS"])
+
+
+# ---- what must not happen --------------------------------------------------------------------------------------------
+
+def test_sources_that_make_each_other_end_in_an_error():
+    def convert_it():
+        dlbridge.register_source(Image, lambda image: Image(None))
+        with pytest.raises(RecursionError):
+            dlbridge.convert(Image(None), "numpy")
+        return "survived"
+
+    assert run_in_child(convert_it).result() == "survived"
+
+
+@pytest.mark.parametrize("source", [np.arange(3, dtype=">i4"), np.zeros(3, [("a", "i1"), ("b", "i4")])["b"]],
+                         ids=["swapped", "odd strides"])
+def test_a_namespace_is_not_what_it_calls_itself(source):
+    """Only the imported module numpy is known to hold what others cannot."""
+    impostor = types.SimpleNamespace(__name__="numpy", from_dlpack=np.from_dlpack)
+    assert dlbridge.convert(source, impostor).tolist() == source.tolist()
+
+
+def test_a_registered_target_gets_no_other_librarys_rows():
+    dlbridge.register_target("memmap", np.from_dlpack)
+    assert dlbridge.convert(np.arange(3, dtype=">i4"), "memmap").tolist() == [0, 1, 2]
+
+
+def test_an_array_as_target_is_not_kept_alive():
+    class Like(np.ndarray):
+        pass
+
+    like = np.zeros(3).view(Like)
+    gone = weakref.ref(like)
+    assert type(dlbridge.convert(bytearray(3), like)) is np.ndarray
+    del like
+    assert gone() is None
+
+
+def test_abilities_may_come_from_a_generator():
+    dlbridge.register_target("flags", lambda tensor: tensor, holds=(name for name in ["READ_ONLY"]))
+    assert dlbridge.convert(b"abc", "flags").readonly
+
+
+@pytest.mark.parametrize("keywords", [{"dtypes": ["flot32"]}, {"alignment": "x"}, {"alignment": 0}])
+def test_wrong_settings_are_refused_at_once(keywords):
+    with pytest.raises(ValueError, match=r"^register_target: \w+ .*: .* \(.+\)$"):
+        dlbridge.register_target("never", len, **keywords)

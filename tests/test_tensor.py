@@ -368,3 +368,44 @@ def test_from_dlpack_is_the_standards(source):
         dlbridge.from_dlpack(x=source)
     assert dlbridge.from_dlpack(source, device="cpu", copy=False).data_ptr == source.ctypes.data
     assert dlbridge.from_dlpack(CapsuleProducer(source.__dlpack__())).data_ptr == source.ctypes.data
+
+
+def test_policy_of_a_tensor_that_is_wrapped_again(source):
+    source.flags.writeable = False
+    first = dlbridge.asdlpack(source)
+    assert dlbridge.asdlpack(first) is first
+    second = dlbridge.asdlpack(first, readonly="error")
+    assert second.data_ptr == first.data_ptr
+    with pytest.raises(dlbridge.ConversionError, match="legacy"):
+        second.__dlpack__()
+    assert capsule_name(first.__dlpack__()) == "dltensor"
+
+
+def test_owner_is_the_source():
+    for source in (b"abc", bytearray(3), np.zeros(3)):
+        assert dlbridge.asdlpack(source).owner is source
+
+
+@pytest.mark.parametrize("copy", [1, "no"])
+def test_copy_is_one_of_three(tensor, copy):
+    with pytest.raises(TypeError, match=r"^dlpack: copy .*\(.+\)$"):
+        tensor.__dlpack__(copy=copy)
+
+
+@pytest.mark.parametrize("stream", [np.zeros(2), "x", 1.5])
+def test_stream_that_is_none(tensor, stream):
+    with pytest.raises(dlbridge.DeviceError, match="stream"):
+        tensor.__dlpack__(stream=stream)
+
+
+@pytest.mark.parametrize("change", [
+    lambda elements, shape, strides, *rest: (elements[:1], shape, strides, *rest),
+    lambda elements, shape, strides, *rest: (elements, (1000, 1000), strides, *rest),
+    lambda elements, shape, strides, *rest: (elements, shape, strides[:1], *rest),
+    lambda elements, shape, strides, *rest: (elements, shape, (-6, 1), *rest),
+    lambda elements, shape, strides, dtype, *rest: (elements, shape, strides, "float128", *rest),
+], ids=["too few elements", "too large a shape", "too few strides", "strides before the start", "no such type"])
+def test_a_damaged_pickle_is_refused(tensor, change):
+    rebuild, arguments = tensor.__reduce__()
+    with pytest.raises(dlbridge.ConversionError, match="pickle"):
+        rebuild(*change(*arguments))

@@ -370,7 +370,8 @@ def test_jax_takes_wide_numbers_once_it_is_told_to():
     program = (
         "import jax, numpy, dlbridge; jax.config.update('jax_enable_x64', True);"
         "print(dlbridge.convert(numpy.array([2**40 + 1]), 'jax')[0])")
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert (done.stdout, done.stderr) == (f"{2**40 + 1}\n", "")
 
 

@@ -21,7 +21,7 @@ from dlbridge.abi cimport (
     kDLWebGPU,
 )
 
-from dlbridge.errors import DeviceError
+from dlbridge.errors import DeviceError, refusal
 
 
 # device type -> name as in device="cuda:1", whether the CPU may read the memory as it stands
@@ -46,6 +46,9 @@ TABLE = {
 }
 # Libraries' own words for the same devices: JAX's platforms, torch's device types.
 ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "sycl": kDLOneAPI}
+
+cdef enum:
+    LARGEST_ID = 0x7FFFFFFF
 
 cdef dict types_by_name = {name: device_type for device_type, (name, _) in TABLE.items()} | ALIASES
 cdef unsigned int host_types = 0
@@ -76,7 +79,7 @@ cdef int parse_device(object device, DLDevice* out) except -1:
         if device[0] not in TABLE or not (device[1] is None or PyLong_Check(device[1])):
             raise _unknown(device)
         out.device_type = device[0]
-        out.device_id = ANY_DEVICE_ID if device[1] is None else device[1]
+        out.device_id = ANY_DEVICE_ID if device[1] is None else _checked_id(device[1], device)
         return 0
     # torch.device has type and index, a JAX device has platform and id.
     for type_field, id_field in (("type", "index"), ("platform", "id")):
@@ -91,14 +94,19 @@ cdef int _parse_name(str name, object device, DLDevice* out) except -1:
     if kind not in types_by_name or bool(colon) != index.isdecimal():
         raise _unknown(device)
     out.device_type = types_by_name[kind]
-    out.device_id = int(index) if index else ANY_DEVICE_ID
+    out.device_id = _checked_id(int(index), device) if index else ANY_DEVICE_ID
     if out.device_type == kDLCPU:
         # Host memory is one place, whatever a library numbers (JAX exports cpu:1 as (CPU, 0) itself).
         out.device_id = 0
     return 0
 
 
+cdef int32_t _checked_id(object index, object device) except -2:
+    if not 0 <= index <= LARGEST_ID:
+        raise _unknown(device)
+    return index
+
+
 def _unknown(device):
-    return DeviceError(
-        f'device: device {device!r}: is no device that dlbridge knows (pass "cpu", "cuda:0", a (type, id) pair or the '
-        "library's own device object)")
+    return refusal(DeviceError, "convert", "device", repr(device), "is no device that dlbridge knows",
+                   'pass "cpu", "cuda:0", a (type, id) pair or the library\'s own device object')

@@ -16,12 +16,11 @@ from dlbridge.managed cimport (
     managed_own_object,
     managed_set_byte_strides,
     managed_set_row,
-    refusal,
 )
 from dlbridge.request cimport Request
 from dlbridge.sources.offer cimport Offer, new_offer
 
-from dlbridge.errors import ConversionError
+from dlbridge.errors import ConversionError, refusal
 
 
 cdef Offer offers(object kind):

@@ -18,12 +18,11 @@ from dlbridge.managed cimport (
     managed_release,
     managed_set_byte_strides,
     managed_set_row,
-    refusal,
 )
 from dlbridge.request cimport Request
 from dlbridge.sources.offer cimport Offer, new_offer
 
-from dlbridge.errors import ConversionError
+from dlbridge.errors import ConversionError, refusal
 
 
 cdef extern from *:

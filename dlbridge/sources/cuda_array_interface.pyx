@@ -9,13 +9,12 @@ from dlbridge.managed cimport (
     managed_checked,
     managed_own_object,
     managed_release,
-    refusal,
 )
 from dlbridge.request cimport Request
 from dlbridge.sources.interface cimport new_from_interface, refuse_field, set_address
 from dlbridge.sources.offer cimport Offer, new_offer
 
-from dlbridge.errors import DeviceError
+from dlbridge.errors import DeviceError, refusal
 
 
 cdef Offer offers(object kind):

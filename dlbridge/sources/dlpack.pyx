@@ -44,13 +44,13 @@ from dlbridge.managed cimport (
     managed_own_object,
     managed_own_versioned,
     managed_release,
-    refusal,
 )
 from dlbridge.request cimport COPY_NEVER, Request
-from dlbridge.sources.offer cimport Offer, new_offer
+from dlbridge.sources cimport exchange
+from dlbridge.sources.offer cimport Offer, new_offer, top_module
 from dlbridge.sources.torch cimport is_torch, prepare_subclass
 
-from dlbridge.errors import ConversionError, CopyRequiredError, UnsupportedError
+from dlbridge.errors import ConversionError, CopyRequiredError, UnsupportedError, refusal
 
 
 cdef enum Keyword:
@@ -98,7 +98,7 @@ cdef Offer _offer_method(object kind, object method):
     offer = new_offer("dlpack", acquire)
     offer.keywords = _learn_keywords(method)
     offer.torch = is_torch(kind)
-    offer.immutable = (kind.__module__.partition(".")[0], kind.__name__) in IMMUTABLE
+    offer.immutable = (top_module(kind), kind.__name__) in IMMUTABLE
     return offer
 
 
@@ -117,8 +117,12 @@ def _learn_keywords(method):
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
+    cdef Offer plain
     if offer.torch:
         obj = prepare_subclass(obj, request)
+        plain = exchange.offers(type(obj))
+        if plain is not None:
+            return plain.acquire(obj, plain, request)
     try:
         method = obj.__dlpack__
     except AttributeError:

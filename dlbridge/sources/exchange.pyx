@@ -22,14 +22,13 @@ from dlbridge.managed cimport (
     managed_from_tensor,
     managed_own_versioned,
     managed_release,
-    refusal,
     take_error,
 )
 from dlbridge.request cimport Request
 from dlbridge.sources.offer cimport Offer, new_offer
-from dlbridge.sources.torch cimport mark_torch, torch_refusal
+from dlbridge.sources.torch cimport is_torch, mark_torch, torch_refusal
 
-from dlbridge.errors import ConversionError
+from dlbridge.errors import ConversionError, refusal
 
 cdef extern from "Python.h":
     PyObject* _PyType_Lookup(PyTypeObject* kind, object name) noexcept
@@ -54,7 +53,7 @@ cdef Offer offers(object kind):
         return None
     offer = new_offer("exchange_api", acquire)
     offer.api = api
-    offer.torch = kind.__module__.partition(".")[0] == "torch"
+    offer.torch = is_torch(kind)
     return offer
 
 
@@ -106,7 +105,8 @@ cdef object _refused(object obj, Offer offer):
     if offer.torch:
         refused = torch_refusal(obj)
     else:
-        refused = refusal(ConversionError, "exchange_api", "type", type(obj).__qualname__, "could not be exported",
-                          cause or "the library gave no reason")
+        refused = refusal(ConversionError, "exchange_api", "type", type(obj).__qualname__,
+                          f"could not be exported: {cause or 'the library gives no reason'}",
+                          "convert what it was made from")
     refused.__cause__ = cause
     return refused

@@ -18,10 +18,9 @@ from dlbridge.managed cimport (
     managed_set_byte_strides,
     managed_set_row,
     protocol_name,
-    refusal,
 )
 
-from dlbridge.errors import ConversionError
+from dlbridge.errors import ConversionError, refusal
 
 
 cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object remedy):

@@ -23,6 +23,9 @@ cdef class Offer:
     cdef object function                    # a registered acquire, given by a user
 
 
+cdef str top_module(object kind)
+
+
 cdef inline Offer new_offer(str protocol, Acquire acquire):
     cdef Offer offer = Offer.__new__(Offer)
     offer.protocol = protocol

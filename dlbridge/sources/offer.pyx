@@ -9,3 +9,9 @@ cdef class Offer:
 
     def __repr__(self):
         return f"<offer of {self.protocol}>"
+
+
+cdef str top_module(object kind):
+    """The first part of a type's module; a type may say anything there, or nothing."""
+    module = kind.__module__
+    return module.partition(".")[0] if isinstance(module, str) else ""

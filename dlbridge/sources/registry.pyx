@@ -1,6 +1,6 @@
 """The order in which sources are asked, and the sources that users add."""
 
-from dlbridge.managed cimport Managed, refusal
+from dlbridge.managed cimport Managed
 from dlbridge.request cimport Request
 from dlbridge.sources cimport (
     array_interface,
@@ -11,9 +11,13 @@ from dlbridge.sources cimport (
     exchange,
     numpy,
 )
-from dlbridge.sources.offer cimport Offer, new_offer
+from dlbridge.sources.offer cimport Offer, new_offer, top_module
 
-from dlbridge.errors import UnsupportedError
+from dlbridge.errors import UnsupportedError, refusal
+
+cdef extern from "Python.h":
+    int Py_EnterRecursiveCall(const char* where) except -1
+    void Py_LeaveRecursiveCall()
 
 ctypedef Offer (*Offers)(object kind)
 
@@ -36,13 +40,18 @@ PREFERRED = {
     ("jaxlib", "ArrayImpl"): "buffer",
 }
 
-# What to do with things that are no arrays, by the first part of the module and the name.
+# What to do with things that are no arrays, by the first part of the module and the name; bases are looked up too.
 WAYS_OUT = {
     ("builtins", "list"): "pass numpy.asarray(x)",
     ("builtins", "tuple"): "pass numpy.asarray(x)",
-    ("builtins", "str"): "pass x.encode()",
+    ("builtins", "range"): "pass numpy.asarray(x)",
     ("builtins", "int"): "pass numpy.asarray(x)",
     ("builtins", "float"): "pass numpy.asarray(x)",
+    ("builtins", "complex"): "pass numpy.asarray(x)",
+    ("builtins", "str"): "pass x.encode()",
+    ("builtins", "dict"): "pass its values one by one",
+    ("builtins", "NoneType"): "there is nothing to convert: is a return statement missing?",
+    ("builtins", "type"): "pass an instance, not the class",
     ("scipy", "*"): "pass x.toarray(), or its parts x.data, x.indices, x.indptr",
     ("pandas", "*"): "pass x.to_numpy()",
     ("polars", "*"): "pass x.to_numpy()",
@@ -53,7 +62,7 @@ registered = []         # of (type or predicate, Offer), the newest first
 
 cdef list find_offers(object kind):
     """Who may serve a type, in the order to ask."""
-    preferred = PREFERRED.get((kind.__module__.partition(".")[0], kind.__name__))
+    preferred = PREFERRED.get((top_module(kind), kind.__name__))
     offers = []
     for index in range(SOURCES):
         offer = sources[index](kind)
@@ -98,11 +107,15 @@ cdef list find_instance_offers(object src):
 
 
 def _unsupported(kind):
-    module = kind.__module__.partition(".")[0]
-    way_out = WAYS_OUT.get((module, kind.__name__)) or WAYS_OUT.get((module, "*")) or (
-        "pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol")
-    name = kind.__qualname__ if module == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return refusal(UnsupportedError, "source", "type", name, "offers no array protocol", way_out)
+    way_out = "pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol"
+    for base in kind.__mro__:
+        module, name = top_module(base), base.__name__
+        found = WAYS_OUT.get((module, name)) or WAYS_OUT.get((module, "*"))
+        if found is not None:
+            way_out = found
+            break
+    shown = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return refusal(UnsupportedError, "source", "type", shown, "offers no array protocol", way_out)
 
 
 # ---- registered sources --------------------------------------------------------------------------------------------
@@ -119,4 +132,9 @@ cdef Managed* acquire_registered(object obj, Offer offer, const Request* request
     if made is obj:
         raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
                       "return an object with __dlpack__ or a DLPack capsule")
-    return acquire_by(find_offers(type(made)), made, request)
+    # What it made may be registered too, and so on for ever.
+    Py_EnterRecursiveCall(" while asking registered sources")
+    try:
+        return acquire_by(find_offers(type(made)), made, request)
+    finally:
+        Py_LeaveRecursiveCall()

@@ -7,10 +7,10 @@ arrives everywhere with the wrong sign.
 import sys
 
 from dlbridge.abi cimport kDLBfloat, kDLComplex, kDLFloat
-from dlbridge.managed cimport CONJUGATED, NEGATED, Managed, refusal
-from dlbridge.request cimport COPY_NEVER, Request
+from dlbridge.managed cimport CONJUGATED, NEGATED, Managed
+from dlbridge.request cimport Request
 
-from dlbridge.errors import ConversionError, CopyRequiredError, UnsupportedError
+from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 
 cdef bint is_torch(object kind):
@@ -44,11 +44,8 @@ cdef object prepare_subclass(object tensor, const Request* request):
             raise _gradient()
         tensor = tensor.detach()
     if tensor.is_neg() or tensor.is_conj():
-        if request.copy == COPY_NEVER:
-            raise refusal(CopyRequiredError, "torch", "is_neg or is_conj", True,
-                          "is a lazy bit that memory cannot carry",
-                          "pass copy=None, or x.resolve_conj().resolve_neg()")
-        tensor = tensor.resolve_conj().resolve_neg()
+        # Its export refuses one of them and forgets the other; the plain tensor's raw memory can be marked.
+        return tensor.as_subclass(sys.modules["torch"].Tensor)
     return tensor
 
 

@@ -1,15 +1,17 @@
 """Calling a target library, and putting its errors into dlbridge's words."""
 
-from dlbridge.managed cimport refusal, take_error
+from dlbridge.managed cimport take_error
 from dlbridge.targets.target cimport Target
 
-from dlbridge.errors import ConversionError
+from dlbridge.errors import ConversionError, DLBridgeError, refusal
 
 
 cdef object call_consumer(Target target, object producer):
     """Hand a capsule or a Tensor to the library's own importer."""
     try:
         return target.function(producer)
+    except (DLBridgeError, MemoryError):
+        raise
     except Exception as error:
         raise _wrap(target, error) from error
 
@@ -25,4 +27,5 @@ cdef object consumer_error(Target target):
 def _wrap(Target target, error):
     # torch appends its C++ stack to the text.
     text = str(error).partition("\n")[0] if error else "no reason given"
-    return refusal(ConversionError, target.name, "import", type(error).__qualname__, "was raised by the library", text)
+    return refusal(ConversionError, target.name, "import", f"{type(error).__qualname__}: {text}",
+                   "was raised by the library", "its message says what it needs")

@@ -3,14 +3,14 @@
 from libc.stdint cimport uint64_t
 
 from dlbridge.dtypes cimport get_row, row_name, rows_named
-from dlbridge.managed cimport Managed, refusal
+from dlbridge.managed cimport Managed
 from dlbridge.request cimport READONLY_SHARE
 from dlbridge.targets cimport numpy
 from dlbridge.targets.consumer cimport call_consumer
 from dlbridge.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
-from dlbridge.errors import ConversionError
+from dlbridge.errors import ConversionError, refusal
 
 JAX_DTYPES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",

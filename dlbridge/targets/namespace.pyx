@@ -1,15 +1,21 @@
 """Any namespace with ``from_dlpack``, and targets that users register."""
 
+import sys
+
 from dlbridge.managed cimport Managed
 from dlbridge.request cimport READONLY_SHARE
 from dlbridge.targets.consumer cimport call_consumer
 from dlbridge.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
+UNKNOWN = "*"                   # the rows for a library that nobody has looked at
+
 
 cdef Target new_target(object namespace):
     cdef Target target = Target.__new__(Target)
     target.name = str(getattr(namespace, "__name__", type(namespace).__qualname__)).partition(".")[0]
+    # Whatever it calls itself, only the imported module is the library that the table speaks of.
+    target.quirks = target.name if sys.modules.get(target.name) is namespace else UNKNOWN
     target.namespace = namespace
     target.function = namespace.from_dlpack
     target.deliver = deliver
@@ -21,6 +27,7 @@ cdef Target new_registered(str name, object function, object settings):
     """settings(target) is called once the target has every quirk of an unknown library, and may lift some."""
     cdef Target target = Target.__new__(Target)
     target.name = name
+    target.quirks = UNKNOWN
     target.function = function
     target.deliver = deliver
     target.array_types = ()

@@ -8,11 +8,12 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_INCREF
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge.dtypes cimport numpy_dtype, rows_named
+from dlbridge.dtypes cimport get_row, numpy_dtype, rows_named
 from dlbridge.managed cimport BYTE_STRIDES, SWAPPED, Managed, managed_data, managed_release
 from dlbridge.targets.target cimport Target
 
 from dlbridge.dtypes import NAMES
+from dlbridge.errors import MissingLibraryError
 
 numpy.import_array()
 
@@ -24,12 +25,14 @@ cdef extern from "numpy/arrayobject.h":
         int flags, PyObject* obj)
     int PyArray_SetBaseObject(numpy.ndarray array, object base) except -1
 
+cdef int COMPLEX_HALF = NAMES.index("complex32")        # the one type with a PEP 3118 letter that NumPy lacks
 cdef const char* OWNER_NAME = "dlbridge.Managed"
 
 
 cdef Target new_target():
     cdef Target target = Target.__new__(Target)
     target.name = target.library = target.install = "numpy"
+    target.accepts = accepts
     target.deliver = deliver
     target._load = _load
     return target
@@ -41,6 +44,20 @@ def _load(Target target):
     target.array_types = (np.ndarray,)
     # A subclass goes through its source, which refuses a mask and leaves all else behind.
     target.exact = True
+
+
+cdef object accepts(const Managed* managed, Target target):
+    """ml_dtypes' types need ml_dtypes, and some of them a newer one."""
+    if get_row(managed.row).format != NULL and managed.row != COMPLEX_HALF:
+        return None
+    row = managed.row
+    if not target.rows >> row & 1:
+        return None             # another form of it may do: the plan knows
+    try:
+        numpy_dtype(row, False)
+    except MissingLibraryError as error:
+        return error
+    return None
 
 
 cdef object deliver(Managed* managed, Target target):

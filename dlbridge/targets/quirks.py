@@ -61,7 +61,7 @@ QUIRKS = (
 
 def quirks_of(library: str, version: str) -> list[Quirk]:
     """The rows that hold for a library at a version; those of ``*`` where the table does not know it."""
-    rows = [quirk for quirk in QUIRKS if quirk.library == library] or [q for q in QUIRKS if q.library == "*"]
+    rows = [quirk for quirk in QUIRKS if quirk.library == library] or quirks_of("*", "")
     return [quirk for quirk in rows if not quirk.below or _release(version) < _release(quirk.below)]
 
 

@@ -4,11 +4,11 @@
 import sys
 from types import ModuleType
 
-from dlbridge.managed cimport refusal
+from dlbridge.sources.offer cimport top_module
 from dlbridge.targets cimport buffer, dlpack, exchange, jax, namespace, numpy, tensor
 from dlbridge.targets.target cimport Target
 
-from dlbridge.errors import UnsupportedError
+from dlbridge.errors import UnsupportedError, refusal
 
 cdef dict targets = {}          # by name
 
@@ -25,7 +25,7 @@ _add(dlpack.new_legacy())
 _add(tensor.new_target())
 
 # Modules, and modules of array types, that go by another name.
-ALIASES = {"jaxlib": "jax", "jax.numpy": "jax", "builtins": "memoryview"}
+ALIASES = {"jaxlib": "jax"}
 
 
 cdef Target find_target(object to):
@@ -48,7 +48,8 @@ cdef Target find_target(object to):
 
 
 def _by_module(name):
-    return targets.get(ALIASES.get(name)) or targets.get(ALIASES.get(name.partition(".")[0], name.partition(".")[0]))
+    library = name.partition(".")[0]
+    return targets.get(ALIASES.get(library, library))
 
 
 def _by_namespace(space):
@@ -56,15 +57,17 @@ def _by_namespace(space):
 
 
 def _by_type(kind):
-    """The library of an array type, or of an unknown library's array: numpy.float32 and torch.nn.Linear are none."""
+    """The library of an array type, or of a subclass or an unknown library's; numpy.float32 is no array type."""
     cdef Target target
-    if kind.__module__ == "builtins" and kind is not memoryview:
-        return None
-    target = _by_module(kind.__module__)
-    if target is not None:
-        target.load()
-        return target if issubclass(kind, target.array_types) else None
-    module = sys.modules.get(kind.__module__.partition(".")[0])
+    if kind is memoryview:
+        return targets["memoryview"]
+    for base in kind.__mro__:
+        target = _by_module(top_module(base))
+        if target is not None:
+            target.load()
+            if issubclass(kind, target.array_types):
+                return target
+    module = sys.modules.get(top_module(kind))
     return _by_namespace(module) if hasattr(kind, "__dlpack__") else None
 
 

@@ -30,6 +30,7 @@ ctypedef object (*Deliver)(Managed* managed, Target target)
 cdef class Target:
     cdef readonly str name              # as in convert(…, to=name)
     cdef readonly str library           # what to import, and how users call it
+    cdef str quirks                     # its rows of the quirks table; another library's may look alike
     cdef readonly str install           # the pip line's last word
     cdef readonly bint loaded
     cdef uint32_t holds                 # Holds, or'ed

@@ -7,7 +7,7 @@ cimport cython
 from dlbridge.dtypes cimport rows_named
 
 from dlbridge.dtypes import NAMES
-from dlbridge.errors import MissingLibraryError
+from dlbridge.errors import MissingLibraryError, refusal
 from dlbridge.targets.quirks import quirks_of
 
 HOLDS = {
@@ -41,14 +41,15 @@ cdef class Target:
                 # A library that is there but broken says so itself.
                 if error.name is not None and error.name != self.library:
                     raise
-                raise MissingLibraryError(
-                    f"{self.name}: module {self.library}: is not installed (pip install {self.install})") from error
+                raise refusal(MissingLibraryError, self.name, "module", self.library, "is not installed",
+                              f"pip install {self.install}") from error
         self.rows = rows_named(NAMES)
         self.alignment = 1
         self.holds = 0
         for flag in HOLDS.values():
             self.holds |= <unsigned int> flag
-        for quirk in quirks_of(self.name, str(getattr(self.namespace, "__version__", ""))):
+        version = str(getattr(self.namespace, "__version__", ""))
+        for quirk in quirks_of(self.name if self.quirks is None else self.quirks, version):
             if quirk.lacks == "alignment":
                 self.alignment = quirk.value
             else:
