@@ -11,6 +11,8 @@ __test__: dict[str, str]
 
 SAYABLE: tuple[str, ...]
 
+def known(field: str, given: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]: ...
+
 _Source = TypeVar("_Source")
 
 @overload
