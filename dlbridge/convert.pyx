@@ -78,10 +78,8 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     7
     """
     cdef Request request
-    parse_request(&request, device, copy, stream, readonly, detach)
-    if type(to) is not str:
-        to = resolve_array(to, &request)
-    return carry(src, find_route(src, to), &request)
+    cdef Route route = prepare(&request, src, to, device, copy, stream, readonly, detach)
+    return carry(src, route, &request)
 
 
 def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
@@ -159,10 +157,24 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     return carry(src, find_route(src, to), &request)
 
 
+cdef Route prepare(
+    Request* request, object src, object to, object device, object copy, object stream, object readonly, object detach,
+):
+    parse_request(request, device, copy, stream, readonly, detach)
+    if type(to) is not str:
+        to = resolve_array(to, request)
+    return find_route(src, to)
+
+
+cdef bint is_already(object src, const Request* request) except -1:
+    """Whether an array of the target's own type is what was asked for."""
+    return request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device))
+
+
 cdef object carry(object src, Route route, const Request* request):
     cdef Managed* managed
     cdef Decision decision
-    if route.already and request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device)):
+    if route.already and is_already(src, request):
         return src
     managed = acquire_by(route.offers, src, request)
     try:
@@ -200,16 +212,12 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
     cdef Request request
     cdef Decision decision
     cdef Managed* managed
-    cdef Route route
-    parse_request(&request, device, copy, stream, readonly, detach)
-    if type(to) is not str:
-        to = resolve_array(to, &request)
-    route = find_route(src, to)
+    cdef Route route = prepare(&request, src, to, device, copy, stream, readonly, detach)
     facts["target"] = route.target.name
     request.peek = True
-    if route.already and request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device)):
+    if route.already and is_already(src, &request):
         facts["action"] = "return"
-        facts["reason"] = f"it is {route.target.name}'s own type"
+        facts["reason"] = f"src is of {route.target.name}'s own type already"
         return
     managed = acquire_by(route.offers, src, &request)
     try:

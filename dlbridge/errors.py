@@ -40,6 +40,9 @@ class MissingLibraryError(DLBridgeError, ImportError):
     """The target library is not installed; the message is the pip line that installs it."""
 
 
+# The way out where a producer's description of its memory contradicts itself.
+REPORT = "report it to the producer; until then pass a copy, such as numpy.array(x)"
+
 _Error = TypeVar("_Error", bound=DLBridgeError)
 
 

@@ -6,6 +6,9 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from dlbridge.abi cimport DLManagedTensor, DLManagedTensorVersioned, DLTensor, LegacyDeleter
 
 
+cdef enum:
+    MAX_NDIM = 64               # NumPy's and torch's
+
 cdef enum Protocol:
     PROTOCOL_NUMPY
     PROTOCOL_EXCHANGE_API
@@ -22,9 +25,8 @@ cdef enum Protocol:
 cdef enum Mark:
     SWAPPED = 1             # the bytes of an element are in the other order
     BYTE_STRIDES = 2        # strides are in bytes, since one is no multiple of the item size
-    FROM_LEGACY = 4         # the producer had no way to flag read-only memory
-    NEGATED = 8             # every value stands for its negative (torch's negative bit)
-    CONJUGATED = 16         # every value stands for its conjugate (torch's conjugate bit)
+    NEGATED = 4             # every value stands for its negative (torch's negative bit)
+    CONJUGATED = 8         # every value stands for its conjugate (torch's conjugate bit)
 
 
 cdef enum State:
@@ -58,6 +60,7 @@ ctypedef struct Managed:
 
 cdef Managed* managed_new(Protocol protocol, int64_t ndim, size_t extra_bytes=*) except NULL
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL
+cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL
 cdef Managed* managed_share(Managed* base) except NULL
 cdef Managed* managed_checked(Managed* managed) except NULL
 cdef void managed_set_row(Managed* managed, int32_t row) noexcept nogil

@@ -4,3 +4,5 @@ from typing_extensions import CapsuleType
 
 __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
+
+REPORT: str

@@ -35,7 +35,7 @@ from dlbridge.layout cimport (
     settle_idle_axes,
 )
 
-from dlbridge.errors import ConversionError, DeviceError, refusal
+from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
 
 
 cdef extern from *:
@@ -73,7 +73,6 @@ cdef extern from "Python.h":
     void Py_DECREF(PyObject* obj) noexcept nogil
 
 cdef enum:
-    MAX_NDIM = 64               # NumPy's and torch's
     KNOWN_FLAGS = (
         DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 
@@ -147,7 +146,7 @@ cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uin
         if tensor.shape == NULL:
             managed_release(managed)
             raise refusal(ConversionError, protocol_name(protocol), "shape", "NULL",
-                          f"has no extents for ndim {tensor.ndim}", "the producer is at fault")
+                          f"has no extents for ndim {tensor.ndim}", REPORT)
         memcpy(ours.shape, tensor.shape, extents_bytes)
         if tensor.strides != NULL:
             memcpy(ours.strides, tensor.strides, extents_bytes)
@@ -155,6 +154,22 @@ cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uin
             # DLPack before 1.2: NULL strides are compact, in C order.
             fill_compact(tensor.ndim, ours.shape, ours.strides)
     return managed_checked(managed)
+
+
+cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL:
+    """Take over a foreign block; on failure too, it is let go."""
+    cdef Managed* managed
+    try:
+        if foreign.version.major != DLPACK_MAJOR_VERSION:
+            raise refusal(ConversionError, protocol_name(protocol), "version", foreign.version.major,
+                          "is a major version that dlbridge does not read", "update dlbridge")
+        managed = managed_from_tensor(protocol, &foreign.dl_tensor, foreign.flags)
+    except BaseException:
+        if foreign.deleter != NULL:
+            foreign.deleter(foreign)
+        raise
+    managed_own_versioned(managed, foreign)
+    return managed
 
 
 cdef Managed* managed_share(Managed* base) except NULL:
@@ -202,46 +217,67 @@ cdef void managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_b
 # ---- validate, once for every path ---------------------------------------------------------------------------------
 
 cdef Managed* managed_checked(Managed* managed) except NULL:
-    """Validate what the struct can reveal, and derive count, row and span; on failure the block is released."""
+    """Validate what the struct can reveal, and derive row, count and span; on failure the block is released."""
+    try:
+        check_dtype(managed)
+        check_layout(managed)
+        check_memory(managed)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
+cdef int check_dtype(Managed* managed) except -1:
     cdef DLTensor* tensor = &managed.abi.dl_tensor
-    cdef LayoutFault fault
-    cdef Span span
-    cdef int64_t stride_bytes
     if managed.row == NO_ROW:
         managed.row = find_dlpack(tensor.dtype)
         if managed.row == NO_ROW:
-            return refuse(managed, ConversionError, "dtype", describe(tensor.dtype), "is no type that dlbridge knows",
+            raise refused(managed, "dtype", describe(tensor.dtype), "is no type that dlbridge knows",
                           "view it as integers of the same size first")
     managed.item_bytes = get_row(managed.row).item_bytes
     if get_row(managed.row).subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
         managed.item_bytes = 0
-    # With packed elements one stride is below a byte; measured as bytes, and packed memory must be compact anyway.
-    stride_bytes = 1 if managed.marks & BYTE_STRIDES or managed.item_bytes == 0 else managed.item_bytes
-    fault = measure(tensor.ndim, tensor.shape, tensor.strides, stride_bytes, max(managed.item_bytes, 1), &span)
+    return 0
+
+
+cdef int check_layout(Managed* managed) except -1:
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef bint in_bytes = managed.marks & BYTE_STRIDES
+    cdef bint packed = managed_packed(managed)
+    cdef LayoutFault fault
+    cdef Span span
+    # A stride of packed elements is below a byte; it is measured as one, since packed memory must be compact anyway.
+    fault = measure(
+        tensor.ndim, tensor.shape, tensor.strides, 1 if in_bytes or packed else managed.item_bytes,
+        max(managed.item_bytes, 1), &span)
     if fault:
-        return refuse_layout(managed, fault)
-    if tensor.byte_offset > <uint64_t> LARGEST_SPAN:
-        return refuse(managed, ConversionError, "byte_offset", tensor.byte_offset, "is beyond any address",
-                      "the producer is at fault")
+        raise refused_layout(managed, fault)
     managed.count, managed.low_bytes, managed.high_bytes = span.count, span.low_bytes, span.high_bytes
-    if tensor.data == NULL and span.count:
-        return refuse(managed, ConversionError, "data", "NULL", f"has no memory for {span.count} elements",
-                      "materialise it first: fake, meta, functionalized and resized tensors have none")
-    if not is_device(tensor.device.device_type):
-        return refuse(managed, DeviceError, "device_type", tensor.device.device_type,
-                      "is no device of DLPack 1.3", "the producer is newer than this dlbridge")
-    settle_idle_axes(tensor.ndim, tensor.shape, tensor.strides, span.count,
-                     managed.item_bytes if managed.marks & BYTE_STRIDES else 1)
-    if managed.item_bytes == 0:
+    settle_idle_axes(tensor.ndim, tensor.shape, tensor.strides, span.count, managed.item_bytes if in_bytes else 1)
+    if packed:
         if not is_compact(tensor.ndim, tensor.shape, tensor.strides):
-            return refuse(managed, ConversionError, "strides", managed_strides(managed),
+            raise refused(managed, "strides", managed_strides(managed),
                           f"of packed {describe(tensor.dtype)} are not compact", "make it contiguous first")
         managed.high_bytes = managed_nbytes(managed)
+    return 0
+
+
+cdef int check_memory(Managed* managed) except -1:
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    if tensor.data == NULL and managed.count:
+        raise refused(managed, "data", "NULL", f"has no memory for {managed.count} elements",
+                      "materialise it first: fake, meta, functionalized and resized tensors have none")
+    if not is_device(tensor.device.device_type):
+        raise refusal(DeviceError, protocol_name(managed.protocol), "device_type", tensor.device.device_type,
+                      "is no device of DLPack 1.3", "update dlbridge, or move it to the CPU")
+    if tensor.byte_offset > <uint64_t> LARGEST_SPAN:
+        raise refused(managed, "byte_offset", tensor.byte_offset, "is beyond any address", REPORT)
     if tensor.byte_offset and 1 << tensor.device.device_type & ADDRESSED:
-        # Nearly every producer leaves byte_offset at 0, and some consumers ignore it (cutlass#3450): fold it in.
+        # Nearly every producer leaves byte_offset at 0, and some consumers refuse another (cutlass#3450): fold it in.
         tensor.data = managed_data(managed)
         tensor.byte_offset = 0
-    return managed
+    return 0
 
 
 cdef bint is_device(int32_t device_type) noexcept nogil:
@@ -249,23 +285,18 @@ cdef bint is_device(int32_t device_type) noexcept nogil:
     return <int> kDLCPU <= device_type <= <int> kDLOpenCL or <int> kDLVulkan <= device_type <= <int> kDLTrn
 
 
-cdef Managed* refuse(Managed* managed, error, field, value, wrong, way_out) except NULL:
-    """Release the block and raise."""
-    stage = protocol_name(managed.protocol)
-    managed_release(managed)
-    raise refusal(error, stage, field, value, wrong, way_out)
+cdef object refused(Managed* managed, field, value, wrong, way_out):
+    return refusal(ConversionError, protocol_name(managed.protocol), field, value, wrong, way_out)
 
 
-cdef Managed* refuse_layout(Managed* managed, LayoutFault fault) except NULL:
+cdef object refused_layout(Managed* managed, LayoutFault fault):
     shape = managed_shape(managed)
     if fault == NEGATIVE_EXTENT:
-        return refuse(managed, ConversionError, "shape", shape, "has a negative extent", "the producer is at fault")
+        return refused(managed, "shape", shape, "has a negative extent", REPORT)
     if fault == TOO_MANY_ELEMENTS:
-        return refuse(managed, ConversionError, "shape", shape, "has more bytes than any memory",
-                      "the producer is at fault")
+        return refused(managed, "shape", shape, "has more bytes than any memory", REPORT)
     strides = managed_strides(managed)
-    return refuse(managed, ConversionError, "strides", f"{strides} of shape {shape}",
-                  "reach beyond any memory", "the producer is at fault")
+    return refused(managed, "strides", f"{strides} of shape {shape}", "reach beyond any memory", REPORT)
 
 
 cdef object take_error():

@@ -20,5 +20,8 @@ cdef enum Step:
 
 # Steals managed, also when it fails. api: the allocator of the library that the copy is for, or NULL.
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL
+cdef int32_t writable_steps(const Managed* managed) noexcept nogil
+cdef int32_t pack_steps(const Managed* managed) noexcept nogil
+
 # Host memory of dlbridge's own for the shape, dtype and padding of ``like``, compact; not validated yet.
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL

@@ -13,6 +13,7 @@ from libc.string cimport memcpy, memset
 from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLTensor,
@@ -21,24 +22,24 @@ from dlbridge.abi cimport (
 )
 from dlbridge.devices.table cimport device_name, is_host
 from dlbridge.dtypes cimport NO_ROW
-from dlbridge.layout cimport fill_compact, is_dense
+from dlbridge.layout cimport fill_compact, is_compact, is_dense
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     CONJUGATED,
+    MAX_NDIM,
     NEGATED,
     SWAPPED,
     Managed,
     managed_checked,
     managed_data,
     managed_forget,
-    managed_from_tensor,
     managed_nbytes,
     managed_new,
     managed_own_memory,
-    managed_own_versioned,
     managed_packed,
     managed_release,
     managed_share,
+    managed_take_versioned,
     take_error,
 )
 
@@ -86,6 +87,17 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
 cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
     managed_forget(old)
     return new
+
+
+cdef int32_t writable_steps(const Managed* managed) noexcept nogil:
+    """How read-only memory becomes writable: a broadcast array touches few bytes, and those alone are copied."""
+    return COPY_SPAN if managed.high_bytes - managed.low_bytes < managed.count * managed.item_bytes else COPY
+
+
+cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
+    """Packing reads compact memory."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    return PACK if is_compact(tensor.ndim, tensor.shape, tensor.strides) else COPY | PACK
 
 
 # ---- copies --------------------------------------------------------------------------------------------------------
@@ -137,6 +149,8 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     cdef Managed* made = managed_new(like.protocol, like.abi.dl_tensor.ndim)
     cdef DLTensor* tensor = &made.abi.dl_tensor
     cdef void* memory = NULL
+    cdef bint read_only = like.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
+    way_out = 'pass readonly="share" and do not write' if read_only else "pass a part of it, or copy=False"
     memcpy(tensor.shape, like.abi.dl_tensor.shape, tensor.ndim * sizeof(int64_t))
     fill_compact(tensor.ndim, tensor.shape, tensor.strides)
     tensor.dtype = like.abi.dl_tensor.dtype
@@ -144,9 +158,7 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     if nbytes:
         if not fits(nbytes) or posix_memalign(&memory, ALIGNMENT, nbytes):
             managed_release(made)
-            raise MemoryError(f'place: copy {nbytes} bytes: do not fit into the memory available (share it instead: '
-                              'readonly="share" where the copy is only for read-only memory, else a layout the target '
-                              "can hold)")
+            raise MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({way_out})")
         tensor.data = memory
         managed_own_memory(made, memory)
     return made
@@ -181,13 +193,8 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
     if api.managed_tensor_allocator(&prototype, &given, NULL, ignore_error) or given == NULL:
         take_error()
         return NULL
-    try:
-        made = managed_from_tensor(like.protocol, &given.dl_tensor, DLPACK_FLAG_BITMASK_IS_COPIED)
-    except BaseException:
-        if given.deleter != NULL:
-            given.deleter(given)
-        raise
-    managed_own_versioned(made, given)
+    made = managed_take_versioned(like.protocol, given)
+    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     return made
 
 
@@ -227,8 +234,8 @@ cdef bint same_strides(Managed* a, Managed* b) noexcept nogil:
 
 cdef numpy.ndarray words(Managed* managed, int64_t word_bytes, bint swapped, bint halves):
     """The elements as unsigned words, so that NumPy moves bits and interprets none."""
-    cdef numpy.npy_intp shape[65]
-    cdef numpy.npy_intp strides_bytes[65]
+    cdef numpy.npy_intp shape[MAX_NDIM + 1]
+    cdef numpy.npy_intp strides_bytes[MAX_NDIM + 1]
     cdef int ndim = managed.abi.dl_tensor.ndim
     cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed.item_bytes
     cdef numpy.dtype dtype = WORDS[word_bytes]

@@ -31,6 +31,8 @@ from dlbridge.place cimport (
     PAIRS_TO_PACKED,
     TO_HOST_LABEL,
     UNPACK,
+    pack_steps,
+    writable_steps,
 )
 from dlbridge.request cimport (
     COPY_ALWAYS,
@@ -98,21 +100,21 @@ def clear_routes():
 
 # ---- decisions -----------------------------------------------------------------------------------------------------
 
+cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
 # By Reason: which field, why it makes a copy necessary, what to do instead.
 cdef tuple REASONS = (
     ("", "", ""),
     ("copy", "was asked for", "pass copy=None"),
     ("byte order", "is not this machine's, and {target} has no other", 'pass x.astype(x.dtype.newbyteorder("="))'),
     ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()"),
-    ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements",
-     "make it contiguous first"),
-    ("strides", "{strides} go backwards, which {target} cannot hold", "make it contiguous first"),
-    ("strides", "{strides} repeat elements, which {target} cannot hold", "make it contiguous first"),
-    ("strides", "{strides} of shape {shape} leave holes, which {target} cannot hold", "make it contiguous first"),
+    ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements", CONTIGUOUS),
+    ("strides", "{strides} go backwards, which {target} cannot hold", CONTIGUOUS),
+    ("strides", "{strides} repeat elements, which {target} cannot hold", CONTIGUOUS),
+    ("strides", "{strides} of shape {shape} leave holes, which {target} cannot hold", CONTIGUOUS),
     ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
-     "allocate it aligned"),
-    ("dtype", "{dtype} lies in memory in another form than {target} has it", "the target can only copy it"),
-    ("readonly", "memory would become writable, since {target} cannot be told",
+     "allocate more and slice where an aligned address begins"),
+    ("dtype", "{dtype} has its bits in another place than {target} has them", "nothing to do: bits must move"),
+    ("readonly", "memory would become writable, since {target} cannot be told otherwise",
      'pass readonly="share" and do not write'),
 )
 
@@ -211,12 +213,6 @@ cdef int decide_elements(const Managed* managed, Target target, Decision* out) e
     return 0
 
 
-cdef int pack_steps(const Managed* managed) noexcept:
-    """Packing reads compact memory."""
-    cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    return PACK if is_compact(tensor.ndim, tensor.shape, tensor.strides) else COPY | PACK
-
-
 cdef int decide_to_pairs(const Managed* managed, Target target, Decision* out, bint packed) except -1:
     cdef int32_t ndim = managed.abi.dl_tensor.ndim
     if ndim == 0 or managed.abi.dl_tensor.shape[ndim - 1] % 2:
@@ -276,7 +272,5 @@ cdef int decide_read_only(
                       f"the memory is read-only, and {target.name} cannot be told",
                       'pass readonly="copy", or "share" and do not write')
     if request.readonly == READONLY_COPY:
-        # A broadcast array touches fewer bytes than it has elements; those alone are copied.
-        small = managed.high_bytes - managed.low_bytes < managed.count * managed.item_bytes
-        want(out, COPY_SPAN if small else COPY, READ_ONLY_MEMORY)
+        want(out, writable_steps(managed), READ_ONLY_MEMORY)
     return 0

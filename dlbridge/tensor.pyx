@@ -47,7 +47,6 @@ from dlbridge.managed cimport (
     managed_from_tensor,
     managed_nbytes,
     managed_new,
-    managed_own_versioned,
     managed_owner,
     managed_packed,
     managed_release,
@@ -55,9 +54,10 @@ from dlbridge.managed cimport (
     managed_shape,
     managed_share,
     managed_strides,
+    managed_take_versioned,
     protocol_name,
 )
-from dlbridge.place cimport COPY, COPY_SPAN, PACK, TO_HOST_LABEL, allocated, place
+from dlbridge.place cimport COPY, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
 from dlbridge.request cimport READONLY_COPY, READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy, wants_versioned
 from dlbridge.sources.array_struct cimport (
     ARRAY_STRUCT_VERSION,
@@ -69,9 +69,6 @@ from dlbridge.sources.array_struct cimport (
 
 from dlbridge.dtypes import NAMES
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
-
-cdef extern from "Python.h":
-    int PyBUF_INDIRECT
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
@@ -359,16 +356,15 @@ cdef bint is_unordered(object stream):
 
 cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, int32_t steps) except -1:
     """A legacy capsule has no flags: neither for read-only memory nor for padded elements."""
-    cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t needed = 0
     if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY:
         if policy == READONLY_ERROR:
             raise refusal(ConversionError, "dlpack", "max_version", None,
                           "asks for a legacy capsule, which cannot flag read-only memory",
                           'pass max_version=(1, 0), or make the Tensor with readonly="share" and do not write')
-        needed = COPY_SPAN if managed.high_bytes - managed.low_bytes < managed.count * managed.item_bytes else COPY
+        needed = writable_steps(managed)
     if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
-        needed = PACK if is_compact(tensor.ndim, tensor.shape, tensor.strides) else COPY | PACK
+        needed = pack_steps(managed)
     if needed and copy is False:
         raise refusal(CopyRequiredError, "dlpack", "copy", False,
                       "but a legacy capsule cannot flag what this memory is (read-only, or padded)",
@@ -528,19 +524,8 @@ cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
 
 cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) noexcept:
     """Steals, also when it fails, as the header says."""
-    cdef Managed* managed
     try:
-        if foreign.version.major != DLPACK_MAJOR_VERSION:
-            raise refusal(ConversionError, "exchange_api", "version", foreign.version.major,
-                          "is of a major version that dlbridge does not read", "update dlbridge")
-        managed = managed_from_tensor(PROTOCOL_DLPACK, &foreign.dl_tensor, foreign.flags)
-    except BaseException as error:
-        if foreign.deleter != NULL:
-            foreign.deleter(foreign)
-        return set_pending(error)
-    managed_own_versioned(managed, foreign)
-    try:
-        tensor = new_tensor(managed, READONLY_COPY)
+        tensor = new_tensor(managed_take_versioned(PROTOCOL_DLPACK, foreign), READONLY_COPY)
     except BaseException as error:
         return set_pending(error)
     Py_INCREF(tensor)

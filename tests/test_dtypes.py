@@ -218,14 +218,14 @@ def test_elements_below_a_byte_are_packed_low_bits_first(name):
 
 @pytest.mark.parametrize("target", ["torch", "jax"])
 def test_float4_from_numpy_needs_a_copy(target):
-    with pytest.raises(dlbridge.CopyRequiredError, match="another form"):
+    with pytest.raises(dlbridge.CopyRequiredError, match="another place"):
         dlbridge.convert(sample("float4_e2m1fn", (2, 4)), target, copy=False)
 
 
 @pytest.mark.parametrize("target", ["numpy", "jax"])
 def test_float4_from_torch_needs_a_copy(target):
     tensor = dlbridge.convert(sample("float4_e2m1fn", (2, 4)), "torch")
-    with pytest.raises(dlbridge.CopyRequiredError, match="another form"):
+    with pytest.raises(dlbridge.CopyRequiredError, match="another place"):
         dlbridge.convert(tensor, target, copy=False)
 
 

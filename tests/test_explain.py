@@ -46,7 +46,7 @@ CASES = {
     "aligned": (lambda: aligned(12), "jax", {}, "share", ""),
     "misaligned": (lambda: aligned(12)[1:], "jax", {}, "copy", "aligned to 64"),
     "too wide": (lambda: np.zeros(3), "jax", {}, "refuse", "jax_enable_x64"),
-    "another form": (lambda: np.zeros(4, ml_dtypes.float4_e2m1fn), "torch", {}, "copy", "another form"),
+    "another form": (lambda: np.zeros(4, ml_dtypes.float4_e2m1fn), "torch", {}, "copy", "another place"),
     "a list": (lambda: [1], "torch", {}, "refuse", "list"),
     "no such target": (lambda: np.zeros(3), "turch", {}, "refuse", "turch"),
     "forbidden copy": (lambda: np.zeros(3)[::-1], "torch", {"copy": False}, "refuse", "copy=False"),

@@ -17,6 +17,9 @@ from dlbridge.sources.interface cimport new_from_interface, refuse_field, set_ad
 from dlbridge.sources.offer cimport Offer, new_offer
 
 
+from dlbridge.errors import REPORT
+
+
 cdef Offer offers(object kind):
     return _offer(kind)
 
@@ -41,7 +44,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         return NULL
     if not isinstance(interface, dict):
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "__array_interface__", type(interface).__qualname__,
-                           "is not a dict", "the producer is at fault")
+                           "is not a dict", REPORT)
     return build(obj, dict(interface), (obj, interface))
 
 
@@ -58,7 +61,7 @@ cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request
             interface["data"] = (int(data[0], 16), data[1])
         except ValueError:
             raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", data, "is no hexadecimal address",
-                               "the producer is at fault") from None
+                               REPORT) from None
     return build(obj, interface, (obj, interface))
 
 
@@ -95,7 +98,7 @@ cdef object view_of(object data):
         return PyMemoryView_FromObject(data)
     except TypeError:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", type(data).__qualname__,
-                           "is neither a pair (address, read-only) nor a buffer", "the producer is at fault") from None
+                           "is neither a pair (address, read-only) nor a buffer", REPORT) from None
 
 
 cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:
@@ -103,10 +106,10 @@ cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:
     cdef Py_buffer* view = PyMemoryView_GET_BUFFER(buffer)
     if not PyBuffer_IsContiguous(view, b"C"):
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", buffer, "is a buffer with gaps",
-                           "the producer is at fault")
+                           REPORT)
     if not PyLong_Check(offset) or not 0 <= offset <= view.len:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "offset", offset, f"is not within the buffer of {view.len} bytes",
-                           "the producer is at fault")
+                           REPORT)
     managed.abi.dl_tensor.data = <char*> view.buf + <Py_ssize_t> offset
     if view.readonly:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
@@ -120,5 +123,5 @@ cdef int check_within(Managed* managed, Py_buffer* view) except -1:
         low, high = start + managed.low_bytes, start + managed.high_bytes
         managed_release(managed)
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "shape", f"bytes {low} to {high}",
-                           f"reach outside of the buffer of {view.len} bytes", "the producer is at fault")
+                           f"reach outside of the buffer of {view.len} bytes", REPORT)
     return 0

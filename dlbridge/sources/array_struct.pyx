@@ -20,7 +20,7 @@ from dlbridge.managed cimport (
 from dlbridge.request cimport Request
 from dlbridge.sources.offer cimport Offer, new_offer
 
-from dlbridge.errors import ConversionError, refusal
+from dlbridge.errors import REPORT, ConversionError, refusal
 
 
 cdef Offer offers(object kind):
@@ -68,4 +68,4 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 
 
 cdef object _refused(str field, object value, str wrong):
-    return refusal(ConversionError, "array_struct", field, value, wrong, "the producer is at fault")
+    return refusal(ConversionError, "array_struct", field, value, wrong, REPORT)

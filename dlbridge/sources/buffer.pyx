@@ -22,7 +22,7 @@ from dlbridge.managed cimport (
 from dlbridge.request cimport Request
 from dlbridge.sources.offer cimport Offer, new_offer
 
-from dlbridge.errors import ConversionError, refusal
+from dlbridge.errors import REPORT, ConversionError, refusal
 
 
 cdef extern from *:
@@ -97,4 +97,4 @@ cdef Managed* describe_view(Py_buffer* view) except NULL:
 
 
 cdef object _refused(str field, object value, str wrong):
-    return refusal(ConversionError, "buffer", field, value, wrong, "the producer is at fault")
+    return refusal(ConversionError, "buffer", field, value, wrong, REPORT)

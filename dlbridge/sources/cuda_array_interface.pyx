@@ -14,7 +14,7 @@ from dlbridge.request cimport Request
 from dlbridge.sources.interface cimport new_from_interface, refuse_field, set_address
 from dlbridge.sources.offer cimport Offer, new_offer
 
-from dlbridge.errors import DeviceError, refusal
+from dlbridge.errors import REPORT, DeviceError, refusal
 
 
 cdef Offer offers(object kind):
@@ -72,4 +72,4 @@ cdef int check_entries(dict interface) except -1:
 
 
 cdef object _refused(str field, object value, str wrong):
-    return refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, field, value, wrong, "the producer is at fault")
+    return refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, field, value, wrong, REPORT)

@@ -10,3 +10,5 @@ __test__: dict[str, str]
 MAX_VERSION: Final[tuple[int, int]]
 CPU: Final[tuple[int, int]]
 IMMUTABLE: Final[set[tuple[str, str]]]
+
+REPORT: str

@@ -35,7 +35,6 @@ from dlbridge.abi cimport (
 )
 from dlbridge.devices.table cimport is_host
 from dlbridge.managed cimport (
-    FROM_LEGACY,
     PROTOCOL_DLPACK,
     PROTOCOL_DLPACK_LEGACY,
     Managed,
@@ -50,7 +49,7 @@ from dlbridge.sources cimport exchange
 from dlbridge.sources.offer cimport Offer, new_offer, top_module
 from dlbridge.sources.torch cimport is_torch, prepare_subclass
 
-from dlbridge.errors import ConversionError, CopyRequiredError, UnsupportedError, refusal
+from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal
 
 
 cdef enum Keyword:
@@ -130,7 +129,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     capsule = _call(method, offer, _keywords(obj, offer, request))
     if not PyCapsule_CheckExact(capsule):
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
-                      f"returned a {type(capsule).__qualname__}, not a capsule", "the producer is at fault")
+                      f"returned a {type(capsule).__qualname__}, not a capsule", REPORT)
     try:
         managed = take_capsule(capsule, False)
     except BaseException:
@@ -182,7 +181,7 @@ cdef DLDevice _device_of(object obj):
         device.device_id = 0 if index is None else index    # paddle says (1, None)
     except (TypeError, ValueError, OverflowError):
         raise refusal(ConversionError, "dlpack", "__dlpack_device__", repr(pair), "is not a pair (type, id)",
-                      "the producer is at fault") from None
+                      REPORT) from None
     return device
 
 
@@ -229,7 +228,6 @@ cdef Managed* take_capsule(object capsule, bint peek) except NULL:
     if PyCapsule_IsValid(capsule, LEGACY_NAME):
         legacy = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)
         managed = managed_from_tensor(PROTOCOL_DLPACK_LEGACY, &legacy.dl_tensor, 0)
-        managed.marks |= FROM_LEGACY
         if peek:
             managed_own_object(managed, capsule)
         else:

@@ -19,9 +19,8 @@ from dlbridge.abi cimport (
 from dlbridge.managed cimport (
     PROTOCOL_EXCHANGE_API,
     Managed,
-    managed_from_tensor,
-    managed_own_versioned,
     managed_release,
+    managed_take_versioned,
     take_error,
 )
 from dlbridge.request cimport Request
@@ -74,17 +73,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef Managed* managed
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
         raise _refused(obj, offer)
-    if foreign.version.major != DLPACK_MAJOR_VERSION:
-        major = foreign.version.major
-        _drop(foreign)
-        raise refusal(ConversionError, "exchange_api", "version", major,
-                      "is a major version that dlbridge does not read", "update dlbridge")
-    try:
-        managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &foreign.dl_tensor, foreign.flags)
-    except BaseException:
-        _drop(foreign)
-        raise
-    managed_own_versioned(managed, foreign)
+    managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
     if offer.torch:
         try:
             mark_torch(managed, obj, request)
@@ -92,11 +81,6 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
             managed_release(managed)
             raise
     return managed
-
-
-cdef void _drop(DLManagedTensorVersioned* foreign) noexcept:
-    if foreign.deleter != NULL:
-        foreign.deleter(foreign)
 
 
 cdef object _refused(object obj, Offer offer):

@@ -10,6 +10,7 @@ from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.dtypes cimport find_typestr, way_out
 from dlbridge.layout cimport fill_compact
 from dlbridge.managed cimport (
+    MAX_NDIM,
     SWAPPED,
     Managed,
     Protocol,
@@ -20,7 +21,7 @@ from dlbridge.managed cimport (
     protocol_name,
 )
 
-from dlbridge.errors import ConversionError, refusal
+from dlbridge.errors import REPORT, ConversionError, refusal
 
 
 cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object remedy):
@@ -30,23 +31,23 @@ cdef object refuse_field(Protocol protocol, object field, object value, object w
 cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr, object strides) except NULL:
     """An unowned block with shape, dtype and strides; neither address nor owner yet, and not validated."""
     cdef Managed* managed
-    cdef Py_ssize_t strides_bytes[64]
+    cdef Py_ssize_t strides_bytes[MAX_NDIM]
     cdef bint swapped = False
     cdef int axis, row
     if not isinstance(shape, tuple):
-        raise refuse_field(protocol, "shape", shape, "is not a tuple", "the producer is at fault")
+        raise refuse_field(protocol, "shape", shape, "is not a tuple", REPORT)
     # A subclass may say another thing each time it is asked.
     shape = tuple(shape)
     strides = tuple(strides) if isinstance(strides, tuple) else strides
     if not isinstance(typestr, str):
-        raise refuse_field(protocol, "typestr", typestr, "is not a string", "the producer is at fault")
+        raise refuse_field(protocol, "typestr", typestr, "is not a string", REPORT)
     typestr = str.__str__(typestr)
     row = find_typestr(typestr, &swapped)
     if row < 0:
         raise refuse_field(protocol, "typestr", typestr, "has no DLPack type", way_out(typestr[1:2]))
     if strides is not None and (not isinstance(strides, tuple) or len(strides) != len(shape)):
         raise refuse_field(protocol, "strides", strides, f"is not a tuple of {len(shape)} integers, nor None",
-                           "the producer is at fault")
+                           REPORT)
     managed = managed_new(protocol, len(shape))
     try:
         for axis in range(len(shape)):
@@ -69,11 +70,11 @@ cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr
 cdef int64_t _integer(Protocol protocol, str field, object values, int index) except? -1:
     value = values[index]
     if not PyLong_Check(value):
-        raise refuse_field(protocol, field, values, "has an entry that is no integer", "the producer is at fault")
+        raise refuse_field(protocol, field, values, "has an entry that is no integer", REPORT)
     try:
         return PyLong_AsLongLong(value)
     except OverflowError:
-        raise refuse_field(protocol, field, values, "has an entry beyond 64 bits", "the producer is at fault") from None
+        raise refuse_field(protocol, field, values, "has an entry beyond 64 bits", REPORT) from None
 
 
 cdef int set_address(Managed* managed, object data) except -1:
@@ -81,12 +82,12 @@ cdef int set_address(Managed* managed, object data) except -1:
     cdef uint64_t address
     if not isinstance(data, tuple) or len(data) != 2 or not PyLong_Check(data[0]):
         raise refuse_field(managed.protocol, "data", data, "is not a pair (address, read-only)",
-                           "the producer is at fault")
+                           REPORT)
     try:
         address = PyLong_AsUnsignedLongLong(data[0])
     except OverflowError:
         raise refuse_field(managed.protocol, "data", data, "is no address of 64 bits",
-                           "the producer is at fault") from None
+                           REPORT) from None
     managed.abi.dl_tensor.data = <void*> address
     if data[1]:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY

@@ -1,10 +1,8 @@
 """Libraries with the C exchange API on their type: torch."""
 
-from typing import Final
-
 from typing_extensions import CapsuleType
 
 __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
-TORCH_DTYPES: Final[tuple[str, ...]]
+NAMES: tuple[str, ...]

@@ -8,14 +8,9 @@ from dlbridge.dtypes cimport rows_named
 from dlbridge.managed cimport Managed, managed_forget, managed_release, managed_retain
 from dlbridge.sources.exchange cimport find_exchange_api
 from dlbridge.targets.target cimport Target
-from dlbridge.targets.consumer cimport call_consumer, consumer_error
 
-# What torch's importer has a type for; older versions lack the newest names.
-TORCH_DTYPES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
-    "complex32", "complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
-    "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2",
-)
+from dlbridge.dtypes import NAMES
+from dlbridge.targets.consumer cimport call_consumer, consumer_error
 
 
 cdef Target new_torch():
@@ -28,7 +23,7 @@ cdef Target new_torch():
 
 def _load_torch(Target target):
     torch = target.namespace
-    target.rows = rows_named(name for name in TORCH_DTYPES if hasattr(torch, name))
+    target.rows &= rows_named(name for name in NAMES if hasattr(torch, name))    # older versions lack the newest
     target.array_types = (torch.Tensor,)
     target.api = find_exchange_api(torch.Tensor)
     target.function = torch.from_dlpack     # torch before 2.10 has no exchange API

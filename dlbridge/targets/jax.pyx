@@ -10,17 +10,11 @@ from dlbridge.targets.consumer cimport call_consumer
 from dlbridge.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
+from dlbridge.dtypes import NAMES
 from dlbridge.errors import ConversionError, refusal
 
-JAX_DTYPES = (
-    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
-    "complex64", "complex128", "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
-    "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4",
-)
 # Types that JAX silently narrows unless jax_enable_x64 is on (jax#18385), and to what.
 WIDE_DTYPES = {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}
-# JAX packs these and imports none of them: they go as padded NumPy arrays, which JAX copies.
-COPIED_DTYPES = ("float4_e2m1fn", "int4", "uint4")
 
 cdef uint64_t wide_rows = rows_named(WIDE_DTYPES)
 
@@ -37,8 +31,7 @@ cdef Target new_target():
 def _load(Target target):
     import jax.dlpack
     import jax.numpy
-    target.rows = rows_named(name for name in JAX_DTYPES if hasattr(jax.numpy, name) or name == "bool")
-    target.copied_rows = rows_named(COPIED_DTYPES)
+    target.rows &= rows_named(name for name in NAMES if hasattr(jax.numpy, name))    # older versions lack the newest
     target.array_types = (jax.Array,)
     target.function = jax.dlpack.from_dlpack
 

@@ -9,7 +9,7 @@ from cpython.ref cimport Py_INCREF
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.dtypes cimport get_row, numpy_dtype, rows_named
-from dlbridge.managed cimport BYTE_STRIDES, SWAPPED, Managed, managed_data, managed_release
+from dlbridge.managed cimport BYTE_STRIDES, MAX_NDIM, SWAPPED, Managed, managed_data, managed_release
 from dlbridge.targets.target cimport Target
 
 from dlbridge.dtypes import NAMES
@@ -62,7 +62,7 @@ cdef object accepts(const Managed* managed, Target target):
 
 cdef object deliver(Managed* managed, Target target):
     """An ndarray over the memory, whose base keeps it alive; read-only where the memory is."""
-    cdef numpy.npy_intp strides_bytes[64]
+    cdef numpy.npy_intp strides_bytes[MAX_NDIM]
     cdef numpy.ndarray array
     cdef numpy.dtype dtype
     cdef char* data

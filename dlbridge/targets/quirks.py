@@ -18,11 +18,11 @@ class Quirk(NamedTuple):
 
 QUIRKS = (
     Quirk("numpy", "PACKED", "dlpack#158", "has sub-byte types from ml_dtypes, which keeps one element in a byte"),
-    Quirk("numpy", "OTHER_DEVICES", "array-api#626", "is host memory only"),
-    Quirk("torch", "NEGATIVE_STRIDES", "pytorch#188023", "aborts the process in 2.13, raises in later versions"),
+    Quirk("numpy", "OTHER_DEVICES", "seen in 2.4.6", "has no other memory than the host's"),
+    Quirk("torch", "NEGATIVE_STRIDES", "pytorch#188023", "aborts the process in 2.13, and has no such tensors later"),
     Quirk("torch", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("torch", "SWAPPED_BYTES", "pytorch#9508", "has native byte order only"),
-    Quirk("torch", "READ_ONLY", "pytorch#33615", "ignores the read-only flag, and writes"),
+    Quirk("torch", "READ_ONLY", "seen in 2.13.0", "ignores the read-only flag, and writes"),
     Quirk("torch", "PACKED", "pytorch#146414", "packs float4 as a type of two lanes, and has no other packed type"),
     Quirk("torch", "PADDED", "pytorch#146414", "has no type of one sub-byte element in a byte"),
     Quirk("jax", "NEGATIVE_STRIDES", "jax#8082", "refuses them, even with copy=True"),
@@ -31,7 +31,7 @@ QUIRKS = (
     Quirk("jax", "ODD_STRIDES", "jax#8082", "refuses them, even with copy=True"),
     Quirk("jax", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
     Quirk("jax", "PACKED", "seen in 0.10.2", "exports packed float4, and refuses its own export"),
-    Quirk("jax", "alignment", "xla#18611", "copies what is not aligned to 64 bytes, silently", value=64),
+    Quirk("jax", "alignment", "seen in 0.10.2", "copies what is not aligned to 64 bytes, silently", value=64),
     Quirk("memoryview", "ODD_STRIDES", "dlpack 1.3", "is made over a Tensor, which counts strides in elements"),
     Quirk("memoryview", "SWAPPED_BYTES", "dlpack 1.3", "is made over a Tensor, which has native byte order only"),
     Quirk("memoryview", "PACKED", "PEP 3118", "has no format for elements below a byte"),
@@ -45,18 +45,38 @@ QUIRKS = (
     Quirk("dlpack", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
     Quirk("dlbridge", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("dlbridge", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
-    Quirk("array_api_strict", "OTHER_DEVICES", "array-api#626", "is host memory only"),
+    Quirk("array_api_strict", "OTHER_DEVICES", "seen in 2.6.1", "wraps NumPy arrays"),
     Quirk("array_api_strict", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("array_api_strict", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
-    Quirk("array_api_strict", "PACKED", "numpy#31256", "has no such types"),
     # A namespace that nobody has looked at is given only what every library can hold.
     Quirk("*", "NEGATIVE_STRIDES", "pytorch#188023", "aborted the process in one library"),
     Quirk("*", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("*", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
-    Quirk("*", "READ_ONLY", "pytorch#33615", "most importers ignore the flag"),
+    Quirk("*", "READ_ONLY", "seen in 2.13.0", "may ignore the flag, as torch does"),
     Quirk("*", "PACKED", "dlpack 1.3", "few libraries have such types"),
     Quirk("*", "PADDED", "dlpack 1.3", "few libraries have such types"),
 )
+
+# The types that a library's importer takes; one that is not named takes all that dlbridge knows, or says why not.
+DTYPES = {
+    "torch": (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+        "float64", "complex32", "complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz",
+        "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2",
+    ),
+    "jax": (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+        "float64", "complex64", "complex128", "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
+        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+        "int4", "uint4",
+    ),
+    "array_api_strict": (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64",
+        "complex64", "complex128",
+    ),
+}
+# Of those, what it takes only by a copy of its own: JAX packs these and imports none of them (seen in 0.10.2).
+COPIED_DTYPES = {"jax": ("float4_e2m1fn", "int4", "uint4")}
 
 
 def quirks_of(library: str, version: str) -> list[Quirk]:

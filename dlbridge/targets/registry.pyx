@@ -2,6 +2,7 @@
 
 
 import sys
+from difflib import get_close_matches
 from types import ModuleType
 
 from dlbridge.sources.offer cimport top_module
@@ -42,8 +43,10 @@ cdef Target find_target(object to):
         target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
     if target is None:
         shown = repr(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
+        near = get_close_matches(to, targets, 1) if isinstance(to, str) else []
+        meant = f"did you mean {near[0]!r}? " if near else ""
         raise refusal(UnsupportedError, "convert", "to", shown, "is no target that dlbridge knows",
-                      f"one of {', '.join(names())}, any namespace with from_dlpack, or register_target()")
+                      f"{meant}one of {', '.join(names())}, any namespace with from_dlpack, or register_target()")
     return target
 
 

@@ -8,7 +8,7 @@ from dlbridge.dtypes cimport rows_named
 
 from dlbridge.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError, refusal
-from dlbridge.targets.quirks import quirks_of
+from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, quirks_of
 
 HOLDS = {
     "NEGATIVE_STRIDES": NEGATIVE_STRIDES,
@@ -43,13 +43,15 @@ cdef class Target:
                     raise
                 raise refusal(MissingLibraryError, self.name, "module", self.library, "is not installed",
                               f"pip install {self.install}") from error
-        self.rows = rows_named(NAMES)
+        library = self.name if self.quirks is None else self.quirks
+        self.rows = rows_named(DTYPES.get(library, NAMES))
+        self.copied_rows = rows_named(COPIED_DTYPES.get(library, ()))
         self.alignment = 1
         self.holds = 0
         for flag in HOLDS.values():
             self.holds |= <unsigned int> flag
         version = str(getattr(self.namespace, "__version__", ""))
-        for quirk in quirks_of(self.name if self.quirks is None else self.quirks, version):
+        for quirk in quirks_of(library, version):
             if quirk.lacks == "alignment":
                 self.alignment = quirk.value
             else:
