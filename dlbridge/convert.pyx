@@ -199,6 +199,8 @@ cdef bint is_on(object src, const DLDevice* wanted) except -1:
 
 cdef object resolve_array(object to, Request* request):
     """An array as ``to`` stands for its type and, unless one is asked for, its device; no route may keep it alive."""
+    if type(to) is memoryview:
+        return memoryview
     if isinstance(to, type) or not hasattr(type(to), "__dlpack_device__"):
         return to
     if not request.has_device:

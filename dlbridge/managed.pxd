@@ -46,6 +46,7 @@ ctypedef struct Managed:
     LegacyDeleter legacy_deleter
     int32_t state                   # State, swapped atomically
     int32_t references              # atomic; the block is freed with the last one
+    Managed* next                   # in the queue of those whose release waits
     Release release
     void* owner                     # a PyObject, a foreign block, malloc's memory; NULL for the Py_buffer below
     int64_t count                   # elements

@@ -52,8 +52,12 @@ cdef extern from *:
     }
     #define dlbridge_exchange(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
     #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
+    static __thread int32_t dlbridge_depth;
+    static __thread void *dlbridge_waiting;
     _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
     """
+    int32_t depth "dlbridge_depth"      # of releases within releases, in this thread
+    void* waiting "dlbridge_waiting"    # for the outermost of them
     bint python_alive "dlbridge_python_alive"() noexcept nogil
     int32_t exchange "dlbridge_exchange"(int32_t* where, int32_t value) noexcept nogil
     int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
@@ -73,6 +77,7 @@ cdef extern from "Python.h":
     void Py_DECREF(PyObject* obj) noexcept nogil
 
 cdef enum:
+    DEEPEST = 64                # releases within releases
     KNOWN_FLAGS = (
         DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 
@@ -251,6 +256,8 @@ cdef int check_layout(Managed* managed) except -1:
     fault = measure(
         tensor.ndim, tensor.shape, tensor.strides, 1 if in_bytes or packed else managed.item_bytes,
         max(managed.item_bytes, 1), &span)
+    if not fault and packed and span.count > LARGEST_SPAN // tensor.dtype.bits:
+        fault = TOO_MANY_ELEMENTS       # their bits are counted before they are bytes
     if fault:
         raise refused_layout(managed, fault)
     managed.count, managed.low_bytes, managed.high_bytes = span.count, span.low_bytes, span.high_bytes
@@ -438,14 +445,44 @@ cdef void managed_forget(Managed* managed) noexcept nogil:
     """Drop a reference; the last one frees the block, and lets the owner go where nobody has yet."""
     if add_to(&managed.references, -1) == 0:
         if exchange(&managed.state, RELEASED) == LIVE:
-            managed.release(managed)
-        free(managed)
+            managed.references = 1      # release_soon()'s own
+            release_soon(managed)
+        else:
+            free(managed)
 
 
 cdef void managed_release(Managed* managed) noexcept nogil:
     """Let the owner go now, whoever still refers to the block, and drop a reference. What a deleter does."""
     if exchange(&managed.state, RELEASED) == LIVE:
-        managed.release(managed)
+        release_soon(managed)
+    else:
+        managed_forget(managed)
+
+
+cdef void release_soon(Managed* managed) noexcept nogil:
+    """Let the owner go, which may let go another one, and so on: chains of any length need no more stack than DEEPEST.
+
+    Memory that went to and fro between libraries is such a chain. Deeper owners wait for the outermost release, which
+    runs them before it returns. Takes over a reference.
+    """
+    global waiting
+    cdef Managed* first
+    if depth == DEEPEST:
+        managed.next = <Managed*> waiting
+        waiting = managed
+        return
+    release_and_forget(managed)
+    while depth == 0 and waiting != NULL:
+        first = <Managed*> waiting
+        waiting = first.next
+        release_and_forget(first)
+
+
+cdef void release_and_forget(Managed* managed) noexcept nogil:
+    global depth
+    depth += 1
+    managed.release(managed)
+    depth -= 1
     managed_forget(managed)
 
 

@@ -234,17 +234,20 @@ cdef bint same_strides(Managed* a, Managed* b) noexcept nogil:
 
 cdef numpy.ndarray words(Managed* managed, int64_t word_bytes, bint swapped, bint halves):
     """The elements as unsigned words, so that NumPy moves bits and interprets none."""
-    cdef numpy.npy_intp shape[MAX_NDIM + 1]
-    cdef numpy.npy_intp strides_bytes[MAX_NDIM + 1]
-    cdef int ndim = managed.abi.dl_tensor.ndim
+    cdef numpy.npy_intp shape[MAX_NDIM]
+    cdef numpy.npy_intp strides_bytes[MAX_NDIM]
+    cdef int ndim = 0
     cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed.item_bytes
     cdef numpy.dtype dtype = WORDS[word_bytes]
     cdef int axis
     if swapped:
         dtype = dtype.newbyteorder()
-    for axis in range(ndim):
-        shape[axis] = managed.abi.dl_tensor.shape[axis]
-        strides_bytes[axis] = managed.abi.dl_tensor.strides[axis] * step
+    # Axes of extent 1 are left out: at most 62 others fit into int64, so NumPy's 64 have room for the halves.
+    for axis in range(managed.abi.dl_tensor.ndim):
+        if managed.abi.dl_tensor.shape[axis] != 1:
+            shape[ndim] = managed.abi.dl_tensor.shape[axis]
+            strides_bytes[ndim] = managed.abi.dl_tensor.strides[axis] * step
+            ndim += 1
     if halves:
         shape[ndim] = 2
         strides_bytes[ndim] = word_bytes

@@ -65,6 +65,7 @@ cdef enum:
     ROUTES = 256                # bounded: a program that makes types without end keeps at most so many alive
 
 cdef list routes = [None] * ROUTES
+cdef size_t registrations = 0       # how often the routes were cleared; one that was begun before is not kept
 
 
 @cython.auto_pickle(False)
@@ -78,6 +79,7 @@ cdef Route find_route(object src, object to):
     cdef size_t slot = ((<size_t> <void*> kind >> 4) ^ (<size_t> <void*> to >> 3)) % ROUTES
     cdef object found = routes[slot]
     cdef Route route
+    cdef size_t before = registrations
     if found is not None:
         route = <Route> found
         if route.source_type is kind and route.to is to:
@@ -89,12 +91,17 @@ cdef Route find_route(object src, object to):
     route.target.load()
     route.already = route.target.owns(src)
     route.offers = find_offers(kind)
-    routes[slot] = route
+    # Predicates and imports are code of others, and may have registered meanwhile; and what holds for a proxy, which
+    # poses as another class, says nothing about its type.
+    if before == registrations and src.__class__ is kind:
+        routes[slot] = route
     return route
 
 
 def clear_routes():
     """Forget every route; each ``register_*`` does so."""
+    global registrations
+    registrations += 1
     routes[:] = [None] * ROUTES
 
 

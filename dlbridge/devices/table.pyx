@@ -49,6 +49,7 @@ ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "s
 
 cdef enum:
     LARGEST_ID = 0x7FFFFFFF
+    MAX_DIGITS = 10             # of LARGEST_ID; Python refuses to read some thousands
 
 cdef dict types_by_name = {name: device_type for device_type, (name, _) in TABLE.items()} | ALIASES
 cdef unsigned int host_types = 0
@@ -91,7 +92,7 @@ cdef int parse_device(object device, DLDevice* out) except -1:
 
 cdef int _parse_name(str name, object device, DLDevice* out) except -1:
     kind, colon, index = name.partition(":")
-    if kind not in types_by_name or bool(colon) != index.isdecimal():
+    if kind not in types_by_name or bool(colon) != index.isdecimal() or len(index) > MAX_DIGITS:
         raise _unknown(device)
     out.device_type = types_by_name[kind]
     out.device_id = _checked_id(int(index), device) if index else ANY_DEVICE_ID

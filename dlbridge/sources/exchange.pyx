@@ -53,6 +53,7 @@ cdef Offer offers(object kind):
     offer = new_offer("exchange_api", acquire)
     offer.api = api
     offer.torch = is_torch(kind)
+    offer.rebound = offer.torch and kind.__name__ == "Parameter"
     return offer
 
 
@@ -71,7 +72,11 @@ cdef const DLPackExchangeAPI* find_exchange_api(object kind) except? NULL:
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef DLManagedTensorVersioned* foreign = NULL
     cdef Managed* managed
-    if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
+    cdef object exported = obj
+    if offer.torch and (offer.rebound or request.detach):
+        # torch's export holds the tensor, not its memory, which module.half() or .data = then free under the consumer.
+        exported = obj.detach()
+    if offer.api.managed_tensor_from_py_object_no_sync(<void*> exported, &foreign) or foreign == NULL:
         raise _refused(obj, offer)
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
     if offer.torch:

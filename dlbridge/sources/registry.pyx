@@ -73,7 +73,7 @@ cdef list find_offers(object kind):
     offers.sort(key=lambda offer: offer.protocol != preferred)
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
-    return [offer for accepts, offer in registered if accepts(kind)] + offers
+    return [offer for accepts, offer in list(registered) if accepts(kind)] + offers
 
 
 cdef Managed* acquire_by(list offers, object src, const Request* request) except NULL:

@@ -35,9 +35,9 @@ cdef Target find_target(object to):
     if isinstance(to, Target) and (<Target> to).deliver != NULL:
         return to
     if isinstance(to, str):
-        target = targets.get(to)
+        target = targets.get(str.__str__(to))
     elif isinstance(to, ModuleType):
-        target = _by_module(to.__name__) or _by_namespace(to)
+        target = _by_module(getattr(to, "__name__", None)) or _by_namespace(to)
     else:
         # An array stands for its library, any other object or class for itself.
         target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
@@ -51,6 +51,8 @@ cdef Target find_target(object to):
 
 
 def _by_module(name):
+    if not isinstance(name, str):
+        return None             # a module may say anything there, or nothing
     library = name.partition(".")[0]
     return targets.get(ALIASES.get(library, library))
 

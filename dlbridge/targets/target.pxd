@@ -47,5 +47,6 @@ cdef class Target:
     cdef object _load
 
     cdef int load(self) except -1
+    cdef int read_off(self) except -1
     cdef bint owns(self, object src)
     cdef object why_not(self, const Managed* managed)

@@ -1,6 +1,7 @@
 """Target: what a library can hold, as data, and how its array is made."""
 
 import importlib
+from threading import RLock
 
 cimport cython
 
@@ -23,6 +24,10 @@ HOLDS = {
 }
 
 
+# A target that is read off by half holds more than the library does: no other thread may use it meanwhile, nor begin anew.
+cdef object reading = RLock()
+
+
 @cython.auto_pickle(False)
 cdef class Target:
     """A library that arrays can be delivered to."""
@@ -43,6 +48,13 @@ cdef class Target:
                     raise
                 raise refusal(MissingLibraryError, self.name, "module", self.library, "is not installed",
                               f"pip install {self.install}") from error
+        with reading:
+            if not self.loaded:
+                self.read_off()
+        return 0
+
+    cdef int read_off(self) except -1:
+        """Everything, less the library's quirks; then its file has the last word."""
         library = self.name if self.quirks is None else self.quirks
         self.rows = rows_named(DTYPES.get(library, NAMES))
         self.copied_rows = rows_named(COPIED_DTYPES.get(library, ()))

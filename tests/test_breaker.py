@@ -1,0 +1,250 @@
+"""Objects, targets and orders of events that nobody means, and that must not crash, mislead or leak all the same."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+import types
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+import dlbridge
+
+
+def run_child(program):
+    """Run a program that might crash; its output."""
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+class Producer:
+    """Only __dlpack__, so that nothing but the route decides."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+# ---- memory that its owner replaces ----------------------------------------------------------------------------------
+
+def test_parameter_whose_module_changes_its_type_keeps_the_old_memory():
+    output = run_child("""
+        import torch, dlbridge
+        module = torch.nn.Linear(1000, 1000)        # large enough that freeing it unmaps it
+        frozen = torch.nn.Linear(1000, 1000).requires_grad_(False)
+        expected = module.weight.sum().item(), frozen.weight.sum().item()
+        arrays = dlbridge.convert(module.weight, "numpy", detach=True), dlbridge.convert(frozen.weight, "numpy")
+        module.half(), frozen.half()
+        print(all(abs(float(array.sum()) - total) < 1 for array, total in zip(arrays, expected)))
+    """)
+    assert output == "True\n"
+
+
+def test_detached_tensor_that_is_rebound_keeps_the_old_memory():
+    output = run_child("""
+        import torch, dlbridge
+        tensor = torch.full((1_000_000,), 7.0, requires_grad=True)
+        array = dlbridge.convert(tensor, "numpy", detach=True)
+        tensor.data = torch.empty(0)
+        print(array[0])
+    """)
+    assert output == "7.0\n"
+
+
+# ---- routes ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("make", [lambda: np.zeros(3), lambda: torch.zeros(3), lambda: memoryview(np.zeros(3))])
+def test_array_that_stands_for_its_library_is_not_kept(make):
+    like = make()
+    alive = weakref.ref(like)
+    dlbridge.convert(b"abc", like)
+    del like
+    gc.collect()
+    assert alive() is None
+
+
+def test_registration_while_a_route_is_made_is_not_lost():
+    class Source(Producer):
+        pass
+
+    asked = []
+
+    def predicate(kind):
+        if kind is Source and not asked:
+            asked.append(kind)
+            dlbridge.register_target("breaker_changing", lambda tensor: "new")
+        return False
+
+    dlbridge.register_target("breaker_changing", lambda tensor: "old")
+    dlbridge.register_source(predicate, lambda source: None)
+    source = Source(np.zeros(3))
+    dlbridge.convert(source, "breaker_changing")
+    assert dlbridge.convert(source, "breaker_changing") == "new"
+
+
+def test_proxies_of_different_classes_do_not_share_a_route():
+    class Proxy:
+        def __init__(self, wrapped):
+            self.wrapped = wrapped
+
+        @property
+        def __class__(self):
+            return type(self.wrapped)
+
+        def __getattr__(self, name):
+            return getattr(self.wrapped, name)
+
+    first = Proxy(torch.zeros(3))
+    assert dlbridge.convert(first, "torch") is first
+    assert type(dlbridge.convert(Proxy(np.zeros(3)), "torch")) is torch.Tensor
+
+
+def test_predicate_that_registers_sources_ends():
+    calls = []
+
+    class Source(Producer):
+        pass
+
+    def predicate(kind):
+        if kind is Source:
+            calls.append(kind)
+            if len(calls) < 50:
+                dlbridge.register_source(predicate, lambda source: None)
+        return False
+
+    dlbridge.register_source(predicate, lambda source: None)
+    dlbridge.convert(Source(np.zeros(3)), "numpy")
+    assert len(calls) == 1
+
+
+def test_registered_c_functions_that_lead_to_each_other_raise():
+    output = run_child("""
+        import operator, dlbridge
+        class A: pass
+        class B: pass
+        A.other, B.other = B(), A()
+        dlbridge.register_source(lambda kind: kind in (A, B), operator.attrgetter("other"))
+        try:
+            dlbridge.convert(A(), "numpy")
+        except RecursionError:
+            print("raised")
+    """)
+    assert output == "raised\n"
+
+
+# ---- names that lie --------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["numpy", "dlpack_versioned", "jax"])
+def test_namespace_is_not_believed_to_be_the_library_whose_name_it_has(name):
+    space = types.SimpleNamespace(__name__=name, from_dlpack=np.from_dlpack)
+    swapped = np.arange(3, dtype=">i4")
+    assert dlbridge.convert(swapped, space).tolist() == [0, 1, 2]
+    assert dlbridge.convert(swapped[::-1], type(name, (), {"from_dlpack": np.from_dlpack})).tolist() == [2, 1, 0]
+
+
+def test_registered_target_does_not_inherit_what_the_one_it_replaces_can_hold():
+    output = run_child("""
+        import numpy, dlbridge
+        dlbridge.register_target("numpy", numpy.from_dlpack)
+        print(dlbridge.convert(memoryview(numpy.arange(3, dtype=">i4")), "numpy").tolist())
+    """)
+    assert output == "[0, 1, 2]\n"
+
+
+@pytest.mark.parametrize("module", [None, 5, [], b"bytes"])
+def test_type_whose_module_is_no_name(module):
+    kind = type("Nameless", (Producer,), {"__module__": module})
+    assert dlbridge.convert(kind(np.arange(3)), "numpy").tolist() == [0, 1, 2]
+    with pytest.raises(dlbridge.UnsupportedError):
+        dlbridge.convert(b"abc", kind)
+    with pytest.raises(dlbridge.UnsupportedError):
+        dlbridge.convert(type("Nothing", (), {"__module__": module})(), "numpy")
+
+
+@pytest.mark.parametrize("name", [None, 5, []])
+def test_module_whose_name_is_no_name(name):
+    module = types.ModuleType("nameless")
+    module.__name__ = name
+    with pytest.raises(dlbridge.UnsupportedError):
+        dlbridge.convert(b"abc", module)
+    module.from_dlpack = np.from_dlpack
+    assert dlbridge.convert(b"abc", module).tolist() == [97, 98, 99]
+
+
+def test_module_without_a_name():
+    module = types.ModuleType("nameless")
+    del module.__name__
+    with pytest.raises(dlbridge.UnsupportedError):
+        dlbridge.convert(b"abc", module)
+
+
+def test_string_that_cannot_be_hashed_is_a_name():
+    name = type("Unhashable", (str,), {"__hash__": None})("numpy")
+    assert dlbridge.convert(b"abc", name).tolist() == [97, 98, 99]
+
+
+# ---- numbers at the edge ---------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("typestr", [">c8", ">c16"])
+def test_swapped_complex_of_64_dimensions(typestr):
+    source = np.arange(4).astype(typestr).reshape((2, 2) + (1,) * 62) * (1 + 2j)
+    source = source.astype(typestr)[::-1]
+    assert np.array_equal(dlbridge.convert(source, "torch").numpy(), source)
+
+
+@pytest.mark.parametrize("device", ["cuda:99999999999999999", "cuda:" + "9" * 5000, (2, 2**40), (1, -2**31 - 1)])
+def test_device_number_beyond_32_bits(device):
+    with pytest.raises(dlbridge.DeviceError):
+        dlbridge.convert(b"abc", "numpy", device=device)
+
+
+def test_holds_may_be_an_iterator():
+    dlbridge.register_target("breaker_iterator", lambda tensor: tensor.readonly, holds=iter(["READ_ONLY"]))
+    assert dlbridge.convert(b"abc", "breaker_iterator") is True
+
+
+# ---- depth and threads -----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("between", ["memoryview", "dlbridge", "torch"])
+def test_long_chain_of_owners_is_let_go(between):
+    output = run_child(f"""
+        import numpy, weakref, dlbridge
+        first = array = numpy.zeros(4)
+        alive = weakref.ref(first)
+        for _ in range(100_000):
+            array = dlbridge.convert(dlbridge.convert(array, {between!r}), "numpy")
+        del first, array
+        print(alive() is None)
+    """)
+    assert output == "True\n"
+
+
+def test_first_conversions_of_many_threads_see_the_same_target():
+    output = run_child("""
+        import sys, threading, numpy, torch, dlbridge
+        sys.setswitchinterval(1e-6)
+        source, wrong, start = numpy.arange(4.0)[::-1], [], threading.Barrier(8)
+        def first():
+            start.wait()
+            for round in range(200):
+                name = f"target{round}"
+                result = dlbridge.convert(source, name)
+                if result != (1,):
+                    wrong.append(result)
+        for round in range(200):
+            dlbridge.register_target(f"target{round}", lambda tensor: tensor.strides)
+        threads = [threading.Thread(target=first) for _ in range(8)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print(wrong)
+    """)
+    assert output == "[]\n"
