@@ -170,6 +170,35 @@ def test_type_whose_module_is_no_name(module):
         dlbridge.convert(type("Nothing", (), {"__module__": module})(), "numpy")
 
 
+def test_type_whose_metaclass_cannot_compare():
+    class Meta(type):
+        def __eq__(self, other):
+            raise RuntimeError("compared")
+
+        __hash__ = type.__hash__
+
+    kind = Meta("Incomparable", (Producer,), {})
+    assert dlbridge.convert(kind(np.arange(3)), "numpy").tolist() == [0, 1, 2]
+
+
+def test_stream_that_is_named_beside_other_keywords_is_told():
+    told = []
+
+    class Elsewhere(Producer):
+        def __dlpack__(self, *, stream=None, **keywords):
+            told.append(stream)
+            return self.array.__dlpack__(**keywords)
+
+        def __dlpack_device__(self):
+            return 2, 0
+
+    source = Elsewhere(np.arange(3))
+    for _ in range(2):
+        dlbridge.convert(source, "dlbridge", stream=7)
+    dlbridge.explain(source, "dlbridge")
+    assert told == [7, 7, -1]
+
+
 @pytest.mark.parametrize("name", [None, 5, []])
 def test_module_whose_name_is_no_name(name):
     module = types.ModuleType("nameless")
@@ -205,6 +234,12 @@ def test_swapped_complex_of_64_dimensions(typestr):
 def test_device_number_beyond_32_bits(device):
     with pytest.raises(dlbridge.DeviceError):
         dlbridge.convert(b"abc", "numpy", device=device)
+
+
+def test_packed_elements_whose_bits_overflow():
+    count = (1 << 64) // 6 + 1          # times 6 bits is 2 in 64 bits
+    with pytest.raises(dlbridge.ConversionError, match="has more bytes than any memory"):
+        dlbridge.tensor._from_bytes(b"x", (count,), (1,), "float6_e2m3fn", False, False)
 
 
 def test_holds_may_be_an_iterator():

@@ -106,9 +106,8 @@ def _learn_keywords(method):
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
         return UNKNOWN
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return UNKNOWN
-    known = 0
+    # Beside **keywords those that are named are known all the same: the stream must not be lost.
+    known = UNKNOWN if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) else 0
     for name in parameters:
         known |= KEYWORDS.get(name, 0)
     return known
@@ -190,11 +189,11 @@ cdef object _call(object method, Offer offer, dict keywords):
         return method(**keywords)
     try:
         capsule = method(**keywords)
-        offer.keywords = TAKES_MAX_VERSION
+        offer.keywords = offer.keywords & ~UNKNOWN | TAKES_MAX_VERSION
     except TypeError as error:
         if "max_version" not in str(error):
             raise
-        offer.keywords = 0
+        offer.keywords &= ~(UNKNOWN | TAKES_MAX_VERSION)
         del keywords["max_version"]
         capsule = method(**keywords)
     return capsule
