@@ -24,7 +24,7 @@ HOLDS = {
 }
 
 
-# A target that is read off by half holds more than the library does: no other thread may use it meanwhile, nor begin anew.
+# Read off by half, a target holds more than its library does: no other thread may use it meanwhile, nor begin anew.
 cdef object reading = RLock()
 
 
