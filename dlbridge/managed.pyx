@@ -512,7 +512,7 @@ cdef object managed_owner(Managed* managed):
     if managed.release == release_object:
         return <object> managed.owner
     if managed.release == release_buffer:
-        return <object> buffer_of(managed).obj
+        return buffer_of(managed).obj
     return managed_owner(<Managed*> managed.owner) if managed.release == release_base else None
 
 

@@ -176,7 +176,7 @@ cdef int64_t available_bytes() except? -1:
             for line in meminfo:
                 if line.startswith("MemAvailable:"):
                     return int(line.split()[1]) * 1024
-    except OSError:
+    except (OSError, ValueError, IndexError):
         pass
     return 0x7FFFFFFFFFFFFFFF
 

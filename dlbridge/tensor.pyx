@@ -481,6 +481,7 @@ cdef int exchange_allocate(
     DLTensor* prototype, DLManagedTensorVersioned** out, void* context, SetError set_error,
 ) noexcept with gil:
     cdef Managed* made
+    out[0] = NULL
     try:
         made = new_like(prototype)
     except BaseException as error:

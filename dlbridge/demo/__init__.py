@@ -50,7 +50,8 @@ def run(out: TextIO | None = None) -> int:
     out = out or sys.stdout
     names, missing = installed()
     versions = ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(names) if name in ADDRESSES)
-    print(f"dlbridge {dlbridge.__version__} with {versions}\n", file=out)
+    print(f"dlbridge {dlbridge.__version__} with {versions}", file=out)
+    print("The same address is the same memory: nothing was copied.\n", file=out)
     reasons: list[str] = []
     shared = copied = wrong = 0
     for source in (make() for make in INPUTS):

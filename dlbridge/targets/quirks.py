@@ -1,7 +1,7 @@
 """What libraries cannot do, as data: one row per quirk, with the thread that says so.
 
 A target starts with everything and loses what a row takes from it. When an issue is fixed, the row gets the first good
-version as ``below``, and goes when nobody uses older ones. No code names a library's quirk.
+version as ``below``, and goes when nobody uses older ones.
 """
 
 from typing import NamedTuple
