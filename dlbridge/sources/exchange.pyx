@@ -25,7 +25,7 @@ from dlbridge.managed cimport (
 )
 from dlbridge.request cimport Request
 from dlbridge.sources.offer cimport Offer, new_offer
-from dlbridge.sources.torch cimport is_torch, mark_torch, torch_refusal
+from dlbridge.sources.torch cimport is_torch, mark_torch, prepare_questions, torch_refusal
 
 from dlbridge.errors import ConversionError, refusal
 
@@ -53,6 +53,8 @@ cdef Offer offers(object kind):
     offer = new_offer("exchange_api", acquire)
     offer.api = api
     offer.torch = is_torch(kind)
+    if offer.torch:
+        prepare_questions(kind)
     offer.rebound = offer.torch and kind.__name__ == "Parameter"
     return offer
 

@@ -4,6 +4,7 @@ from dlbridge.managed cimport Managed
 from dlbridge.request cimport Request
 
 
+cdef int prepare_questions(object kind) except -1
 cdef bint is_torch(object kind)
 cdef int mark_torch(Managed* managed, object tensor, const Request* request) except -1
 cdef object prepare_subclass(object tensor, const Request* request)

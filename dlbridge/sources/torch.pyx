@@ -6,11 +6,64 @@ arrives everywhere with the wrong sign.
 
 import sys
 
+from cpython.object cimport PyObject, PyTypeObject
+
 from dlbridge.abi cimport kDLBfloat, kDLComplex, kDLFloat
 from dlbridge.managed cimport CONJUGATED, NEGATED, Managed
 from dlbridge.request cimport Request
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
+
+
+# Below the attribute lookup: what a descriptor of a C type calls. Only mark_torch() does so, whose tensors are of exact
+# types that Python code cannot have given another requires_grad or is_neg than torch's own.
+cdef extern from "Python.h":
+    ctypedef struct PyMethodDef:
+        void* ml_meth
+        int ml_flags
+    ctypedef struct PyMethodDescrObject:
+        PyMethodDef* d_method
+    ctypedef struct PyGetSetDef:
+        void* get
+        void* closure
+    ctypedef struct PyGetSetDescrObject:
+        PyGetSetDef* d_getset
+    int METH_NOARGS
+    PyTypeObject PyMethodDescr_Type
+    PyTypeObject PyGetSetDescr_Type
+    PyObject* _PyType_Lookup(PyTypeObject* kind, object name) noexcept
+    PyTypeObject* Py_TYPE(object obj) noexcept
+
+ctypedef object (*Method)(PyObject* tensor, PyObject* nothing)
+ctypedef object (*Getter)(PyObject* tensor, void* closure)
+
+ctypedef struct Questions:
+    Method is_neg
+    Method is_conj
+    Getter requires_grad
+    void* closure
+
+cdef Questions questions
+
+
+cdef int prepare_questions(object kind) except -1:
+    """Find torch's own functions once; where a version has them otherwise, NULL, and the attributes are asked."""
+    cdef PyTypeObject* tensor_type = <PyTypeObject*> kind
+    cdef PyObject* getter = _PyType_Lookup(tensor_type, "requires_grad")
+    questions.is_neg = find_method(_PyType_Lookup(tensor_type, "is_neg"))
+    questions.is_conj = find_method(_PyType_Lookup(tensor_type, "is_conj"))
+    if getter != NULL and Py_TYPE(<object> getter) == &PyGetSetDescr_Type:
+        questions.requires_grad = <Getter> (<PyGetSetDescrObject*> getter).d_getset.get
+        questions.closure = (<PyGetSetDescrObject*> getter).d_getset.closure
+    return 0
+
+
+cdef Method find_method(PyObject* found) noexcept:
+    if found == NULL or Py_TYPE(<object> found) != &PyMethodDescr_Type:
+        return NULL
+    if (<PyMethodDescrObject*> found).d_method.ml_flags != METH_NOARGS:
+        return NULL
+    return <Method> (<PyMethodDescrObject*> found).d_method.ml_meth
 
 
 cdef bint is_torch(object kind):
@@ -25,14 +78,26 @@ cdef int mark_torch(Managed* managed, object tensor, const Request* request) exc
     Only floating and complex tensors can have the negative bit, only complex ones the conjugate bit.
     """
     cdef int code = managed.abi.dl_tensor.dtype.code
-    if not request.detach and tensor.requires_grad:
+    if not request.detach and has_gradient(tensor):
         raise _gradient()
     if code == kDLFloat or code == kDLComplex or code == kDLBfloat:
-        if tensor.is_neg():
+        if ask(tensor, questions.is_neg, "is_neg"):
             managed.marks |= NEGATED
-        if code == kDLComplex and tensor.is_conj():
+        if code == kDLComplex and ask(tensor, questions.is_conj, "is_conj"):
             managed.marks |= CONJUGATED
     return 0
+
+
+cdef bint has_gradient(object tensor) except -1:
+    if questions.requires_grad == NULL:
+        return tensor.requires_grad
+    return questions.requires_grad(<PyObject*> tensor, questions.closure) is True
+
+
+cdef bint ask(object tensor, Method method, str name) except -1:
+    if method == NULL:
+        return getattr(tensor, name)()
+    return method(<PyObject*> tensor, NULL) is True
 
 
 cdef object prepare_subclass(object tensor, const Request* request):
