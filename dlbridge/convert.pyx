@@ -53,10 +53,15 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     Returns
     -------
     array
-        Of the target's library; src itself if it is one already. It keeps the memory alive.
+        Of the target's library; src itself if it is one already. It shares the memory of src and keeps it alive, unless
+        a copy was needed or asked for: then the memory is its own, writable, and dense.
 
     Raises
     ------
+    TypeError, ValueError
+        A keyword has none of its values.
+    MemoryError
+        A copy does not fit into the memory available.
     UnsupportedError
         src offers no protocol, or the target is unknown.
     ConversionError
@@ -85,12 +90,25 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
 def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
     """Wrap any array in a :class:`Tensor`, which every library can consume.
 
-    Takes what :func:`convert` takes. Read-only memory is shared, and flagged in versioned capsules; ``readonly`` says
-    what a legacy capsule, which has no flags, does with it.
+    Parameters
+    ----------
+    src, device, copy, detach
+        As for :func:`convert`.
+    stream : int or stream object, optional
+        The stream on which the memory will be used; None is the legacy default stream. Host memory has none.
+    readonly : {"copy", "share", "error"}
+        What a legacy capsule of the Tensor, which has no flags, does with read-only memory. The Tensor itself and its
+        versioned capsules share it and say so.
 
     Returns
     -------
     Tensor
+        It shares the memory of src and keeps it alive, unless a copy was needed (bytes in the other order, strides that
+        are no multiples of the item size) or asked for. A Tensor is returned as it is.
+
+    Raises
+    ------
+    As :func:`convert` does.
 
     Examples
     --------
@@ -113,7 +131,21 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
 def from_dlpack(x, /, *, device=None, copy=None):
     """The array API standard's function: a :class:`Tensor` over the memory of ``x``.
 
-    Takes what :func:`asdlpack` takes, so also arrays without ``__dlpack__``, and capsules.
+    Parameters
+    ----------
+    x : object
+        As for :func:`asdlpack`, so also arrays without ``__dlpack__``, and capsules.
+    device, copy
+        As in the standard, and as for :func:`convert`.
+
+    Returns
+    -------
+    Tensor
+        It shares the memory of x and keeps it alive, unless a copy was needed or asked for.
+
+    Raises
+    ------
+    As :func:`convert` does.
 
     Examples
     --------
@@ -141,6 +173,11 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     Returns
     -------
     PyCapsule
+        It shares the memory of src and keeps it alive until it is consumed and let go.
+
+    Raises
+    ------
+    As :func:`convert` does.
 
     Examples
     --------

@@ -73,6 +73,11 @@ def explain(src: object, to: object, **keywords: Any) -> Plan:
         Prints as a few lines of text. A conversion that ``convert`` would refuse with one of dlbridge's errors has the
         action ``"refuse"``; what a producer itself raises passes through.
 
+    Raises
+    ------
+    TypeError, ValueError
+        A keyword has none of its values.
+
     Examples
     --------
     >>> import numpy, dlbridge

@@ -107,6 +107,10 @@ cdef class Tensor:
     ----------
     shape, strides : tuple of int
         In elements.
+    ndim, size : int
+        The number of axes, and of elements.
+    itemsize, nbytes : int
+        Bytes of one element, 0 where elements below a byte are packed; and of all elements, without gaps.
     dtype : str
         NumPy's name of the type, or ml_dtypes' (``"bfloat16"``).
     device : str

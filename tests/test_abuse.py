@@ -16,7 +16,8 @@ import dlbridge
 
 def run_child(program):
     """Run a program that might crash; its output."""
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
