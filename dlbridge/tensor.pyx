@@ -498,7 +498,7 @@ cdef int exchange_allocate(
 
 
 cdef Managed* new_like(const DLTensor* prototype) except NULL:
-    """Memory for a prototype, of which only dtype, ndim, shape and device count (abi.md 2.4)."""
+    """Memory for a prototype, of which only dtype, ndim, shape and device count (DLPack 1.3)."""
     cdef Managed* like
     cdef Managed* made
     cdef DLTensor described = prototype[0]

@@ -60,7 +60,7 @@ cdef Offer offers(object kind):
 
 
 cdef const DLPackExchangeAPI* find_exchange_api(object kind) except? NULL:
-    """The table of a type, of our major version (abi.md 2.4: newer tables chain to older ones), or NULL."""
+    """The table of a type, of our major version (DLPack 1.3: newer ones chain to older ones), or NULL."""
     cdef const DLPackExchangeAPIHeader* header
     cdef PyObject* found = _PyType_Lookup(<PyTypeObject*> kind, "__dlpack_c_exchange_api__")
     if found == NULL or not PyCapsule_IsValid(<object> found, EXCHANGE_NAME):
