@@ -336,3 +336,24 @@ def test_importing_dlbridge_imports_no_framework():
     code = "import sys, dlbridge; print({'torch', 'jax', 'cupy', 'pyarrow', 'ml_dtypes'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("target", ["numpy", "dlbridge", "jax"])
+def test_negative_bit_where_torch_has_no_exchange_api(monkeypatch, target):
+    """As before torch 2.10: the tensor goes by its __dlpack__, which forgets the bit."""
+    from dlbridge.plan import clear_routes
+    from dlbridge.sources import exchange
+
+    negated = torch.view_as_complex(torch.tensor([[1.0, 2.0], [3.0, -4.0]])).conj().imag
+    assert negated.is_neg()
+    monkeypatch.setattr(exchange, "ALLOWED", ())
+    clear_routes()
+    try:
+        plan = dlbridge.explain(negated, target)
+        assert (plan.protocol, plan.action) == ("dlpack", "copy")
+        assert np.asarray(dlbridge.convert(negated, target)).tolist() == [-2.0, 4.0]
+        with pytest.raises(dlbridge.CopyRequiredError, match="lazy bits"):
+            dlbridge.convert(negated, target, copy=False)
+    finally:
+        monkeypatch.undo()
+        clear_routes()

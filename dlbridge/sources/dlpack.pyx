@@ -35,6 +35,7 @@ from dlbridge.abi cimport (
 )
 from dlbridge.devices.table cimport is_host
 from dlbridge.managed cimport (
+    NEGATED,
     PROTOCOL_DLPACK,
     PROTOCOL_DLPACK_LEGACY,
     Managed,
@@ -116,11 +117,14 @@ def _learn_keywords(method):
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
     cdef Offer plain
+    cdef bint negated = False
     if offer.torch:
         obj = prepare_subclass(obj, request)
         plain = exchange.offers(type(obj))
         if plain is not None:
             return plain.acquire(obj, plain, request)
+        # Before torch 2.10 there is no exchange API, and __dlpack__ forgets this bit as it does today.
+        negated = obj.is_neg()
     try:
         method = obj.__dlpack__
     except AttributeError:
@@ -137,6 +141,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise
     if offer.immutable:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    if negated:
+        managed.marks |= NEGATED
     if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
         managed_release(managed)
         raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",
