@@ -19,7 +19,7 @@ PROGRAMS = {"script": [str(SCRIPT)], "module": [sys.executable, "-m", "dlbridge"
 # Imports as on a machine that has numpy only.
 NUMPY_ALONE = """
 import sys
-sys.modules.update(torch=None, jax=None)
+sys.modules.update(torch=None, jax=None, ml_dtypes=None, array_api_strict=None)
 from dlbridge.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -107,7 +107,8 @@ def test_selftest_with_numpy_alone_says_what_it_skips():
     done = numpy_alone("selftest")
     assert (done.returncode, done.stderr) == (0, "")
     assert int(re.search(r"(\d+) skipped", done.stdout.splitlines()[-1])[1]) > 0
-    assert "torch" in done.stdout
+    for library in ("torch", "jax", "ml_dtypes", "array_api_strict"):
+        assert f"{library} is not installed" in done.stdout
 
 
 def test_help_names_every_command(dlbridge_command):

@@ -5,13 +5,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
 import dlbridge
 from dlbridge.testing import abi
 from dlbridge.testing.producers import capsule_name
-
-torch = pytest.importorskip("torch")
-
 
 # ---- torch.utils.dlpack: to_dlpack(tensor) gives a capsule, from_dlpack(obj) a tensor over the same memory -----------
 

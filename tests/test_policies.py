@@ -36,11 +36,11 @@ def test_copy_by_address(importer):
     assert copied.writable or importer.name == "jax"
 
 
-@each_importer
+# A capsule is consumed, not copied.
+@pytest.mark.parametrize("importer", [each for each in IMPORTERS if not each.name.startswith("dlpack")],
+                         ids=lambda importer: importer.name)
 def test_copy_true_of_the_targets_own_array(importer):
     source = deliver(importer, numbered((5, 7)))
-    if importer.name.startswith("dlpack"):
-        return      # a capsule is consumed, not copied
     address = importer.look(source).address
     # A namespace that is no library of dlbridge's own has no type that its arrays could be known by.
     assert (deliver(importer, source) is source) is (importer.name != "array_api_strict")

@@ -9,17 +9,16 @@ import subprocess
 import sys
 import warnings
 
+import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
 import dlbridge
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import OldProducer, Producer
-
-torch = pytest.importorskip("torch")
-jax = pytest.importorskip("jax")
-jnp = pytest.importorskip("jax.numpy")
 
 
 def frozen(*shape, dtype=np.float32):
@@ -97,7 +96,7 @@ def test_jax_refuses_read_only_numpy():
 
 
 def test_pyarrow_arrays_are_immutable():
-    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow
     source = pyarrow.array([1, 2, 3])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
