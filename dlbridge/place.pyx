@@ -146,6 +146,8 @@ cdef bint keeps_order(Managed* source) noexcept nogil:
 
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     """Host memory of our own for the shape and dtype of ``like``, compact; not validated yet."""
+    # Asked first: what raises here has nothing to release yet.
+    cdef bint room = fits(nbytes)
     cdef Managed* made = managed_new(like.protocol, like.abi.dl_tensor.ndim)
     cdef DLTensor* tensor = &made.abi.dl_tensor
     cdef void* memory = NULL
@@ -156,7 +158,7 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     tensor.dtype = like.abi.dl_tensor.dtype
     made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     if nbytes:
-        if not fits(nbytes) or posix_memalign(&memory, ALIGNMENT, nbytes):
+        if not room or posix_memalign(&memory, ALIGNMENT, nbytes):
             managed_release(made)
             raise MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({way_out})")
         tensor.data = memory

@@ -38,6 +38,5 @@ cdef class Route:
 cdef Route find_route(object src, object to)
 cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1
 cdef bint is_copy(const Decision* decision) noexcept nogil
-cdef object copy_required(const Managed* managed, Target target, Reason reason)
 cdef str reason_text(const Managed* managed, Target target, Reason reason)
 cdef str reason_way_out(Reason reason)

@@ -15,7 +15,7 @@ from cpython.exc cimport PyErr_SetObject
 from cpython.long cimport PyLong_Check
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -316,14 +316,14 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
     like = managed_new(PROTOCOL_DLBRIDGE, len(shape))
     managed_set_row(like, NAMES.index(dtype))
     like.abi.flags = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0
-    for axis in range(len(shape)):
-        like.abi.dl_tensor.shape[axis] = shape[axis]
     try:
+        for axis in range(len(shape)):
+            like.abi.dl_tensor.shape[axis] = shape[axis]
+            like.abi.dl_tensor.strides[axis] = strides[axis]
         made = allocated(like, len(elements))
+        memcpy(made.abi.dl_tensor.strides, like.abi.dl_tensor.strides, len(shape) * sizeof(int64_t))
     finally:
         managed_release(like)
-    for axis in range(len(shape)):
-        made.abi.dl_tensor.strides[axis] = strides[axis]
     made = managed_checked(made)
     if made.low_bytes < 0 or made.high_bytes > len(elements):
         touched = made.high_bytes
