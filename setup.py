@@ -14,7 +14,10 @@ DIRECTIVES = {
     "wraparound": False,
     "cdivision": True,
     "initializedcheck": False,
+    # Plain C functions, which the interpreter calls without a detour; inspect.signature() reads the text.
+    "binding": False,
     "embedsignature": True,
+    "embedsignature.format": "clinic",
     "always_allow_keywords": False,
 }
 

@@ -1,25 +1,35 @@
 """DLPack capsules over a Managed: what travels from a producer's ``__dlpack__`` to a consumer."""
 
-from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_IsValid
+from cpython.ref cimport Py_DECREF
 
 from dlbridge.abi cimport LEGACY_NAME, VERSIONED_NAME, DLManagedTensor, DLManagedTensorVersioned
-from dlbridge.managed cimport Managed, managed_legacy, managed_release
+from dlbridge.managed cimport Managed, managed_legacy, managed_release, raise_pending
+
+
+cdef extern from "Python.h":
+    # cpython.pycapsule declares it to raise, which would leave no place to let the memory go.
+    PyObject* PyCapsule_New(void* pointer, const char* name, PyCapsule_Destructor destructor) noexcept
 
 
 cdef object new_versioned_capsule(Managed* managed):
-    return _new(managed, &managed.abi, VERSIONED_NAME, _drop_versioned)
+    return new_capsule(managed, &managed.abi, VERSIONED_NAME, _drop_versioned)
 
 
 cdef object new_legacy_capsule(Managed* managed):
-    return _new(managed, managed_legacy(managed), LEGACY_NAME, _drop_legacy)
+    return new_capsule(managed, managed_legacy(managed), LEGACY_NAME, _drop_legacy)
 
 
-cdef object _new(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor):
-    try:
-        return PyCapsule_New(pointer, name, destructor)
-    except BaseException:
+cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor):
+    """Steals managed, also when it fails."""
+    cdef PyObject* made = PyCapsule_New(pointer, name, destructor)
+    if made == NULL:
         managed_release(managed)
-        raise
+        raise_pending()
+    capsule = <object> made
+    Py_DECREF(capsule)              # the reference that PyCapsule_New gave
+    return capsule
 
 
 # A consumer renames what it takes, and calls the deleter itself; under the old name nobody took it.

@@ -1,5 +1,7 @@
 """The bridge: acquire, place, deliver."""
 
+from cpython.object cimport PyObject
+
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLDevice
 from dlbridge.devices.table cimport device_name, parse_device, same_device
 from dlbridge.dtypes cimport describe
@@ -14,8 +16,19 @@ from dlbridge.managed cimport (
     protocol_name,
 )
 from dlbridge.place cimport place
-from dlbridge.plan cimport Decision, Route, decide, find_route, is_copy, reason_text, reason_way_out
-from dlbridge.request cimport COPY_ALWAYS, Request, parse_request, wants_versioned
+from dlbridge.plan cimport (
+    Decision,
+    Route,
+    decide,
+    find_route,
+    fits,
+    is_copy,
+    kept_route,
+    reason_text,
+    reason_way_out,
+)
+from dlbridge.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
+from dlbridge.request cimport COPY_ALWAYS, NOTHING_ASKED, Request, parse_request, wants_versioned
 from dlbridge.sources.registry cimport acquire_by
 from dlbridge.targets.dlpack cimport new_versioned
 from dlbridge.targets.target cimport Target
@@ -194,6 +207,40 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     return carry(src, find_route(src, to), &request)
 
 
+# ---- without keywords ------------------------------------------------------------------------------------------------
+
+cdef PyMethodDef CONVERT
+cdef PyMethodDef ASDLPACK
+cdef object whole_convert = convert
+cdef object whole_asdlpack = asdlpack
+
+
+cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
+    """convert(src, to) with a kept route, which no array as ``to`` ever has."""
+    cdef PyObject* route
+    if count == 2 and names == NULL:
+        route = kept_route(arguments[0], arguments[1])
+        if route != NULL:
+            return carry(<object> arguments[0], <Route> route, &NOTHING_ASKED)
+    return PyObject_Vectorcall(whole_convert, arguments, count, names)
+
+
+cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
+    """asdlpack(src); a Tensor is looked at again, for its own policy."""
+    cdef PyObject* route
+    if count == 1 and names == NULL:
+        route = kept_route(arguments[0], <PyObject*> "dlbridge")
+        if route != NULL and not (<Route> route).already:
+            return carry(<object> arguments[0], <Route> route, &NOTHING_ASKED)
+    return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
+
+
+convert = put_in_front(&CONVERT, convert_plainly, whole_convert)
+asdlpack = put_in_front(&ASDLPACK, asdlpack_plainly, whole_asdlpack)
+
+
+# ---- acquire, place, deliver -----------------------------------------------------------------------------------------
+
 cdef Route prepare(
     Request* request, object src, object to, object device, object copy, object stream, object readonly, object detach,
 ):
@@ -208,20 +255,26 @@ cdef bint is_already(object src, const Request* request) except -1:
     return request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device))
 
 
-cdef object carry(object src, Route route, const Request* request):
+cdef inline object carry(object src, Route route, const Request* request):
     cdef Managed* managed
-    cdef Decision decision
+    cdef Target target = route.target
     if route.already and is_already(src, request):
         return src
     managed = acquire_by(route.offers, src, request)
+    if not fits(managed, target, request):
+        managed = settled(managed, target, request)
+    return target.deliver(managed, target)
+
+
+cdef Managed* settled(Managed* managed, Target target, const Request* request) except NULL:
+    """The memory as the target holds it, where it does not fit as it is; steals managed, also when it fails."""
+    cdef Decision decision
     try:
-        decide(managed, route.target, request, &decision)
+        decide(managed, target, request, &decision)
     except BaseException:
         managed_release(managed)
         raise
-    if decision.steps:
-        managed = place(managed, decision.steps, route.target.api)
-    return route.target.deliver(managed, route.target)
+    return place(managed, decision.steps, target.api) if decision.steps else managed
 
 
 cdef bint is_on(object src, const DLDevice* wanted) except -1:

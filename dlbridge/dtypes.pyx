@@ -10,6 +10,8 @@ import sys
 import numpy as np
 
 cimport numpy
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
 from libc.string cimport memset
 
 from dlbridge.abi cimport (
@@ -96,18 +98,16 @@ COMPLEX_LETTERS = {"e": ("complex32",), "f": ("complex64",), "d": ("complex128",
 cdef enum:
     MAX_BITS = 128
     MAX_BYTES = MAX_BITS // 8
-    NUMPY_TYPES = 32            # NumPy's own type numbers are below
     USER_TYPES = 64             # how many registered type numbers are remembered
     UNSEEN = -2
+    SWAPPED_TYPESTR = 1 << 8
 
-cdef DTypeRow rows[MAX_ROWS]
 cdef signed char by_code_and_bits[DATA_TYPE_CODES][MAX_BITS + 1]
 cdef signed char by_kind[256][MAX_BYTES + 1]
 cdef signed char by_letter[256][MAX_BYTES + 1]
 cdef signed char by_complex_letter[256][MAX_BYTES + 1]
-cdef signed char by_numpy_type[NUMPY_TYPES]
 cdef signed char by_user_type[USER_TYPES]
-cdef list numpy_dtypes = [None] * MAX_ROWS
+cdef dict row_by_typestr = {}           # the row, with SWAPPED_TYPESTR where the bytes are in the other order
 cdef dict row_by_name = {name: row for row, name in enumerate(NAMES)}
 cdef str NATIVE = "<" if sys.byteorder == "little" else ">"
 cdef bint LITTLE_ENDIAN = sys.byteorder == "little"
@@ -125,6 +125,7 @@ cdef int _build_tables() except -1:
         row = &rows[index]
         row.dlpack.code, row.dlpack.bits, row.dlpack.lanes = code, bits, lanes
         row.item_bytes = (bits * lanes + 7) // 8
+        row.item_shift = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}[row.item_bytes]
         row.subbyte = bits * lanes < 8
         row.kind = ord(kind)
         row.format = NULL
@@ -134,6 +135,7 @@ cdef int _build_tables() except -1:
             by_code_and_bits[code][bits] = index
         if kind != "V":
             by_kind[ord(kind)][row.item_bytes] = index
+            _add_typestrs(f"{kind}{row.item_bytes}", index, row.item_bytes > 1)
     for letter, names in LETTERS.items():
         for name in names:
             index = row_by_name[name]
@@ -145,10 +147,6 @@ cdef int _build_tables() except -1:
         dtype = np.dtype(char)
         by_numpy_type[dtype.num] = row_by_name[dtype.name]
     return 0
-
-
-cdef const DTypeRow* get_row(int row) noexcept nogil:
-    return &rows[row]
 
 
 cdef int find_dlpack(DLDataType dtype) noexcept nogil:
@@ -164,6 +162,13 @@ cdef int find_dlpack(DLDataType dtype) noexcept nogil:
     return NO_ROW
 
 
+def _add_typestrs(text, row, ordered):
+    """Bytes have no order, but not everybody says so with "|"."""
+    for order in "<>|=":
+        foreign = ordered and order in "<>" and order != NATIVE
+        row_by_typestr[order + text] = row | (SWAPPED_TYPESTR if foreign else 0)
+
+
 cdef int find_sized(char kind, Py_ssize_t item_bytes) noexcept nogil:
     """The row of a typestr's kind and size, or NO_ROW."""
     return by_kind[<unsigned char> kind][item_bytes] if 0 < item_bytes <= MAX_BYTES else NO_ROW
@@ -171,12 +176,11 @@ cdef int find_sized(char kind, Py_ssize_t item_bytes) noexcept nogil:
 
 cdef int find_typestr(str typestr, bint* swapped) except -2:
     """The row of an array interface's typestr (``<f4``), or NO_ROW."""
-    size = typestr[2:]
-    if len(typestr) < 3 or typestr[0] not in "<>|=" or not size.isdecimal() or len(size) > 2:
+    found = row_by_typestr.get(typestr)
+    if found is None:
         return NO_ROW
-    item_bytes = int(size)
-    swapped[0] = typestr[0] in "<>" and typestr[0] != NATIVE and item_bytes > 1
-    return find_sized(<char> ord(typestr[1]), item_bytes) if typestr[1] in "biufc" else NO_ROW
+    swapped[0] = <int> found & SWAPPED_TYPESTR
+    return <int> found & ~SWAPPED_TYPESTR
 
 
 cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) noexcept nogil:
@@ -206,38 +210,28 @@ cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) n
     return by_letter[<unsigned char> format[0]][item_bytes]
 
 
-cdef int find_numpy(numpy.dtype dtype) except -2:
-    """The row of a NumPy dtype of either byte order, or NO_ROW."""
-    cdef int number = dtype.type_num
-    cdef int slot = number - NPY_USERDEF
-    if 0 <= number < NUMPY_TYPES:
-        return by_numpy_type[number]
+cdef int find_registered(numpy.ndarray array) except -2:
+    """The row of a type that another package registered with NumPy, which numbers them from NPY_USERDEF on."""
+    cdef int slot = numpy.PyArray_TYPE(array) - NPY_USERDEF
     if not 0 <= slot < USER_TYPES:
-        return _find_registered(dtype)
+        return _find_registered(array.dtype)
     if by_user_type[slot] == UNSEEN:
-        by_user_type[slot] = _find_registered(dtype)
+        by_user_type[slot] = _find_registered(array.dtype)
     return by_user_type[slot]
 
 
 cdef int _find_registered(object dtype) except -2:
-    """A type that another package registered with NumPy: ml_dtypes' own are the ones whose bits are known."""
+    """ml_dtypes' own are the ones whose bits are known."""
     if dtype.type.__module__.partition(".")[0] != "ml_dtypes":
         return NO_ROW
     return row_by_name.get(dtype.name, NO_ROW)
 
 
-cdef numpy.dtype numpy_dtype(int row, bint swapped):
-    """The NumPy dtype of a row, in either byte order.
-
-    Raises
-    ------
-    MissingLibraryError
-        The type is one of ml_dtypes', and ml_dtypes is not installed.
-    """
-    dtype = numpy_dtypes[row]
-    if dtype is None:
-        dtype = numpy_dtypes[row] = _import_numpy_dtype(NAMES[row])
-    return dtype.newbyteorder() if swapped else dtype
+cdef numpy.dtype import_numpy_dtype(int row):
+    dtype = _import_numpy_dtype(NAMES[row])
+    Py_INCREF(dtype)
+    numpy_dtypes[row] = <PyObject*> dtype
+    return dtype
 
 
 def _import_numpy_dtype(name):

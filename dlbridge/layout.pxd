@@ -1,6 +1,6 @@
 """Shape arithmetic on plain arrays of int64: no objects, no GIL, no exception."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
 
 cdef extern from *:
@@ -21,20 +21,34 @@ cdef enum LayoutFault:
     SPAN_TOO_LARGE
 
 
+# What strides do, on axes that are not idle. Three of the marks of managed.pxd.
+cdef enum Form:
+    BACKWARD = 16           # one is negative
+    REPEATED = 32           # one is zero
+    STRIDED = 64            # together they are not compact in C order
+
+
 ctypedef struct Span:
     int64_t low_bytes       # of the first touched byte, relative to the first element: <= 0
     int64_t high_bytes      # one past the last touched byte
     int64_t count           # elements
+    uint32_t form           # Form, or'ed
 
 
-cdef LayoutFault measure(
-    int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes, Span* out,
+cdef inline bint is_plain(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t* count) noexcept nogil:
+    """Compact in C order, no axis idle, and far from any limit: nothing to settle. Counts the elements."""
+    cdef int64_t product = 1
+    cdef int32_t axis = ndim
+    while axis:
+        axis -= 1
+        if shape[axis] < 2 or strides[axis] != product or multiply_overflows(product, shape[axis], &product):
+            return False
+    count[0] = product
+    return product <= LARGEST_SPAN >> 8
+
+cdef LayoutFault settle(
+    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes, Span* out,
 ) noexcept nogil
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil
-cdef void settle_idle_axes(
-    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t count, int64_t unit,
-) noexcept nogil
 cdef bint is_compact(int32_t ndim, const int64_t* shape, const int64_t* strides) noexcept nogil
 cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t count) noexcept nogil
-cdef bint has_negative(int32_t ndim, const int64_t* strides) noexcept nogil
-cdef bint has_zero(int32_t ndim, const int64_t* shape, const int64_t* strides) noexcept nogil

@@ -5,39 +5,55 @@ says has no meaning, and several libraries refuse or miscount such strides all t
 """
 
 
-cdef LayoutFault measure(
-    int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes, Span* out,
+cdef LayoutFault settle(
+    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes, Span* out,
 ) noexcept nogil:
-    """Count the elements and find the bytes they touch; ``stride_bytes`` is what a stride of one means."""
-    cdef int64_t product = 1, reach = 0, low = 0, step
+    """Count the elements, find the bytes they touch, and give idle axes the strides that a compact array would have.
+
+    ``stride_bytes`` is what a stride of one means; ``item_bytes`` is of one element. One pass from the last axis to the
+    first.
+    """
+    cdef int64_t product = 1, high = 0, low = 0, step
+    cdef uint32_t form = 0
     cdef bint empty = False
     cdef int32_t axis
-    for axis in range(ndim):
-        if shape[axis] < 0:
-            return NEGATIVE_EXTENT
-        if shape[axis] == 0:
-            # The other extents are still multiplied: libraries compute strides from them.
-            empty = True
-        elif shape[axis] > 1:
+    for axis in range(ndim - 1, -1, -1):
+        if shape[axis] > 1:
+            # product is the stride that a compact array would have here.
+            if strides[axis] != product:
+                form |= STRIDED
             if multiply_overflows(product, shape[axis], &product):
                 return TOO_MANY_ELEMENTS
             if multiply_overflows(shape[axis] - 1, strides[axis], &step):
                 return SPAN_TOO_LARGE
             # -step overflows only for the minimum of int64, whose sum with anything below does too.
-            if step < 0:
+            if step > 0:
+                if add_overflows(high, step, &high):
+                    return SPAN_TOO_LARGE
+            elif step == 0:
+                form |= REPEATED
+            else:
+                form |= BACKWARD
                 if add_overflows(low, step, &low):
                     return SPAN_TOO_LARGE
-            elif add_overflows(reach, step, &reach):
-                return SPAN_TOO_LARGE
+        elif shape[axis] == 1:
+            if axis == ndim - 1 or multiply_overflows(shape[axis + 1], strides[axis + 1], &strides[axis]):
+                strides[axis] = item_bytes // stride_bytes
+        elif shape[axis] < 0:
+            return NEGATIVE_EXTENT
+        else:
+            # The other extents are still multiplied: libraries compute strides from them.
+            empty = True
     if multiply_overflows(product, item_bytes, &step):
         return TOO_MANY_ELEMENTS
-    if multiply_overflows(low, stride_bytes, &low) or multiply_overflows(reach, stride_bytes, &reach):
+    if empty:
+        fill_compact(ndim, shape, strides)
+        product = high = low = form = item_bytes = 0
+    if multiply_overflows(low, stride_bytes, &low) or multiply_overflows(high, stride_bytes, &high):
         return SPAN_TOO_LARGE
-    if add_overflows(reach, item_bytes, &reach) or low < -LARGEST_SPAN or reach > LARGEST_SPAN:
+    if add_overflows(high, item_bytes, &high) or low < -LARGEST_SPAN or high > LARGEST_SPAN:
         return SPAN_TOO_LARGE
-    out.count = 0 if empty else product
-    out.low_bytes = 0 if empty else low
-    out.high_bytes = 0 if empty else reach
+    out.count, out.low_bytes, out.high_bytes, out.form = product, low, high, form
     return LAYOUT_SOUND
 
 
@@ -48,22 +64,7 @@ cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noe
     for axis in range(ndim - 1, -1, -1):
         strides[axis] = step
         if shape[axis] > 1 and multiply_overflows(step, shape[axis], &step):
-            step = 0    # measure() reports it: the product of the extents does not fit either
-
-
-cdef void settle_idle_axes(
-    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t count, int64_t unit,
-) noexcept nogil:
-    """Give idle axes the strides that a compact array would have there; a stride of one element is ``unit``."""
-    cdef int32_t axis
-    if count == 0:
-        fill_compact(ndim, shape, strides)
-        return
-    for axis in range(ndim - 1, -1, -1):
-        if shape[axis] != 1:
-            continue
-        if axis == ndim - 1 or multiply_overflows(shape[axis + 1], strides[axis + 1], &strides[axis]):
-            strides[axis] = unit
+            step = 0    # settle() reports it: the product of the extents does not fit either
 
 
 cdef bint is_compact(int32_t ndim, const int64_t* shape, const int64_t* strides) noexcept nogil:
@@ -98,19 +99,3 @@ cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, i
         seen |= <int64_t> 1 << found
         expected *= shape[found]
     return True
-
-
-cdef bint has_negative(int32_t ndim, const int64_t* strides) noexcept nogil:
-    cdef int32_t axis
-    for axis in range(ndim):
-        if strides[axis] < 0:
-            return True
-    return False
-
-
-cdef bint has_zero(int32_t ndim, const int64_t* shape, const int64_t* strides) noexcept nogil:
-    cdef int32_t axis
-    for axis in range(ndim):
-        if strides[axis] == 0 and shape[axis] > 1:
-            return True
-    return False

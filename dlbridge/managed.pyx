@@ -1,7 +1,6 @@
 """Managed: own memory, describe it, validate it once, and let it go exactly once."""
 
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
@@ -22,17 +21,20 @@ from dlbridge.abi cimport (
     kDLTrn,
     kDLVulkan,
 )
-from dlbridge.dtypes cimport NO_ROW, describe, find_dlpack, get_row
+from dlbridge.dtypes cimport NO_ROW, DTypeRow, describe, find_dlpack, get_row
 from dlbridge.layout cimport (
+    BACKWARD,
     LARGEST_SPAN,
     NEGATIVE_EXTENT,
+    REPEATED,
+    SPAN_TOO_LARGE,
+    STRIDED,
     TOO_MANY_ELEMENTS,
     LayoutFault,
     Span,
     fill_compact,
-    is_compact,
-    measure,
-    settle_idle_axes,
+    is_plain,
+    settle,
 )
 
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
@@ -42,25 +44,42 @@ cdef extern from *:
     """
     #if PY_VERSION_HEX >= 0x030D0000
       #define DLBRIDGE_FINALIZING() Py_IsFinalizing()
+      #define DLBRIDGE_RUNNING_STATE() PyThreadState_GetUnchecked()
     #else
       #define DLBRIDGE_FINALIZING() _Py_IsFinalizing()
+      #define DLBRIDGE_RUNNING_STATE() _PyThreadState_UncheckedGet()
     #endif
-    /* Objects may still be let go: the interpreter is up, and if it is going down, this thread is the one doing it
-       (any other that asks for the GIL then is stopped for ever). */
-    static inline int dlbridge_python_alive(void) {
-        return Py_IsInitialized() && (!DLBRIDGE_FINALIZING() || PyGILState_Check());
+    #define DLBRIDGE_PYTHON_RUNS() (Py_IsInitialized() && !DLBRIDGE_FINALIZING())
+    /* PyGILState_Check() would say yes to every thread once there is a subinterpreter anywhere in the process. */
+    static inline int dlbridge_holds_gil(void) {
+        PyThreadState *mine = PyGILState_GetThisThreadState();
+        return mine != NULL && mine == DLBRIDGE_RUNNING_STATE();
     }
     #define dlbridge_exchange(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
     #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
-    static __thread int32_t dlbridge_depth;
-    static __thread void *dlbridge_waiting;
+    #define dlbridge_read(where) __atomic_load_n(where, __ATOMIC_ACQUIRE)
+    typedef struct {
+        int32_t depth;
+        void *waiting;
+    } dlbridge_Releases;
+    static __thread dlbridge_Releases dlbridge_releases;
+    /* The empty asm keeps the address in a register: a compiler would ask for it again after every call. */
+    static inline dlbridge_Releases *dlbridge_releases_here(void) {
+        dlbridge_Releases *here = &dlbridge_releases;
+        __asm__("" : "+r"(here));
+        return here;
+    }
     _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
     """
-    int32_t depth "dlbridge_depth"      # of releases within releases, in this thread
-    void* waiting "dlbridge_waiting"    # for the outermost of them
-    bint python_alive "dlbridge_python_alive"() noexcept nogil
+    ctypedef struct Releases "dlbridge_Releases":
+        int32_t depth                   # of releases within releases, in this thread
+        void* waiting                   # for the outermost of them
+    Releases* releases_here "dlbridge_releases_here"() noexcept nogil
+    bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
+    bint holds_gil "dlbridge_holds_gil"() noexcept nogil
     int32_t exchange "dlbridge_exchange"(int32_t* where, int32_t value) noexcept nogil
     int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
+    int32_t read "dlbridge_read"(const int32_t* where) noexcept nogil
 
 
 # Declared without the GIL, since deleters are called without it and see for themselves.
@@ -68,7 +87,6 @@ cdef extern from "Python.h":
     ctypedef int PyGILState_STATE
     PyGILState_STATE PyGILState_Ensure() noexcept nogil
     void PyGILState_Release(PyGILState_STATE state) noexcept nogil
-    bint PyGILState_Check() noexcept nogil
     void* PyGILState_GetThisThreadState() noexcept nogil
     PyObject* PyErr_Occurred() noexcept nogil
     void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback) noexcept nogil
@@ -78,6 +96,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     DEEPEST = 64                # releases within releases
+    FORM = BACKWARD | REPEATED | STRIDED
     KNOWN_FLAGS = (
         DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 
@@ -101,15 +120,32 @@ cdef uint32_t ADDRESSED = (
 
 # ---- make ----------------------------------------------------------------------------------------------------------
 
-cdef Managed* managed_new(Protocol protocol, int64_t ndim, size_t extra_bytes=0) except NULL:
-    """An unowned block on the CPU with room for ndim extents and strides, and then extra_bytes."""
+cdef Managed* managed_new(Protocol protocol, int64_t ndim) except NULL:
+    """An unowned block on the CPU with room for ndim extents and strides."""
+    cdef Managed* managed = new_block(protocol, ndim, 0)
+    return managed if managed != NULL else refuse_block(protocol, ndim)
+
+
+cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL:
+    """A block that owns a filled Py_buffer and has room for its axes; on failure the export is let go."""
+    cdef Managed* managed = new_block(protocol, view.ndim, sizeof(Py_buffer))
+    if managed == NULL:
+        PyBuffer_Release(view)
+        return refuse_block(protocol, view.ndim)
+    memcpy(buffer_of(managed), view, sizeof(Py_buffer))
+    managed.release = release_buffer
+    return managed
+
+
+cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_bytes) noexcept nogil:
+    """Room for shape and strides, and then for extra_bytes; NULL where there can be none."""
     cdef Managed* managed
     cdef DLTensor* tensor
     if not 0 <= ndim <= MAX_NDIM:
-        raise refusal(ConversionError, protocol_name(protocol), "ndim", ndim, "is outside 0..64", "reshape it")
+        return NULL
     managed = <Managed*> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t) + extra_bytes)
     if managed == NULL:
-        raise MemoryError
+        return NULL
     managed.abi.version.major = DLPACK_MAJOR_VERSION
     managed.abi.version.minor = DLPACK_MINOR_VERSION
     managed.abi.manager_ctx = managed.legacy_manager_ctx = managed
@@ -134,6 +170,12 @@ cdef Managed* managed_new(Protocol protocol, int64_t ndim, size_t extra_bytes=0)
     return managed
 
 
+cdef Managed* refuse_block(Protocol protocol, int64_t ndim) except NULL:
+    if 0 <= ndim <= MAX_NDIM:
+        raise MemoryError
+    raise refusal(ConversionError, protocol_name(protocol), "ndim", ndim, "is outside 0..64", "reshape it")
+
+
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL:
     """An unowned, validated description of somebody else's DLTensor; nothing of theirs is kept but the address.
 
@@ -141,7 +183,7 @@ cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uin
     """
     cdef Managed* managed = managed_new(protocol, tensor.ndim)
     cdef DLTensor* ours = &managed.abi.dl_tensor
-    cdef size_t extents_bytes = tensor.ndim * sizeof(int64_t)
+    cdef int32_t axis
     managed.abi.flags = flags & KNOWN_FLAGS
     ours.data = tensor.data
     ours.byte_offset = tensor.byte_offset
@@ -152,10 +194,11 @@ cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uin
             managed_release(managed)
             raise refusal(ConversionError, protocol_name(protocol), "shape", "NULL",
                           f"has no extents for ndim {tensor.ndim}", REPORT)
-        memcpy(ours.shape, tensor.shape, extents_bytes)
-        if tensor.strides != NULL:
-            memcpy(ours.strides, tensor.strides, extents_bytes)
-        else:
+        for axis in range(tensor.ndim):
+            ours.shape[axis] = tensor.shape[axis]
+            if tensor.strides != NULL:
+                ours.strides[axis] = tensor.strides[axis]
+        if tensor.strides == NULL:
             # DLPack before 1.2: NULL strides are compact, in C order.
             fill_compact(tensor.ndim, ours.shape, ours.strides)
     return managed_checked(managed)
@@ -199,87 +242,113 @@ cdef Managed* managed_share(Managed* base) except NULL:
     return managed
 
 
-cdef void managed_set_row(Managed* managed, int32_t row) noexcept nogil:
-    managed.row = row
-    managed.item_bytes = get_row(row).item_bytes
-    managed.abi.dl_tensor.dtype = get_row(row).dlpack
+cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil:
+    """Take shape and strides, after the row; NULL strides are compact.
 
-
-cdef void managed_set_byte_strides(Managed* managed, const Py_ssize_t* strides_bytes) noexcept nogil:
-    """Take strides in bytes, after shape and row: in elements where they are whole, else as they are and marked."""
+    In elements where the strides in bytes are whole, else as they are and marked.
+    """
     cdef DLTensor* tensor = &managed.abi.dl_tensor
-    cdef int64_t stride
+    # Items are powers of two: shifts, for a division would cost ten times as much.
+    cdef int shift = get_row(managed.row).item_shift
+    cdef int64_t odd = 0
     cdef int32_t axis
+    memcpy(tensor.shape, shape, tensor.ndim * sizeof(int64_t))
+    if strides_bytes == NULL:
+        fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+        return
     for axis in range(tensor.ndim):
-        stride = strides_bytes[axis] / managed.item_bytes
-        if stride * managed.item_bytes != strides_bytes[axis] and tensor.shape[axis] > 1:
-            managed.marks |= BYTE_STRIDES
-            memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
-            break
-        tensor.strides[axis] = stride
+        tensor.strides[axis] = strides_bytes[axis] >> shift
+        if strides_bytes[axis] & (managed.item_bytes - 1) and shape[axis] > 1:
+            odd = 1
+    if odd:
+        managed.marks |= BYTE_STRIDES
+        memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
+
+
+cdef bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil:
+    """Take the shape of memory that is known to be sound and compact in C order, after row and data; no check is left.
+
+    False, and nothing taken, where there are no elements.
+    """
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t count = 1
+    cdef int32_t axis = tensor.ndim
+    while axis:
+        axis -= 1
+        tensor.shape[axis] = shape[axis]
+        tensor.strides[axis] = count
+        count *= shape[axis]
+    managed.count = count
+    managed.low_bytes, managed.high_bytes = 0, count * managed.item_bytes
+    return count
 
 
 # ---- validate, once for every path ---------------------------------------------------------------------------------
 
 cdef Managed* managed_checked(Managed* managed) except NULL:
-    """Validate what the struct can reveal, and derive row, count and span; on failure the block is released."""
-    try:
-        check_dtype(managed)
-        check_layout(managed)
-        check_memory(managed)
-    except BaseException:
-        managed_release(managed)
-        raise
+    """Validate what the struct can reveal, and derive row, count, span and marks; on failure the block is released."""
+    cdef int fault = dtype_fault(managed) or layout_fault(managed) or memory_fault(managed)
+    if fault:
+        raise refused(managed, fault)
     return managed
 
 
-cdef int check_dtype(Managed* managed) except -1:
-    cdef DLTensor* tensor = &managed.abi.dl_tensor
+cdef enum Fault:                # after layout.LayoutFault
+    UNKNOWN_DTYPE = 16
+    PACKED_WITH_GAPS
+    NO_MEMORY
+    UNKNOWN_DEVICE
+    FAR_OFFSET
+
+
+cdef int dtype_fault(Managed* managed) noexcept nogil:
+    cdef const DTypeRow* row
     if managed.row == NO_ROW:
-        managed.row = find_dlpack(tensor.dtype)
+        managed.row = find_dlpack(managed.abi.dl_tensor.dtype)
         if managed.row == NO_ROW:
-            raise refused(managed, "dtype", describe(tensor.dtype), "is no type that dlbridge knows",
-                          "view it as integers of the same size first")
-    managed.item_bytes = get_row(managed.row).item_bytes
-    if get_row(managed.row).subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
+            return UNKNOWN_DTYPE
+    row = get_row(managed.row)
+    managed.item_bytes = row.item_bytes
+    if row.subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
         managed.item_bytes = 0
     return 0
 
 
-cdef int check_layout(Managed* managed) except -1:
+cdef int layout_fault(Managed* managed) noexcept nogil:
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef bint in_bytes = managed.marks & BYTE_STRIDES
-    cdef bint packed = managed_packed(managed)
+    cdef int64_t item_bytes = managed.item_bytes
+    cdef bint packed = item_bytes == 0
     cdef LayoutFault fault
     cdef Span span
-    # A stride of packed elements is below a byte; it is measured as one, since packed memory must be compact anyway.
-    fault = measure(
-        tensor.ndim, tensor.shape, tensor.strides, 1 if in_bytes or packed else managed.item_bytes,
-        max(managed.item_bytes, 1), &span)
-    if not fault and packed and span.count > LARGEST_SPAN // tensor.dtype.bits:
-        fault = TOO_MANY_ELEMENTS       # their bits are counted before they are bytes
-    if fault:
-        raise refused_layout(managed, fault)
-    managed.count, managed.low_bytes, managed.high_bytes = span.count, span.low_bytes, span.high_bytes
-    settle_idle_axes(tensor.ndim, tensor.shape, tensor.strides, span.count, managed.item_bytes if in_bytes else 1)
+    if not (in_bytes or packed) and is_plain(tensor.ndim, tensor.shape, tensor.strides, &managed.count):
+        managed.low_bytes, managed.high_bytes = 0, managed.count * item_bytes
+        managed.marks &= ~<uint32_t> FORM
+        return 0
     if packed:
-        if not is_compact(tensor.ndim, tensor.shape, tensor.strides):
-            raise refused(managed, "strides", managed_strides(managed),
-                          f"of packed {describe(tensor.dtype)} are not compact", "make it contiguous first")
+        item_bytes = 1      # a stride is below a byte then, but packed memory must be compact anyway
+    fault = settle(tensor.ndim, tensor.shape, tensor.strides, 1 if in_bytes else item_bytes, item_bytes, &span)
+    if fault:
+        return fault
+    managed.count, managed.low_bytes, managed.high_bytes = span.count, span.low_bytes, span.high_bytes
+    managed.marks = managed.marks & ~<uint32_t> FORM | span.form
+    if packed:
+        if span.count > LARGEST_SPAN // tensor.dtype.bits:
+            return TOO_MANY_ELEMENTS        # their bits are counted before they are bytes
+        if span.form & STRIDED:
+            return PACKED_WITH_GAPS
         managed.high_bytes = managed_nbytes(managed)
     return 0
 
 
-cdef int check_memory(Managed* managed) except -1:
+cdef int memory_fault(Managed* managed) noexcept nogil:
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     if tensor.data == NULL and managed.count:
-        raise refused(managed, "data", "NULL", f"has no memory for {managed.count} elements",
-                      "materialise it first: fake, meta, functionalized and resized tensors have none")
-    if not is_device(tensor.device.device_type):
-        raise refusal(DeviceError, protocol_name(managed.protocol), "device_type", tensor.device.device_type,
-                      "is no device of DLPack 1.3", "update dlbridge, or move it to the CPU")
+        return NO_MEMORY
+    if tensor.device.device_type != kDLCPU and not is_device(tensor.device.device_type):
+        return UNKNOWN_DEVICE
     if tensor.byte_offset > <uint64_t> LARGEST_SPAN:
-        raise refused(managed, "byte_offset", tensor.byte_offset, "is beyond any address", REPORT)
+        return FAR_OFFSET
     if tensor.byte_offset and 1 << tensor.device.device_type & ADDRESSED:
         # Nearly every producer leaves byte_offset at 0, and some consumers refuse another (cutlass#3450): fold it in.
         tensor.data = managed_data(managed)
@@ -292,45 +361,69 @@ cdef bint is_device(int32_t device_type) noexcept nogil:
     return <int> kDLCPU <= device_type <= <int> kDLOpenCL or <int> kDLVulkan <= device_type <= <int> kDLTrn
 
 
-cdef object refused(Managed* managed, field, value, wrong, way_out):
-    return refusal(ConversionError, protocol_name(managed.protocol), field, value, wrong, way_out)
+# By Fault: the error, its field, what is wrong, the way out. What stands in braces is filled in.
+cdef dict FAULTS = {
+    UNKNOWN_DTYPE: (ConversionError, "dtype", "is no type that dlbridge knows",
+                    "view it as integers of the same size first"),
+    NEGATIVE_EXTENT: (ConversionError, "shape", "has a negative extent", REPORT),
+    TOO_MANY_ELEMENTS: (ConversionError, "shape", "has more bytes than any memory", REPORT),
+    SPAN_TOO_LARGE: (ConversionError, "strides", "of shape {shape} reach beyond any memory", REPORT),
+    PACKED_WITH_GAPS: (ConversionError, "strides", "of packed {dtype} are not compact", "make it contiguous first"),
+    NO_MEMORY: (ConversionError, "data", "has no memory for {count} elements",
+                "materialise it first: fake, meta, functionalized and resized tensors have none"),
+    UNKNOWN_DEVICE: (DeviceError, "device_type", "is no device of DLPack 1.3",
+                     "update dlbridge, or move it to the CPU"),
+    FAR_OFFSET: (ConversionError, "byte_offset", "is beyond any address", REPORT),
+}
 
 
-cdef object refused_layout(Managed* managed, LayoutFault fault):
-    shape = managed_shape(managed)
-    if fault == NEGATIVE_EXTENT:
-        return refused(managed, "shape", shape, "has a negative extent", REPORT)
-    if fault == TOO_MANY_ELEMENTS:
-        return refused(managed, "shape", shape, "has more bytes than any memory", REPORT)
-    strides = managed_strides(managed)
-    return refused(managed, "strides", f"{strides} of shape {shape}", "reach beyond any memory", REPORT)
+cdef object refused(Managed* managed, int fault):
+    """The error for a fault; the block is released."""
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    try:
+        error, field, wrong, way_out = FAULTS[fault]
+        values = {
+            "dtype": describe(tensor.dtype),
+            "shape": managed_shape(managed),
+            "strides": managed_strides(managed),
+            "count": managed.count,
+            "data": "NULL",
+            "device_type": tensor.device.device_type,
+            "byte_offset": tensor.byte_offset,
+        }
+        return refusal(error, protocol_name(managed.protocol), field, values[field], wrong.format(**values), way_out)
+    finally:
+        managed_release(managed)
 
 
 cdef object take_error():
     """The exception that a C call left behind, or None: not every library sets one when it fails."""
     try:
-        _raise_pending()
+        raise_pending()
     except Exception as error:
         return error
     return None
 
 
-cdef int _raise_pending() except -1:
+cdef int raise_pending() except -1:
+    """Raise the exception that a C call left behind, if it did."""
     return -1 if PyErr_Occurred() != NULL else 0
 
 
 # ---- own and release -----------------------------------------------------------------------------------------------
 
-cdef void managed_own_object(Managed* managed, object owner) noexcept:
-    Py_INCREF(owner)
-    managed.owner = <void*> owner
-    managed.release = release_object
+cdef object managed_unwrapped(Managed* managed):
+    """The object that alone keeps the memory alive, the block being freed; or None, and the block stays.
 
-
-cdef void managed_own_buffer(Managed* managed, Py_buffer* view) noexcept:
-    """Take over a filled Py_buffer; managed_new() was asked for its room."""
-    memcpy(buffer_of(managed), view, sizeof(Py_buffer))
-    managed.release = release_buffer
+    For a consumer that can hold an object itself, and tells nobody that the memory is writable when it is not.
+    """
+    if managed.release != release_object or read(&managed.references) != 1 or (
+            managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY):
+        return None
+    owner = <object> managed.owner
+    Py_DECREF(<PyObject*> managed.owner)
+    free(managed)
+    return owner
 
 
 cdef void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
@@ -365,13 +458,11 @@ cdef void release_base(Managed* managed) noexcept nogil:
 
 
 cdef void release_object(Managed* managed) noexcept nogil:
-    if python_alive():
-        drop_holding_gil(managed, drop_object)
+    drop_with_gil(managed, drop_object)
 
 
 cdef void release_buffer(Managed* managed) noexcept nogil:
-    if python_alive():
-        drop_holding_gil(managed, drop_buffer)
+    drop_with_gil(managed, drop_buffer)
 
 
 cdef void release_versioned(Managed* managed) noexcept nogil:
@@ -387,20 +478,21 @@ cdef void release_foreign(Managed* managed, Release drop) noexcept nogil:
 
     torch lets the GIL go before it calls a deleter, so holding it is no sign.
     """
-    if python_alive() and PyGILState_GetThisThreadState() != NULL:
-        drop_holding_gil(managed, drop)
+    if (python_runs() and PyGILState_GetThisThreadState() != NULL) or holds_gil():
+        drop_with_gil(managed, drop)
     else:
         drop(managed)
 
 
-cdef void drop_holding_gil(Managed* managed, Release drop) noexcept nogil:
+cdef void drop_with_gil(Managed* managed, Release drop) noexcept nogil:
+    """Once Python is going down, only the thread that does so drops anything; for others it is leaked."""
     cdef PyGILState_STATE state
-    if PyGILState_Check():
-        drop_keeping_error(managed, drop)
-    else:
+    if python_runs():
         state = PyGILState_Ensure()
         drop_keeping_error(managed, drop)
         PyGILState_Release(state)
+    elif holds_gil():
+        drop_keeping_error(managed, drop)
 
 
 cdef void drop_keeping_error(Managed* managed, Release drop) noexcept nogil:
@@ -443,8 +535,10 @@ cdef void managed_retain(Managed* managed) noexcept nogil:
 
 cdef void managed_forget(Managed* managed) noexcept nogil:
     """Drop a reference; the last one frees the block, and lets the owner go where nobody has yet."""
-    if add_to(&managed.references, -1) == 0:
-        if exchange(&managed.state, RELEASED) == LIVE:
+    # Nobody can add to the only reference but who holds it, so that case needs no atomic step, which costs 5 ns.
+    if read(&managed.references) == 1 or add_to(&managed.references, -1) == 0:
+        if managed.state == LIVE:
+            managed.state = RELEASED
             managed.references = 1      # release_soon()'s own
             release_soon(managed)
         else:
@@ -453,7 +547,7 @@ cdef void managed_forget(Managed* managed) noexcept nogil:
 
 cdef void managed_release(Managed* managed) noexcept nogil:
     """Let the owner go now, whoever still refers to the block, and drop a reference. What a deleter does."""
-    if exchange(&managed.state, RELEASED) == LIVE:
+    if read(&managed.references) != 1 and exchange(&managed.state, RELEASED) == LIVE:
         release_soon(managed)
     else:
         managed_forget(managed)
@@ -465,24 +559,23 @@ cdef void release_soon(Managed* managed) noexcept nogil:
     Memory that went to and fro between libraries is such a chain. Deeper owners wait for the outermost release, which
     runs them before it returns. Takes over a reference.
     """
-    global waiting
+    cdef Releases* here = releases_here()
     cdef Managed* first
-    if depth == DEEPEST:
-        managed.next = <Managed*> waiting
-        waiting = managed
+    if here.depth == DEEPEST:
+        managed.next = <Managed*> here.waiting
+        here.waiting = managed
         return
-    release_and_forget(managed)
-    while depth == 0 and waiting != NULL:
-        first = <Managed*> waiting
-        waiting = first.next
-        release_and_forget(first)
+    release_and_forget(managed, here)
+    while here.depth == 0 and here.waiting != NULL:
+        first = <Managed*> here.waiting
+        here.waiting = first.next
+        release_and_forget(first, here)
 
 
-cdef void release_and_forget(Managed* managed) noexcept nogil:
-    global depth
-    depth += 1
+cdef void release_and_forget(Managed* managed, Releases* here) noexcept nogil:
+    here.depth += 1
     managed.release(managed)
-    depth -= 1
+    here.depth -= 1
     managed_forget(managed)
 
 
@@ -492,6 +585,25 @@ cdef void versioned_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
 
 cdef void legacy_deleter(DLManagedTensor* tensor) noexcept nogil:
     managed_release(<Managed*> tensor.manager_ctx)
+
+
+cdef Managed* managed_made_lendable(Managed* managed) noexcept nogil:
+    """Make it a block that many may have at a time: a deleter lets go of one reference, and the last one of the owner.
+
+    Consumers read it, and never write to it. It is no longer the copy that somebody asked for, but its owner's.
+    """
+    managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
+    managed.abi.deleter = lent_deleter
+    managed.legacy_deleter = lent_legacy_deleter
+    return managed
+
+
+cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
+    managed_forget(<Managed*> tensor.manager_ctx)
+
+
+cdef void lent_legacy_deleter(DLManagedTensor* tensor) noexcept nogil:
+    managed_forget(<Managed*> tensor.manager_ctx)
 
 
 # ---- read ----------------------------------------------------------------------------------------------------------

@@ -1,12 +1,19 @@
 """Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
 
+from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t
 
+from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor, kDLCPU
 from dlbridge.managed cimport Managed
-from dlbridge.request cimport Request
-from dlbridge.sources.offer cimport Offer
-from dlbridge.targets.target cimport Target
+from dlbridge.request cimport COPY_ALWAYS, READONLY_SHARE, Request
+from dlbridge.targets.target cimport READ_ONLY, Target
 
+
+cdef extern from "Python.h":
+    PyTypeObject* Py_TYPE(PyObject* obj) noexcept
+
+cdef enum:
+    ROUTES = 256                # bounded: a program that makes types without end keeps at most so many alive
 
 cdef enum Reason:
     NO_REASON = 0
@@ -31,11 +38,44 @@ cdef class Route:
     cdef object source_type
     cdef object to
     cdef readonly Target target
-    cdef readonly list offers           # of Offer, in the order they are tried
+    cdef readonly tuple offers          # of Offer, in the order they are tried
     cdef bint already                   # the type is the target's own
 
 
+cdef PyObject* routes[ROUTES]           # Route, owned, or NULL
+
+cdef inline size_t slot_of(PyObject* kind, PyObject* to) noexcept:
+    # Objects are 16 bytes apart at least, so the low bits tell nothing.
+    return (<size_t> kind >> 4 ^ <size_t> to >> 3) % ROUTES
+
+cdef inline PyObject* kept_route(PyObject* src, PyObject* to) noexcept:
+    """The Route that is kept for the type of src and this very ``to``, borrowed, or NULL."""
+    cdef PyObject* kind = <PyObject*> Py_TYPE(src)
+    cdef PyObject* found = routes[slot_of(kind, to)]
+    if found != NULL and <PyObject*> (<Route> found).source_type == kind and <PyObject*> (<Route> found).to == to:
+        return found
+    return NULL
+
 cdef Route find_route(object src, object to)
+
+cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
+    """Whether decide() would share: the target holds all that is marked, and nothing else is asked for.
+
+    Enough, not necessary: what is less plain than this is left to decide().
+    """
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    return (
+        managed.marks & ~target.holds == 0
+        and target.plain_rows >> managed.row & 1
+        and tensor.device.device_type == kDLCPU
+        and (target.alignment == 1 or <size_t> tensor.data % <size_t> target.alignment == 0)
+        and request.copy != COPY_ALWAYS
+        and not request.has_device
+        and (target.holds & READ_ONLY or request.readonly == READONLY_SHARE
+             or not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+    )
+
+
 cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1
 cdef bint is_copy(const Decision* decision) noexcept nogil
 cdef str reason_text(const Managed* managed, Target target, Reason reason)

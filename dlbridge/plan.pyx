@@ -1,6 +1,8 @@
 """Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
 
 cimport cython
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF, Py_INCREF
 
 from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
@@ -10,7 +12,7 @@ from dlbridge.abi cimport (
 )
 from dlbridge.devices.table cimport device_name, is_host, same_device
 from dlbridge.dtypes cimport describe, find_dlpack, get_row
-from dlbridge.layout cimport has_negative, has_zero, is_compact, is_dense
+from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     CONJUGATED,
@@ -61,10 +63,6 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 
 # ---- routes --------------------------------------------------------------------------------------------------------
 
-cdef enum:
-    ROUTES = 256                # bounded: a program that makes types without end keeps at most so many alive
-
-cdef list routes = [None] * ROUTES
 cdef size_t registrations = 0       # how often the routes were cleared; one that was begun before is not kept
 
 
@@ -74,17 +72,15 @@ cdef class Route:
 
 
 cdef Route find_route(object src, object to):
+    """The route that is kept, or a new one."""
+    cdef PyObject* found = kept_route(<PyObject*> src, <PyObject*> to)
+    return <Route> found if found != NULL else make_route(src, to)
+
+
+cdef Route make_route(object src, object to):
     cdef object kind = type(src)
-    # Objects are 16 bytes apart at least, so the low bits tell nothing.
-    cdef size_t slot = ((<size_t> <void*> kind >> 4) ^ (<size_t> <void*> to >> 3)) % ROUTES
-    cdef object found = routes[slot]
-    cdef Route route
     cdef size_t before = registrations
-    if found is not None:
-        route = <Route> found
-        if route.source_type is kind and route.to is to:
-            return route
-    route = Route.__new__(Route)
+    cdef Route route = Route.__new__(Route)
     route.source_type = kind
     route.to = to
     route.target = find_target(to)
@@ -94,15 +90,26 @@ cdef Route find_route(object src, object to):
     # Predicates and imports are code of others, and may have registered meanwhile; and what holds for a proxy, which
     # poses as another class, says nothing about its type.
     if before == registrations and src.__class__ is kind:
-        routes[slot] = route
+        keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route)
     return route
+
+
+cdef void keep_route(size_t slot, Route route):
+    """Put a route, or None, in a slot; what was there is let go last, for that may run code of others."""
+    cdef PyObject* before = routes[slot]
+    if route is not None:
+        Py_INCREF(route)
+    routes[slot] = NULL if route is None else <PyObject*> route
+    if before != NULL:
+        Py_DECREF(<object> before)
 
 
 def clear_routes():
     """Forget every route; each ``register_*`` does so."""
     global registrations
     registrations += 1
-    routes[:] = [None] * ROUTES
+    for slot in range(ROUTES):
+        keep_route(slot, None)
 
 
 # ---- decisions -----------------------------------------------------------------------------------------------------
@@ -156,7 +163,7 @@ cdef int decide(const Managed* managed, Target target, const Request* request, D
     if refused is not None:
         raise refused
     decide_device(managed, target, request, out)
-    if managed.marks or target.rows >> managed.row & 1 == 0 or get_row(managed.row).subbyte:
+    if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not target.plain_rows >> managed.row & 1:
         decide_elements(managed, target, out)
     decide_layout(managed, target, out)
     if request.copy == COPY_ALWAYS and not is_copy(out):
@@ -239,7 +246,7 @@ cdef int decide_pairs(const Managed* managed, Target target, Decision* out) exce
     single = find_dlpack(dtype)
     if single < 0 or target.rows >> single & 1 == 0 or not target.holds & (PACKED | PADDED) or tensor.ndim == 0:
         raise lacks_dtype(managed, target)
-    if not is_compact(tensor.ndim, tensor.shape, tensor.strides):
+    if managed.marks & STRIDED:
         want(out, COPY, HOLES)
     out.steps |= PAIRS_TO_PACKED
     if not target.holds & PACKED:
@@ -260,11 +267,12 @@ cdef int decide_layout(const Managed* managed, Target target, Decision* out) exc
         return 0
     if managed.marks & BYTE_STRIDES and not holds & ODD_STRIDES:
         want(out, COPY, ODD_STRIDE)
-    elif not holds & NEGATIVE_STRIDES and has_negative(tensor.ndim, tensor.strides):
+    elif managed.marks & BACKWARD and not holds & NEGATIVE_STRIDES:
         want(out, COPY, NEGATIVE_STRIDE)
-    elif not holds & ZERO_STRIDES and has_zero(tensor.ndim, tensor.shape, tensor.strides):
+    elif managed.marks & REPEATED and not holds & ZERO_STRIDES:
         want(out, COPY, ZERO_STRIDE)
-    elif not holds & ANY_STRIDES and not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed.count):
+    elif managed.marks & STRIDED and not holds & ANY_STRIDES and not is_dense(
+            tensor.ndim, tensor.shape, tensor.strides, managed.count):
         want(out, COPY, HOLES)
     elif target.alignment > 1 and managed.count and <size_t> managed_data(managed) % target.alignment:
         want(out, COPY, MISALIGNED)

@@ -26,6 +26,8 @@ ctypedef struct Request:
     bint peek                   # look only: leave capsules as they are, order no streams
 
 
+cdef Request NOTHING_ASKED      # every keyword at its default
+
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach) except -1
 cdef bint wants_versioned(object max_version) except -1

@@ -1,6 +1,7 @@
 """What the caller asked for: the keywords of convert(), checked once and held as plain C."""
 
-from cpython.long cimport PyLong_Check
+from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from dlbridge.abi cimport DLPACK_MAJOR_VERSION, STREAM_UNORDERED
 from dlbridge.devices.table cimport parse_device
@@ -9,13 +10,17 @@ from dlbridge.errors import DeviceError, refusal
 
 LARGEST_HANDLE = (1 << 63) - 1
 
+NOTHING_ASKED.has_device = NOTHING_ASKED.has_stream = NOTHING_ASKED.detach = NOTHING_ASKED.peek = False
+NOTHING_ASKED.copy = COPY_IF_NEEDED
+NOTHING_ASKED.readonly = READONLY_COPY
+
 cdef dict READONLY_POLICIES = {"copy": READONLY_COPY, "share": READONLY_SHARE, "error": READONLY_ERROR}
 
 
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach,
 ) except -1:
-    request.peek = False
+    request[0] = NOTHING_ASKED
     request.has_device = device is not None
     request.has_stream = stream is not None
     request.detach = detach is not False and bool(detach)
@@ -23,14 +28,11 @@ cdef int parse_request(
         parse_device(device, &request.device)
     if request.has_stream:
         request.stream = _parse_stream(stream)
-    if copy is None:
-        request.copy = COPY_IF_NEEDED
-    elif copy is True or copy is False:
+    if copy is True or copy is False:
         request.copy = COPY_ALWAYS if copy is True else COPY_NEVER
-    else:
+    elif copy is not None:
         raise TypeError(f"convert: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
-    # The default is the same interned string nearly always.
-    request.readonly = READONLY_COPY if readonly is "copy" else _parse_readonly(readonly)
+    request.readonly = _parse_readonly(readonly)
     return 0
 
 
@@ -68,8 +70,12 @@ cdef int64_t _parse_stream(object stream) except? -2:
 
 cdef bint wants_versioned(object max_version) except -1:
     """Whether a consumer of this version takes versioned capsules; None is from before there were any."""
+    cdef int overflow = 0
     if max_version is None:
         return False
-    if not isinstance(max_version, tuple) or len(max_version) != 2 or not all(PyLong_Check(n) for n in max_version):
+    if not PyTuple_Check(max_version) or PyTuple_GET_SIZE(max_version) != 2 or not (
+            PyLong_Check(<object> PyTuple_GET_ITEM(max_version, 0))
+            and PyLong_Check(<object> PyTuple_GET_ITEM(max_version, 1))):
         raise TypeError(f"dlpack: max_version {max_version!r}: is not a pair of integers (pass (1, 3), or None)")
-    return max_version[0] >= DLPACK_MAJOR_VERSION
+    major = PyLong_AsLongAndOverflow(<object> PyTuple_GET_ITEM(max_version, 0), &overflow)
+    return overflow > 0 or (overflow == 0 and major >= DLPACK_MAJOR_VERSION)

@@ -1,5 +1,6 @@
 """Tensor: one Managed that speaks every protocol."""
 
+cimport cython
 cimport numpy
 from cpython.buffer cimport (
     PyBUF_ANY_CONTIGUOUS,
@@ -36,7 +37,7 @@ from dlbridge.abi cimport (
 from dlbridge.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge.devices.table cimport device_name, is_host, parse_device, same_device
 from dlbridge.dtypes cimport describe, get_row, row_typestr
-from dlbridge.layout cimport is_compact
+from dlbridge.layout cimport STRIDED
 from dlbridge.managed cimport (
     PROTOCOL_DLBRIDGE,
     PROTOCOL_DLPACK,
@@ -45,6 +46,8 @@ from dlbridge.managed cimport (
     managed_data,
     managed_forget,
     managed_from_tensor,
+    managed_lend,
+    managed_made_lendable,
     managed_nbytes,
     managed_new,
     managed_owner,
@@ -82,7 +85,7 @@ cdef Managed* new_nothing() except NULL:
     return managed_checked(managed)
 
 
-cdef Managed* NOTHING = new_nothing()
+cdef Managed* NOTHING = managed_made_lendable(new_nothing())
 
 
 cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy):
@@ -92,11 +95,12 @@ cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy):
     except BaseException:
         managed_release(managed)
         raise
-    tensor.managed = managed
+    tensor.managed = managed_made_lendable(managed)
     tensor.policy = policy
     return tensor
 
 
+@cython.freelist(8)
 cdef class Tensor:
     """Memory of any library, described once and offered through every protocol.
 
@@ -257,16 +261,9 @@ cdef class Tensor:
             A copy is needed and ``copy=False``.
         """
         cdef bint versioned = wants_versioned(max_version)
-        cdef int32_t steps = export_device(self.managed, stream, dl_device)
-        cdef Managed* managed
-        if copy is not None and copy is not True and copy is not False:
-            raise TypeError(f"dlpack: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
-        if copy is True:
-            steps |= COPY
-        if not versioned:
-            steps |= legacy_steps(self.managed, self.policy, copy, steps)
-        managed = place(managed_share(self.managed), steps, NULL)
-        return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
+        if versioned and stream is None and dl_device is None and (copy is None or copy is False):
+            return new_versioned_capsule(managed_lend(self.managed))
+        return export_capsule(self, versioned, stream, dl_device, copy)
 
     def __dlpack_device__(self):
         """The pair ``(device type, device id)``."""
@@ -336,6 +333,20 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
 
 
 # ---- export ----------------------------------------------------------------------------------------------------------
+
+cdef object export_capsule(Tensor tensor, bint versioned, object stream, object dl_device, object copy):
+    """A capsule for a consumer that wants more than the memory as it is, or cannot be told what it is."""
+    cdef int32_t steps = export_device(tensor.managed, stream, dl_device)
+    cdef Managed* managed
+    if copy is not None and copy is not True and copy is not False:
+        raise TypeError(f"dlpack: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
+    if copy is True:
+        steps |= COPY
+    if not versioned:
+        steps |= legacy_steps(tensor.managed, tensor.policy, copy, steps)
+    managed = place(managed_share(tensor.managed), steps, NULL)
+    return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
+
 
 cdef int32_t export_device(const Managed* managed, object stream, object dl_device) except -1:
     """Whether the consumer may have it where and when it asks; pinned memory can pass for the CPU's."""
@@ -445,7 +456,7 @@ cdef object new_array_struct(Managed* base):
     interface.flags = NPY_ARRAY_NOTSWAPPED
     if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
         interface.flags |= NPY_ARRAY_WRITEABLE
-    if is_compact(ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides):
+    if not managed.marks & STRIDED:
         interface.flags |= NPY_ARRAY_C_CONTIGUOUS
     interface.shape = <numpy.npy_intp*> (interface + 1)
     interface.strides = interface.shape + ndim
@@ -518,12 +529,10 @@ cdef Managed* new_like(const DLTensor* prototype) except NULL:
 
 
 cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
-    cdef Managed* managed
     try:
-        managed = managed_share((<Tensor?> <object> obj).managed)
+        out[0] = &managed_lend((<Tensor?> <object> obj).managed).abi
     except BaseException as error:
         return set_pending(error)
-    out[0] = &managed.abi
     return 0
 
 

@@ -155,7 +155,11 @@ def test_consumers_may_be_many():
     tensor = dlbridge.asdlpack(producer)
     capsules = [tensor.__dlpack__(max_version=version) for version in NAMES for _ in range(10)]
     structs = [ctypes.addressof(struct_of(capsule)) for capsule in capsules]
-    assert len(set(structs)) == 20, "each consumer has a struct and a deleter of its own"
+    # A versioned consumer has the Tensor's own struct and one reference to it; a legacy one may get other memory.
+    versioned = [struct for struct, capsule in zip(structs, capsules, strict=True) if "versioned" in repr(capsule)]
+    assert len(versioned) == 10
+    assert len(set(versioned)) == 1
+    assert len(set(structs)) == 11
     del tensor
     arrays = [dlbridge.convert(capsule, "numpy") for capsule in capsules]
     del capsules

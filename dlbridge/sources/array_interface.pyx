@@ -13,7 +13,7 @@ from dlbridge.managed cimport (
     managed_release,
 )
 from dlbridge.request cimport Request
-from dlbridge.sources.interface cimport new_from_interface, refuse_field, set_address
+from dlbridge.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge.sources.offer cimport Offer, new_offer
 
 
@@ -45,7 +45,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not isinstance(interface, dict):
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "__array_interface__", type(interface).__qualname__,
                            "is not a dict", REPORT)
-    return build(obj, dict(interface), (obj, interface))
+    return build(obj, interface if type(interface) is dict else dict(interface), (obj, interface))
 
 
 cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request) except? NULL:
@@ -67,29 +67,38 @@ cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request
 
 cdef Managed* build(object obj, dict interface, object owner) except NULL:
     cdef Managed* managed
-    mask = interface.get("mask")
+    cdef void* address
+    cdef bint read_only
+    # All entries before any of them is looked into: that may run code of others, and the dictionary is theirs.
+    shape, typestr, strides = interface.get("shape"), interface.get("typestr"), interface.get("strides")
+    data, mask, offset = interface.get("data"), interface.get("mask"), interface.get("offset")
     if mask is not None:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
                            "would be dropped, and masked values would pass for real ones",
                            "fill it first, x.filled(value)")
-    managed = new_from_interface(
-        PROTOCOL_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), interface.get("strides"))
-    data = interface.get("data")
-    buffer = None
+    if not isinstance(data, tuple):
+        buffer = view_of(obj if data is None else data)
+        managed = new_from_interface(PROTOCOL_ARRAY_INTERFACE, shape, typestr, strides)
+        return place_on_buffer(managed, buffer, offset, owner)
+    read_address(PROTOCOL_ARRAY_INTERFACE, data, &address, &read_only)
+    managed = new_from_interface(PROTOCOL_ARRAY_INTERFACE, shape, typestr, strides)
+    managed.abi.dl_tensor.data = address
+    if read_only:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    managed_own_object(managed, owner)
+    return managed_checked(managed)
+
+
+cdef Managed* place_on_buffer(Managed* managed, object buffer, object offset, object owner) except NULL:
+    """Without an address the memory is that of a buffer: the entry's, or the object's own."""
     try:
-        if isinstance(data, tuple):
-            set_address(managed, data)
-            managed_own_object(managed, owner)
-        else:
-            buffer = view_of(obj if data is None else data)
-            managed_own_object(managed, (owner, buffer))
-            set_buffer(managed, buffer, interface.get("offset", 0))
+        managed_own_object(managed, (owner, buffer))
+        set_buffer(managed, buffer, 0 if offset is None else offset)
     except BaseException:
         managed_release(managed)
         raise
     managed = managed_checked(managed)
-    if buffer is not None:
-        check_within(managed, PyMemoryView_GET_BUFFER(buffer))
+    check_within(managed, PyMemoryView_GET_BUFFER(buffer))
     return managed
 
 

@@ -1,12 +1,9 @@
 """``__array_struct__``: NumPy's C structure in a capsule without a name."""
 
 from cpython.pycapsule cimport PyCapsule_CheckExact, PyCapsule_GetPointer, PyCapsule_IsValid
-from libc.stdint cimport int64_t
-from libc.string cimport memcpy
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.dtypes cimport find_sized, way_out
-from dlbridge.layout cimport fill_compact
 from dlbridge.managed cimport (
     PROTOCOL_ARRAY_STRUCT,
     SWAPPED,
@@ -14,7 +11,7 @@ from dlbridge.managed cimport (
     managed_checked,
     managed_new,
     managed_own_object,
-    managed_set_byte_strides,
+    managed_set_layout,
     managed_set_row,
 )
 from dlbridge.request cimport Request
@@ -54,11 +51,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     managed = managed_new(PROTOCOL_ARRAY_STRUCT, interface.nd)
     managed.abi.dl_tensor.data = interface.data
     managed_set_row(managed, row)
-    memcpy(managed.abi.dl_tensor.shape, interface.shape, interface.nd * sizeof(int64_t))
-    if interface.strides != NULL:
-        managed_set_byte_strides(managed, <const Py_ssize_t*> interface.strides)
-    else:
-        fill_compact(interface.nd, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides)
+    managed_set_layout(managed, <const Py_ssize_t*> interface.shape, <const Py_ssize_t*> interface.strides)
     if not interface.flags & NPY_ARRAY_WRITEABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if not interface.flags & NPY_ARRAY_NOTSWAPPED and interface.itemsize > 1:

@@ -1,29 +1,30 @@
 """The buffer protocol, PEP 3118."""
 
-from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t
-from libc.string cimport memcpy
+from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.dtypes cimport find_format, way_out
-from dlbridge.layout cimport fill_compact
 from dlbridge.managed cimport (
     PROTOCOL_BUFFER,
     SWAPPED,
     Managed,
     managed_checked,
     managed_nbytes,
-    managed_new,
-    managed_own_buffer,
     managed_release,
-    managed_set_byte_strides,
+    managed_set_layout,
     managed_set_row,
+    managed_take_buffer,
+    raise_pending,
 )
 from dlbridge.request cimport Request
 from dlbridge.sources.offer cimport Offer, new_offer
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
+
+cdef extern from "Python.h":
+    # cpython.buffer declares it to raise, and a try around it would cost more than all that follows.
+    int PyObject_GetBuffer(object exporter, Py_buffer* view, int flags) noexcept
 
 cdef extern from *:
     """
@@ -43,57 +44,59 @@ cdef Offer offers(object kind):
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef Py_buffer view
     cdef Managed* managed
-    try:
-        PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO)
-    except BufferError:
-        if offer.optional:
-            return NULL
-        raise
-    try:
-        managed = describe_view(&view)
-    except BaseException:
-        PyBuffer_Release(&view)
-        raise
-    # The export is held until the last consumer is gone: bytearray.extend() raises BufferError meanwhile.
-    managed_own_buffer(managed, &view)
-    managed = managed_checked(managed)
-    if managed_nbytes(managed) != view.len:
-        nbytes = managed_nbytes(managed)
-        managed_release(managed)
-        raise _refused("len", view.len, f"does not match the {nbytes} bytes of its shape")
-    return managed
-
-
-cdef Managed* describe_view(Py_buffer* view) except NULL:
-    cdef Managed* managed
     cdef bint swapped
     cdef int row
-    if view.suboffsets != NULL:
-        for axis in range(view.ndim):
-            if view.suboffsets[axis] >= 0:
-                raise refusal(ConversionError, "buffer", "suboffsets", view.suboffsets[axis],
-                              "lead through pointers, which no array library holds", "pass its rows one by one")
+    if PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO):
+        return decline(offer)
     row = find_format(view.format, view.itemsize, &swapped)
-    if row < 0:
-        text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
-        raise refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
-                      way_out(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
-    managed = managed_new(PROTOCOL_BUFFER, view.ndim, sizeof(Py_buffer))
+    if row < 0 or view.suboffsets != NULL or (view.ndim and view.shape == NULL):
+        refuse_view(&view, row)
+    # The export is held until the last consumer is gone: bytearray.extend() raises BufferError meanwhile.
+    managed = managed_take_buffer(PROTOCOL_BUFFER, &view)
     managed.abi.dl_tensor.data = view.buf
     managed_set_row(managed, row)
-    if view.ndim and view.shape == NULL:
-        managed_release(managed)
-        raise _refused("shape", "NULL", f"has no extents for ndim {view.ndim}")
-    memcpy(managed.abi.dl_tensor.shape, view.shape, view.ndim * sizeof(int64_t))
-    if view.strides != NULL:
-        managed_set_byte_strides(managed, view.strides)
-    else:
-        fill_compact(view.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides)
+    managed_set_layout(managed, view.shape, view.strides)
     if view.readonly:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if swapped:
         managed.marks |= SWAPPED
+    managed = managed_checked(managed)
+    if managed_nbytes(managed) != view.len:
+        refuse_length(managed, view.len)
     return managed
+
+
+cdef Managed* decline(Offer offer) except? NULL:
+    try:
+        raise_pending()
+    except BufferError:
+        if not offer.optional:
+            raise
+    return NULL
+
+
+cdef int refuse_view(Py_buffer* view, int row) except -1:
+    """Let the export go and say why, if there is a reason: suboffsets may all be negative, and then lead nowhere."""
+    error = None
+    if view.ndim and view.shape == NULL:
+        error = _refused("shape", "NULL", f"has no extents for ndim {view.ndim}")
+    elif row < 0:
+        text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
+        error = refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
+                        way_out(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
+    elif any([view.suboffsets[axis] >= 0 for axis in range(view.ndim)]):
+        suboffsets = [view.suboffsets[axis] for axis in range(view.ndim)]
+        error = _refused("suboffsets", suboffsets, "lead through pointers, which no array library holds")
+    if error is not None:
+        PyBuffer_Release(view)
+        raise error
+    return 0
+
+
+cdef int refuse_length(Managed* managed, Py_ssize_t length) except -1:
+    nbytes = managed_nbytes(managed)
+    managed_release(managed)
+    raise _refused("len", length, f"does not match the {nbytes} bytes of its shape")
 
 
 cdef object _refused(str field, object value, str wrong):

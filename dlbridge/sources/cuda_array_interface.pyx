@@ -2,7 +2,7 @@
 
 from cpython.long cimport PyLong_Check
 
-from dlbridge.abi cimport kDLCUDA
+from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, kDLCUDA
 from dlbridge.managed cimport (
     PROTOCOL_CUDA_ARRAY_INTERFACE,
     Managed,
@@ -11,7 +11,7 @@ from dlbridge.managed cimport (
     managed_release,
 )
 from dlbridge.request cimport Request
-from dlbridge.sources.interface cimport new_from_interface, refuse_field, set_address
+from dlbridge.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge.sources.offer cimport Offer, new_offer
 
 from dlbridge.errors import REPORT, DeviceError, refusal
@@ -27,6 +27,8 @@ cdef Offer offers_instance(object obj):
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
+    cdef void* address
+    cdef bint read_only
     try:
         interface = obj.__cuda_array_interface__
     except AttributeError:
@@ -35,21 +37,19 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise _refused("__cuda_array_interface__", type(interface).__qualname__, "is not a dict")
     interface = dict(interface)
     check_entries(interface)
+    read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
     # Versions 0 and 1 left the strides of compact arrays unspecified: both None and given ones are right.
     managed = new_from_interface(
         PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), interface.get("strides"))
-    try:
-        set_address(managed, interface.get("data"))
-    except BaseException:
-        managed_release(managed)
-        raise
+    managed.abi.dl_tensor.data = address
+    if read_only:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     managed.abi.dl_tensor.device.device_type = kDLCUDA
     managed_own_object(managed, (obj, interface))
     managed = managed_checked(managed)
-    address = <size_t> managed.abi.dl_tensor.data
     managed_release(managed)
     # The protocol does not say which device the memory is on; only the driver knows (pydlpack takes 0, and is wrong).
-    raise refusal(DeviceError, "cuda_array_interface", "'data'", f"{address:#x}",
+    raise refusal(DeviceError, "cuda_array_interface", "'data'", f"{<size_t> address:#x}",
                   "is on a device that only the CUDA driver can tell, and no driver is loaded",
                   "pass an object with __dlpack__, which names its device")
 

@@ -15,11 +15,13 @@ from dlbridge.abi cimport (
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLPackExchangeAPIHeader,
+    DLTensor,
 )
 from dlbridge.managed cimport (
     PROTOCOL_EXCHANGE_API,
     Managed,
-    managed_release,
+    managed_from_tensor,
+    managed_own_object,
     managed_take_versioned,
     take_error,
 )
@@ -55,7 +57,9 @@ cdef Offer offers(object kind):
     offer.torch = is_torch(kind)
     if offer.torch:
         prepare_questions(kind)
-    offer.rebound = offer.torch and kind.__name__ == "Parameter"
+        offer.rebound = kind.__name__ == "Parameter"
+        if api.dltensor_from_py_object_no_sync != NULL:
+            offer.acquire = acquire_borrowed
     return offer
 
 
@@ -76,18 +80,30 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef Managed* managed
     cdef object exported = obj
     if offer.torch and (offer.rebound or request.detach):
-        # torch's export holds the tensor, not its memory, which module.half() or .data = then free under the consumer.
         exported = obj.detach()
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> exported, &foreign) or foreign == NULL:
         raise _refused(obj, offer)
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
-    if offer.torch:
-        try:
-            mark_torch(managed, obj, request)
-        except BaseException:
-            managed_release(managed)
-            raise
-    return managed
+    return mark_torch(managed, obj, request) if offer.torch else managed
+
+
+cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) except? NULL:
+    """From torch, which has no flags to tell: its borrowed view, and a reference to the tensor.
+
+    torch's managed export would hold the tensor's C++ half, which keeps no more memory alive than the tensor does, for
+    twice the price. What the view points to is copied before anything else can run.
+    """
+    cdef DLTensor view
+    cdef Managed* managed
+    cdef object exported = obj
+    if offer.rebound or request.detach:
+        # Not the memory but the tensor is held, whose memory module.half() or .data = would free under the consumer.
+        exported = obj.detach()
+    if offer.api.dltensor_from_py_object_no_sync(<void*> exported, &view):
+        raise _refused(obj, offer)
+    managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
+    managed_own_object(managed, exported)
+    return mark_torch(managed, obj, request)
 
 
 cdef object _refused(object obj, Offer offer):

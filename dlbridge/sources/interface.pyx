@@ -3,20 +3,18 @@
 Nothing in it is trusted: every entry is read once, checked for its type, and converted before anything is built on it.
 """
 
-from cpython.long cimport PyLong_AsLongLong, PyLong_AsUnsignedLongLong, PyLong_Check
-from libc.stdint cimport int64_t, uint64_t
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLong, PyLong_Check
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM
 
-from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.dtypes cimport find_typestr, way_out
-from dlbridge.layout cimport fill_compact
 from dlbridge.managed cimport (
     MAX_NDIM,
     SWAPPED,
     Managed,
     Protocol,
     managed_new,
-    managed_release,
-    managed_set_byte_strides,
+    managed_set_layout,
     managed_set_row,
     protocol_name,
 )
@@ -31,64 +29,60 @@ cdef object refuse_field(Protocol protocol, object field, object value, object w
 cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr, object strides) except NULL:
     """An unowned block with shape, dtype and strides; neither address nor owner yet, and not validated."""
     cdef Managed* managed
+    cdef Py_ssize_t extents[MAX_NDIM]
     cdef Py_ssize_t strides_bytes[MAX_NDIM]
     cdef bint swapped = False
-    cdef int axis, row
-    if not isinstance(shape, tuple):
-        raise refuse_field(protocol, "shape", shape, "is not a tuple", REPORT)
-    # A subclass may say another thing each time it is asked.
-    shape = tuple(shape)
-    strides = tuple(strides) if isinstance(strides, tuple) else strides
-    if not isinstance(typestr, str):
-        raise refuse_field(protocol, "typestr", typestr, "is not a string", REPORT)
-    typestr = str.__str__(typestr)
-    row = find_typestr(typestr, &swapped)
-    if row < 0:
-        raise refuse_field(protocol, "typestr", typestr, "has no DLPack type", way_out(typestr[1:2]))
-    if strides is not None and (not isinstance(strides, tuple) or len(strides) != len(shape)):
-        raise refuse_field(protocol, "strides", strides, f"is not a tuple of {len(shape)} integers, nor None",
-                           REPORT)
-    managed = managed_new(protocol, len(shape))
-    try:
-        for axis in range(len(shape)):
-            managed.abi.dl_tensor.shape[axis] = _integer(protocol, "shape", shape, axis)
-        managed_set_row(managed, row)
-        if strides is None:
-            fill_compact(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides)
-        else:
-            for axis in range(len(shape)):
-                strides_bytes[axis] = _integer(protocol, "strides", strides, axis)
-            managed_set_byte_strides(managed, strides_bytes)
-    except BaseException:
-        managed_release(managed)
-        raise
+    cdef int row = read_typestr(protocol, typestr, &swapped)
+    cdef Py_ssize_t ndim = read_integers(protocol, "shape", shape, extents)
+    if strides is not None and read_integers(protocol, "strides", strides, strides_bytes) != ndim:
+        raise refuse_field(protocol, "strides", strides, f"is not a tuple of {ndim} integers, nor None", REPORT)
+    managed = managed_new(protocol, ndim)
+    managed_set_row(managed, row)
+    managed_set_layout(managed, extents, strides_bytes if strides is not None else NULL)
     if swapped:
         managed.marks |= SWAPPED
     return managed
 
 
-cdef int64_t _integer(Protocol protocol, str field, object values, int index) except? -1:
-    value = values[index]
-    if not PyLong_Check(value):
-        raise refuse_field(protocol, field, values, "has an entry that is no integer", REPORT)
-    try:
-        return PyLong_AsLongLong(value)
-    except OverflowError:
-        raise refuse_field(protocol, field, values, "has an entry beyond 64 bits", REPORT) from None
+cdef int read_typestr(Protocol protocol, object typestr, bint* swapped) except -1:
+    cdef int row
+    if not isinstance(typestr, str):
+        raise refuse_field(protocol, "typestr", typestr, "is not a string", REPORT)
+    # A subclass may say another thing each time it is asked.
+    row = find_typestr(typestr if type(typestr) is str else str.__str__(typestr), swapped)
+    if row < 0:
+        raise refuse_field(protocol, "typestr", typestr, "has no DLPack type", way_out(typestr[1:2]))
+    return row
 
 
-cdef int set_address(Managed* managed, object data) except -1:
+cdef Py_ssize_t read_integers(Protocol protocol, str field, object given, Py_ssize_t* out) except -1:
+    """Take a tuple of integers of 64 bits; gives how many there are. MAX_NDIM of them fit."""
+    cdef tuple values
+    cdef PyObject* value
+    cdef Py_ssize_t index
+    cdef int overflow = 0
+    if not isinstance(given, tuple):
+        raise refuse_field(protocol, field, given, "is not a tuple", REPORT)
+    values = given if type(given) is tuple else tuple(given)
+    if len(values) > MAX_NDIM:
+        managed_new(protocol, len(values))      # says so
+    for index in range(len(values)):
+        value = PyTuple_GET_ITEM(values, index)
+        if not PyLong_Check(<object> value):
+            raise refuse_field(protocol, field, values, "has an entry that is no integer", REPORT)
+        out[index] = PyLong_AsLongLongAndOverflow(<object> value, &overflow)
+        if overflow:
+            raise refuse_field(protocol, field, values, "has an entry beyond 64 bits", REPORT)
+    return len(values)
+
+
+cdef int read_address(Protocol protocol, object data, void** address, bint* read_only) except -1:
     """Take the pair (address, read-only)."""
-    cdef uint64_t address
-    if not isinstance(data, tuple) or len(data) != 2 or not PyLong_Check(data[0]):
-        raise refuse_field(managed.protocol, "data", data, "is not a pair (address, read-only)",
-                           REPORT)
+    if not isinstance(data, tuple) or len(<tuple> data) != 2 or not PyLong_Check((<tuple> data)[0]):
+        raise refuse_field(protocol, "data", data, "is not a pair (address, read-only)", REPORT)
     try:
-        address = PyLong_AsUnsignedLongLong(data[0])
+        address[0] = <void*> PyLong_AsUnsignedLongLong((<tuple> data)[0])
     except OverflowError:
-        raise refuse_field(managed.protocol, "data", data, "is no address of 64 bits",
-                           REPORT) from None
-    managed.abi.dl_tensor.data = <void*> address
-    if data[1]:
-        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+        raise refuse_field(protocol, "data", data, "is no address of 64 bits", REPORT) from None
+    read_only[0] = (<tuple> data)[1]
     return 0

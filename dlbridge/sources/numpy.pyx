@@ -7,7 +7,6 @@ out so, because then wrong values would pass for right ones.
 import numpy as np
 
 cimport numpy
-from libc.string cimport memcpy
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.dtypes cimport find_numpy, get_row, way_out
@@ -18,7 +17,8 @@ from dlbridge.managed cimport (
     managed_checked,
     managed_new,
     managed_own_object,
-    managed_set_byte_strides,
+    managed_set_compact,
+    managed_set_layout,
     managed_set_row,
 )
 from dlbridge.request cimport Request
@@ -40,26 +40,29 @@ cdef Offer offers(object kind):
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
-    cdef numpy.ndarray array = <numpy.ndarray> obj
-    cdef numpy.dtype dtype = array.descr
-    cdef int row = find_numpy(dtype)
-    cdef int ndim = numpy.PyArray_NDIM(array)
+    cdef int row = find_numpy(<numpy.ndarray> obj)
+    cdef int flags = numpy.PyArray_FLAGS(<numpy.ndarray> obj)
     cdef Managed* managed
     if row < 0:
-        raise _refused(dtype)
-    managed = managed_new(PROTOCOL_NUMPY, ndim)
-    managed.abi.dl_tensor.data = numpy.PyArray_DATA(array)
+        return refuse_dtype(obj)
+    managed = managed_new(PROTOCOL_NUMPY, numpy.PyArray_NDIM(<numpy.ndarray> obj))
     managed_set_row(managed, row)
-    memcpy(managed.abi.dl_tensor.shape, numpy.PyArray_DIMS(array), ndim * sizeof(numpy.npy_intp))
-    managed_set_byte_strides(managed, <const Py_ssize_t*> numpy.PyArray_STRIDES(array))
-    if not numpy.PyArray_ISWRITEABLE(array):
+    managed.abi.dl_tensor.data = numpy.PyArray_DATA(<numpy.ndarray> obj)
+    if not flags & numpy.NPY_ARRAY_WRITEABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if get_row(row).subbyte:
         # ml_dtypes keeps one element in each byte, the value in the low bits.
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
-    if numpy.PyArray_ISBYTESWAPPED(array):
+    if numpy.PyArray_ISBYTESWAPPED(<numpy.ndarray> obj):
         managed.marks |= SWAPPED
-    managed_own_object(managed, array)
+    managed_own_object(managed, obj)
+    # The flag is NumPy's own finding about this very memory, which no Python code can set: nothing is left to check.
+    if flags & numpy.NPY_ARRAY_C_CONTIGUOUS and managed_set_compact(
+            managed, <const Py_ssize_t*> numpy.PyArray_DIMS(<numpy.ndarray> obj)):
+        return managed
+    managed_set_layout(
+        managed, <const Py_ssize_t*> numpy.PyArray_DIMS(<numpy.ndarray> obj),
+        <const Py_ssize_t*> numpy.PyArray_STRIDES(<numpy.ndarray> obj))
     return managed_checked(managed)
 
 
@@ -71,5 +74,6 @@ cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) ex
     return acquire(obj, offer, request)
 
 
-def _refused(dtype):
-    return refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", way_out(dtype.kind))
+cdef Managed* refuse_dtype(numpy.ndarray array) except NULL:
+    cdef object dtype = array.descr
+    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", way_out(dtype.kind))

@@ -1,8 +1,24 @@
 """The order in which sources are asked, and the sources that users add."""
 
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+
 from dlbridge.managed cimport Managed
 from dlbridge.request cimport Request
+from dlbridge.sources.offer cimport Offer
 
 
-cdef list find_offers(object kind)
-cdef Managed* acquire_by(list offers, object src, const Request* request) except NULL
+cdef tuple find_offers(object kind)
+
+cdef inline Managed* acquire_by(tuple offers, object src, const Request* request) except NULL:
+    """Ask one after the other; a producer whose own code ran and failed is the last that is asked."""
+    cdef Managed* managed
+    cdef Offer offer
+    if PyTuple_GET_SIZE(offers):
+        # The first of them serves nearly always.
+        offer = <Offer> PyTuple_GET_ITEM(offers, 0)
+        managed = offer.acquire(src, offer, request)
+        if managed != NULL:
+            return managed
+    return acquire_by_others(offers, src, request)
+
+cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL

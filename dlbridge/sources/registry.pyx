@@ -1,5 +1,7 @@
 """The order in which sources are asked, and the sources that users add."""
 
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+
 from dlbridge.managed cimport Managed
 from dlbridge.request cimport Request
 from dlbridge.sources cimport (
@@ -60,7 +62,7 @@ WAYS_OUT = {
 registered = []         # of (type or predicate, Offer), the newest first
 
 
-cdef list find_offers(object kind):
+cdef tuple find_offers(object kind):
     """Who may serve a type, in the order to ask."""
     preferred = PREFERRED.get((top_module(kind), kind.__name__))
     offers = []
@@ -73,16 +75,15 @@ cdef list find_offers(object kind):
     offers.sort(key=lambda offer: offer.protocol != preferred)
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
-    return [offer for accepts, offer in list(registered) if accepts(kind)] + offers
+    return (*[offer for accepts, offer in list(registered) if accepts(kind)], *offers)
 
 
-cdef Managed* acquire_by(list offers, object src, const Request* request) except NULL:
-    """Ask one after the other; a producer whose own code ran and failed is the last that is asked."""
+cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL:
     cdef Managed* managed
     cdef Offer offer
-    cdef object each
-    for each in offers:
-        offer = <Offer> each
+    cdef Py_ssize_t index
+    for index in range(1, PyTuple_GET_SIZE(offers)):
+        offer = <Offer> PyTuple_GET_ITEM(offers, index)
         managed = offer.acquire(src, offer, request)
         if managed != NULL:
             return managed

@@ -6,6 +6,6 @@ from dlbridge.request cimport Request
 
 cdef int prepare_questions(object kind) except -1
 cdef bint is_torch(object kind)
-cdef int mark_torch(Managed* managed, object tensor, const Request* request) except -1
+cdef Managed* mark_torch(Managed* managed, object tensor, const Request* request) except NULL
 cdef object prepare_subclass(object tensor, const Request* request)
 cdef object torch_refusal(object tensor)

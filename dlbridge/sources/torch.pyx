@@ -4,66 +4,109 @@ torch's exchange API checks none of these, and no export of torch 2.13 checks th
 arrives everywhere with the wrong sign.
 """
 
+import ctypes
+import os
 import sys
 
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
 
 from dlbridge.abi cimport kDLBfloat, kDLComplex, kDLFloat
-from dlbridge.managed cimport CONJUGATED, NEGATED, Managed
+from dlbridge.managed cimport CONJUGATED, NEGATED, Managed, managed_release, raise_pending
 from dlbridge.request cimport Request
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 
-# Below the attribute lookup: what a descriptor of a C type calls. Only mark_torch() does so, whose tensors are of exact
-# types that Python code cannot have given another requires_grad or is_neg than torch's own.
 cdef extern from "Python.h":
-    ctypedef struct PyMethodDef:
-        void* ml_meth
-        int ml_flags
-    ctypedef struct PyMethodDescrObject:
-        PyMethodDef* d_method
-    ctypedef struct PyGetSetDef:
-        void* get
-        void* closure
-    ctypedef struct PyGetSetDescrObject:
-        PyGetSetDef* d_getset
-    int METH_NOARGS
-    PyTypeObject PyMethodDescr_Type
-    PyTypeObject PyGetSetDescr_Type
-    PyObject* _PyType_Lookup(PyTypeObject* kind, object name) noexcept
-    PyTypeObject* Py_TYPE(object obj) noexcept
+    PyObject* PyObject_GetAttrString(object obj, const char* name) noexcept
+    PyObject* PyObject_CallMethod(object obj, const char* name, const char* format) noexcept
+    void Py_DECREF(PyObject* obj) noexcept
+    PyObject* Py_True
 
-ctypedef object (*Method)(PyObject* tensor, PyObject* nothing)
-ctypedef object (*Getter)(PyObject* tensor, void* closure)
+# Asked in Python the three questions cost more than all the rest of a conversion, and is_neg() gives up the GIL to read
+# a bit. The functions of libtorch behind them do not. Their symbols spell out their types, and what they want is the
+# at::Tensor in the object: the one pointer that tensor._cdata tells. All of it is used only if the symbols are there,
+# the pointer is found at one place in every example, and the answers are Python's for each of them.
+ctypedef unsigned char (*AskTensor)(const void* tensor) noexcept        # bool (c10::TensorImpl::*)() const
+ctypedef unsigned char (*AskHandle)(void* const* handle) noexcept       # bool (const at::Tensor&)
 
-ctypedef struct Questions:
-    Method is_neg
-    Method is_conj
-    Getter requires_grad
-    void* closure
+ctypedef struct Libtorch:
+    size_t offset               # of the at::Tensor in the object; 0 where Python must be asked
+    AskTensor requires_grad
+    AskHandle is_neg
+    AskHandle is_conj
 
-cdef Questions questions
+cdef Libtorch libtorch
+
+cdef dict SYMBOLS = {
+    "requires_grad": ("libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv"),
+    "is_neg": ("libtorch_cpu.so", "_ZN2at6native6is_negERKNS_6TensorE"),
+    "is_conj": ("libtorch_cpu.so", "_ZN2at6native7is_conjERKNS_6TensorE"),
+}
+
+# What a tensor says: beside the marks NEGATED and CONJUGATED.
+cdef enum Said:
+    GRADIENT = 1 << 30
+    FAILED = 1 << 31            # with an exception, which stays set until the memory is let go
 
 
 cdef int prepare_questions(object kind) except -1:
-    """Find torch's own functions once; where a version has them otherwise, NULL, and the attributes are asked."""
-    cdef PyTypeObject* tensor_type = <PyTypeObject*> kind
-    cdef PyObject* getter = _PyType_Lookup(tensor_type, "requires_grad")
-    questions.is_neg = find_method(_PyType_Lookup(tensor_type, "is_neg"))
-    questions.is_conj = find_method(_PyType_Lookup(tensor_type, "is_conj"))
-    if getter != NULL and Py_TYPE(<object> getter) == &PyGetSetDescr_Type:
-        questions.requires_grad = <Getter> (<PyGetSetDescrObject*> getter).d_getset.get
-        questions.closure = (<PyGetSetDescrObject*> getter).d_getset.closure
+    """Find libtorch's functions, once."""
+    cdef Libtorch found
+    symbols = None if libtorch.offset else _find_symbols()
+    if symbols is None:
+        return 0
+    examples = _examples()
+    found.offset = find_handle(examples)
+    found.requires_grad = <AskTensor> <size_t> symbols["requires_grad"]
+    found.is_neg = <AskHandle> <size_t> symbols["is_neg"]
+    found.is_conj = <AskHandle> <size_t> symbols["is_conj"]
+    if found.offset and all([ask_libtorch(&found, tensor) == ask_python(tensor) for tensor in examples]):
+        libtorch.requires_grad, libtorch.is_neg, libtorch.is_conj = found.requires_grad, found.is_neg, found.is_conj
+        libtorch.offset = found.offset
     return 0
 
 
-cdef Method find_method(PyObject* found) noexcept:
-    if found == NULL or Py_TYPE(<object> found) != &PyMethodDescr_Type:
-        return NULL
-    if (<PyMethodDescrObject*> found).d_method.ml_flags != METH_NOARGS:
-        return NULL
-    return <Method> (<PyMethodDescrObject*> found).d_method.ml_meth
+cdef size_t find_handle(object examples) except? 0:
+    """The offset at which every example has the address that its ``_cdata`` tells, or 0."""
+    cdef size_t offset
+    torch = sys.modules["torch"]
+    if any([type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in examples]):
+        return 0                # under a mode that makes others: another time
+    for offset in range(sizeof(PyObject), torch.Tensor.__basicsize__, sizeof(void*)):
+        if all([<size_t> handle_of(tensor, offset)[0] == tensor._cdata for tensor in examples]):
+            return offset
+    return 0
+
+
+cdef inline void** handle_of(object tensor, size_t offset) noexcept:
+    return <void**> (<char*> <PyObject*> tensor + offset)
+
+
+def _find_symbols():
+    """The addresses by question, or None; only libraries that torch has loaded are looked into."""
+    folder = os.path.join(os.path.dirname(sys.modules["torch"].__file__), "lib")
+    try:
+        return {
+            question: ctypes.cast(
+                getattr(ctypes.CDLL(os.path.join(folder, library), os.RTLD_NOLOAD | os.RTLD_LAZY), symbol),
+                ctypes.c_void_p).value
+            for question, (library, symbol) in SYMBOLS.items()
+        }
+    except (AttributeError, OSError):
+        return None
+
+
+def _examples():
+    torch = sys.modules["torch"]
+    real = torch.zeros(2, 3, device="cpu")
+    complexes = torch.zeros(2, 3, device="cpu", dtype=torch.complex64)
+    wanting = torch.zeros(2, 3, device="cpu", requires_grad=True)
+    return (
+        real, real[1:, ::2], real.bool(), torch._neg_view(real), complexes, complexes.conj(), complexes.conj().imag,
+        torch._neg_view(complexes.conj()), wanting, wanting.detach(), torch.nn.Parameter(real),
+    )
 
 
 cdef bint is_torch(object kind):
@@ -72,32 +115,54 @@ cdef bint is_torch(object kind):
     return isinstance(tensor, type) and issubclass(kind, tensor)
 
 
-cdef int mark_torch(Managed* managed, object tensor, const Request* request) except -1:
+cdef Managed* mark_torch(Managed* managed, object tensor, const Request* request) except NULL:
     """Refuse a gradient unless it shall be dropped, and mark the lazy bits for place to resolve.
 
-    Only floating and complex tensors can have the negative bit, only complex ones the conjugate bit.
+    Only floating and complex tensors can have the negative bit, only complex ones the conjugate bit. On failure the
+    block is released.
     """
-    cdef int code = managed.abi.dl_tensor.dtype.code
-    if not request.detach and has_gradient(tensor):
+    cdef uint32_t said = ask_libtorch(&libtorch, tensor) if libtorch.offset else ask_python(tensor)
+    cdef int code
+    if not said:
+        return managed
+    if said & FAILED:
+        managed_release(managed)
+        raise_pending()
+    if said & GRADIENT and not request.detach:
+        managed_release(managed)
         raise _gradient()
+    code = managed.abi.dl_tensor.dtype.code
     if code == kDLFloat or code == kDLComplex or code == kDLBfloat:
-        if ask(tensor, questions.is_neg, "is_neg"):
-            managed.marks |= NEGATED
-        if code == kDLComplex and ask(tensor, questions.is_conj, "is_conj"):
-            managed.marks |= CONJUGATED
-    return 0
+        managed.marks |= said & (NEGATED | CONJUGATED)
+    return managed
 
 
-cdef bint has_gradient(object tensor) except -1:
-    if questions.requires_grad == NULL:
-        return tensor.requires_grad
-    return questions.requires_grad(<PyObject*> tensor, questions.closure) is True
+cdef uint32_t ask_libtorch(const Libtorch* library, object tensor) noexcept:
+    cdef void** handle = handle_of(tensor, library.offset)
+    cdef uint32_t said = 0
+    if library.requires_grad(handle[0]):
+        said |= GRADIENT
+    if library.is_neg(handle):
+        said |= NEGATED
+    if library.is_conj(handle):
+        said |= CONJUGATED
+    return said
 
 
-cdef bint ask(object tensor, Method method, str name) except -1:
-    if method == NULL:
-        return getattr(tensor, name)()
-    return method(<PyObject*> tensor, NULL) is True
+cdef uint32_t ask_python(object tensor) noexcept:
+    cdef uint32_t said = answer(PyObject_GetAttrString(tensor, "requires_grad"), GRADIENT)
+    if not said & FAILED:
+        said |= answer(PyObject_CallMethod(tensor, "is_neg", NULL), NEGATED)
+    if not said & FAILED:
+        said |= answer(PyObject_CallMethod(tensor, "is_conj", NULL), CONJUGATED)
+    return said
+
+
+cdef uint32_t answer(PyObject* given, uint32_t meaning) noexcept:
+    if given == NULL:
+        return FAILED
+    Py_DECREF(given)            # bools live on
+    return meaning if given == Py_True else 0
 
 
 cdef object prepare_subclass(object tensor, const Request* request):

@@ -5,7 +5,7 @@ from cpython.ref cimport Py_DECREF
 
 from dlbridge.capsule cimport new_versioned_capsule
 from dlbridge.dtypes cimport rows_named
-from dlbridge.managed cimport Managed, managed_forget, managed_release, managed_retain
+from dlbridge.managed cimport Managed, managed_hold, managed_release, managed_unhold
 from dlbridge.sources.exchange cimport find_exchange_api
 from dlbridge.targets.target cimport Target
 
@@ -35,11 +35,12 @@ cdef object deliver(Managed* managed, Target target):
         return call_consumer(target, new_versioned_capsule(managed))
     # The library steals, and when it fails it has run the deleter (cuda.core) or not (torch): a second reference keeps
     # the block readable, and its state tells whether the owner is still to be let go.
-    managed_retain(managed)
+    managed_hold(managed)
     if target.api.managed_tensor_to_py_object_no_sync(&managed.abi, &made) or made == NULL:
         managed_release(managed)
         raise consumer_error(target)
-    managed_forget(managed)
+    # The array owns the block now, and is nobody's yet but ours: its deleter has run, or does not run before we return.
+    managed_unhold(managed)
     array = <object> made
     Py_DECREF(array)            # the reference that the library gave
     return array

@@ -32,6 +32,7 @@ def _load(Target target):
     import jax.dlpack
     import jax.numpy
     target.rows &= rows_named(name for name in NAMES if hasattr(jax.numpy, name))    # older versions lack the newest
+    target.asked_rows = wide_rows
     target.array_types = (jax.Array,)
     target.function = jax.dlpack.from_dlpack
 

@@ -4,12 +4,25 @@ import numpy as np
 
 cimport numpy
 from cpython.object cimport PyObject
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
-from cpython.ref cimport Py_INCREF
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge.dtypes cimport get_row, numpy_dtype, rows_named
-from dlbridge.managed cimport BYTE_STRIDES, MAX_NDIM, SWAPPED, Managed, managed_data, managed_release
+from dlbridge.capsule cimport new_capsule
+from dlbridge.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
+from dlbridge.layout cimport STRIDED
+from dlbridge.managed cimport (
+    BYTE_STRIDES,
+    MAX_NDIM,
+    PROTOCOL_NUMPY,
+    SWAPPED,
+    Managed,
+    managed_data,
+    managed_release,
+    managed_unwrapped,
+    raise_pending,
+)
 from dlbridge.targets.target cimport Target
 
 from dlbridge.dtypes import NAMES
@@ -17,16 +30,17 @@ from dlbridge.errors import MissingLibraryError
 
 numpy.import_array()
 
-from libc.stdint cimport int32_t, int64_t
-
 cdef extern from "numpy/arrayobject.h":
-    object PyArray_NewFromDescr(
+    PyObject* PyArray_NewFromDescr(
         type subtype, numpy.dtype descr, int nd, const numpy.npy_intp* dims, const numpy.npy_intp* strides, void* data,
-        int flags, PyObject* obj)
+        int flags, PyObject* obj) noexcept
     int PyArray_SetBaseObject(numpy.ndarray array, object base) except -1
 
-cdef int COMPLEX_HALF = NAMES.index("complex32")        # the one type with a PEP 3118 letter that NumPy lacks
 cdef const char* OWNER_NAME = "dlbridge.Managed"
+
+# ml_dtypes' types; complex32 is the one with a PEP 3118 letter that NumPy lacks.
+cdef uint64_t ml_dtypes_rows = rows_named(
+    name for row, name in enumerate(NAMES) if get_row(row).format == NULL or name == "complex32")
 
 
 cdef Target new_target():
@@ -41,6 +55,7 @@ cdef Target new_target():
 def _load(Target target):
     # ml_dtypes has the packed pair only as two padded elements: place unpacks it.
     target.rows = rows_named(name for name in NAMES if not name.endswith("_x2"))
+    target.asked_rows = ml_dtypes_rows
     target.array_types = (np.ndarray,)
     # A subclass goes through its source, which refuses a mask and leaves all else behind.
     target.exact = True
@@ -48,44 +63,64 @@ def _load(Target target):
 
 cdef object accepts(const Managed* managed, Target target):
     """ml_dtypes' types need ml_dtypes, and some of them a newer one."""
-    if get_row(managed.row).format != NULL and managed.row != COMPLEX_HALF:
-        return None
     row = managed.row
-    if not target.rows >> row & 1:
-        return None             # another form of it may do: the plan knows
+    if not (ml_dtypes_rows & target.rows) >> row & 1:
+        return None             # NumPy's own; or lacking here, and another form of it may do: the plan knows
     try:
-        numpy_dtype(row, False)
+        numpy_dtype(row)
     except MissingLibraryError as error:
         return error
+    if not get_row(row).subbyte:
+        target.plain_rows |= <uint64_t> 1 << <int> row       # it is there: need not be asked again
     return None
 
 
 cdef object deliver(Managed* managed, Target target):
     """An ndarray over the memory, whose base keeps it alive; read-only where the memory is."""
     cdef numpy.npy_intp strides_bytes[MAX_NDIM]
-    cdef numpy.ndarray array
-    cdef numpy.dtype dtype
-    cdef char* data
-    cdef int32_t axis
-    cdef int ndim = managed.abi.dl_tensor.ndim
-    cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed.item_bytes
+    cdef numpy.npy_intp* strides = NULL         # NumPy computes those of compact arrays in half the time
+    cdef numpy.dtype dtype = dtype_of(managed)
+    cdef PyObject* made
     cdef int flags = 0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else numpy.NPY_ARRAY_WRITEABLE
-    try:
-        dtype = numpy_dtype(managed.row, managed.marks & SWAPPED)
-        owner = PyCapsule_New(managed, OWNER_NAME, _release_owner)
-    except BaseException:
-        managed_release(managed)
-        raise
-    for axis in range(ndim):
-        strides_bytes[axis] = managed.abi.dl_tensor.strides[axis] * step
-    # NumPy allocates where it is given NULL, which empty memory may be.
-    data = managed_data(managed) if managed.count else <char*> managed
+    if managed.marks & (STRIDED | BYTE_STRIDES):
+        strides = fill_strides(managed, strides_bytes)
     Py_INCREF(dtype)        # NewFromDescr steals it
-    array = PyArray_NewFromDescr(
-        np.ndarray, dtype, ndim, managed.abi.dl_tensor.shape, strides_bytes, data, flags, NULL)
+    # NumPy allocates where it is given NULL, which empty memory may be.
+    made = PyArray_NewFromDescr(
+        numpy.ndarray, dtype, managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, strides,
+        managed_data(managed) if managed.count else <char*> managed, flags, NULL)
+    if made == NULL:
+        managed_release(managed)
+        raise_pending()
+    array = <object> made
+    Py_DECREF(array)        # the reference that NewFromDescr gave
+    # NumPy would put the base of an ndarray in its place, and a subclass may have more to keep alive than that.
+    owner = managed_unwrapped(managed) if managed.count and managed.protocol != PROTOCOL_NUMPY else None
+    if owner is None:
+        owner = new_capsule(managed, managed, OWNER_NAME, _release_owner)
     Py_INCREF(owner)        # SetBaseObject steals it
     PyArray_SetBaseObject(array, owner)
     return array
+
+
+cdef numpy.dtype dtype_of(Managed* managed):
+    """On failure the block is released."""
+    if numpy_dtypes[managed.row] != NULL and not managed.marks & SWAPPED:
+        return <numpy.dtype> numpy_dtypes[managed.row]
+    try:
+        dtype = numpy_dtype(managed.row)
+        return dtype.newbyteorder() if managed.marks & SWAPPED else dtype
+    except BaseException:
+        managed_release(managed)
+        raise
+
+
+cdef numpy.npy_intp* fill_strides(const Managed* managed, numpy.npy_intp* strides_bytes) noexcept nogil:
+    cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed.item_bytes
+    cdef int32_t axis
+    for axis in range(managed.abi.dl_tensor.ndim):
+        strides_bytes[axis] = managed.abi.dl_tensor.strides[axis] * step
+    return strides_bytes
 
 
 cdef void _release_owner(object capsule) noexcept:

@@ -3,20 +3,22 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from dlbridge.abi cimport DLPackExchangeAPI
-from dlbridge.managed cimport Managed
+from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED
+from dlbridge.managed cimport BYTE_STRIDES, SWAPPED, Managed
 
 
-# What a library's arrays can hold beyond a compact, writable, native-endian block of whole bytes.
+# What a library's arrays can hold beyond a compact, writable, native-endian block of whole bytes. Where memory has a
+# mark for it the value is the mark's, so that one test of the bits tells whether anything must be resolved.
 cdef enum Holds:
-    NEGATIVE_STRIDES = 1
-    ZERO_STRIDES = 2
-    ANY_STRIDES = 4             # without it: dense in some order of the axes
-    ODD_STRIDES = 8             # no multiple of the item size
-    SWAPPED_BYTES = 16
-    READ_ONLY = 32              # the consumer can be told, and heeds it
-    PACKED = 64                 # elements below a byte, side by side
-    PADDED = 128                # elements below a byte, one in each
-    OTHER_DEVICES = 256         # memory that is not the host's
+    SWAPPED_BYTES = SWAPPED
+    ODD_STRIDES = BYTE_STRIDES  # no multiple of the item size
+    NEGATIVE_STRIDES = BACKWARD
+    ZERO_STRIDES = REPEATED
+    ANY_STRIDES = STRIDED       # without it: dense in some order of the axes
+    READ_ONLY = 256             # the consumer can be told, and heeds it
+    PACKED = 512                # elements below a byte, side by side
+    PADDED = 1024               # elements below a byte, one in each
+    OTHER_DEVICES = 2048        # memory that is not the host's
 
 
 cdef class Target
@@ -36,6 +38,8 @@ cdef class Target:
     cdef uint32_t holds                 # Holds, or'ed
     cdef uint64_t rows                  # of the dtype table: what the library has
     cdef uint64_t copied_rows           # … those of them that it takes only by a copy of its own
+    cdef uint64_t asked_rows            # … those of them that accepts has a word about
+    cdef uint64_t plain_rows            # … the rest, less those below a byte: taken as they are
     cdef int64_t alignment              # of the first element, in bytes
     cdef Accepts accepts
     cdef Deliver deliver

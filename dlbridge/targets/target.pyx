@@ -5,7 +5,9 @@ from threading import RLock
 
 cimport cython
 
-from dlbridge.dtypes cimport rows_named
+from libc.stdint cimport uint64_t
+
+from dlbridge.dtypes cimport get_row, rows_named
 
 from dlbridge.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError, refusal
@@ -23,6 +25,8 @@ HOLDS = {
     "OTHER_DEVICES": OTHER_DEVICES,
 }
 
+
+cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) if get_row(row).subbyte)
 
 # Read off by half, a target holds more than its library does: no other thread may use it meanwhile, nor begin anew.
 cdef object reading = RLock()
@@ -58,6 +62,7 @@ cdef class Target:
         library = self.name if self.quirks is None else self.quirks
         self.rows = rows_named(DTYPES.get(library, NAMES))
         self.copied_rows = rows_named(COPIED_DTYPES.get(library, ()))
+        self.asked_rows = 0
         self.alignment = 1
         self.holds = 0
         for flag in HOLDS.values():
@@ -70,6 +75,7 @@ cdef class Target:
                 self.holds &= ~<unsigned int> HOLDS[quirk.lacks]
         if self._load is not None:
             self._load(self)
+        self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
         self.loaded = True
         return 0
 

@@ -1,0 +1,17 @@
+"""A function's plainest call, served before its arguments are packed."""
+
+from cpython.object cimport PyObject
+
+cdef extern from "Python.h":
+    ctypedef struct PyMethodDef:
+        const char* ml_name
+        void* ml_meth
+        int ml_flags
+        const char* ml_doc
+    object PyObject_Vectorcall(object function, PyObject** arguments, size_t count, PyObject* names)
+
+# METH_FASTCALL | METH_KEYWORDS: names are those of the last arguments, or NULL.
+ctypedef object (*Quick)(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names)
+
+
+cdef object put_in_front(PyMethodDef* method, Quick quick, object whole)
