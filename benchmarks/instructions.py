@@ -1,0 +1,282 @@
+"""Counts the instructions of the hottest paths, each beside its C floor: ``python benchmarks/instructions.py``.
+
+valgrind's callgrind runs a process that warms each statement's loop, and counts everything that this thread executes
+between two toggles around it, garbage collection off; the cost of a loop that calls a function which does nothing is
+subtracted. Counts depend on the interpreter, the libraries and the processor's instruction set, so the gate is the
+ratio to the floor of the same run: one that has grown by more than 5 % since it was recorded fails.
+"""
+
+import argparse
+import gc
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from importlib.metadata import version
+from itertools import repeat
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import floors as floors_file
+
+RECORD = Path(__file__).with_name("instructions.json")
+GROWTH = 0.05
+WARM_CALLS = 2000
+CALLS = 2000
+LOOP = "nothing(ndarray)"
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ENVIRONMENT = {**ONE_THREAD, "PYTHONHASHSEED": "0", "JAX_PLATFORMS": "cpu"}
+LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes")
+NAME_WIDTH = 76
+
+
+class Case(NamedTuple):
+    statement: str
+    floor: str
+    goal: float | None = None       # the ratio to the floor that is wanted
+
+
+CASES = (
+    Case('convert(ndarray, "torch")', "numpy_to_torch(ndarray)", 1.08),
+    Case('convert(tensor, "numpy")', "torch_to_numpy(tensor)", 1.6),
+    Case('convert(buffer, "torch")', "buffer_to_torch(buffer)"),
+    Case('convert(jax_array, "torch", readonly="share")', "jax_to_torch(jax_array)"),
+    Case('convert(bfloat16, "torch")', "bfloat16_to_torch(bfloat16)"),
+    Case("asdlpack(ndarray).__dlpack__(max_version=(1, 1))", "wrap(ndarray).__dlpack__(max_version=(1, 1))"),
+)
+
+# The functions that executed, as "object: function", and the instructions of each without those it called.
+Profile = Counter[str]
+
+
+class CountError(Exception):
+    """Why nothing could be counted."""
+
+
+def namespace() -> dict[str, Any]:
+    """What the statements are made of."""
+    import jax.numpy
+    import ml_dtypes
+    import numpy
+    import torch
+
+    import dlbridge
+
+    torch.set_num_threads(1)
+    ndarray = numpy.ones((3, 4), "f4")
+    return {
+        **vars(floors_file.load(callgrind=True)),
+        "convert": dlbridge.convert,
+        "asdlpack": dlbridge.asdlpack,
+        "torch": torch,
+        "numpy": numpy,
+        "ndarray": ndarray,
+        "tensor": torch.ones(3, 4),
+        "integers": torch.ones(3, 4, dtype=torch.int64),
+        "buffer": bytearray(48),
+        "jax_array": jax.numpy.ones((3, 4), "f4"),
+        "bfloat16": ndarray.astype(ml_dtypes.bfloat16),
+        "bfloat16_tensor": torch.ones(3, 4, dtype=torch.bfloat16),
+        "repeat": repeat,
+    }
+
+
+def execute(statements: list[str]) -> None:
+    """Within valgrind: toggle around each loop, and dump what was counted under the statement's number."""
+    names = namespace()
+    loops = []
+    for statement in statements:
+        exec(f"def loop(calls):\n    for _ in repeat(None, calls):\n        {statement}\n", names)
+        loops.append(names["loop"])
+    for loop in loops:
+        loop(WARM_CALLS)
+    gc.collect()
+    gc.disable()
+    names["start_instrumentation"]()
+    toggle, dump = names["toggle_collect"], names["dump"]
+    for number, loop in enumerate(loops):
+        loop(WARM_CALLS // 10)
+        toggle()
+        loop(CALLS)
+        toggle()
+        dump(str(number))
+
+
+def count(statements: list[str]) -> dict[str, Profile]:
+    """Each statement's profile, for all of its calls together."""
+    if shutil.which("valgrind") is None:
+        raise CountError("instructions: valgrind: is not installed (apt-get install valgrind)")
+    try:
+        floors_file.load(callgrind=True)        # built outside valgrind
+    except floors_file.FloorsError as error:
+        raise CountError(str(error)) from error
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            "valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no",
+            f"--callgrind-out-file={folder}/profile", sys.executable, __file__, "--execute", *statements,
+        ]
+        done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise CountError(f"instructions: valgrind: failed with {done.returncode}:\n{done.stderr[-4000:]}")
+        dumps = [path.read_text(errors="replace") for path in Path(folder).iterdir()]
+    profiles = {}
+    for text in dumps:
+        found = re.search(r"^desc: Trigger: Client Request: (\d+)$", text, re.MULTILINE)
+        if found:
+            profiles[statements[int(found[1])]] = read_profile(text)
+    if profiles.keys() != set(statements):
+        raise CountError(f"instructions: callgrind: {len(profiles)} of {len(statements)} profiles were written")
+    return profiles
+
+
+def read_profile(text: str) -> Profile:
+    """The exclusive cost of each function, in callgrind's format: where a name stands once, a number follows."""
+    profile: Profile = Counter()
+    names: dict[tuple[str, str], str] = {}
+    current = {"ob": "", "fn": ""}
+    after_calls = False
+    for line in text.splitlines():
+        specification = re.match(r"(c?)(ob|fn)=\((\d+)\)(?: (.*))?$", line)
+        if specification:
+            called, kind, number, name = specification.groups()
+            name = names.setdefault((kind, number), name)
+            if not called:
+                current[kind] = name
+        elif line.startswith("calls="):
+            after_calls = True          # the next line is the cost of what was called
+        elif re.match(r"[\d+*-]", line):
+            if not after_calls:
+                function = current["fn"].partition("'")[0]      # f'2 is f within f
+                profile[f"{Path(current['ob']).name.partition('.')[0]}: {function}"] += int(line.split()[1])
+            after_calls = False
+    return profile
+
+
+def per_call(profile: Profile, loop: Profile) -> Profile:
+    """Instructions per call, the loop's own subtracted, of the functions that have any."""
+    difference = Counter({name: round((profile[name] - loop[name]) / CALLS) for name in profile | loop})
+    return Counter({name: cost for name, cost in difference.items() if cost})
+
+
+def net(profile: Profile, loop: Profile) -> float:
+    """The instructions of one call without the loop's own."""
+    return (profile.total() - loop.total()) / CALLS
+
+
+def versions() -> dict[str, str]:
+    """What the counts depend on."""
+    return {
+        "machine": platform.machine(), "python": platform.python_version(),
+        **{library: version(library) for library in LIBRARIES},
+    }
+
+
+def print_counts(profiles: dict[str, Profile], cases: tuple[Case, ...], others: list[str], record: dict) -> None:
+    """One line for each path."""
+    ratios = record.get("ratios", {})
+    loop = profiles[LOOP]
+    print(f"{'instructions per call':50} {'count':>7} {'floor':>7} {'ratio':>7} {'recorded':>9} {'goal':>6}")
+    for case in cases:
+        ours, floor = net(profiles[case.statement], loop), net(profiles[case.floor], loop)
+        goal = "" if case.goal is None else f"{case.goal:.2f}"
+        recorded = f"{ratios[case.statement]:.3f}" if case.statement in ratios else ""
+        print(f"{case.statement:50} {ours:7.0f} {floor:7.0f} {ours / floor:7.3f} {recorded:>9} {goal:>6}")
+    for statement in others:
+        print(f"{statement:50} {net(profiles[statement], loop):7.0f}")
+
+
+def print_functions(title: str, profile: Profile, floor: Profile, limit: int) -> None:
+    """The functions with the most instructions of a call, beside what the floor spends in the same function."""
+    print(f"\n{title}\n{'here':>8} {'floor':>8} {'above':>8}  function, without those that it calls")
+    ordered = sorted(profile | floor, key=lambda name: (floor[name] - profile[name], name))
+    by_cost = sorted(ordered, key=lambda name: -max(profile[name], floor[name]))[:limit]
+    for name in sorted(by_cost, key=ordered.index):
+        shown = name if len(name) <= NAME_WIDTH else f"{name[:NAME_WIDTH - 1]}…"
+        print(f"{profile[name]:8} {floor[name]:8} {profile[name] - floor[name]:+8}  {shown}")
+
+
+def print_objects(profile: Profile, floor: Profile) -> None:
+    """The same by shared object."""
+    here, below = (Counter[str](), Counter[str]())
+    for counter, source in ((here, profile), (below, floor)):
+        for name, cost in source.items():
+            counter[name.partition(":")[0]] += cost
+    print(f"\n{'here':>8} {'floor':>8} {'above':>8}  shared object")
+    for name in sorted(here | below, key=lambda name: below[name] - here[name]):
+        print(f"{here[name]:8} {below[name]:8} {here[name] - below[name]:+8}  {name}")
+
+
+def grown(ratios: dict[str, float], record: dict) -> list[str]:
+    """What to say of each path that costs more than was recorded."""
+    recorded = record.get("ratios", {})
+    command = "python benchmarks/instructions.py --record"
+    advice = f"find it with --functions 30; if it must be, record it: {command}"
+    problems = []
+    for statement, ratio in ratios.items():
+        if statement not in recorded:
+            problems.append(f"instructions: {statement}: {ratio:.3f} of its C floor, and none is recorded ({command})")
+        elif ratio > recorded[statement] * (1 + GROWTH):
+            growth = ratio / recorded[statement] - 1
+            problems.append(
+                f"instructions: {statement}: {ratio:.3f} of its C floor, where {recorded[statement]:.3f} is recorded: "
+                f"{growth:.1%} more, and {GROWTH:.0%} is allowed ({advice})")
+    if problems and record.get("versions", {}) != versions():
+        problems.append(f"instructions: recorded with {record.get('versions')}, counted with {versions()}")
+    return problems
+
+
+def missed(ratios: dict[str, float], cases: tuple[Case, ...]) -> list[str]:
+    """What to say of each path that has a goal and does not reach it."""
+    return [
+        f"instructions: {case.statement}: {ratios[case.statement]:.3f} of its C floor, and the goal is {case.goal:.2f}"
+        for case in cases if case.goal is not None and ratios[case.statement] > case.goal
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Count instructions per call beside the C floors.")
+    parser.add_argument("--functions", type=int, metavar="N", help="show where each path's N largest costs are")
+    parser.add_argument("--only", metavar="TEXT", default="", help="only the paths whose statement has this text")
+    parser.add_argument("--also", metavar="STATEMENT", action="append", default=[], help="count this one too")
+    parser.add_argument("--goals", action="store_true", help="fail also where a goal is not reached")
+    parser.add_argument("--record", action="store_true", help=f"write the ratios to {RECORD.name}")
+    parser.add_argument("--execute", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.execute:
+        execute(options.execute)
+        return 0
+    cases = tuple(case for case in CASES if options.only in case.statement)
+    if not cases:
+        parser.error(f"--only {options.only!r}: no path has this text (there are {[case.statement for case in CASES]})")
+    try:
+        profiles = count([LOOP, *(text for case in cases for text in case[:2]), *options.also])
+    except CountError as error:
+        print(error, file=sys.stderr)
+        return 1
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    print_counts(profiles, cases, options.also, record)
+    loop = profiles[LOOP]
+    if options.functions:
+        for case in cases:
+            ours, floor = per_call(profiles[case.statement], loop), per_call(profiles[case.floor], loop)
+            print_functions(case.statement, ours, floor, options.functions)
+            print_objects(ours, floor)
+        for statement in options.also:
+            print_functions(statement, per_call(profiles[statement], loop), Counter(), options.functions)
+    ratios = {case.statement: net(profiles[case.statement], loop) / net(profiles[case.floor], loop) for case in cases}
+    if options.record:
+        kept = {**record.get("ratios", {}), **{name: round(ratio, 4) for name, ratio in ratios.items()}}
+        RECORD.write_text(json.dumps({"versions": versions(), "ratios": kept}, indent=4) + "\n")
+        return 0
+    problems = grown(ratios, record) + (missed(ratios, cases) if options.goals else [])
+    print(*problems, sep="\n", file=sys.stderr, end="\n" if problems else "")
+    return bool(problems)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
