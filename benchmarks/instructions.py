@@ -24,6 +24,9 @@ from typing import Any, NamedTuple
 
 import floors as floors_file
 
+import dlbridge
+
+PACKAGE = Path(dlbridge.__file__).resolve().parent
 RECORD = Path(__file__).with_name("instructions.json")
 GROWTH = 0.05
 WARM_CALLS = 2000
@@ -65,8 +68,6 @@ def namespace() -> dict[str, Any]:
     import numpy
     import torch
 
-    import dlbridge
-
     torch.set_num_threads(1)
     ndarray = numpy.ones((3, 4), "f4")
     return {
@@ -87,7 +88,7 @@ def namespace() -> dict[str, Any]:
 
 
 def execute(statements: list[str]) -> None:
-    """Within valgrind: toggle around each loop, and dump what was counted under the statement's number."""
+    """Within valgrind: collect around each warm loop, under the statement's number."""
     names = namespace()
     loops = []
     for statement in statements:
@@ -98,40 +99,43 @@ def execute(statements: list[str]) -> None:
     gc.collect()
     gc.disable()
     names["start_instrumentation"]()
-    toggle, dump = names["toggle_collect"], names["dump"]
     for number, loop in enumerate(loops):
         loop(WARM_CALLS // 10)
-        toggle()
-        loop(CALLS)
-        toggle()
-        dump(str(number))
+        names["collect"](loop, CALLS, str(number))
 
 
-def count(statements: list[str]) -> dict[str, Profile]:
-    """Each statement's profile, for all of its calls together."""
+def count(statements: list[str], folder: Path) -> dict[str, Profile]:
+    """Each statement's profile, for all of its calls together; callgrind's own files stay in the folder."""
     if shutil.which("valgrind") is None:
         raise CountError("instructions: valgrind: is not installed (apt-get install valgrind)")
     try:
         floors_file.load(callgrind=True)        # built outside valgrind
     except floors_file.FloorsError as error:
         raise CountError(str(error)) from error
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            "valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no",
-            f"--callgrind-out-file={folder}/profile", sys.executable, __file__, "--execute", *statements,
-        ]
-        done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise CountError(f"instructions: valgrind: failed with {done.returncode}:\n{done.stderr[-4000:]}")
-        dumps = [path.read_text(errors="replace") for path in Path(folder).iterdir()]
+    command = [
+        "valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no",
+        f"--callgrind-out-file={folder}/callgrind.out", sys.executable, __file__, "--execute", *statements,
+    ]
+    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CountError(f"instructions: valgrind: failed with {done.returncode}:\n{done.stderr[-4000:]}")
     profiles = {}
-    for text in dumps:
+    for path in folder.glob("callgrind.out.*"):
+        text = path.read_text(errors="replace")
         found = re.search(r"^desc: Trigger: Client Request: (\d+)$", text, re.MULTILINE)
         if found:
             profiles[statements[int(found[1])]] = read_profile(text)
     if profiles.keys() != set(statements):
         raise CountError(f"instructions: callgrind: {len(profiles)} of {len(statements)} profiles were written")
     return profiles
+
+
+def short_name(path: str) -> str:
+    """A shared object without its version and platform; one of dlbridge's as the module that it is."""
+    stem = Path(path).name.partition(".")[0]
+    if Path(path).is_relative_to(PACKAGE):
+        return ".".join((*Path(path).parent.relative_to(PACKAGE.parent).parts, stem))
+    return "floors" if stem.startswith("floors-") else stem
 
 
 def read_profile(text: str) -> Profile:
@@ -152,7 +156,7 @@ def read_profile(text: str) -> Profile:
         elif re.match(r"[\d+*-]", line):
             if not after_calls:
                 function = current["fn"].partition("'")[0]      # f'2 is f within f
-                profile[f"{Path(current['ob']).name.partition('.')[0]}: {function}"] += int(line.split()[1])
+                profile[f"{short_name(current['ob'])}: {function}"] += int(line.split()[1])
             after_calls = False
     return profile
 
@@ -243,6 +247,7 @@ def main() -> int:
     parser.add_argument("--functions", type=int, metavar="N", help="show where each path's N largest costs are")
     parser.add_argument("--only", metavar="TEXT", default="", help="only the paths whose statement has this text")
     parser.add_argument("--also", metavar="STATEMENT", action="append", default=[], help="count this one too")
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="an empty folder for callgrind's own files")
     parser.add_argument("--goals", action="store_true", help="fail also where a goal is not reached")
     parser.add_argument("--record", action="store_true", help=f"write the ratios to {RECORD.name}")
     parser.add_argument("--execute", nargs="+", help=argparse.SUPPRESS)
@@ -253,8 +258,12 @@ def main() -> int:
     cases = tuple(case for case in CASES if options.only in case.statement)
     if not cases:
         parser.error(f"--only {options.only!r}: no path has this text (there are {[case.statement for case in CASES]})")
+    if options.keep and (not options.keep.is_dir() or any(options.keep.iterdir())):
+        parser.error(f"--keep {options.keep}: is no empty folder")
     try:
-        profiles = count([LOOP, *(text for case in cases for text in case[:2]), *options.also])
+        statements = [LOOP, *(text for case in cases for text in case[:2]), *options.also]
+        with tempfile.TemporaryDirectory() as folder:
+            profiles = count(statements, options.keep or Path(folder))
     except CountError as error:
         print(error, file=sys.stderr)
         return 1
