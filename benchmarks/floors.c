@@ -53,7 +53,7 @@ typedef struct DLPackExchangeAPI {
 
 enum { CPU = 1 };
 enum { INT, UINT, FLOAT, BFLOAT = 4, COMPLEX, BOOL, CODES };
-#define CAPSULE "dltensor_versioned"
+static const char CAPSULE[] = "dltensor_versioned";
 
 static const DLPackExchangeAPI *torch_api;
 
@@ -342,7 +342,7 @@ delete_wrap(PyObject *self)
 static void
 delete_capsule(PyObject *capsule)
 {
-    if (PyCapsule_IsValid(capsule, CAPSULE)) {
+    if (PyCapsule_GetName(capsule) == CAPSULE) {        /* who takes it gives it another name */
         release(PyCapsule_GetPointer(capsule, CAPSULE));
     }
 }

@@ -65,12 +65,16 @@ def _compiler(options: list[str]) -> list[str]:
 
 
 def _cache() -> Path:
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "dlbridge"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return Path(tempfile.mkdtemp(prefix="dlbridge-"))
-    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp(prefix="dlbridge-"))
+    """A folder that only this user writes to."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "dlbridge")
+    for folder in (home, Path(tempfile.gettempdir(), f"dlbridge-{os.getuid()}")):
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
+            return folder
+    raise FloorsError(f"floors: cache {home}: cannot be written (set XDG_CACHE_HOME)")
 
 
 def _compile(command: list[str], path: Path) -> None:

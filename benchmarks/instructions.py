@@ -279,7 +279,8 @@ def main() -> int:
             print_functions(statement, per_call(profiles[statement], loop), Counter(), options.functions)
     ratios = {case.statement: net(profiles[case.statement], loop) / net(profiles[case.floor], loop) for case in cases}
     if options.record:
-        kept = {**record.get("ratios", {}), **{name: round(ratio, 4) for name, ratio in ratios.items()}}
+        every = record.get("ratios", {}) | {name: round(ratio, 4) for name, ratio in ratios.items()}
+        kept = {case.statement: every[case.statement] for case in CASES if case.statement in every}
         RECORD.write_text(json.dumps({"versions": versions(), "ratios": kept}, indent=4) + "\n")
         return 0
     problems = grown(ratios, record) + (missed(ratios, cases) if options.goals else [])

@@ -2,6 +2,8 @@
 
 import gc
 import importlib.util
+import json
+import re
 import resource
 import subprocess
 import sys
@@ -230,3 +232,71 @@ def test_without_the_exchange_api_there_are_none(torch_module):
 def test_the_checkout_is_left_as_it_was():
     folder = Path(floors_file.SOURCE).parent
     assert not [path for path in folder.iterdir() if path.suffix in {".so", ".o"}]
+
+
+@pytest.fixture
+def instructions(monkeypatch):
+    monkeypatch.syspath_prepend(floors_file.SOURCE.parent)
+    return load_file("instructions")
+
+
+RECORD = {"ratios": {"convert(a)": 1.5}}
+
+
+@pytest.mark.parametrize(("ratio", "problem"), [
+    (1.2, None),
+    (1.5, None),
+    (1.57, None),
+    (1.58, r"instructions: convert\(a\): 1\.580 of its C floor, where 1\.500 is recorded: 5\.3% more.*--record"),
+])
+def test_a_path_that_grew_by_more_than_five_percent_is_named(instructions, ratio, problem):
+    problems = instructions.grown({"convert(a)": ratio}, RECORD)
+    assert bool(problems) is (problem is not None)
+    if problem:
+        assert re.match(problem, problems[0])
+        assert "recorded with" in problems[-1]
+
+
+def test_a_path_without_a_record_is_named(instructions):
+    (problem, _) = instructions.grown({"convert(b)": 1.0}, RECORD)
+    assert "convert(b): 1.000 of its C floor, and none is recorded" in problem
+
+
+def test_a_goal_that_is_not_reached_is_named(instructions):
+    cases = (instructions.Case("a", "", 1.1), instructions.Case("b", "", 1.1), instructions.Case("c", ""))
+    assert instructions.missed({"a": 1.1, "b": 1.11, "c": 9.0}, cases) == [
+        "instructions: b: 1.110 of its C floor, and the goal is 1.10"]
+
+
+def test_every_path_is_recorded(instructions):
+    recorded = json.loads(instructions.RECORD.read_text())["ratios"]
+    assert set(recorded) == {case.statement for case in instructions.CASES}
+
+
+PROFILE = """\
+desc: Trigger: Client Request: 0
+events: Ir
+ob=(1) /lib/libone.so.2
+fl=(1) one.c
+fn=(1) outer
+0 10
+cob=(2) /lib/two.cpython-311-x86_64-linux-gnu.so
+cfi=(2) two.c
+cfn=(2) inner
+calls=3 0
+0 90
+* 5
+
+fn=(3) outer'2
+0 1
+
+ob=(2)
+fl=(2)
+fn=(2)
+0 40
+totals: 56
+"""
+
+
+def test_a_profile_has_what_each_function_itself_costs(instructions):
+    assert instructions.read_profile(PROFILE) == {"libone: outer": 16, "two: inner": 40}
