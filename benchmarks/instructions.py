@@ -234,6 +234,12 @@ def grown(ratios: dict[str, float], record: dict) -> list[str]:
     return problems
 
 
+def fallen(ratios: dict[str, float], record: dict) -> list[str]:
+    """The paths that cost so much less than was recorded that they could grow by much unnoticed."""
+    recorded = record.get("ratios", {})
+    return [name for name, ratio in ratios.items() if name in recorded and ratio < recorded[name] * (1 - GROWTH)]
+
+
 def missed(ratios: dict[str, float], cases: tuple[Case, ...]) -> list[str]:
     """What to say of each path that has a goal and does not reach it."""
     return [
@@ -283,6 +289,8 @@ def main() -> int:
         kept = {case.statement: every[case.statement] for case in CASES if case.statement in every}
         RECORD.write_text(json.dumps({"versions": versions(), "ratios": kept}, indent=4) + "\n")
         return 0
+    for statement in fallen(ratios, record):
+        print(f"{statement} has become cheaper: --record keeps it so")
     problems = grown(ratios, record) + (missed(ratios, cases) if options.goals else [])
     print(*problems, sep="\n", file=sys.stderr, end="\n" if problems else "")
     return bool(problems)
