@@ -1,4 +1,4 @@
-"""The command line: ``dlbridge demo`` and ``dlbridge selftest``."""
+"""The command line: ``dlbridge demo``, ``dlbridge selftest`` and ``dlbridge bench``."""
 
 import argparse
 import os
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import dlbridge
+from dlbridge.bench import add_arguments
 
 
 def demo(arguments: argparse.Namespace) -> int:
@@ -22,16 +23,24 @@ def selftest(arguments: argparse.Namespace) -> int:
     return run(verbose=arguments.verbose)
 
 
+def bench(arguments: argparse.Namespace) -> int:
+    """Measure dlbridge beside each library's own converter on this machine."""
+    from dlbridge.bench import run
+
+    return run(arguments)
+
+
 def parser() -> argparse.ArgumentParser:
     """One verb per function, described by its docstring."""
     top = argparse.ArgumentParser(prog="dlbridge", description=dlbridge.__doc__)
     top.add_argument("--version", action="version", version=f"dlbridge {dlbridge.__version__}")
     verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     parsers = {}
-    for verb in (demo, selftest):
+    for verb in (demo, selftest, bench):
         parsers[verb] = verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__)
         parsers[verb].set_defaults(verb=verb)
     parsers[selftest].add_argument("-v", "--verbose", action="store_true", help="print every test, not only failures")
+    add_arguments(parsers[bench])
     return top
 
 

@@ -1,0 +1,1 @@
+"""The groups of ``dlbridge bench``, one file each."""

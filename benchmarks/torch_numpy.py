@@ -1,0 +1,14 @@
+"""From torch to NumPy."""
+
+from dlbridge.bench.rows import Group, Row
+
+GROUP = Group("torch to numpy", (
+    Row("tensor -> numpy", 'dlbridge.convert(tensor, "numpy")', {
+        "Tensor.numpy": "tensor.numpy()",
+        "numpy.from_dlpack": "numpy.from_dlpack(tensor)",
+    }, "floors.torch_to_numpy(tensor)"),
+    Row("int64 tensor -> numpy", 'dlbridge.convert(integers, "numpy")', {
+        "Tensor.numpy": "integers.numpy()",
+        "numpy.from_dlpack": "numpy.from_dlpack(integers)",
+    }, "floors.torch_to_numpy(integers)"),
+), {"integers": "torch.ones(3, 4, dtype=torch.int64)"})

@@ -1,0 +1,222 @@
+"""The method: statements that are compared run in turns, in random order, in chunks below a scheduler's slice.
+
+The process stays on one CPU, garbage is not collected, and the destruction of a result belongs to its call. In every
+round each statement gets one chunk of about 0.4 ms, and what is quoted is the ratio of two medians over the rounds of
+one run: bare times move with the machine, such ratios hardly do. Longer chunks would be cut by the scheduler and
+measure the neighbours.
+"""
+
+import gc
+import math
+import os
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from timeit import Timer
+from types import ModuleType
+from typing import NamedTuple, TypeVar
+
+from dlbridge.bench.rows import Inputs, Missing, Names, Row, Sample, Settings, Statements, load, statements
+
+CHUNK_SECONDS = 4e-4
+# The part of a chunk that runs before the clock does: the statement before it leaves its traces in the caches.
+WARM_UP = 1 / 16
+
+Tick = Callable[[], None]
+Key = TypeVar("Key")
+
+
+class Address(NamedTuple):
+    """A row by the name of its group and its own."""
+
+    group: str
+    row: str
+
+
+class Figure(NamedTuple):
+    """What was measured for one label of a row; ``ratio`` is our median by this one."""
+
+    statement: str
+    median: float
+    minimum: float
+    ratio: float = 1.0
+    paired: float = 1.0                 # the median of the ratios of each round
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row of one run; ``missing`` says by label what could not be measured, and why."""
+
+    address: Address
+    unit: str
+    ours: Figure | None = None
+    natives: Mapping[str, Figure] = field(default_factory=dict)
+    floor: Figure | None = None
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+
+class Floors(NamedTuple):
+    """The C floors, or why there are none."""
+
+    module: ModuleType | None
+    reason: str = ""
+
+
+def loop(statement: str, names: Names, settings: Settings) -> Sample:
+    """Nanoseconds of one call in a chunk of calls."""
+    timer = Timer(statement, globals=names)
+    timer.timeit(2)                                 # whatever happens once, in the library or here
+    calls, seconds = 1, min(timer.repeat(3, 1))
+    while seconds < CHUNK_SECONDS / 2:
+        calls *= 2
+        seconds = min(timer.repeat(3, calls))
+    calls = max(1, round(calls * CHUNK_SECONDS / seconds))
+    warm = int(calls * WARM_UP)
+
+    def sample() -> float:
+        timer.timeit(warm)
+        return timer.timeit(calls) / calls * 1e9
+
+    return sample
+
+
+def run(
+    rows: Mapping[Address, Row], settings: Settings, floors: Floors, tick: Callable[[int, int], None],
+) -> dict[Address, Result]:
+    """Measure rows, those that need as many rounds in turns; ``tick(done, all)`` follows each round."""
+    batches: dict[tuple[bool, int], dict[Address, Row]] = {}
+    for address, row in rows.items():
+        rounds = max(1, math.ceil(settings.rounds * row.share))
+        batches.setdefault((row.pinned, rounds), {})[address] = row
+    total = sum(rounds for _, rounds in batches)
+    done = 0
+    results: dict[Address, Result] = {}
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        tick(done, total)
+
+    for (pinned, rounds), batch in batches.items():
+        results |= run_batch(batch, rounds, pinned, settings, floors, step)
+    return {address: results[address] for address in rows}
+
+
+def run_batch(
+    rows: Mapping[Address, Row], rounds: int, pinned: bool, settings: Settings, floors: Floors, tick: Tick,
+) -> dict[Address, Result]:
+    """Rows whose statements all take turns. Their inputs live as long as this, since some are large."""
+    cases: dict[tuple[Address, str], Sample] = {}
+    reasons: dict[tuple[Address, str], str] = {}
+    inputs: dict[str, Inputs] = {}
+    for address, row in rows.items():
+        if address.group not in inputs:
+            module = load(address.group)
+            inputs[address.group] = Inputs(module.GROUP, module, floors.module, floors.reason)
+        for statement in statements(row.ours, *row.natives.values(), *filter(None, [row.floor])):
+            try:
+                cases[address, statement] = prepare(row, statement, inputs[address.group], settings)
+            except Missing as missing:
+                reasons[address, statement] = str(missing)
+            except Exception as error:
+                # A library of another version may not be able to; that is an outcome, not an end.
+                reasons[address, statement] = f"{statement} raises {type(error).__name__}: {error}"
+    # Not before: threads that a library starts when it is imported would stay on that CPU as well.
+    with quiet(pinned):
+        samples = take_turns(cases, rounds, tick)
+    return {
+        address: summarise(address, row, Outcome(
+            {statement: values for (at, statement), values in samples.items() if at == address},
+            {statement: reason for (at, statement), reason in reasons.items() if at == address},
+        ))
+        for address, row in rows.items()
+    }
+
+
+def prepare(row: Row, statement: str, inputs: Inputs, settings: Settings) -> Sample:
+    """What measures a statement once; Missing where the machine lacks something."""
+    if row.memory > available_bytes() and not settings.large:
+        raise Missing(f"{row.memory / 2**30:.0f} GiB of memory are not available (--large tries all the same)")
+    return (row.sampler or loop)(statement, inputs.names(statement), settings)
+
+
+def take_turns(cases: Mapping[Key, Sample], rounds: int, tick: Tick) -> dict[Key, list[float]]:
+    """A figure of each case in every round, in a new random order each time."""
+    samples: dict[Key, list[float]] = {key: [] for key in cases}
+    for _ in range(rounds):
+        for key in random.sample(list(cases), len(cases)):
+            samples[key].append(cases[key]())
+        tick()
+    return samples
+
+
+class Outcome(NamedTuple):
+    """The samples of a row's statements, and the reasons for those that have none."""
+
+    samples: Mapping[str, Sequence[float]]
+    reasons: Mapping[str, str]
+
+    def pick(self, some: Statements, best: Callable[..., str]) -> str:
+        """The statement that counts among several; Missing where one of them could not be measured."""
+        for statement in statements(some):
+            if statement in self.reasons:
+                raise Missing(self.reasons[statement])
+        return best(statements(some), key=lambda statement: statistics.median(self.samples[statement]))
+
+    def figure(self, statement: str, ours: str) -> Figure:
+        values, own = self.samples[statement], self.samples[ours]
+        median = statistics.median(values)
+        paired = statistics.median(ratio(mine, other) for mine, other in zip(own, values, strict=True))
+        return Figure(statement, median, min(values), ratio(statistics.median(own), median), paired)
+
+
+def ratio(ours: float, other: float) -> float:
+    """How many times the other one ours is; two nothings are alike."""
+    return ours / other if other else (1.0 if ours == other else math.inf)
+
+
+def summarise(address: Address, row: Row, outcome: Outcome) -> Result:
+    """The figures of one row."""
+    try:
+        ours = outcome.pick(row.ours, max)
+    except Missing as missing:
+        return Result(address, row.unit, missing={"dlbridge": str(missing)})
+    figures: dict[str, Figure] = {}
+    reasons: dict[str, str] = {}
+    for label, some in {**row.natives, **({"floor": row.floor} if row.floor else {})}.items():
+        try:
+            figures[label] = outcome.figure(outcome.pick(some, min), ours)
+        except Missing as missing:
+            reasons[label] = str(missing)
+    floor = figures.pop("floor", None)
+    return Result(address, row.unit, outcome.figure(ours, ours), figures, floor, reasons)
+
+
+@contextmanager
+def quiet(pinned: bool) -> Iterator[None]:
+    """No garbage collection, and one CPU, if that is wanted and the system lets us choose."""
+    collecting = gc.isenabled()
+    cpus = os.sched_getaffinity(0) if pinned and hasattr(os, "sched_setaffinity") else None
+    gc.collect()
+    gc.disable()
+    if cpus:
+        os.sched_setaffinity(0, {max(cpus)})        # interrupts go to the first one
+    try:
+        yield
+    finally:
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        if collecting:
+            gc.enable()
+
+
+def available_bytes() -> float:
+    """The memory that the system can still give; no limit where it does not say."""
+    try:
+        with open("/proc/meminfo") as meminfo:
+            kibibytes = dict(line.split(":") for line in meminfo)["MemAvailable"]
+    except (OSError, KeyError, ValueError):
+        return math.inf
+    return int(kibibytes.split()[0]) * 1024

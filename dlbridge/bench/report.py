@@ -1,0 +1,251 @@
+"""What a run is shown as: a table, JSON, and how it stands to the goals."""
+
+import importlib.util
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import dlbridge
+from dlbridge.bench.measure import Address, Figure, Result
+from dlbridge.bench.rows import LIBRARIES, load, version
+
+HEADINGS = ("row", "dlbridge", "beside", "its own", "ratio", "goal", "floor", "x floor")
+RIGHT = {"dlbridge", "its own", "ratio", "goal", "floor", "x floor"}
+
+Goals = dict[Address, dict[str, float]]
+
+
+class Mistake(Exception):
+    """The user asked for what cannot be; the text says what to do."""
+
+
+class Verdict(NamedTuple):
+    """One goal, and the best that any run of its row came to; None where nothing was measured."""
+
+    address: Address
+    label: str
+    goal: float
+    best: float | None
+    reason: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.best is not None and self.best <= self.goal
+
+    def __str__(self) -> str:
+        where = f"{self.address.group}: {self.address.row}: beside {self.label}"
+        if self.best is None:
+            return f"{where}: not measured: {self.reason}"
+        return f"{where}: {number(self.best)}, the goal is at most {number(self.goal)}"
+
+
+# ---- goals -----------------------------------------------------------------------------------------------------------
+
+def read_goals(path: str) -> Goals:
+    """Goals are written ``{group: {row: {label: at most}}}``."""
+    try:
+        text = json.loads(Path(path).read_text(encoding="utf-8"))
+        return {Address(group, row): {label: float(goal) for label, goal in labels.items()}
+                for group, rows in text.items() for row, labels in rows.items()}
+    except OSError as error:
+        raise Mistake(f"--check: {path}: {error.strerror} (a checkout has benchmarks/goals.json)") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Mistake(f"--check: {path}: no goals: {error} (write {{group: {{row: {{label: at most}}}}}})") from error
+
+
+def value(result: Result, label: str) -> float | None:
+    """What a goal is about: a ratio, or the figure itself where the label is its unit."""
+    if result.ours and label == result.unit:
+        return result.ours.median
+    return result.natives[label].ratio if label in result.natives else None
+
+
+def judge(goals: Goals, runs: Sequence[Mapping[Address, Result]]) -> list[Verdict]:
+    """Every goal against the best of the runs: it is about what the machine can do, not about its neighbours."""
+    return [verdict(address, label, goal, [run[address] for run in runs if address in run])
+            for address, labels in goals.items() for label, goal in labels.items()]
+
+
+def verdict(address: Address, label: str, goal: float, results: Sequence[Result]) -> Verdict:
+    """One goal against all runs of its row."""
+    if not results:
+        return Verdict(address, label, goal, None, "there is no such row")
+    values = [found for result in results if (found := value(result, label)) is not None]
+    if values:
+        return Verdict(address, label, goal, min(values))
+    reasons = results[-1].missing
+    why = reasons.get(label) or reasons.get("dlbridge") or "there is no such label"
+    return Verdict(address, label, goal, None, why)
+
+
+def best_results(goals: Goals, runs: Sequence[Mapping[Address, Result]]) -> list[Result]:
+    """Each row of the first run, from the run in which it stood best to its goals."""
+    def distance(result: Result) -> float:
+        labels = goals.get(result.address, {})
+        values = [(value(result, label), goal) for label, goal in labels.items()]
+        return max((found / goal for found, goal in values if found is not None), default=math.inf)
+
+    return [min((run[address] for run in runs if address in run), key=distance) for address in runs[0]]
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+def number(figure: float) -> str:
+    """Three digits, and never an exponent."""
+    if figure >= 100:
+        return f"{figure:.0f}"
+    return f"{figure:.2f}" if figure >= 0.095 or not figure else f"{figure:.2g}"
+
+
+def amount(figure: Figure | None, unit: str) -> str:
+    """A median in a unit that suits it."""
+    if figure is None:
+        return ""
+    if unit != "ns":
+        return f"{number(figure.median)} {unit}"
+    scale = next((scale for scale in (1e9, 1e6, 1e3) if figure.median >= scale * 10), 1)
+    return f"{number(figure.median / scale)} { {1e9: 's', 1e6: 'ms', 1e3: 'µs', 1: 'ns'}[scale]}"
+
+
+def lines(result: Result, goals: Mapping[str, float]) -> list[tuple[str, ...]]:
+    """The lines of one row: one for each native, and one for what it lacks."""
+    if result.ours is None:
+        return [(result.address.row, "", result.missing["dlbridge"], "", "", "", "", "")]
+    beside: list[tuple[str, str, str, str]] = [
+        (label, amount(figure, result.unit), number(figure.ratio), goal_text(goals.get(label)))
+        for label, figure in result.natives.items()]
+    beside += [(reason, "", "", goal_text(goals.get(label)))
+               for label, reason in result.missing.items() if label != "floor"]
+    beside = beside or [("", "", "", goal_text(goals.get(result.unit)))]
+    ours = amount(result.ours, result.unit)
+    floor = amount(result.floor, result.unit)
+    times = number(result.floor.ratio) if result.floor else ""
+    return [(*((result.address.row, ours) if first else ("", "")), *cells, *((floor, times) if first else ("", "")))
+            for first, cells in zip([True] + [False] * len(beside), beside, strict=False)]
+
+
+def goal_text(goal: float | None) -> str:
+    return "" if goal is None else f"<= {number(goal)}"
+
+
+def print_table(results: Iterable[Result], goals: Goals, out: TextIO) -> None:
+    """By rich where it is installed, else in plain columns."""
+    sections = [
+        (load(name).GROUP.title, [line for result in some for line in lines(result, goals.get(result.address, {}))])
+        for name, some in groupby(results, key=lambda result: result.address.group)]
+    used = [index for index in range(len(HEADINGS)) if any(line[index] for _, some in sections for line in some)]
+    headings = [HEADINGS[index] for index in used]
+    shown = [(title, [[line[index] for index in used] for line in some]) for title, some in sections]
+    (rich_table if importlib.util.find_spec("rich") else plain_table)(headings, shown, out)
+
+
+def rich_table(headings: list[str], sections: list[tuple[str, list[list[str]]]], out: TextIO) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in RIGHT else "left", overflow="fold")
+    for title, some in sections:
+        table.add_row(Text(title, style="bold"))
+        for line in some:
+            table.add_row(*(Text(cell) for cell in line))
+        table.add_section()
+    # A pipe has no width, so it gets all of them.
+    Console(file=out, width=None if out.isatty() else 200).print(table)
+
+
+def plain_table(headings: list[str], sections: list[tuple[str, list[list[str]]]], out: TextIO) -> None:
+    every = [headings, *(line for _, some in sections for line in some)]
+    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
+
+    def text(line: list[str]) -> str:
+        return "  ".join(cell.rjust(width) if heading in RIGHT else cell.ljust(width)
+                         for heading, cell, width in zip(headings, line, widths, strict=True)).rstrip()
+
+    print(text(headings), file=out)
+    for title, some in sections:
+        print(f"\n{title}", *map(text, some), sep="\n", file=out)
+
+
+# ---- where it was measured -------------------------------------------------------------------------------------------
+
+def machine() -> dict[str, Any]:
+    """The machine and the interpreter."""
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_name(),
+        "cpus": len(cpus),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+    }
+
+
+def cpu_name() -> str:
+    """The processor by the name that the system knows."""
+    try:
+        with open("/proc/cpuinfo") as cpuinfo:
+            names = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or "unknown"
+
+
+def libraries() -> dict[str, str | None]:
+    """The version of each library that the groups know, None where it is not installed."""
+    return {name: version(name) for name in LIBRARIES}
+
+
+def header(floors: str) -> str:
+    """Where and with what this was measured; ``floors`` is why there are no floors, if there are none."""
+    here = machine()
+    found = ", ".join(f"{name} {known}" for name, known in libraries().items() if known)
+    text = [f"dlbridge {dlbridge.__version__}, {here['python']}, {here['cpu']} ({here['cpus']} CPUs), {here['system']}",
+            f"found: {found}"]
+    absent = [LIBRARIES[name].distribution for name, known in libraries().items() if not known]
+    if absent:
+        text.append(f"not installed: {', '.join(absent)} (pip install {' '.join(absent)})")
+    return "\n".join([*text, *([f"no floors: {floors}"] if floors else [])])
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+def write_json(path: str, runs: Sequence[Mapping[Address, Result]], verdicts: Sequence[Verdict],
+               method: Mapping[str, Any]) -> None:
+    """All runs, with those that were measured again; ``-`` is standard output."""
+    found = libraries()
+    text = json.dumps({
+        "dlbridge": dlbridge.__version__,
+        "machine": machine(),
+        "libraries": {name: known for name, known in found.items() if known},
+        "missing": [name for name, known in found.items() if not known],
+        "method": dict(method),
+        "runs": [[as_json(result) for result in run.values()] for run in runs],
+        "goals": [{"group": verdict.address.group, "row": verdict.address.row, "label": verdict.label,
+                   "goal": verdict.goal, "best": verdict.best, "met": verdict.met, "reason": verdict.reason}
+                  for verdict in verdicts],
+    }, indent=1)
+    if path == "-":
+        print(text)
+    else:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """One row of one run."""
+    return {
+        "group": result.address.group,
+        "row": result.address.row,
+        "unit": result.unit,
+        "dlbridge": result.ours._asdict() if result.ours else None,
+        "natives": {label: figure._asdict() for label, figure in result.natives.items()},
+        "floor": result.floor._asdict() if result.floor else None,
+        "missing": dict(result.missing),
+    }
