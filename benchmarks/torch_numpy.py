@@ -1,8 +1,8 @@
-"""From torch to NumPy."""
+"""From torch to NumPy; a float tensor needs more checks than one of integers."""
 
 from dlbridge.bench.rows import Group, Row
 
-GROUP = Group("torch to numpy", (
+GROUP = Group("torch to NumPy", (
     Row("tensor -> numpy", 'dlbridge.convert(tensor, "numpy")', {
         "Tensor.numpy": "tensor.numpy()",
         "numpy.from_dlpack": "numpy.from_dlpack(tensor)",

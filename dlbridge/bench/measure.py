@@ -11,6 +11,7 @@ import math
 import os
 import random
 import statistics
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -100,7 +101,10 @@ def run(
         tick(done, total)
 
     for (pinned, rounds), batch in batches.items():
-        results |= run_batch(batch, rounds, pinned, settings, floors, step)
+        # torch warns of the read-only memory that its own converters share.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            results |= run_batch(batch, rounds, pinned, settings, floors, step)
     return {address: results[address] for address in rows}
 
 

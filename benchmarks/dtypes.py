@@ -1,0 +1,12 @@
+"""bfloat16, which NumPy knows through ml_dtypes; the libraries' own way is to call it int16 in between."""
+
+from dlbridge.bench.rows import Group, Row
+
+GROUP = Group("bfloat16", (
+    Row("bfloat16 ndarray -> torch", 'dlbridge.convert(bfloat16_ndarray, "torch")', {
+        "int16 views": 'torch.from_numpy(bfloat16_ndarray.view("i2")).view(torch.bfloat16)',
+    }, "floors.bfloat16_to_torch(bfloat16_ndarray)"),
+    Row("bfloat16 tensor -> numpy", 'dlbridge.convert(bfloat16_tensor, "numpy")', {
+        "int16 views": "bfloat16_tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)",
+    }, "floors.bfloat16_to_numpy(bfloat16_tensor)"),
+))

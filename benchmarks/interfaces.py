@@ -1,0 +1,31 @@
+"""From NumPy's interfaces, on objects that hold them ready."""
+
+from typing import Any
+
+from dlbridge.bench.rows import Group, Row
+
+
+class Interface:
+    """An object with nothing but ``__array_interface__``."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+class Struct:
+    """An object with nothing but ``__array_struct__``."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.__array_struct__ = array.__array_struct__
+
+
+GROUP = Group("array interfaces", (
+    Row("__array_interface__ -> torch", 'dlbridge.convert(interface, "torch")', {
+        "torch.from_numpy": "torch.from_numpy(numpy.asarray(interface))",
+    }),
+    Row("__array_struct__ -> torch", 'dlbridge.convert(struct, "torch")', {
+        "torch.from_numpy": "torch.from_numpy(numpy.asarray(struct))",
+    }),
+), {"interface": "Interface(ndarray)", "struct": "Struct(ndarray)"})

@@ -1,0 +1,29 @@
+"""What size and the number of axes cost where nothing is copied; 1 GiB is reserved here, but never touched."""
+
+from dlbridge.bench.rows import Group, Row
+
+NDIMS = (*range(1, 9), 64)
+INPUTS = {
+    "large_ndarray": "numpy.empty((2**14, 2**14), 'f4')",
+    "large_tensor": "torch.empty(2**14, 2**14)",
+    **{f"ndarray_{ndim}": f"numpy.ones((1,) * {ndim - 1} + (12,), 'f4')" for ndim in NDIMS},
+    **{f"tensor_{ndim}": f"torch.ones((1,) * {ndim - 1} + (12,))" for ndim in NDIMS},
+}
+
+
+def rows(source: str, to: str, native: str) -> tuple[Row, ...]:
+    """The rows of one pair of libraries."""
+    each = tuple(f'dlbridge.convert({source}_{ndim}, "{to}")' for ndim in range(1, 9))
+    return (
+        Row(f"1 GiB {source} -> {to}", f'dlbridge.convert(large_{source}, "{to}")', {
+            "48 bytes": f'dlbridge.convert({source}, "{to}")',
+        }),
+        Row(f"the slowest of ndim 1 to 8, {source} -> {to}", each, {"the fastest of them": each}),
+        Row(f"64-d {source} -> {to}", f'dlbridge.convert({source}_64, "{to}")', {native: f"{native}({source}_64)"}),
+    )
+
+
+GROUP = Group("size and axes", (
+    *rows("ndarray", "torch", "torch.from_numpy"),
+    *rows("tensor", "numpy", "torch.Tensor.numpy"),
+), INPUTS)

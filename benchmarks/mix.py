@@ -1,0 +1,34 @@
+"""Several arrays to torch, each by a call of its own: eight alike, and a mix of what arrives in practice."""
+
+from dlbridge.bench.rows import Group, Row
+
+
+def all_of(pattern: str, names: str) -> str:
+    """One statement for each name."""
+    return "; ".join(pattern.format(name) for name in names.split())
+
+
+EIGHT = "a0 a1 a2 a3 a4 a5 a6 a7"
+FLOATS, BFLOATS, JAX, BYTES, TENSORS = "a0 a1", "b0 b1", "j0 j1", "buffer", "tensor"
+INPUTS = {name: "numpy.ones((3, 4), 'f4')" for name in EIGHT.split()}
+INPUTS |= {name: "numpy.ones((3, 4), ml_dtypes.bfloat16)" for name in BFLOATS.split()}
+INPUTS |= {name: "jax.device_put(numpy.ones((3, 4), 'f4'), jax.devices('cpu')[0])" for name in JAX.split()}
+
+GROUP = Group("several arrays", (
+    Row("eight ndarrays -> torch", all_of('dlbridge.convert({}, "torch")', EIGHT), {
+        "torch.from_numpy": all_of("torch.from_numpy({})", EIGHT),
+    }, all_of("floors.numpy_to_torch({})", EIGHT)),
+    Row("mix -> torch", "; ".join((
+        all_of('dlbridge.convert({}, "torch")', f"{FLOATS} {BFLOATS}"),
+        all_of('dlbridge.convert({}, "torch", readonly="share")', JAX),
+        all_of('dlbridge.convert({}, "torch")', f"{BYTES} {TENSORS}"),
+    )), {
+        "best calls": "; ".join((
+            all_of("torch.from_numpy({})", FLOATS),
+            all_of('torch.from_numpy({}.view("i2")).view(torch.bfloat16)', BFLOATS),
+            all_of("torch.from_numpy(numpy.asarray({}))", JAX),
+            all_of("torch.frombuffer({}, dtype=torch.uint8)", BYTES),
+            all_of("torch.as_tensor({})", TENSORS),
+        )),
+    }),
+), INPUTS)

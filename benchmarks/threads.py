@@ -1,0 +1,46 @@
+"""Eight threads at once, each with an eighth of the calls; not on one CPU."""
+
+import functools
+from collections.abc import Callable
+from itertools import repeat
+from threading import Thread
+
+from dlbridge.bench.rows import Group, Row
+
+__all__ = ["GROUP", "crowd", "functools"]
+
+
+def crowd(threads: int, calls: int, call: Callable[[], object]) -> None:
+    """Make so many calls in so many threads."""
+    def work() -> None:
+        for _ in repeat(None, calls // threads):
+            call()
+
+    crew = [Thread(target=work) for _ in range(threads)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+
+
+def row(name: str, ours: str, native: str, label: str, calls: int) -> Row:
+    """Eight threads of ours beside one thread of ours, and beside eight of the native path."""
+    return Row(name, f"crowd(8, {calls}, {ours})", {
+        "one thread": f"crowd(1, {calls}, {ours})",
+        label: f"crowd(8, {calls}, {native})",
+    }, share=0.1, pinned=False)
+
+
+GROUP = Group("eight threads", (
+    row("ndarray -> torch, 80,000 calls", "numpy_to_torch", "from_numpy", "torch.from_numpy", 80_000),
+    row("tensor -> numpy, 80,000 calls", "torch_to_numpy", "to_numpy", "Tensor.numpy", 80_000),
+    row("copy 1 MiB, 32 calls", "copy", "numpy_copy", "numpy.copyto", 32),
+), {
+    "numpy_to_torch": 'functools.partial(dlbridge.convert, ndarray, "torch")',
+    "from_numpy": "functools.partial(torch.from_numpy, ndarray)",
+    "torch_to_numpy": 'functools.partial(dlbridge.convert, tensor, "numpy")',
+    "to_numpy": "tensor.numpy",
+    "strided": "numpy.ones((512, 1024), 'f4')[:, ::2]",
+    "copy": 'functools.partial(dlbridge.convert, strided, "numpy", copy=True)',
+    "numpy_copy": "lambda: numpy.copyto(numpy.empty(strided.shape, 'f4'), strided)",
+})

@@ -1,0 +1,26 @@
+"""asdlpack, and what consumers do with what it gives."""
+
+import atexit
+from typing import Any
+
+from dlbridge.bench.rows import Group, Row
+
+
+def silent(pydlpack: Any) -> Any:
+    """pydlpack, which keeps what it has wrapped until it is consumed, without its word on that at exit."""
+    atexit.unregister(getattr(pydlpack.MemoryManager, "_sanity_check", None))
+    return pydlpack
+
+
+GROUP = Group("asdlpack", (
+    Row("asdlpack", "dlbridge.asdlpack(ndarray)", {
+        "pydlpack": "silent_pydlpack.asdlpack(ndarray)",
+    }, "floors.wrap(ndarray)"),
+    Row("asdlpack, __dlpack__", "dlbridge.asdlpack(ndarray).__dlpack__(max_version=(1, 1))", {
+        "pydlpack": "silent_pydlpack.asdlpack(ndarray).__dlpack__()",
+    }, "floors.wrap(ndarray).__dlpack__(max_version=(1, 1))"),
+    Row("asdlpack, torch.from_dlpack", "torch.from_dlpack(dlbridge.asdlpack(ndarray))", {
+        "torch.from_dlpack": "torch.from_dlpack(ndarray)",
+        "pydlpack": "torch.from_dlpack(silent_pydlpack.asdlpack(ndarray))",
+    }),
+), {"silent_pydlpack": "silent(pydlpack)"})
