@@ -10,9 +10,9 @@ def all_of(pattern: str, names: str) -> str:
 
 EIGHT = "a0 a1 a2 a3 a4 a5 a6 a7"
 FLOATS, BFLOATS, JAX, BYTES, TENSORS = "a0 a1", "b0 b1", "j0 j1", "buffer", "tensor"
-INPUTS = {name: "numpy.ones((3, 4), 'f4')" for name in EIGHT.split()}
-INPUTS |= {name: "numpy.ones((3, 4), ml_dtypes.bfloat16)" for name in BFLOATS.split()}
-INPUTS |= {name: "jax.device_put(numpy.ones((3, 4), 'f4'), jax.devices('cpu')[0])" for name in JAX.split()}
+INPUTS = dict.fromkeys(EIGHT.split(), "numpy.ones((3, 4), 'f4')")
+INPUTS |= dict.fromkeys(BFLOATS.split(), "numpy.ones((3, 4), ml_dtypes.bfloat16)")
+INPUTS |= dict.fromkeys(JAX.split(), "jax.device_put(numpy.ones((3, 4), 'f4'), jax.devices('cpu')[0])")
 
 GROUP = Group("several arrays", (
     Row("eight ndarrays -> torch", all_of('dlbridge.convert({}, "torch")', EIGHT), {

@@ -149,8 +149,8 @@ def bench(arguments: argparse.Namespace) -> int:
     again = rows
     while again and len(runs) <= (FURTHER_RUNS if goals else 0):
         if runs:
-            names = ", ".join(f"{address.group}: {address.row}" for address in again)
-            print(f"measured again, since a neighbour may have disturbed it: {names}", file=out)
+            print(f"run {len(runs) + 1}: the rows that fell short ({len(again)}), which a neighbour may have disturbed",
+                  file=out)
         with progress() as tick:
             runs.append(measure.run(again, settings, floors, tick))
         short = {verdict.address for verdict in report.judge(goals, runs) if not verdict.met}

@@ -16,7 +16,7 @@ PYMALLOC = re.compile(r"bytes in allocated blocks\s*=\s*([\d,]+)")
 class MallocInfo(ctypes.Structure):
     """glibc's struct mallinfo2."""
 
-    _fields_ = [(name, ctypes.c_size_t) for name in MALLOC_FIELDS]     # noqa: RUF012
+    _fields_ = [(name, ctypes.c_size_t) for name in MALLOC_FIELDS]
 
 
 def bytes_in_use() -> int:

@@ -61,8 +61,8 @@ def draw(path: str, results: Sequence[Result], goals: Goals) -> None:
             axes.scatter([at for _, at in points], [line for line, _ in points], label=name, color=color,
                          marker=marker, s=90 if marker == "|" else 26, zorder=3 if marker == "|" else 2)
     for line, at in dots:
-        axes.annotate(number(at), (at, line), (-7 if at <= 1 else 7, 0), textcoords="offset points", fontsize=7,
-                      horizontalalignment="right" if at <= 1 else "left", verticalalignment="center")
+        axes.text(1.01, line, number(at), transform=axes.get_yaxis_transform(), fontsize=8,
+                  color=BETTER if at <= 1 else WORSE, verticalalignment="center")
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     for line in titles:
         axes.get_yticklabels()[line].set_fontweight("bold")

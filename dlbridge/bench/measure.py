@@ -1,9 +1,10 @@
 """The method: statements that are compared run in turns, in random order, in chunks below a scheduler's slice.
 
 The process stays on one CPU, garbage is not collected, and the destruction of a result belongs to its call. In every
-round each statement gets one chunk of about 0.4 ms, and what is quoted is the ratio of two medians over the rounds of
-one run: bare times move with the machine, such ratios hardly do. Longer chunks would be cut by the scheduler and
-measure the neighbours.
+round each statement of a group gets one chunk of about 0.4 ms, and what is quoted is the ratio of two medians over the
+rounds of one run: bare times move with the machine, such ratios hardly do. Longer chunks would be cut by the scheduler
+and measure the neighbours. Even so a neighbour can spoil a whole run, which is why a check measures again what falls
+short, and takes the best run: a goal is about what the machine can do, not about who else is on it.
 """
 
 import gc
@@ -11,6 +12,7 @@ import math
 import os
 import random
 import statistics
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,8 +24,8 @@ from typing import NamedTuple, TypeVar
 from dlbridge.bench.rows import Inputs, Missing, Names, Row, Sample, Settings, Statements, load, statements
 
 CHUNK_SECONDS = 4e-4
-# The part of a chunk that runs before the clock does: the statement before it leaves its traces in the caches.
-WARM_UP = 1 / 16
+# The part of a chunk that is run before the clock is, since the statement before it has had the caches.
+WARM_UP = 1 / 8
 
 Tick = Callable[[], None]
 Key = TypeVar("Key")
@@ -74,7 +76,7 @@ def loop(statement: str, names: Names, settings: Settings) -> Sample:
         calls *= 2
         seconds = min(timer.repeat(3, calls))
     calls = max(1, round(calls * CHUNK_SECONDS / seconds))
-    warm = int(calls * WARM_UP)
+    warm = math.ceil(calls * WARM_UP) if calls > 1 else 0
 
     def sample() -> float:
         timer.timeit(warm)
@@ -86,12 +88,12 @@ def loop(statement: str, names: Names, settings: Settings) -> Sample:
 def run(
     rows: Mapping[Address, Row], settings: Settings, floors: Floors, tick: Callable[[int, int], None],
 ) -> dict[Address, Result]:
-    """Measure rows, those that need as many rounds in turns; ``tick(done, all)`` follows each round."""
-    batches: dict[tuple[bool, int], dict[Address, Row]] = {}
+    """Measure rows, those of a group that need as many rounds in turns; ``tick(done, all)`` follows each round."""
+    batches: dict[tuple[str, bool, int], dict[Address, Row]] = {}
     for address, row in rows.items():
         rounds = max(1, math.ceil(settings.rounds * row.share))
-        batches.setdefault((row.pinned, rounds), {})[address] = row
-    total = sum(rounds for _, rounds in batches)
+        batches.setdefault((address.group, row.pinned, rounds), {})[address] = row
+    total = sum(rounds for _, _, rounds in batches)
     done = 0
     results: dict[Address, Result] = {}
 
@@ -100,28 +102,24 @@ def run(
         done += 1
         tick(done, total)
 
-    for (pinned, rounds), batch in batches.items():
+    for (group, pinned, rounds), batch in batches.items():
         # torch warns of the read-only memory that its own converters share.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            results |= run_batch(batch, rounds, pinned, settings, floors, step)
+            results |= run_batch(batch, group_inputs(group, floors), rounds, pinned, settings, step)
     return {address: results[address] for address in rows}
 
 
 def run_batch(
-    rows: Mapping[Address, Row], rounds: int, pinned: bool, settings: Settings, floors: Floors, tick: Tick,
+    rows: Mapping[Address, Row], inputs: Inputs, rounds: int, pinned: bool, settings: Settings, tick: Tick,
 ) -> dict[Address, Result]:
-    """Rows whose statements all take turns. Their inputs live as long as this, since some are large."""
+    """Rows whose statements all take turns."""
     cases: dict[tuple[Address, str], Sample] = {}
     reasons: dict[tuple[Address, str], str] = {}
-    inputs: dict[str, Inputs] = {}
     for address, row in rows.items():
-        if address.group not in inputs:
-            module = load(address.group)
-            inputs[address.group] = Inputs(module.GROUP, module, floors.module, floors.reason)
         for statement in statements(row.ours, *row.natives.values(), *filter(None, [row.floor])):
             try:
-                cases[address, statement] = prepare(row, statement, inputs[address.group], settings)
+                cases[address, statement] = prepare(row, statement, inputs, settings)
             except Missing as missing:
                 reasons[address, statement] = str(missing)
             except Exception as error:
@@ -137,6 +135,12 @@ def run_batch(
         ))
         for address, row in rows.items()
     }
+
+
+def group_inputs(group: str, floors: Floors) -> Inputs:
+    """The inputs of a group, new for each batch, since some are large."""
+    module = load(group)
+    return Inputs(module.GROUP, module, floors.module, floors.reason)
 
 
 def prepare(row: Row, statement: str, inputs: Inputs, settings: Settings) -> Sample:
@@ -203,15 +207,21 @@ def quiet(pinned: bool) -> Iterator[None]:
     """No garbage collection, and one CPU, if that is wanted and the system lets us choose."""
     collecting = gc.isenabled()
     cpus = os.sched_getaffinity(0) if pinned and hasattr(os, "sched_setaffinity") else None
+    torch = sys.modules.get("torch")
+    threads = torch.get_num_threads() if cpus and torch else 0
     gc.collect()
     gc.disable()
     if cpus:
         os.sched_setaffinity(0, {max(cpus)})        # interrupts go to the first one
+    if threads and torch:
+        torch.set_num_threads(1)                    # they would wait for each other on the one CPU
     try:
         yield
     finally:
         if cpus:
             os.sched_setaffinity(0, cpus)
+        if threads and torch:
+            torch.set_num_threads(threads)
         if collecting:
             gc.enable()
 

@@ -96,9 +96,11 @@ def best_results(goals: Goals, runs: Sequence[Mapping[Address, Result]]) -> list
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 def number(figure: float) -> str:
-    """Three digits, and never an exponent."""
+    """Two or three digits, and never an exponent."""
     if figure >= 100:
         return f"{figure:.0f}"
+    if 0 < figure < 1e-4:
+        return "<0.0001"
     return f"{figure:.2f}" if figure >= 0.095 or not figure else f"{figure:.2g}"
 
 
@@ -244,8 +246,15 @@ def as_json(result: Result) -> dict[str, Any]:
         "group": result.address.group,
         "row": result.address.row,
         "unit": result.unit,
-        "dlbridge": result.ours._asdict() if result.ours else None,
-        "natives": {label: figure._asdict() for label, figure in result.natives.items()},
-        "floor": result.floor._asdict() if result.floor else None,
+        "dlbridge": figure_as_json(result.ours),
+        "natives": {label: figure_as_json(figure) for label, figure in result.natives.items()},
+        "floor": figure_as_json(result.floor),
         "missing": dict(result.missing),
     }
+
+
+def figure_as_json(figure: Figure | None) -> dict[str, Any] | None:
+    """JSON knows no infinity, which is what anything is beside nothing."""
+    if figure is None:
+        return None
+    return {name: None if cell == math.inf else cell for name, cell in figure._asdict().items()}
