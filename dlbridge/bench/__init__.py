@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -94,8 +95,11 @@ def check_writable(path: str) -> None:
     """Before anything is measured: whether its outcome will have a place."""
     from dlbridge.bench.report import Mistake
 
-    if path != "-" and not Path(path).absolute().parent.is_dir():
-        raise Mistake(f"{path}: there is no such folder")
+    if path == "-":
+        return
+    folder = Path(path).absolute().parent
+    if Path(path).is_dir() or not os.access(folder, os.W_OK):
+        raise Mistake(f"{path}: no file can be written there")
 
 
 @contextmanager

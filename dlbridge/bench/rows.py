@@ -200,8 +200,10 @@ def statements(*many: Statements) -> Iterable[str]:
 
 
 def version(name: str) -> str | None:
-    """The version of a library that is installed."""
+    """The version of a library, or None where it cannot be imported."""
     try:
+        if importlib.util.find_spec(LIBRARIES[name].modules[0]) is None:
+            return None
         return importlib.metadata.version(LIBRARIES[name].distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
