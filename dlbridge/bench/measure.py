@@ -26,8 +26,8 @@ from dlbridge.bench.rows import Inputs, Missing, Names, Row, Sample, Settings, S
 CHUNK_SECONDS = 4e-4
 # The part of a chunk that is run before the clock is, since the statement before it has had the caches.
 WARM_UP = 1 / 8
-# Seconds from which on a first call is taken for what all calls are like.
-SLOW = 0.5
+# Seconds from which on one call tells what all are like.
+SLOW = 0.2
 
 Tick = Callable[[], None]
 Key = TypeVar("Key")
@@ -72,9 +72,9 @@ class Floors(NamedTuple):
 def loop(statement: str, names: Names, settings: Settings) -> Sample:
     """Nanoseconds of one call in a chunk of calls."""
     timer = Timer(statement, globals=names)
+    timer.timeit(1)                     # some things happen once, such as an import
     calls, seconds = 1, timer.timeit(1)
     if seconds < SLOW:
-        # Not the first call: some things happen once, in the library or here.
         seconds = min(timer.repeat(3, 1))
         while seconds < CHUNK_SECONDS / 2:
             calls *= 2
