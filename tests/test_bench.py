@@ -111,12 +111,13 @@ def test_what_happens_once_does_not_count():
 
     def late():
         calls.append(None)
-        time.sleep(measure.SLOW * 2 if len(calls) == 1 else 0)
+        if len(calls) == 1:
+            time.sleep(measure.SLOW * 2)
 
     sample = measure.loop("late()", {"late": late}, Settings())
     before = len(calls)
     sample()
-    assert len(calls) - before > 10
+    assert len(calls) - before > 2
 
 
 def test_the_process_is_left_as_it_was():

@@ -8,15 +8,9 @@ import tempfile
 
 from dlbridge.bench.rows import Missing
 
-MALLOC_FIELDS = (
+MALLINFO2 = (
     "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 PYMALLOC = re.compile(r"bytes in allocated blocks\s*=\s*([\d,]+)")
-
-
-class MallocInfo(ctypes.Structure):
-    """glibc's struct mallinfo2."""
-
-    _fields_ = [(name, ctypes.c_size_t) for name in MALLOC_FIELDS]
 
 
 def bytes_in_use() -> int:
@@ -30,7 +24,8 @@ def malloc_bytes() -> int:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError, TypeError) as error:
         raise Missing("malloc's figures need glibc 2.33 or newer") from error
-    mallinfo.restype = MallocInfo
+    fields = [(name, ctypes.c_size_t) for name in MALLINFO2]
+    mallinfo.restype = type("mallinfo2", (ctypes.Structure,), {"_fields_": fields})
     info = mallinfo()
     return int(info.uordblks) + int(info.hblkhd)
 
