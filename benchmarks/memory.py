@@ -34,6 +34,8 @@ WRAPS = {
 def held(statement: str, names: Names, settings: Settings) -> Sample:
     """Bytes that one live result holds."""
     make = eval(f"lambda: {statement}", names)
+    make()
+    bytes_in_use()
 
     def sample() -> float:
         results = [make() for _ in range(LIVE)]
@@ -49,9 +51,10 @@ def held(statement: str, names: Names, settings: Settings) -> Sample:
 def leaked(statement: str, names: Names, settings: Settings) -> Sample:
     """Bytes in use after many calls that were not before, for each of them."""
     timer = Timer(statement, globals=names)
+    timer.timeit(WARM_UP)
+    bytes_in_use()
 
     def sample() -> float:
-        timer.timeit(WARM_UP)
         gc.collect()
         before = bytes_in_use()
         timer.timeit(settings.calls)

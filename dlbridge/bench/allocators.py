@@ -5,12 +5,27 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable
+from typing import Any
 
 from dlbridge.bench.rows import Missing
 
-MALLINFO2 = (
-    "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
+FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 PYMALLOC = re.compile(r"bytes in allocated blocks\s*=\s*([\d,]+)")
+
+
+def find_mallinfo2() -> Callable[[], Any] | None:
+    """The function by which glibc tells, if this is glibc 2.33 or newer."""
+    try:
+        function = ctypes.CDLL(None).mallinfo2
+    except (AttributeError, OSError, TypeError):
+        return None
+    fields = [(name, ctypes.c_size_t) for name in FIELDS]
+    function.restype = type("mallinfo2", (ctypes.Structure,), {"_fields_": fields})
+    return function
+
+
+MALLINFO2 = find_mallinfo2()
 
 
 def bytes_in_use() -> int:
@@ -20,13 +35,9 @@ def bytes_in_use() -> int:
 
 def malloc_bytes() -> int:
     """By glibc's word: in its arenas, and mapped for one block each."""
-    try:
-        mallinfo = ctypes.CDLL(None).mallinfo2
-    except (AttributeError, OSError, TypeError) as error:
-        raise Missing("malloc's figures need glibc 2.33 or newer") from error
-    fields = [(name, ctypes.c_size_t) for name in MALLINFO2]
-    mallinfo.restype = type("mallinfo2", (ctypes.Structure,), {"_fields_": fields})
-    info = mallinfo()
+    if MALLINFO2 is None:
+        raise Missing("malloc does not say what it has given out (glibc 2.33 or newer does)")
+    info = MALLINFO2()
     return int(info.uordblks) + int(info.hblkhd)
 
 
@@ -44,5 +55,5 @@ def pymalloc_bytes() -> int:
         file.seek(0)
         found = PYMALLOC.search(file.read().decode(errors="replace"))
     if found is None:
-        raise Missing("pymalloc is not in use")
+        raise Missing("pymalloc does not say what it has given out (it is not in use)")
     return int(found[1].replace(",", ""))

@@ -21,6 +21,7 @@ from timeit import Timer
 from types import ModuleType
 from typing import NamedTuple, TypeVar
 
+from dlbridge import MissingLibraryError
 from dlbridge.bench.rows import Inputs, Missing, Names, Row, Sample, Settings, Statements, load, statements
 
 CHUNK_SECONDS = 4e-4
@@ -124,7 +125,7 @@ def run_batch(
         for statement in statements(row.ours, *row.natives.values(), *filter(None, [row.floor])):
             try:
                 cases[address, statement] = prepare(row, statement, inputs, settings)
-            except Missing as missing:
+            except (Missing, MissingLibraryError) as missing:
                 reasons[address, statement] = str(missing)
             except Exception as error:
                 # A library of another version may not be able to; that is an outcome, not an end.

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import platform
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -117,11 +118,11 @@ def amount(figure: Figure | None, unit: str) -> str:
 def lines(result: Result, goals: Mapping[str, float]) -> list[tuple[str, ...]]:
     """The lines of one row: one for each native, and one for what it lacks."""
     if result.ours is None:
-        return [(result.address.row, "", result.missing["dlbridge"], "", "", "", "", "")]
+        return [(result.address.row, "", short(result.missing["dlbridge"]), "", "", "", "", "")]
     beside: list[tuple[str, str, str, str]] = [
         (label, amount(figure, result.unit), number(figure.ratio), goal_text(goals.get(label)))
         for label, figure in result.natives.items()]
-    beside += [(reason, "", "", goal_text(goals.get(label)))
+    beside += [(short(reason), "", "", goal_text(goals.get(label)))
                for label, reason in result.missing.items() if label != "floor"]
     beside = beside or [("", "", "", goal_text(goals.get(result.unit)))]
     ours = amount(result.ours, result.unit)
@@ -129,6 +130,11 @@ def lines(result: Result, goals: Mapping[str, float]) -> list[tuple[str, ...]]:
     times = number(result.floor.ratio) if result.floor else ""
     return [(*((result.address.row, ours) if first else ("", "")), *cells, *((floor, times) if first else ("", "")))
             for first, cells in zip([True] + [False] * len(beside), beside, strict=False)]
+
+
+def short(reason: str) -> str:
+    """As much of a reason as a table has room for; JSON has all of it."""
+    return textwrap.shorten(reason, 70, placeholder=" ...")
 
 
 def goal_text(goal: float | None) -> str:
