@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
         where = f"{self.address.group}: {self.address.row}: beside {self.label}"
         if self.best is None:
             return f"{where}: not measured: {self.reason}"
-        return f"{where}: {number(self.best)}, the goal is at most {number(self.goal)}"
+        return f"{where}: {self.best:.4g}, the goal is at most {self.goal:.4g}"
 
 
 # ---- goals -----------------------------------------------------------------------------------------------------------
