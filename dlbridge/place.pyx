@@ -1,14 +1,10 @@
 """place: copy, swap, relabel: Managed* -> Managed*.
 
-The only room where memory is copied. Elements are moved by NumPy's own strided copy, which is hard to beat, knows every
-layout and gives up the GIL; dense memory is one memcpy.
+The only room where memory is copied: it is allocated and described here, and ``copying`` moves the elements.
 """
 
-cimport numpy
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t
-from libc.string cimport memcpy, memset
+from libc.stdint cimport int32_t, int64_t
+from libc.string cimport memcpy
 
 from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
@@ -20,13 +16,13 @@ from dlbridge.abi cimport (
     kDLComplex,
     kDLCPU,
 )
+from dlbridge.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
 from dlbridge.devices.table cimport device_name, is_host
 from dlbridge.dtypes cimport NO_ROW
 from dlbridge.layout cimport fill_compact, is_compact, is_dense
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     CONJUGATED,
-    MAX_NDIM,
     NEGATED,
     SWAPPED,
     Managed,
@@ -45,20 +41,20 @@ from dlbridge.managed cimport (
 
 from dlbridge.errors import DeviceError, refusal
 
-numpy.import_array()
-
 cdef extern from "stdlib.h":
     int posix_memalign(void** out, size_t alignment, size_t size) noexcept nogil
 
-cdef extern from "numpy/arrayobject.h":
-    numpy.ndarray PyArray_NewFromDescr(
-        type subtype, numpy.dtype descr, int nd, const numpy.npy_intp* dims, const numpy.npy_intp* strides, void* data,
-        int flags, PyObject* obj)
-    int PyArray_CopyInto(numpy.ndarray into, numpy.ndarray source) except -1
+cdef extern from "sys/mman.h":
+    const int MADV_HUGEPAGE
+    int madvise(void* begin, size_t nbytes, int advice) noexcept nogil
+
+cdef extern from "unistd.h":
+    int getpagesize() noexcept nogil
 
 cdef enum:
     ALIGNMENT = 256                     # DLPack's own wish; JAX needs 64
     LARGE = 1 << 26                     # from here on, memory is asked for before it is taken
+    HUGE = 1 << 22                      # from here on, memory is asked for in huge pages
     SMALL = 1 << 16                     # below, giving up the GIL costs more than the copy
 
 
@@ -112,17 +108,11 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
         return copied_span(source)
     made = NULL if api == NULL else allocated_by(api, source)
     if made == NULL:
-        made = allocated(source, managed_nbytes(source))
-        # What follows these steps reads elements in C order.
-        if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK):
-            memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
-        managed_checked(made)
-    try:
-        copy_elements(made, source)
-        flip_signs(made, source.marks)
-    except BaseException:
-        managed_release(made)
-        raise
+        made = managed_checked(allocated(source, managed_nbytes(source)))
+    # What follows these steps reads elements in C order.
+    if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK):
+        memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
+    copy_elements(made, source)
     return made
 
 
@@ -130,8 +120,10 @@ cdef Managed* copied_span(Managed* source) except NULL:
     """The touched bytes with their strides: a broadcast row is copied once, not once for each time it is seen."""
     cdef int64_t span = source.high_bytes - source.low_bytes
     cdef Managed* made = allocated(source, span)
-    with nogil:
-        memcpy(made.abi.dl_tensor.data, managed_data(source) + source.low_bytes, span)
+    cdef Copy copy
+    begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + source.low_bytes, 1)
+    add_axis(&copy, span, 1, 1)
+    run_copy(&copy, span)
     made.abi.dl_tensor.data = <char*> made.abi.dl_tensor.data - source.low_bytes
     memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
     made.marks = source.marks
@@ -161,9 +153,21 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
         if not room or posix_memalign(&memory, ALIGNMENT, nbytes):
             managed_release(made)
             raise MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({way_out})")
+        ask_for_huge_pages(memory, nbytes)
         tensor.data = memory
         managed_own_memory(made, memory)
     return made
+
+
+cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
+    """Fresh memory costs more time to get, page by page, than to write; NumPy asks from the same size on.
+
+    It is no more than a wish: where the system has none, nothing is lost.
+    """
+    cdef size_t page = getpagesize()
+    cdef size_t begin = (<size_t> memory + page - 1) // page * page
+    if nbytes >= HUGE:
+        madvise(<void*> begin, <size_t> memory + nbytes - begin, MADV_HUGEPAGE)
 
 
 cdef bint fits(int64_t nbytes) except -1:
@@ -196,7 +200,11 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
         take_error()
         return NULL
     made = managed_take_versioned(like.protocol, given)
+    if not is_compact(made.abi.dl_tensor.ndim, made.abi.dl_tensor.shape, made.abi.dl_tensor.strides):
+        managed_release(made)
+        return NULL
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    ask_for_huge_pages(managed_data(made), managed_nbytes(made))
     return made
 
 
@@ -206,82 +214,46 @@ cdef void ignore_error(void* context, const char* kind, const char* message) noe
 
 # ---- elements ------------------------------------------------------------------------------------------------------
 
-cdef int copy_elements(Managed* into, Managed* source) except -1:
-    cdef int64_t nbytes = managed_nbytes(source)
-    cdef int64_t word_bytes = source.item_bytes
-    cdef bint swapped = source.marks & SWAPPED
-    cdef bint complex_words = swapped and source.abi.dl_tensor.dtype.code == kDLComplex
+cdef void copy_elements(Managed* into, Managed* source) noexcept:
+    """Every element, in native byte order and with its signs resolved; that is one copy too."""
+    cdef Copy copy
     if not source.count:
-        return 0
-    if managed_packed(source) or (keeps_order(source) and same_strides(into, source)):
-        if nbytes < SMALL:
-            memcpy(managed_data(into), managed_data(source), nbytes)
-        else:
-            with nogil:
-                memcpy(managed_data(into), managed_data(source), nbytes)
-        return 0
-    if complex_words:
-        word_bytes //= 2            # each half is swapped by itself
-    PyArray_CopyInto(words(into, word_bytes, False, complex_words), words(source, word_bytes, swapped, complex_words))
-    return 0
+        return
+    describe_copy(&copy, into, source)
+    run_copy(&copy, managed_nbytes(source))
 
 
-cdef bint same_strides(Managed* a, Managed* b) noexcept nogil:
+cdef void run_copy(Copy* copy, int64_t nbytes) noexcept:
+    if nbytes < SMALL:
+        copy_words(copy)
+    else:
+        with nogil:
+            copy_words(copy)
+
+
+cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil:
+    """Elements are words without a meaning, so that no value is interpreted."""
+    cdef const DLTensor* tensor = &source.abi.dl_tensor
+    cdef int64_t step = 1 if source.marks & BYTE_STRIDES else source.item_bytes
+    cdef bint complex_words = tensor.dtype.code == kDLComplex
     cdef int32_t axis
-    for axis in range(a.abi.dl_tensor.ndim):
-        if a.abi.dl_tensor.strides[axis] != b.abi.dl_tensor.strides[axis]:
-            return False
-    return True
-
-
-cdef numpy.ndarray words(Managed* managed, int64_t word_bytes, bint swapped, bint halves):
-    """The elements as unsigned words, so that NumPy moves bits and interprets none."""
-    cdef numpy.npy_intp shape[MAX_NDIM]
-    cdef numpy.npy_intp strides_bytes[MAX_NDIM]
-    cdef int ndim = 0
-    cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed.item_bytes
-    cdef numpy.dtype dtype = WORDS[word_bytes]
-    cdef int axis
-    if swapped:
-        dtype = dtype.newbyteorder()
-    # Axes of extent 1 are left out: at most 62 others fit into int64, so NumPy's 64 have room for the halves.
-    for axis in range(managed.abi.dl_tensor.ndim):
-        if managed.abi.dl_tensor.shape[axis] != 1:
-            shape[ndim] = managed.abi.dl_tensor.shape[axis]
-            strides_bytes[ndim] = managed.abi.dl_tensor.strides[axis] * step
-            ndim += 1
-    if halves:
-        shape[ndim] = 2
-        strides_bytes[ndim] = word_bytes
-        ndim += 1
-    Py_INCREF(dtype)                # NewFromDescr steals it
-    return PyArray_NewFromDescr(
-        numpy.ndarray, dtype, ndim, shape, strides_bytes, managed_data(managed), numpy.NPY_ARRAY_WRITEABLE, NULL)
-
-
-cdef dict WORDS = {
-    1: numpy.dtype("u1"), 2: numpy.dtype("u2"), 4: numpy.dtype("u4"), 8: numpy.dtype("u8"), 16: numpy.dtype("c16"),
-}
-
-
-cdef int flip_signs(Managed* made, int32_t marks) except -1:
-    """Resolve torch's lazy bits: negation flips every sign, conjugation that of the imaginary halves."""
-    cdef bint complex_words = made.abi.dl_tensor.dtype.code == kDLComplex
-    cdef bint flip_real = marks & NEGATED
-    cdef bint flip_imaginary = bool(marks & NEGATED) != bool(marks & CONJUGATED)
-    cdef int64_t word_bytes = made.item_bytes // 2 if complex_words else made.item_bytes
-    cdef uint8_t* sign
-    cdef int64_t word, count = made.count * (2 if complex_words else 1)
-    if not marks & (NEGATED | CONJUGATED):
-        return 0
-    with nogil:
-        # The sign of an IEEE number, of bfloat16 too, is the highest bit of its last byte on a little-endian machine.
-        sign = <uint8_t*> managed_data(made) + word_bytes - 1
-        for word in range(count):
-            if flip_imaginary if complex_words and word & 1 else flip_real:
-                sign[0] ^= 0x80
-            sign += word_bytes
-    return 0
+    if managed_packed(source):
+        begin_copy(copy, managed_data(into), managed_data(source), 1)
+        add_axis(copy, managed_nbytes(source), 1, 1)
+        return
+    begin_copy(copy, managed_data(into), managed_data(source), source.item_bytes)
+    for axis in range(tensor.ndim):
+        add_axis(
+            copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * into.item_bytes, tensor.strides[axis] * step)
+    if source.marks & SWAPPED:
+        copy.change = SWAP_HALVES if complex_words else SWAP
+    # The sign of an IEEE number, of bfloat16 too, is the highest bit of its last byte on a little-endian machine.
+    if source.marks & NEGATED:
+        flip(copy, source.item_bytes - 1)
+        if complex_words:
+            flip(copy, source.item_bytes // 2 - 1)
+    if source.marks & CONJUGATED and complex_words:
+        flip(copy, source.item_bytes - 1)
 
 
 # ---- elements below a byte -----------------------------------------------------------------------------------------
@@ -302,38 +274,21 @@ cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
     return managed_checked(seen)
 
 
-cdef Managed* repacked(Managed* source, bint unpack) except NULL:
-    """Compact sub-byte elements from packed to one in a byte, or back; the low bits come first."""
+cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
+    """Compact sub-byte elements from packed to one in a byte, or back."""
     cdef int bits = source.abi.dl_tensor.dtype.bits
-    cdef uint8_t mask = (1 << bits) - 1
-    cdef int64_t nbytes = source.count if unpack else (source.count * bits + 7) // 8
-    cdef int64_t element, bit
-    cdef uint8_t* read = <uint8_t*> managed_data(source)
-    cdef uint8_t* write
-    cdef uint16_t value
+    cdef int64_t nbytes = source.count if unpacks else (source.count * bits + 7) // 8
     cdef Managed* made
     if not is_host(source.abi.dl_tensor.device.device_type):
         raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
                       "is memory that dlbridge cannot repack", "move it to the CPU first")
     made = allocated(source, nbytes)
-    write = <uint8_t*> made.abi.dl_tensor.data
-    with nogil:
-        if not unpack:
-            memset(write, 0, nbytes)
-        for element in range(source.count):
-            bit = element * bits
-            if unpack:
-                # An element of 6 bits may lie across two bytes.
-                value = read[bit >> 3] >> (bit & 7)
-                if (bit & 7) + bits > 8:
-                    value |= <uint16_t> read[(bit >> 3) + 1] << (8 - (bit & 7))
-                write[element] = value & mask
-            else:
-                value = <uint16_t> (read[element] & mask) << (bit & 7)
-                write[bit >> 3] |= value & 0xFF
-                if value >> 8:
-                    write[(bit >> 3) + 1] |= value >> 8
+    if source.count < SMALL:
+        (unpack if unpacks else pack)(managed_data(made), managed_data(source), source.count, bits)
+    else:
+        with nogil:
+            (unpack if unpacks else pack)(managed_data(made), managed_data(source), source.count, bits)
     made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED
-    if unpack:
+    if unpacks:
         made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
     return managed_checked(made)

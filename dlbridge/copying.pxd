@@ -1,0 +1,73 @@
+"""Move elements between two layouts: plain addresses and steps, no objects, no GIL, no exception."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+
+cdef enum:
+    MAX_AXES = 64
+    MAX_WORD = 16
+
+# What becomes of the bytes of a word on the way.
+cdef enum Change:
+    KEEP
+    SWAP                # they are reversed
+    SWAP_HALVES         # those of each half are: the two parts of a complex number
+
+
+ctypedef struct Axis:
+    int64_t extent
+    int64_t into_step       # bytes, as is source_step
+    int64_t source_step
+
+
+ctypedef void (*Line)(
+    char* into, const char* source, int64_t count, int64_t into_step, int64_t source_step, const uint8_t* flips,
+) noexcept nogil
+
+# Neighbours in the source, which are neighbour_step apart, become rows of the result, which are into_step apart; what is
+# source_step apart becomes neighbours. Words go through line, where one is given.
+ctypedef void (*Tile)(
+    char* into, const char* source, int64_t into_step, int64_t source_step, int64_t neighbour_step, Line line,
+    const uint8_t* flips,
+) noexcept nogil
+
+
+ctypedef struct Copy:
+    char* into              # never overlaps source; no two elements of it share a byte
+    const char* source
+    int64_t word_bytes      # 1, 2, 4, 8 or 16
+    Change change
+    uint8_t flips[MAX_WORD]     # the bits that are inverted, after the change
+    bint flipped
+    int32_t ndim
+    Axis axes[MAX_AXES]
+    # Filled by copy_words().
+    bint runs               # words along the last axis follow each other on both sides, and nothing changes
+    bint planes             # the last two axes are walked together
+    Line line
+    Tile tile
+
+
+cdef inline void begin_copy(Copy* copy, void* into, const void* source, int64_t word_bytes) noexcept nogil:
+    copy.into = <char*> into
+    copy.source = <const char*> source
+    copy.word_bytes = word_bytes
+    copy.change = KEEP
+    copy.flipped = False
+    memset(copy.flips, 0, MAX_WORD)
+    copy.ndim = 0
+
+cdef inline void add_axis(Copy* copy, int64_t extent, int64_t into_step, int64_t source_step) noexcept nogil:
+    cdef Axis* axis = &copy.axes[copy.ndim]
+    axis.extent, axis.into_step, axis.source_step = extent, into_step, source_step
+    copy.ndim += 1
+
+cdef inline void flip(Copy* copy, int64_t byte) noexcept nogil:
+    """Invert the sign that this byte of a word has."""
+    copy.flips[byte] ^= 0x80
+    copy.flipped = True
+
+cdef void copy_words(Copy* copy) noexcept nogil
+cdef void unpack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil
+cdef void pack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil

@@ -1,0 +1,436 @@
+"""Copies: every element arrives, whatever the layout, the word, the threads; and the GIL is free meanwhile."""
+
+import gc
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dlbridge
+from dlbridge import copying
+
+DTYPES = ("bool", "int8", "uint16", "float16", "int32", "float32", "uint64", "float64", "complex64", "complex128")
+NEVER_SPLIT = 1 << 62
+
+
+def random_bits(shape, dtype, seed=0):
+    """Elements of which no two neighbours are alike; their values mean nothing, but True is 1."""
+    dtype = np.dtype(dtype)
+    count = int(np.prod(shape)) * dtype.itemsize
+    bits = np.random.default_rng(seed).integers(0, 2 if dtype == bool else 256, count, "uint8")
+    return bits.view(dtype).reshape(shape)
+
+
+@pytest.fixture(params=["one thread", "threads"])
+def threads(request):
+    """Every copy by one thread, or every copy by several, however small."""
+    before = copying._set_split(NEVER_SPLIT, 1) if request.param == "one thread" else copying._set_split(0, 1)
+    yield
+    copying._set_split(*before)
+
+
+def check(array, target="numpy"):
+    """A copy of our own has the same bits, in native order, and is nobody else's memory."""
+    result = dlbridge.convert(array, target, copy=True)
+    copied = np.asarray(result)
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    assert copied.dtype == native.dtype
+    assert copied.shape == array.shape
+    assert copied.tobytes() == native.tobytes()
+    assert not np.shares_memory(copied, array)
+    assert copied.flags.writeable
+    return result
+
+
+# ---- layouts ---------------------------------------------------------------------------------------------------------
+
+# Extents around the sides of a tile, and around the length of a block.
+LAYOUTS = {
+    "contiguous": lambda dtype: random_bits((37, 129), dtype),
+    "transposed": lambda dtype: random_bits((130, 131), dtype).T,
+    "transposed, whole tiles": lambda dtype: random_bits((128, 256), dtype)[:, :128].T,
+    "transposed, edges": lambda dtype: random_bits((67, 141), dtype)[:, :133].T,
+    "transposed, few rows": lambda dtype: random_bits((3, 700), dtype)[:, :650].T,
+    "transposed, few columns": lambda dtype: random_bits((700, 5), dtype)[:, :3].T,
+    "transposed, every other": lambda dtype: random_bits((140, 300), dtype)[:, ::2].T,
+    "transposed, backwards": lambda dtype: random_bits((140, 150), dtype)[::-1].T,
+    "transposed, both backwards": lambda dtype: random_bits((140, 150), dtype)[::-1, ::-1].T,
+    "backwards": lambda dtype: random_bits((1000,), dtype)[::-1],
+    "every second": lambda dtype: random_bits((2001,), dtype)[::2],
+    "every third": lambda dtype: random_bits((3001,), dtype)[1::3],
+    "every fourth": lambda dtype: random_bits((4001,), dtype)[3::4],
+    "every fifth": lambda dtype: random_bits((5001,), dtype)[::5],
+    "every seventh backwards": lambda dtype: random_bits((5001,), dtype)[::-7],
+    "rows": lambda dtype: random_bits((50, 90), dtype)[:, 3:70],
+    "short rows": lambda dtype: random_bits((500, 9), dtype)[:, :5],
+    "pairs": lambda dtype: random_bits((500, 3), dtype)[:, :2],
+    "short rows backwards": lambda dtype: random_bits((500, 3), dtype)[:, ::-1],
+    "channels first": lambda dtype: random_bits((30, 40, 4), dtype)[..., :3].transpose(2, 0, 1),
+    "channels last": lambda dtype: random_bits((4, 30, 40), dtype)[:3].transpose(1, 2, 0),
+    "heads": lambda dtype: random_bits((2, 33, 9, 16), dtype)[:, :, :8].transpose(0, 2, 1, 3),
+    "four axes": lambda dtype: random_bits((3, 17, 5, 19), dtype)[:, :, :4].transpose(2, 0, 3, 1),
+    "many short axes": lambda dtype: random_bits((2, 3, 2, 3, 2, 3), dtype)[::-1].transpose(4, 2, 0, 5, 3, 1),
+    "two short axes": lambda dtype: random_bits((2, 2, 900), dtype)[:, :, ::2].transpose(2, 1, 0),
+    "one row repeated": lambda dtype: np.broadcast_to(random_bits((140,), dtype), (50, 140)),
+    "one column repeated": lambda dtype: np.broadcast_to(random_bits((140, 1), dtype), (140, 50)),
+    "one element repeated": lambda dtype: np.broadcast_to(random_bits((), dtype), (30, 40)),
+    "repeated between": lambda dtype: np.broadcast_to(random_bits((20, 1, 30), dtype), (20, 7, 30)).transpose(2, 1, 0),
+    "overlapping": lambda dtype: np.lib.stride_tricks.sliding_window_view(random_bits((300,), dtype), 70),
+    "overlapping, transposed": lambda dtype: np.lib.stride_tricks.sliding_window_view(random_bits((300,), dtype), 70).T,
+    "fields of records": lambda dtype: records(dtype, 700),
+    "fields of records, transposed": lambda dtype: records(dtype, 71 * 73).reshape(71, 73).T,
+    "unaligned": lambda dtype: unaligned(dtype, 71 * 73).reshape(71, 73)[::-1].T,
+    "one element": lambda dtype: random_bits((1, 1, 1), dtype),
+    "no axes": lambda dtype: random_bits((), dtype),
+    "empty": lambda dtype: random_bits((3, 0, 4), dtype).transpose(2, 0, 1),
+    "sixty-four axes": lambda dtype: random_bits((1,) * 58 + (2, 3, 2, 3, 2, 3), dtype)[..., ::-1].T,
+}
+
+
+def records(dtype, count):
+    """Strides that are no multiple of the item size."""
+    dtype = np.dtype(dtype)
+    bits = random_bits((count * (dtype.itemsize + 1),), "bool" if dtype == bool else "uint8")
+    return bits.view([("before", "u1"), ("value", dtype)])["value"]
+
+
+def unaligned(dtype, count):
+    dtype = np.dtype(dtype)
+    return random_bits((count * dtype.itemsize + 1,), "bool" if dtype == bool else "uint8").view("uint8")[1:].view(dtype)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout, dtype):
+    check(LAYOUTS[layout](dtype))
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if np.dtype(dtype).itemsize > 1])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_in_the_other_byte_order(layout, dtype):
+    check(LAYOUTS[layout](np.dtype(dtype).newbyteorder(">")))
+
+
+@pytest.mark.parametrize("target", ["torch", "jax", "memoryview"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_for_other_libraries(layout, target):
+    array = LAYOUTS[layout]("float32")
+    copied = np.asarray(dlbridge.convert(array, target, copy=True))
+    assert copied.tobytes() == array.tobytes()
+    assert not np.shares_memory(copied, array)
+
+
+@st.composite
+def views(draw):
+    """Slices, permutations and repetitions of random memory."""
+    dtype = np.dtype(draw(st.sampled_from(DTYPES))).newbyteorder(draw(st.sampled_from("<>")))
+    shape = draw(st.lists(st.one_of(st.integers(1, 9), st.sampled_from([16, 33, 64, 70])), min_size=1, max_size=5))
+    while np.prod(shape) > 200_000:
+        shape.remove(max(shape))
+    array = random_bits(tuple(shape), dtype, seed=draw(st.integers(0, 9)))
+    for axis, extent in enumerate(shape):
+        step = draw(st.sampled_from([1, 1, 1, 2, 3, 4, 5, -1, -1, -2, -3]))
+        start = draw(st.integers(0, extent - 1))
+        array = array[(slice(None),) * axis + (slice(start if start < extent // 2 else None, None, step),)]
+    if draw(st.booleans()):
+        array = np.broadcast_to(array[..., None], (*array.shape, draw(st.integers(1, 20))))
+    return array.transpose(draw(st.permutations(range(array.ndim))))
+
+
+@given(array=views(), split=st.booleans())
+def test_any_view(array, split):
+    before = copying._set_split(0 if split else NEVER_SPLIT, 1)
+    try:
+        check(array)
+    finally:
+        copying._set_split(*before)
+
+
+# ---- lazy signs ------------------------------------------------------------------------------------------------------
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("transposed", [False, True], ids=["compact", "transposed"])
+def test_signs_flip_on_the_way(dtype, transposed):
+    values = torch.randn(67, 71, dtype=dtype)[::2]
+    values = values.T if transposed else values
+    for lazy in (values.conj(), torch._neg_view(values), torch._neg_view(values.conj()), values.conj().imag):
+        assert lazy.is_conj() or lazy.is_neg()
+        for target in ("numpy", "torch"):
+            result = torch.as_tensor(dlbridge.convert(lazy, target, copy=True))
+            assert not result.is_conj()
+            assert not result.is_neg()
+            expected = lazy.resolve_conj().resolve_neg().contiguous()
+            assert result.contiguous().numpy().tobytes() == expected.numpy().tobytes()
+
+
+# ---- elements below a byte -------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "float4_e2m1fn", "float6_e2m3fn"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 1000, 100_001])
+def test_packing_there_and_back(name, count):
+    """Element i lies at bit i * bits, the low bits first (DLPack 1.3)."""
+    import ml_dtypes
+    bits = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "float4_e2m1fn": 4, "float6_e2m3fn": 6}[name]
+    values = np.random.default_rng(count).integers(0, 1 << bits, count, "uint8")
+    padded = values.view(getattr(ml_dtypes, name))
+    tensor = dlbridge.asdlpack(dlbridge.to_dlpack(padded))      # a legacy capsule is packed
+    assert tensor.itemsize == 0
+    packed = np.packbits(np.unpackbits(values[:, None], axis=1, bitorder="little", count=8)[:, :bits].reshape(-1),
+                         bitorder="little")
+    assert packed_bytes(tensor) == packed.tobytes()
+    back = dlbridge.convert(tensor, "numpy")
+    assert back.dtype == padded.dtype
+    assert (back.view("uint8") & (1 << bits) - 1).tolist() == values.tolist()
+
+
+def packed_bytes(tensor):
+    import ctypes
+    return ctypes.string_at(tensor.data_ptr, tensor.nbytes)
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("nbytes", [1, 100, 1 << 12, 1 << 16, 1 << 22, 5 << 20])
+def test_own_memory_is_aligned(nbytes):
+    copied = dlbridge.convert(random_bits((nbytes + 1,), "uint8")[1:], "numpy", copy=True)
+    assert copied.ctypes.data % 256 == 0
+
+
+@pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
+def test_dense_memory_keeps_the_order_of_its_axes(target):
+    source = random_bits((30, 40, 50), "float32").transpose(2, 0, 1)
+    if target == "jax":
+        source = dlbridge.convert(source, "torch")
+    copied = dlbridge.convert(source, target, copy=True)
+    if target == "torch":
+        assert copied.stride() == tuple(step // 4 for step in source.strides)
+    elif target == "numpy":
+        assert copied.strides == source.strides
+    assert np.asarray(copied).tobytes() == np.asarray(source).tobytes()
+
+
+def test_nothing_before_and_behind_the_memory_is_read_or_written():
+    """A page that may not be touched lies on either side of the source."""
+    run("""
+        import ctypes, mmap
+        import numpy as np
+        import dlbridge
+        PAGE = mmap.PAGESIZE
+        libc = ctypes.CDLL(None)
+        memory = mmap.mmap(-1, 6 * PAGE)
+        whole = np.frombuffer(memory, "uint8")
+        whole[:] = np.random.default_rng(0).integers(0, 256, whole.size)
+        for page in (0, 5):
+            assert not libc.mprotect(ctypes.c_void_p(whole.ctypes.data + page * PAGE), PAGE, 0)
+        inner = whole[PAGE:-PAGE]
+        for dtype in ("u1", "u2", "u4", "u8", "c16", ">u2", ">u4", ">u8", ">c16"):
+            line = inner.view(dtype)
+            for step in (-1, 1, 2, 3, 4, 5, -2, -3):
+                for array in (line[::step], line[::-1][::step], line[:line.size // 7 * 7].reshape(7, -1)[:, ::step].T):
+                    copied = dlbridge.convert(array, "numpy", copy=True)
+                    assert copied.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
+            square = line[-(int(line.size ** 0.5) ** 2):].reshape(int(line.size ** 0.5), -1)
+            for array in (square[::-1].T, square[:, 1:].T, square[1:, ::-1].T, square[:, :-1].T):
+                copied = dlbridge.convert(array, "numpy", copy=True)
+                assert copied.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
+    """)
+
+
+# ---- the GIL, threads, forks, signals --------------------------------------------------------------------------------
+
+def advances_meanwhile(work):
+    """Whether another thread of Python's runs while ``work`` does: it gets the GIL only where that is given up."""
+    advanced = 0
+    stop = False
+
+    def count():
+        nonlocal advanced
+        while not stop:
+            advanced += 1
+            time.sleep(0)
+
+    interval = sys.getswitchinterval()
+    counter = threading.Thread(target=count)
+    sys.setswitchinterval(1000)
+    counter.start()
+    try:
+        while not advanced:
+            time.sleep(0)
+        before = advanced
+        work()
+        return advanced > before
+    finally:
+        sys.setswitchinterval(interval)
+        stop = True
+        counter.join()
+
+
+def copied(source):
+    return dlbridge.convert(source, "numpy", copy=True)
+
+
+# What is copied, how many bytes of it in a row, and by which call: none that lets the GIL go for another reason.
+COPIES = {
+    "dense": (copied, lambda nbytes: random_bits((nbytes,), "uint8")),
+    "transposed": (copied, lambda nbytes: random_bits((nbytes // 128, 64), "uint16")[::-1].T),
+    "other byte order": (copied, lambda nbytes: random_bits((nbytes // 4,), ">u4")),
+    "fields of records": (copied, lambda nbytes: records("float32", nbytes // 4)),
+    "repeated": (dlbridge.to_dlpack, lambda nbytes: np.broadcast_to(random_bits((nbytes,), "uint8"), (3, nbytes))),
+    "packing": (dlbridge.to_dlpack, lambda nbytes: random_bits((nbytes,), "uint8").view(int4())),
+    "unpacking": (copied, lambda nbytes: dlbridge.to_dlpack(random_bits((nbytes,), "uint8").view(int4()))),
+}
+
+
+def int4():
+    import ml_dtypes
+    return ml_dtypes.int4
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_the_gil_is_free_during_a_large_copy(name):
+    convert, make = COPIES[name]
+    source = dlbridge.asdlpack(make(1 << 23))
+    # Which thread runs is the system's to say: it is asked until it lets the other one.
+    assert any(advances_meanwhile(lambda: convert(source)) for _ in range(200))
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_the_gil_is_kept_for_a_small_copy(name):
+    convert, make = COPIES[name]
+    source = dlbridge.asdlpack(make(1 << 13))
+    assert not any(advances_meanwhile(lambda: convert(source)) for _ in range(20))
+
+
+def test_many_threads_at_once():
+    """Each of them splits its copies over threads of its own."""
+    sources = [LAYOUTS[name]("float64") for name in ("transposed", "heads", "every third", "contiguous")]
+    failures = []
+
+    def work():
+        try:
+            for _ in range(30):
+                for source in sources:
+                    check(source)
+        except BaseException as error:
+            failures.append(error)
+
+    before = copying._set_split(0, 1)
+    try:
+        workers = [threading.Thread(target=work) for _ in range(8)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    finally:
+        copying._set_split(*before)
+    assert not failures
+
+
+def run(code, **keywords):
+    """Run in a process of its own, which has to end well."""
+    code = "from test_copies import *\nfrom dlbridge import copying\n" + textwrap.dedent(code)
+    done = subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(__file__), text=True, capture_output=True,
+                          **keywords)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_threads_that_are_not_there_are_done_without():
+    """No thread can begin whose stack is larger than all the memory that the process may have."""
+    run("""
+        import resource, threading
+        copying._set_split(0, 1)
+        array = LAYOUTS["transposed"]("float32")
+        check(array)
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 37, 1 << 37))
+        try:
+            threading.Thread(target=print).start()
+        except RuntimeError:
+            pass
+        else:
+            raise SystemExit("a thread began all the same: nothing is tested")
+        for name, make in LAYOUTS.items():
+            check(make("float32"))
+    """, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (1 << 38, resource.RLIM_INFINITY)),
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+
+
+def test_a_fork_copies_too():
+    run("""
+        import os
+        copying._set_split(0, 1)
+        array = LAYOUTS["transposed"]("float32")
+        check(array)
+        child = os.fork()
+        if not child:
+            check(array)
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        check(array)
+    """)
+
+
+def test_threads_end_with_the_copy_and_take_no_signals():
+    run("""
+        import os, signal, threading, time
+        taken = []
+        signal.signal(signal.SIGALRM, lambda *_: taken.append(threading.current_thread() is threading.main_thread()))
+        copying._set_split(0, 1)
+        array = LAYOUTS["transposed"]("float64")
+        check(array)
+        before = len(os.listdir("/proc/self/task"))
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        while len(taken) < 50:
+            check(array)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert all(taken)
+        assert len(os.listdir("/proc/self/task")) == before
+    """)
+
+
+def test_an_interrupt_leaves_nothing_behind():
+    run("""
+        import signal
+        array = random_bits((4096, 4096), "float32")[::-1].T
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        for attempt in range(40):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.005 + attempt / 5000)
+                while True:
+                    dlbridge.convert(array, "numpy", copy=True)
+            except KeyboardInterrupt:
+                pass
+        with open("/proc/self/statm") as statm:
+            resident = int(statm.read().split()[1]) * 4096
+        assert resident < 1 << 30, resident       # forty copies that were lost are more than twice as much
+        check(array)
+    """)
+
+
+def test_what_does_not_fit_is_refused_before_it_is_taken():
+    with open("/proc/meminfo") as meminfo:
+        available = next(int(line.split()[1]) for line in meminfo if line.startswith("MemAvailable"))
+    repeated = np.broadcast_to(np.zeros(1 << 20, "uint8"), (available // 1024 * 2, 1 << 20))
+    for target in ("numpy", "torch"):
+        with pytest.raises(MemoryError, match="do not fit"):
+            dlbridge.convert(repeated, target, copy=True)
+
+
+def test_a_large_copy_is_split_by_itself():
+    """Over the size from which on all cores are used, without the tests' own threshold."""
+    rows = 1 << 13
+    for source in (random_bits((rows, 1 << 13), "uint8")[::-1], random_bits((rows, rows + 1), "uint8")[:, 1:].T):
+        assert np.array_equal(dlbridge.convert(source, "numpy", copy=True), source)
+        assert np.array_equal(np.asarray(dlbridge.convert(source, "torch", copy=True)), source)
+    gc.collect()
