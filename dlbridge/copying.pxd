@@ -25,8 +25,8 @@ ctypedef void (*Line)(
     char* into, const char* source, int64_t count, int64_t into_step, int64_t source_step, const uint8_t* flips,
 ) noexcept nogil
 
-# Neighbours in the source, which are neighbour_step apart, become rows of the result, which are into_step apart; what is
-# source_step apart becomes neighbours. Words go through line, where one is given.
+# Neighbours in the source, which are neighbour_step apart, become rows of the result, which are into_step apart; what
+# is source_step apart becomes neighbours. Words go through line, where one is given.
 ctypedef void (*Tile)(
     char* into, const char* source, int64_t into_step, int64_t source_step, int64_t neighbour_step, Line line,
     const uint8_t* flips,

@@ -1,8 +1,8 @@
 """Move elements between two layouts: plain addresses and steps, no objects, no GIL, no exception.
 
 Axes are sorted as the result has them and merged where both sides allow; what is left is a few loops around a *line* of
-words, or around a *tile* where the neighbours of the result are far apart in the source. Large copies are cut along one axis
-and every core takes a part.
+words, or around a *tile* where the neighbours of the result are far apart in the source. Large copies are cut along one
+axis, and every core takes a part.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -32,7 +32,8 @@ cdef extern from *:
         pass
     const int SIG_SETMASK
     int cores "dlbridge_cores"() noexcept nogil
-    int pthread_create(pthread_t* out, void* attributes, void* (*run)(void*) noexcept nogil, void* argument) noexcept nogil
+    int pthread_create(
+        pthread_t* out, void* attributes, void* (*run)(void*) noexcept nogil, void* argument) noexcept nogil
     int pthread_join(pthread_t thread, void** result) noexcept nogil
     int pthread_sigmask(int how, const sigset_t* signals, sigset_t* before) noexcept nogil
     int sigfillset(sigset_t* out) noexcept nogil
@@ -45,7 +46,6 @@ cdef enum:
 
 cdef int64_t split_above = 1 << 26      # bytes; below, starting threads costs more than they bring
 cdef int64_t part_bytes = 1 << 24       # the least that is worth a thread
-cdef int32_t most_threads = MAX_THREADS
 
 
 def _set_split(int64_t above, int64_t part):
@@ -358,23 +358,18 @@ ctypedef struct Part:
 
 
 cdef void copy_in_parts(const Copy* copy) noexcept nogil:
-    """Every core copies a part. The threads end with the copy, so a fork finds none; a part that gets none is done here."""
-    cdef int32_t axis = split_axis(copy)
+    """Every core copies a part, and the threads end with the copy, so that a fork never finds one."""
+    cdef int32_t axis = longest_axis(copy)
     cdef int64_t extent = copy.axes[axis].extent
-    cdef int32_t count = <int32_t> min(min(<int64_t> cores(), total_bytes(copy) // part_bytes), min(<int64_t> MAX_THREADS, extent))
+    cdef int64_t count = min(min(total_bytes(copy) // part_bytes, extent), <int64_t> min(cores(), MAX_THREADS))
     cdef Part* parts = <Part*> malloc(count * sizeof(Part)) if count > 1 else NULL
-    cdef sigset_t none, before
-    cdef int32_t index
+    cdef int64_t index
     if parts == NULL:
         copy_from(copy, 0, copy.into, copy.source)
         return
-    # Signals are Python's: its own threads shall get them.
-    sigfillset(&none)
-    pthread_sigmask(SIG_SETMASK, &none, &before)
     for index in range(count):
         cut(&parts[index].copy, copy, axis, extent * index // count, extent * (index + 1) // count)
-        parts[index].started = index and pthread_create(&parts[index].thread, NULL, copy_part, &parts[index]) == 0
-    pthread_sigmask(SIG_SETMASK, &before, NULL)
+    start_threads(parts, count)
     for index in range(count):
         if not parts[index].started:
             copy_part(&parts[index])
@@ -384,14 +379,25 @@ cdef void copy_in_parts(const Copy* copy) noexcept nogil:
     free(parts)
 
 
+cdef void start_threads(Part* parts, int64_t count) noexcept nogil:
+    """One for each part but the first, which is this thread's, as is any that the system has no thread for."""
+    cdef sigset_t every, before
+    cdef int64_t index
+    # Signals are for the threads of Python.
+    sigfillset(&every)
+    pthread_sigmask(SIG_SETMASK, &every, &before)
+    for index in range(count):
+        parts[index].started = index and not pthread_create(&parts[index].thread, NULL, copy_part, &parts[index])
+    pthread_sigmask(SIG_SETMASK, &before, NULL)
+
+
 cdef void* copy_part(void* part) noexcept nogil:
     cdef const Copy* copy = &(<Part*> part).copy
     copy_from(copy, 0, copy.into, copy.source)
     return NULL
 
 
-cdef int32_t split_axis(const Copy* copy) noexcept nogil:
-    """The longest."""
+cdef int32_t longest_axis(const Copy* copy) noexcept nogil:
     cdef int32_t axis, found = 0
     for axis in range(1, copy.ndim):
         if copy.axes[axis].extent > copy.axes[found].extent:

@@ -1,7 +1,7 @@
 """The innermost loops of a copy, in C: a line of words, and a tile that is transposed.
 
-Words have 1, 2, 4, 8 or 16 bytes and may lie at any address: memcpy() of one is a single instruction. A change of its bytes and
-the inverting of its signs happen on the way.
+Words have 1, 2, 4, 8 or 16 bytes and may lie at any address: memcpy() of one is a single instruction. A change of its
+bytes and the inverting of its signs happen on the way.
 """
 
 from libc.stdint cimport int64_t
@@ -37,8 +37,8 @@ cdef extern from *:
     #define DLBRIDGE_HALVES_16(word) ((dlbridge_word_16) {__builtin_bswap64(word[0]), __builtin_bswap64(word[1])})
 
     /* ---- a line ----
-       Steps that are known let the compiler take many words at once; of the others it had better take four: left to itself,
-       it gathers them into vectors, at a half of the speed. */
+       Steps that are known let the compiler take many words at once; of the others it had better take four: left to
+       itself, it gathers them into vectors, at a half of the speed. */
     #define DLBRIDGE_MOVE(Word, change, into, source)                                                                  \
         do {                                                                                                           \
             Word word;                                                                                                 \
@@ -86,9 +86,9 @@ cdef extern from *:
     }
 
     /* ---- a tile ----
-       A cache line of every row is read at once and written at once, so rows that fall into the same few places of the cache,
-       as those of arrays with extents of a power of two do, cannot drive each other out. Tiles of up to eight rows, which the
-       cache holds wherever they fall, are written straight to their places. */
+       A cache line of every row is read at once and written at once, so rows that fall into the same few places of the
+       cache, as those of arrays with extents of a power of two do, cannot drive each other out. Tiles of up to eight
+       rows, which the cache holds wherever they fall, are written straight to their places. */
     enum { DLBRIDGE_TILE_BYTES = 64, DLBRIDGE_FEW_ROWS = 8 };
 
     /* The lower, and the upper, halves of two vectors, in turns: one instruction each. */

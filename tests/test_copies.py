@@ -2,7 +2,6 @@
 
 import gc
 import os
-import resource
 import subprocess
 import sys
 import textwrap
@@ -14,20 +13,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from strided import DTYPES, LAYOUTS, check, random_bits, records
 
 import dlbridge
 from dlbridge import copying
 
-DTYPES = ("bool", "int8", "uint16", "float16", "int32", "float32", "uint64", "float64", "complex64", "complex128")
 NEVER_SPLIT = 1 << 62
-
-
-def random_bits(shape, dtype, seed=0):
-    """Elements of which no two neighbours are alike; their values mean nothing, but True is 1."""
-    dtype = np.dtype(dtype)
-    count = int(np.prod(shape)) * dtype.itemsize
-    bits = np.random.default_rng(seed).integers(0, 2 if dtype == bool else 256, count, "uint8")
-    return bits.view(dtype).reshape(shape)
 
 
 @pytest.fixture(params=["one thread", "threads"])
@@ -38,75 +29,7 @@ def threads(request):
     copying._set_split(*before)
 
 
-def check(array, target="numpy"):
-    """A copy of our own has the same bits, in native order, and is nobody else's memory."""
-    result = dlbridge.convert(array, target, copy=True)
-    copied = np.asarray(result)
-    native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    assert copied.dtype == native.dtype
-    assert copied.shape == array.shape
-    assert copied.tobytes() == native.tobytes()
-    assert not np.shares_memory(copied, array)
-    assert copied.flags.writeable
-    return result
-
-
 # ---- layouts ---------------------------------------------------------------------------------------------------------
-
-# Extents around the sides of a tile, and around the length of a block.
-LAYOUTS = {
-    "contiguous": lambda dtype: random_bits((37, 129), dtype),
-    "transposed": lambda dtype: random_bits((130, 131), dtype).T,
-    "transposed, whole tiles": lambda dtype: random_bits((128, 256), dtype)[:, :128].T,
-    "transposed, edges": lambda dtype: random_bits((67, 141), dtype)[:, :133].T,
-    "transposed, few rows": lambda dtype: random_bits((3, 700), dtype)[:, :650].T,
-    "transposed, few columns": lambda dtype: random_bits((700, 5), dtype)[:, :3].T,
-    "transposed, every other": lambda dtype: random_bits((140, 300), dtype)[:, ::2].T,
-    "transposed, backwards": lambda dtype: random_bits((140, 150), dtype)[::-1].T,
-    "transposed, both backwards": lambda dtype: random_bits((140, 150), dtype)[::-1, ::-1].T,
-    "backwards": lambda dtype: random_bits((1000,), dtype)[::-1],
-    "every second": lambda dtype: random_bits((2001,), dtype)[::2],
-    "every third": lambda dtype: random_bits((3001,), dtype)[1::3],
-    "every fourth": lambda dtype: random_bits((4001,), dtype)[3::4],
-    "every fifth": lambda dtype: random_bits((5001,), dtype)[::5],
-    "every seventh backwards": lambda dtype: random_bits((5001,), dtype)[::-7],
-    "rows": lambda dtype: random_bits((50, 90), dtype)[:, 3:70],
-    "short rows": lambda dtype: random_bits((500, 9), dtype)[:, :5],
-    "pairs": lambda dtype: random_bits((500, 3), dtype)[:, :2],
-    "short rows backwards": lambda dtype: random_bits((500, 3), dtype)[:, ::-1],
-    "channels first": lambda dtype: random_bits((30, 40, 4), dtype)[..., :3].transpose(2, 0, 1),
-    "channels last": lambda dtype: random_bits((4, 30, 40), dtype)[:3].transpose(1, 2, 0),
-    "heads": lambda dtype: random_bits((2, 33, 9, 16), dtype)[:, :, :8].transpose(0, 2, 1, 3),
-    "four axes": lambda dtype: random_bits((3, 17, 5, 19), dtype)[:, :, :4].transpose(2, 0, 3, 1),
-    "many short axes": lambda dtype: random_bits((2, 3, 2, 3, 2, 3), dtype)[::-1].transpose(4, 2, 0, 5, 3, 1),
-    "two short axes": lambda dtype: random_bits((2, 2, 900), dtype)[:, :, ::2].transpose(2, 1, 0),
-    "one row repeated": lambda dtype: np.broadcast_to(random_bits((140,), dtype), (50, 140)),
-    "one column repeated": lambda dtype: np.broadcast_to(random_bits((140, 1), dtype), (140, 50)),
-    "one element repeated": lambda dtype: np.broadcast_to(random_bits((), dtype), (30, 40)),
-    "repeated between": lambda dtype: np.broadcast_to(random_bits((20, 1, 30), dtype), (20, 7, 30)).transpose(2, 1, 0),
-    "overlapping": lambda dtype: np.lib.stride_tricks.sliding_window_view(random_bits((300,), dtype), 70),
-    "overlapping, transposed": lambda dtype: np.lib.stride_tricks.sliding_window_view(random_bits((300,), dtype), 70).T,
-    "fields of records": lambda dtype: records(dtype, 700),
-    "fields of records, transposed": lambda dtype: records(dtype, 71 * 73).reshape(71, 73).T,
-    "unaligned": lambda dtype: unaligned(dtype, 71 * 73).reshape(71, 73)[::-1].T,
-    "one element": lambda dtype: random_bits((1, 1, 1), dtype),
-    "no axes": lambda dtype: random_bits((), dtype),
-    "empty": lambda dtype: random_bits((3, 0, 4), dtype).transpose(2, 0, 1),
-    "sixty-four axes": lambda dtype: random_bits((1,) * 58 + (2, 3, 2, 3, 2, 3), dtype)[..., ::-1].T,
-}
-
-
-def records(dtype, count):
-    """Strides that are no multiple of the item size."""
-    dtype = np.dtype(dtype)
-    bits = random_bits((count * (dtype.itemsize + 1),), "bool" if dtype == bool else "uint8")
-    return bits.view([("before", "u1"), ("value", dtype)])["value"]
-
-
-def unaligned(dtype, count):
-    dtype = np.dtype(dtype)
-    return random_bits((count * dtype.itemsize + 1,), "bool" if dtype == bool else "uint8").view("uint8")[1:].view(dtype)
-
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -338,12 +261,12 @@ def test_many_threads_at_once():
     assert not failures
 
 
-def run(code, **keywords):
-    """Run in a process of its own, which has to end well."""
-    code = "from test_copies import *\nfrom dlbridge import copying\n" + textwrap.dedent(code)
-    done = subprocess.run([sys.executable, "-c", code], cwd=os.path.dirname(__file__), text=True, capture_output=True,
-                          **keywords)
-    assert done.returncode == 0, done.stderr
+def run(code, *command):
+    """Run in a process of its own, which has to end well; ``command`` starts it."""
+    code = "from strided import *\nfrom dlbridge import copying\n" + textwrap.dedent(code)
+    done = subprocess.run([*command, sys.executable, "-c", code], cwd=os.path.dirname(__file__), text=True,
+                          capture_output=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"})
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 def test_the_threads_that_are_not_there_are_done_without():
@@ -362,8 +285,7 @@ def test_the_threads_that_are_not_there_are_done_without():
             raise SystemExit("a thread began all the same: nothing is tested")
         for name, make in LAYOUTS.items():
             check(make("float32"))
-    """, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (1 << 38, resource.RLIM_INFINITY)),
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+    """, "sh", "-c", 'ulimit -S -s 268435456 && exec "$@"', "sh")
 
 
 def test_a_fork_copies_too():
