@@ -26,7 +26,7 @@ ctypedef void (*Line)(
 ) noexcept nogil
 
 # Neighbours in the source, which are neighbour_step apart, become rows of the result, which are into_step apart; what
-# is source_step apart becomes neighbours. Words go through line, where one is given.
+# is source_step apart becomes neighbours. Words go through the line; where there is none, neighbours touch.
 ctypedef void (*Tile)(
     char* into, const char* source, int64_t into_step, int64_t source_step, int64_t neighbour_step, Line line,
     const uint8_t* flips,

@@ -39,7 +39,7 @@ cdef extern from *:
     int sigfillset(sigset_t* out) noexcept nogil
 
 cdef enum:
-    BLOCK = 128                 # words of a line that are copied before the next line, so that both stay in the cache
+    BLOCK = 1024                # words of a line that are copied before the next line, so that both stay in the cache
     STRIP = 32                  # tiles beside each other, where a tile has many rows
     SHORT = 8                   # words; a line of less is not worth its beginning
     MAX_THREADS = 64
@@ -216,8 +216,8 @@ cdef void copy_plane(const Copy* copy, char* into, const char* source) noexcept 
     cdef int64_t strip = STRIP if side > FEW_ROWS else 1
     cdef int64_t first = 0
     while first < near_tiles:
-        if changes(copy) and side <= FEW_ROWS:
-            # A tile of wide words saves less than it costs where every word must be looked at.
+        if side <= FEW_ROWS and (changes(copy) or near.source_step != copy.word_bytes):
+            # A tile of wide words saves less than it costs to fill one.
             copy_block(copy, into, source, 0, far_tiles * side, first * side, (first + strip) * side)
         else:
             copy_strip(copy, into, source, far_tiles, first, min(first + strip, near_tiles))
@@ -235,7 +235,7 @@ cdef void copy_strip(
 ) noexcept nogil:
     cdef const Axis* far = &copy.axes[copy.ndim - 1]
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
-    cdef Line line = copy.line if changes(copy) else NULL
+    cdef Line line = copy.line if changes(copy) or near.source_step != copy.word_bytes else NULL
     cdef int64_t side = TILE_BYTES // copy.word_bytes
     cdef int64_t row, column
     for row in range(far_tiles):

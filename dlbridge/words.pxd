@@ -131,22 +131,20 @@ cdef extern from *:
             char *restrict into, const char *restrict source, int64_t into_step, int64_t source_step,                  \
             int64_t neighbour_step, dlbridge_line line, const uint8_t *flips) {                                        \
         enum { SIDE = DLBRIDGE_TILE_BYTES / size };                                                                    \
-        dlbridge_word_##size tile[SIDE][SIDE];                                                                         \
-        const int direct = SIDE <= (int) DLBRIDGE_FEW_ROWS;                                                            \
-        char *const rows = direct ? into : (char *) tile;                                                              \
-        const int64_t rows_step = direct ? into_step : (int64_t) sizeof tile[0];                                       \
-        if (neighbour_step == size)                                                                                    \
-            dlbridge_transpose_##size(rows, source, rows_step, source_step);                                           \
-        else                                                                                                           \
-            for (int at = 0; at < SIDE; at++)                                                                          \
-                for (int row = 0; row < SIDE; row++)                                                                   \
-                    memcpy(rows + row * rows_step + at * size, source + at * source_step + row * neighbour_step, size);\
-        for (int row = 0; row < SIDE && !direct; row++) {                                                              \
-            if (line == NULL)                                                                                          \
-                memcpy(into + row * into_step, tile[row], sizeof tile[row]);                                           \
-            else                                                                                                       \
-                line(into + row * into_step, (const char *) tile[row], SIDE, size, size, flips);                       \
+        dlbridge_word_##size gathered[SIDE][SIDE], tile[SIDE][SIDE];                                                   \
+        if (line != NULL) {                                                                                            \
+            for (int row = 0; row < SIDE; row++)                                                                       \
+                line((char *) gathered[row], source + row * source_step, SIDE, size, neighbour_step, flips);           \
+            source = (const char *) gathered;                                                                          \
+            source_step = sizeof gathered[0];                                                                          \
         }                                                                                                              \
+        if (SIDE <= (int) DLBRIDGE_FEW_ROWS) {                                                                         \
+            dlbridge_transpose_##size(into, source, into_step, source_step);                                           \
+            return;                                                                                                    \
+        }                                                                                                              \
+        dlbridge_transpose_##size((char *) tile, source, sizeof tile[0], source_step);                                 \
+        for (int row = 0; row < SIDE; row++)                                                                           \
+            memcpy(into + row * into_step, tile[row], sizeof tile[row]);                                               \
     }
     DLBRIDGE_TRANSPOSE(1)
     DLBRIDGE_TRANSPOSE(2)
@@ -162,7 +160,7 @@ cdef extern from *:
         DLBRIDGE_LINE(dlbridge_keep_2##suffix, dlbridge_word_2, DLBRIDGE_KEEP, 1, target)                              \
         DLBRIDGE_LINE(dlbridge_keep_4##suffix, dlbridge_word_4, DLBRIDGE_KEEP, 1, target)                              \
         DLBRIDGE_LINE(dlbridge_keep_8##suffix, dlbridge_word_8, DLBRIDGE_KEEP, 1, target)                              \
-        DLBRIDGE_LINE(dlbridge_keep_16##suffix, dlbridge_word_16, DLBRIDGE_KEEP, 1, target)                            \
+        DLBRIDGE_LINE(dlbridge_keep_16##suffix, dlbridge_word_16, DLBRIDGE_KEEP, 0, target)                            \
         DLBRIDGE_LINE(dlbridge_swap_2##suffix, dlbridge_word_2, __builtin_bswap16, 0, target)                          \
         DLBRIDGE_LINE(dlbridge_swap_4##suffix, dlbridge_word_4, __builtin_bswap32, 0, target)                          \
         DLBRIDGE_LINE(dlbridge_swap_8##suffix, dlbridge_word_8, __builtin_bswap64, 0, target)                          \
