@@ -41,6 +41,7 @@ cdef extern from *:
 cdef enum:
     BLOCK = 1024                # words of a line that are copied before the next line, so that both stay in the cache
     STRIP = 32                  # tiles beside each other, where a tile has many rows
+    CACHE_WAY = 4096            # bytes; addresses that far apart share a place in the first cache
     SHORT = 8                   # words; a line of less is not worth its beginning
     MAX_THREADS = 64
 
@@ -216,8 +217,9 @@ cdef void copy_plane(const Copy* copy, char* into, const char* source) noexcept 
     cdef int64_t strip = STRIP if side > FEW_ROWS else 1
     cdef int64_t first = 0
     while first < near_tiles:
-        if side <= FEW_ROWS and (changes(copy) or near.source_step != copy.word_bytes):
-            # A tile of wide words saves less than it costs to fill one.
+        if side <= FEW_ROWS and far.source_step % CACHE_WAY and (
+                copy.word_bytes == MAX_WORD or changes(copy) or near.source_step != copy.word_bytes):
+            # Lines of the widest words are as fast, unless what it reads falls into one place of the cache.
             copy_block(copy, into, source, 0, far_tiles * side, first * side, (first + strip) * side)
         else:
             copy_strip(copy, into, source, far_tiles, first, min(first + strip, near_tiles))

@@ -4,6 +4,7 @@ The only room where memory is copied: it is allocated and described here, and ``
 """
 
 from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from dlbridge.abi cimport (
@@ -40,9 +41,6 @@ from dlbridge.managed cimport (
 )
 
 from dlbridge.errors import DeviceError, refusal
-
-cdef extern from "stdlib.h":
-    int posix_memalign(void** out, size_t alignment, size_t size) noexcept nogil
 
 cdef extern from "sys/mman.h":
     const int MADV_HUGEPAGE
@@ -150,13 +148,19 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     tensor.dtype = like.abi.dl_tensor.dtype
     made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     if nbytes:
-        if not room or posix_memalign(&memory, ALIGNMENT, nbytes):
+        # malloc() gives the block that was let go last, with its pages; posix_memalign() often takes fresh ones.
+        memory = malloc(nbytes + ALIGNMENT - 1) if room else NULL
+        if memory == NULL:
             managed_release(made)
             raise MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({way_out})")
-        ask_for_huge_pages(memory, nbytes)
-        tensor.data = memory
         managed_own_memory(made, memory)
+        tensor.data = aligned(memory, ALIGNMENT)
+        ask_for_huge_pages(tensor.data, nbytes)
     return made
+
+
+cdef inline void* aligned(void* memory, size_t alignment) noexcept nogil:
+    return <void*> ((<size_t> memory + alignment - 1) // alignment * alignment)
 
 
 cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
@@ -164,10 +168,10 @@ cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
 
     It is no more than a wish: where the system has none, nothing is lost.
     """
-    cdef size_t page = getpagesize()
-    cdef size_t begin = (<size_t> memory + page - 1) // page * page
+    cdef void* begin
     if nbytes >= HUGE:
-        madvise(<void*> begin, <size_t> memory + nbytes - begin, MADV_HUGEPAGE)
+        begin = aligned(memory, getpagesize())
+        madvise(begin, <char*> memory + nbytes - <char*> begin, MADV_HUGEPAGE)
 
 
 cdef bint fits(int64_t nbytes) except -1:
