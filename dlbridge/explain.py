@@ -1,14 +1,12 @@
 """explain(): the plan of a conversion, for people."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dlbridge.convert import examine
 from dlbridge.errors import DLBridgeError
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What :func:`dlbridge.convert` would do with the same arguments, and why.
 
     Attributes

@@ -3,5 +3,5 @@
 from dlbridge.targets.target cimport Target
 
 
-cdef object call_consumer(Target target, object producer)
+cdef object call_consumer(object importer, Target target, object producer)
 cdef object consumer_error(Target target)

@@ -6,10 +6,10 @@ from dlbridge.targets.target cimport Target
 from dlbridge.errors import ConversionError, DLBridgeError, refusal
 
 
-cdef object call_consumer(Target target, object producer):
+cdef object call_consumer(object importer, Target target, object producer):
     """Hand a capsule or a Tensor to the library's own importer."""
     try:
-        return target.function(producer)
+        return importer(producer)
     except (DLBridgeError, MemoryError):
         raise
     except Exception as error:

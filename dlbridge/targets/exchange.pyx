@@ -32,7 +32,7 @@ def _load_torch(Target target):
 cdef object deliver(Managed* managed, Target target):
     cdef void* made = NULL
     if target.api == NULL:
-        return call_consumer(target, new_versioned_capsule(managed))
+        return call_consumer(target.function, target, new_versioned_capsule(managed))
     # The library steals, and when it fails it has run the deleter (cuda.core) or not (torch): a second reference keeps
     # the block readable, and its state tells whether the owner is still to be let go.
     managed_hold(managed)

@@ -37,4 +37,4 @@ cdef Target new_registered(str name, object function, object settings):
 
 cdef object deliver(Managed* managed, Target target):
     # The plan has settled what read-only memory may do, so an importer that asks for a legacy capsule may share.
-    return call_consumer(target, new_tensor(managed, READONLY_SHARE))
+    return call_consumer(target.function, target, new_tensor(managed, READONLY_SHARE))

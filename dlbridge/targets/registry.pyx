@@ -2,7 +2,6 @@
 
 
 import sys
-from difflib import get_close_matches
 from types import ModuleType
 
 from dlbridge.sources.offer cimport top_module
@@ -43,11 +42,17 @@ cdef Target find_target(object to):
         target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
     if target is None:
         shown = repr(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
-        near = get_close_matches(to, targets, 1) if isinstance(to, str) else []
-        meant = f"did you mean {near[0]!r}? " if near else ""
+        meant = _meant(to) if isinstance(to, str) else ""
         raise refusal(UnsupportedError, "convert", "to", shown, "is no target that dlbridge knows",
                       f"{meant}one of {', '.join(names())}, any namespace with from_dlpack, or register_target()")
     return target
+
+
+def _meant(name):
+    from difflib import get_close_matches       # a sixth of what importing dlbridge takes, for a mistake
+
+    near = get_close_matches(name, targets, 1)
+    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def _by_module(name):
