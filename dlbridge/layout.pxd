@@ -36,12 +36,12 @@ ctypedef struct Span:
 
 
 cdef inline bint is_plain(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t* count) noexcept nogil:
-    """Compact in C order, no axis idle, and far from any limit: nothing to settle. Counts the elements."""
+    """Compact in C order, idle axes too, and far from any limit: nothing to settle. Counts the elements."""
     cdef int64_t product = 1
     cdef int32_t axis = ndim
     while axis:
         axis -= 1
-        if shape[axis] < 2 or strides[axis] != product or multiply_overflows(product, shape[axis], &product):
+        if shape[axis] < 1 or strides[axis] != product or multiply_overflows(product, shape[axis], &product):
             return False
     count[0] = product
     return product <= LARGEST_SPAN >> 8
