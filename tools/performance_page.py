@@ -17,7 +17,10 @@ TOP = pathlib.Path(__file__).parents[1]
 PAGE = TOP / "docs" / "performance.md"
 CHART = TOP / "docs" / "performance.svg"
 BEGIN, END = "<!-- begin: a run -->\n", "<!-- end: a run -->\n"
-HEADINGS = "| | dlbridge | beside | its own | ratio | goal | floor | x floor |\n|---|---:|---|---:|---:|---:|---:|---:|\n"
+HEADINGS = """\
+| | dlbridge | beside | its own | ratio | goal | floor | x floor |
+|---|---:|---|---:|---:|---:|---:|---:|
+"""
 
 
 def read(row: dict[str, Any]) -> Result:

@@ -1,0 +1,262 @@
+"""What the fast path leaves out is not needed: each shortcut beside the long way that it stands for."""
+
+import functools
+import gc
+import inspect
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+
+import jax
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dlbridge
+from dlbridge.testing.producers import ArrayInterface, Producer
+
+
+def child(program):
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-P", "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+# ---- the call without keywords ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("function", [dlbridge.convert, dlbridge.asdlpack])
+def test_functions_look_like_functions(function):
+    assert list(inspect.signature(function).parameters)[-1] == "detach"
+    assert inspect.getdoc(function).startswith(("Give an array", "Wrap any array"))
+    assert function.__module__ == "dlbridge.convert"
+    assert pickle.loads(pickle.dumps(function)) is function
+    assert function.__name__ in repr(function)
+
+
+def test_every_way_to_call_convert():
+    array = np.arange(3.0)
+    calls = (
+        lambda: dlbridge.convert(array, "torch"),
+        lambda: dlbridge.convert(array, to="torch"),
+        lambda: dlbridge.convert(src=array, to="torch"),
+        lambda: dlbridge.convert(array, "torch", copy=None, readonly="copy", detach=False),
+        lambda: dlbridge.convert(*(array, "torch"), **{}),
+        lambda: functools.partial(dlbridge.convert, to="torch")(array),
+        lambda: next(map(dlbridge.convert, [array], ["torch"])),
+        lambda: dlbridge.convert(array, torch),
+        lambda: dlbridge.convert(array, torch.Tensor),
+        lambda: dlbridge.convert(array, torch.zeros(1)),
+        lambda: dlbridge.convert(array, "".join(["to", "rch"])),
+    )
+    for _ in range(2):              # before a route is kept, and after
+        for call in calls:
+            assert call().data_ptr() == array.ctypes.data
+
+
+@pytest.mark.parametrize("arguments", [(), (1,), (1, "numpy", 2)])
+def test_wrong_arguments_are_type_errors(arguments):
+    with pytest.raises(TypeError, match="convert"):
+        dlbridge.convert(*arguments)
+    with pytest.raises(TypeError, match="nonsense"):
+        dlbridge.convert(np.zeros(1), "numpy", nonsense=1)
+    with pytest.raises(TypeError, match="asdlpack"):
+        dlbridge.asdlpack(1, 2)
+
+
+def test_routes_are_cleared_while_one_is_in_use():
+    class Registering(Producer):
+        def __dlpack__(self, **keywords):
+            dlbridge.register_target("meanwhile", lambda tensor: tensor)
+            gc.collect()
+            return super().__dlpack__(**keywords)
+
+    for _ in range(3):
+        producer = Registering()
+        array = dlbridge.convert(producer, "numpy")
+        assert array.sum() == 15
+        del array
+        gc.collect()
+        assert producer.deleted == 1
+
+
+# ---- what libtorch is asked ------------------------------------------------------------------------------------------
+
+def lazy_tensors():
+    real = torch.arange(12, dtype=torch.float32).reshape(3, 4) - 5
+    wide = torch.complex(real, real * 2)
+    yield from (real, real.double(), real.bfloat16(), real.half(), real.int(), real.bool(), real[::2, 1:], wide)
+    yield from (torch._neg_view(real), torch._neg_view(real)[1:], wide.conj(), wide.conj()[:, ::2], wide.conj().imag)
+    yield from (torch._neg_view(wide), torch._neg_view(wide.conj()), wide.conj().real, torch._neg_view(real.bfloat16()))
+    yield from (pickle.loads(pickle.dumps(torch._neg_view(real))), torch.zeros(0), torch.tensor(3.0))
+    with torch.inference_mode():
+        yield wide.conj().imag
+        yield torch.ones(2)
+
+
+def test_lazy_bits_however_they_came():
+    for tensor in lazy_tensors():
+        wanted = tensor.resolve_conj().resolve_neg()
+        for given_back in (dlbridge.convert(tensor, "numpy"), dlbridge.convert(tensor, "dlbridge")):
+            assert torch.equal(dlbridge.convert(given_back, "torch"), wanted), tensor
+
+
+def test_gradients_however_they_came():
+    leaf = torch.ones(3, requires_grad=True)
+    layer = torch.nn.Linear(2, 2)
+    for tensor in (leaf, leaf * 2, leaf.view(3, 1), layer.weight, layer(torch.ones(1, 2))):
+        with pytest.raises(dlbridge.ConversionError, match="requires_grad"):
+            dlbridge.convert(tensor, "numpy")
+        assert dlbridge.convert(tensor, "numpy", detach=True).shape == tensor.shape
+    for tensor in (leaf.detach(), leaf.grad_fn or torch.ones(3), layer.weight.data):
+        assert dlbridge.convert(tensor, "numpy").shape == tensor.shape
+    leaf.requires_grad_(False)
+    assert dlbridge.convert(leaf, "numpy").ctypes.data == leaf.data_ptr()
+
+
+WITHOUT_LIBTORCH = """
+    import sys
+    import ctypes
+
+    def no_library(*arguments):
+        raise OSError
+
+    ctypes.CDLL = no_library        # so Python is asked
+    sys.path.insert(0, "tests")
+    import torch
+    import test_shortcuts
+    test_shortcuts.test_lazy_bits_however_they_came()
+    test_shortcuts.test_gradients_however_they_came()
+    print("the same")
+"""
+
+
+def test_the_same_answers_where_libtorch_cannot_be_asked(request):
+    program = WITHOUT_LIBTORCH.replace('"tests"', repr(str(request.path.parent)))
+    # pytest's own imports need ctypes.CDLL: they come first.
+    assert child("import jax, pytest, hypothesis, torch, dlbridge.testing.producers\n" + textwrap.dedent(program)) == (
+        "the same\n")
+
+
+# ---- what an ndarray holds -------------------------------------------------------------------------------------------
+
+def test_the_tensor_itself_is_the_base_of_its_array():
+    tensor = torch.ones(3)
+    array = dlbridge.convert(tensor, "numpy")
+    assert array.base is tensor
+    assert array.flags.writeable
+    before = sys.getrefcount(tensor)
+    del array
+    assert sys.getrefcount(tensor) == before - 1
+
+
+def test_read_only_memory_stays_so_whatever_the_base_allows():
+    holder = ArrayInterface()
+    holder.__array_interface__["data"] = (holder.__array_interface__["data"][0], True)
+    frozen = np.arange(3.0)
+    view = frozen.view(type("Array", (np.ndarray,), {}))
+    view.flags.writeable = False
+    for source in (holder, view, bytes(8), jax.numpy.arange(3)):
+        array = dlbridge.convert(source, "numpy")
+        assert not array.flags.writeable
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            array.flags.writeable = True
+
+
+# ---- what is lent ----------------------------------------------------------------------------------------------------
+
+def test_a_tensor_lends_its_block_to_many_at_a_time():
+    producer = Producer()
+    lender = [dlbridge.asdlpack(producer)]
+    problems = []
+
+    def consume():
+        try:
+            tensor, = lender
+            for _ in range(300):
+                capsules = [tensor.__dlpack__(max_version=(1, 3)) for _ in range(3)]
+                arrays = [np.from_dlpack(tensor), dlbridge.convert(capsules.pop(), "numpy"), torch.from_dlpack(tensor)]
+                assert all(array.sum() == 15 for array in arrays)
+        except BaseException as error:
+            problems.append(error)
+
+    crew = [threading.Thread(target=consume) for _ in range(8)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    assert not problems
+    last = torch.from_dlpack(lender.pop())
+    gc.collect()
+    assert producer.deleted == 0
+    assert last.sum() == 15
+    del last
+    gc.collect()
+    assert producer.deleted == 1
+
+
+# ---- who holds the GIL -----------------------------------------------------------------------------------------------
+
+def test_a_subinterpreter_anywhere_changes_nothing():
+    # From its creation on PyGILState_Check() says yes to every thread, and torch lets go of tensors without the GIL.
+    program = """
+        import sys
+        import threading
+        import numpy, torch, dlbridge
+        import _xxsubinterpreters as interpreters
+
+        array = numpy.ones(1000)
+        dlbridge.convert(array, "torch")
+        interpreters.destroy(interpreters.create())
+        before = sys.getrefcount(array)
+
+        def work():
+            for _ in range(2000):
+                dlbridge.convert(array, "torch")
+
+        crew = [threading.Thread(target=work) for _ in range(4)]
+        [thread.start() for thread in crew]
+        [thread.join() for thread in crew]
+        print(sys.getrefcount(array) - before)
+    """
+    assert child(program) == "0\n"
+
+
+# ---- layouts ---------------------------------------------------------------------------------------------------------
+
+def settled(shape, strides):
+    """Idle axes get the stride of a compact array; an empty array is compact as a whole."""
+    wanted = list(strides)
+    step = 1
+    for axis in reversed(range(len(shape))):
+        if 0 in shape:
+            wanted[axis] = step
+            step *= max(shape[axis], 1)
+        elif shape[axis] == 1:
+            wanted[axis] = 1 if axis == len(shape) - 1 else shape[axis + 1] * wanted[axis + 1]
+    return tuple(wanted)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(-3, 7)), max_size=6), st.booleans())
+def test_every_layout_is_described_alike(axes, compact):
+    shape = tuple(extent for extent, _ in axes)
+    memory = np.zeros(4096)
+    array = memory[:np.prod(shape, dtype=int)].reshape(shape)
+    if not compact:
+        strides = tuple(8 * stride for _, stride in axes)
+        array = np.lib.stride_tricks.as_strided(memory[2048:], shape, strides)
+    wanted = settled(shape, tuple(stride // 8 for stride in array.strides))
+    for source in (array, np.from_dlpack(array) if array.flags.writeable else array, ArrayInterface(array)):
+        tensor = dlbridge.asdlpack(source)
+        assert tensor.shape == shape
+        assert tensor.strides == wanted
+        assert tensor.size == array.size
+        assert tensor.nbytes == array.nbytes
+        assert np.array_equal(dlbridge.convert(tensor, "numpy"), array)
