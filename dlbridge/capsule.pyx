@@ -5,7 +5,7 @@ from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCap
 from cpython.ref cimport Py_DECREF
 
 from dlbridge.abi cimport LEGACY_NAME, VERSIONED_NAME, DLManagedTensor, DLManagedTensorVersioned
-from dlbridge.managed cimport Managed, managed_legacy, managed_release, raise_pending
+from dlbridge.managed cimport Managed, managed_as_legacy, raise_pending
 
 
 cdef extern from "Python.h":
@@ -18,14 +18,23 @@ cdef object new_versioned_capsule(Managed* managed):
 
 
 cdef object new_legacy_capsule(Managed* managed):
-    return new_capsule(managed, managed_legacy(managed), LEGACY_NAME, _drop_legacy)
+    cdef DLManagedTensor* legacy = managed_as_legacy(managed)
+    cdef PyObject* made = PyCapsule_New(legacy, LEGACY_NAME, _drop_legacy)
+    if made == NULL:
+        legacy.deleter(legacy)
+    return taken(made)
 
 
 cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor):
     """Steals managed, also when it fails."""
     cdef PyObject* made = PyCapsule_New(pointer, name, destructor)
     if made == NULL:
-        managed_release(managed)
+        managed.abi.deleter(&managed.abi)
+    return taken(made)
+
+
+cdef inline object taken(PyObject* made):
+    if made == NULL:
         raise_pending()
     capsule = <object> made
     Py_DECREF(capsule)              # the reference that PyCapsule_New gave

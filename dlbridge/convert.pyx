@@ -8,6 +8,7 @@ from dlbridge.dtypes cimport describe
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     Managed,
+    Protocol,
     managed_nbytes,
     managed_release,
     managed_shape,
@@ -313,7 +314,7 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
         return
     managed = acquire_by(route.offers, src, &request)
     try:
-        facts["protocol"] = protocol_name(managed.protocol)
+        facts["protocol"] = protocol_name(<Protocol> managed.protocol)
         facts["dtype"] = describe(managed.abi.dl_tensor.dtype)
         facts["device"] = device_name(managed.abi.dl_tensor.device)
         facts["shape"] = managed_shape(managed)

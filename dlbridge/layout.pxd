@@ -31,8 +31,6 @@ cdef enum Form:
 ctypedef struct Span:
     int64_t low_bytes       # of the first touched byte, relative to the first element: <= 0
     int64_t high_bytes      # one past the last touched byte
-    int64_t count           # elements
-    uint32_t form           # Form, or'ed
 
 
 cdef inline bint is_plain(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t* count) noexcept nogil:
@@ -47,7 +45,11 @@ cdef inline bint is_plain(int32_t ndim, const int64_t* shape, const int64_t* str
     return product <= LARGEST_SPAN >> 8
 
 cdef LayoutFault settle(
-    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes, Span* out,
+    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
+    int64_t* count, uint32_t* form,
+) noexcept nogil
+cdef Span span_of(
+    int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
 ) noexcept nogil
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil
 cdef bint is_compact(int32_t ndim, const int64_t* shape, const int64_t* strides) noexcept nogil

@@ -6,22 +6,23 @@ says has no meaning, and several libraries refuse or miscount such strides all t
 
 
 cdef LayoutFault settle(
-    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes, Span* out,
+    int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
+    int64_t* count, uint32_t* form,
 ) noexcept nogil:
-    """Count the elements, find the bytes they touch, and give idle axes the strides that a compact array would have.
+    """Count the elements, find what the strides do, and give idle axes those that a compact array would have.
 
     ``stride_bytes`` is what a stride of one means; ``item_bytes`` is of one element. One pass from the last axis to the
-    first.
+    first, which also sees that every touched byte can be reached: span_of() need not look again.
     """
     cdef int64_t product = 1, high = 0, low = 0, step
-    cdef uint32_t form = 0
+    cdef uint32_t found = 0
     cdef bint empty = False
     cdef int32_t axis
     for axis in range(ndim - 1, -1, -1):
         if shape[axis] > 1:
             # product is the stride that a compact array would have here.
             if strides[axis] != product:
-                form |= STRIDED
+                found |= STRIDED
             if multiply_overflows(product, shape[axis], &product):
                 return TOO_MANY_ELEMENTS
             if multiply_overflows(shape[axis] - 1, strides[axis], &step):
@@ -31,9 +32,9 @@ cdef LayoutFault settle(
                 if add_overflows(high, step, &high):
                     return SPAN_TOO_LARGE
             elif step == 0:
-                form |= REPEATED
+                found |= REPEATED
             else:
-                form |= BACKWARD
+                found |= BACKWARD
                 if add_overflows(low, step, &low):
                     return SPAN_TOO_LARGE
         elif shape[axis] == 1:
@@ -48,13 +49,33 @@ cdef LayoutFault settle(
         return TOO_MANY_ELEMENTS
     if empty:
         fill_compact(ndim, shape, strides)
-        product = high = low = form = item_bytes = 0
+        product = high = low = found = item_bytes = 0
     if multiply_overflows(low, stride_bytes, &low) or multiply_overflows(high, stride_bytes, &high):
         return SPAN_TOO_LARGE
     if add_overflows(high, item_bytes, &high) or low < -LARGEST_SPAN or high > LARGEST_SPAN:
         return SPAN_TOO_LARGE
-    out.count, out.low_bytes, out.high_bytes, out.form = product, low, high, form
+    count[0], form[0] = product, found
     return LAYOUT_SOUND
+
+
+cdef Span span_of(
+    int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
+) noexcept nogil:
+    """The bytes that are touched, of a layout that settle() found sound."""
+    cdef Span span
+    cdef int64_t step
+    cdef int32_t axis
+    span.low_bytes, span.high_bytes = 0, item_bytes
+    for axis in range(ndim):
+        if shape[axis] == 0:
+            span.low_bytes = span.high_bytes = 0
+            return span
+        step = (shape[axis] - 1) * strides[axis] * stride_bytes
+        if step < 0:
+            span.low_bytes += step
+        else:
+            span.high_bytes += step
+    return span
 
 
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil:

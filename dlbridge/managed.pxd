@@ -1,10 +1,16 @@
 """Managed: the one currency. Every source makes one, place takes one and gives one, every target consumes one."""
 
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 
-from dlbridge.abi cimport DLManagedTensor, DLManagedTensorVersioned, DLTensor, LegacyDeleter
+from dlbridge.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLManagedTensor,
+    DLManagedTensorVersioned,
+    DLTensor,
+)
 from dlbridge.dtypes cimport get_row
+from dlbridge.layout cimport Span
 
 
 cdef enum:
@@ -31,34 +37,28 @@ cdef enum Mark:
     CONJUGATED = 8          # every value stands for its conjugate (torch's conjugate bit)
 
 
-cdef enum State:
-    LIVE = 0
-    RELEASED = 1
+# What abi.manager_ctx points to, and so how it is let go.
+cdef enum Owns:
+    OWNS_NOTHING                # or not any more
+    OWNS_OBJECT                 # a PyObject
+    OWNS_BUFFER                 # a Py_buffer at the end of the block
+    OWNS_MEMORY                 # malloc's
+    OWNS_BASE                   # a reference to another Managed
+    OWNS_VERSIONED              # a foreign DLManagedTensorVersioned
+    OWNS_LEGACY                 # a foreign DLManagedTensor
+    OWNER_KINDS                 # how many there are
 
 
-ctypedef struct Managed
-
-# Lets the owner go. Runs exactly once, from any thread, with or without the GIL, maybe with an exception pending.
-ctypedef void (*Release)(Managed*) noexcept nogil
-
+# One for every live result. What can be derived is no field: with two axes that makes 120 bytes, the most that
+# malloc() has in a chunk of 128.
 ctypedef struct Managed:
-    DLManagedTensorVersioned abi    # first, so &managed.abi is what travels
-    # These two follow abi.dl_tensor at once, and so end a legacy DLManagedTensor that begins there.
-    void* legacy_manager_ctx
-    LegacyDeleter legacy_deleter
-    int32_t state                   # State, swapped atomically
+    DLManagedTensorVersioned abi    # first: &managed.abi is what travels, and by it the deleter finds the block
     int32_t references              # atomic; the block is freed with the last one
-    Managed* next                   # in the queue of those whose release waits
-    Release release
-    void* owner                     # a PyObject, a foreign block, malloc's memory; NULL for the Py_buffer below
-    int64_t count                   # elements
-    int64_t item_bytes              # of one element
-    int64_t low_bytes               # of the first touched byte, relative to the first element: <= 0
-    int64_t high_bytes              # one past the last touched byte
-    int32_t row                     # of the dtype table
-    uint32_t marks                  # Mark and layout.Form, or'ed
-    Protocol protocol
-    # int64 shape[ndim], strides[ndim] follow in the same block, then a Py_buffer where release_buffer is the release.
+    uint8_t owns                    # Owns; swapped atomically for OWNS_NOTHING by whoever lets the owner go
+    uint8_t protocol                # Protocol
+    int8_t row                      # of the dtype table
+    uint8_t marks                   # Mark and layout.Form, or'ed
+    # int64 shape[ndim], strides[ndim] follow in the same block.
 
 
 cdef Managed* managed_new(Protocol protocol, int64_t ndim) except NULL
@@ -72,20 +72,26 @@ cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py
 
 cdef inline void managed_set_row(Managed* managed, int32_t row) noexcept nogil:
     managed.row = row
-    managed.item_bytes = get_row(row).item_bytes
     managed.abi.dl_tensor.dtype = get_row(row).dlpack
 
-cdef void release_object(Managed* managed) noexcept nogil
+cdef inline void managed_own(Managed* managed, Owns owns, void* owner) noexcept nogil:
+    managed.abi.manager_ctx = owner
+    managed.owns = owns
 
 cdef inline void managed_own_object(Managed* managed, object owner) noexcept:
     Py_INCREF(owner)
-    managed.owner = <void*> owner
-    managed.release = release_object
+    managed_own(managed, OWNS_OBJECT, <void*> owner)
 
-cdef void managed_own_memory(Managed* managed, void* memory) noexcept nogil
-cdef void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil
-cdef void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) noexcept nogil
+cdef inline void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
+    managed_own(managed, OWNS_MEMORY, memory)
 
+cdef inline void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil:
+    managed_own(managed, OWNS_VERSIONED, foreign)
+
+cdef inline void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) noexcept nogil:
+    managed_own(managed, OWNS_LEGACY, foreign)
+
+cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil
 cdef Managed* managed_made_lendable(Managed* managed) noexcept nogil
 
 cdef inline Managed* managed_lend(Managed* managed) noexcept nogil:
@@ -113,13 +119,23 @@ cdef inline void managed_unhold(Managed* managed) noexcept nogil:
 cdef inline char* managed_data(const Managed* managed) noexcept nogil:
     return <char*> managed.abi.dl_tensor.data + managed.abi.dl_tensor.byte_offset
 
-cdef inline DLManagedTensor* managed_legacy(Managed* managed) noexcept nogil:
-    return <DLManagedTensor*> &managed.abi.dl_tensor
-
 cdef inline bint managed_packed(const Managed* managed) noexcept nogil:
-    """Elements below a byte that lie side by side; item_bytes is 0 then."""
-    return managed.item_bytes == 0
+    """Elements below a byte that lie side by side."""
+    return get_row(managed.row).subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
 
+cdef inline int64_t managed_item_bytes(const Managed* managed) noexcept nogil:
+    """Of one element; 0 where they are packed."""
+    return 0 if managed_packed(managed) else get_row(managed.row).item_bytes
+
+cdef inline int64_t managed_count(const Managed* managed) noexcept nogil:
+    """Elements."""
+    cdef int64_t count = 1
+    cdef int32_t axis
+    for axis in range(managed.abi.dl_tensor.ndim):
+        count *= managed.abi.dl_tensor.shape[axis]
+    return count
+
+cdef Span managed_span(const Managed* managed) noexcept nogil
 cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil
 cdef str protocol_name(Protocol protocol)
 cdef object managed_owner(Managed* managed)

@@ -1,8 +1,9 @@
 """Managed: own memory, describe it, validate it once, and let it go exactly once."""
 
 from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
@@ -21,7 +22,7 @@ from dlbridge.abi cimport (
     kDLTrn,
     kDLVulkan,
 )
-from dlbridge.dtypes cimport NO_ROW, DTypeRow, describe, find_dlpack, get_row
+from dlbridge.dtypes cimport NO_ROW, describe, find_dlpack, get_row
 from dlbridge.layout cimport (
     BACKWARD,
     LARGEST_SPAN,
@@ -35,6 +36,7 @@ from dlbridge.layout cimport (
     fill_compact,
     is_plain,
     settle,
+    span_of,
 )
 
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
@@ -77,7 +79,7 @@ cdef extern from *:
     Releases* releases_here "dlbridge_releases_here"() noexcept nogil
     bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
     bint holds_gil "dlbridge_holds_gil"() noexcept nogil
-    int32_t exchange "dlbridge_exchange"(int32_t* where, int32_t value) noexcept nogil
+    uint8_t exchange "dlbridge_exchange"(uint8_t* where, uint8_t value) noexcept nogil
     int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
     int32_t read "dlbridge_read"(const int32_t* where) noexcept nogil
 
@@ -132,8 +134,8 @@ cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NUL
     if managed == NULL:
         PyBuffer_Release(view)
         return refuse_block(protocol, view.ndim)
-    memcpy(buffer_of(managed), view, sizeof(Py_buffer))
-    managed.release = release_buffer
+    managed_own(managed, OWNS_BUFFER, managed.abi.dl_tensor.strides + view.ndim)
+    memcpy(managed.abi.manager_ctx, view, sizeof(Py_buffer))
     return managed
 
 
@@ -148,9 +150,8 @@ cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_byt
         return NULL
     managed.abi.version.major = DLPACK_MAJOR_VERSION
     managed.abi.version.minor = DLPACK_MINOR_VERSION
-    managed.abi.manager_ctx = managed.legacy_manager_ctx = managed
-    managed.abi.deleter = versioned_deleter
-    managed.legacy_deleter = legacy_deleter
+    managed.abi.manager_ctx = NULL
+    managed.abi.deleter = sole_deleter
     managed.abi.flags = 0
     tensor = &managed.abi.dl_tensor
     tensor.data = NULL
@@ -160,13 +161,11 @@ cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_byt
     tensor.device.device_id = 0
     tensor.shape = <int64_t*> (managed + 1)
     tensor.strides = tensor.shape + ndim
-    managed.state = LIVE
     managed.references = 1
-    managed.release = release_nothing
-    managed.owner = NULL
+    managed.owns = OWNS_NOTHING
+    managed.protocol = protocol
     managed.row = NO_ROW
     managed.marks = 0
-    managed.protocol = protocol
     return managed
 
 
@@ -222,7 +221,7 @@ cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned
 
 cdef Managed* managed_share(Managed* base) except NULL:
     """The same memory once more, with an owner and a deleter of its own, for one more consumer."""
-    cdef Managed* managed = managed_new(base.protocol, base.abi.dl_tensor.ndim)
+    cdef Managed* managed = managed_new(<Protocol> base.protocol, base.abi.dl_tensor.ndim)
     cdef int64_t* shape = managed.abi.dl_tensor.shape
     cdef int64_t* strides = managed.abi.dl_tensor.strides
     managed.abi.flags = base.abi.flags & ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
@@ -230,15 +229,10 @@ cdef Managed* managed_share(Managed* base) except NULL:
     managed.abi.dl_tensor.shape = shape
     managed.abi.dl_tensor.strides = strides
     memcpy(shape, base.abi.dl_tensor.shape, 2 * base.abi.dl_tensor.ndim * sizeof(int64_t))
-    managed.count = base.count
-    managed.item_bytes = base.item_bytes
-    managed.low_bytes = base.low_bytes
-    managed.high_bytes = base.high_bytes
     managed.row = base.row
     managed.marks = base.marks
     managed_retain(base)
-    managed.owner = base
-    managed.release = release_base
+    managed_own(managed, OWNS_BASE, base)
     return managed
 
 
@@ -250,7 +244,8 @@ cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     # Items are powers of two: shifts, for a division would cost ten times as much.
     cdef int shift = get_row(managed.row).item_shift
-    cdef int64_t odd = 0
+    cdef int64_t odd_bits = get_row(managed.row).item_bytes - 1
+    cdef bint odd = False
     cdef int32_t axis
     memcpy(tensor.shape, shape, tensor.ndim * sizeof(int64_t))
     if strides_bytes == NULL:
@@ -258,8 +253,8 @@ cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py
         return
     for axis in range(tensor.ndim):
         tensor.strides[axis] = strides_bytes[axis] >> shift
-        if strides_bytes[axis] & (managed.item_bytes - 1) and shape[axis] > 1:
-            odd = 1
+        if strides_bytes[axis] & odd_bits and shape[axis] > 1:
+            odd = True
     if odd:
         managed.marks |= BYTE_STRIDES
         memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
@@ -278,16 +273,15 @@ cdef bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcep
         tensor.shape[axis] = shape[axis]
         tensor.strides[axis] = count
         count *= shape[axis]
-    managed.count = count
-    managed.low_bytes, managed.high_bytes = 0, count * managed.item_bytes
-    return count
+    return count != 0
 
 
 # ---- validate, once for every path ---------------------------------------------------------------------------------
 
 cdef Managed* managed_checked(Managed* managed) except NULL:
-    """Validate what the struct can reveal, and derive row, count, span and marks; on failure the block is released."""
-    cdef int fault = dtype_fault(managed) or layout_fault(managed) or memory_fault(managed)
+    """Validate what the struct can reveal, and derive row and marks; on failure the block is released."""
+    cdef int64_t count = 0
+    cdef int fault = dtype_fault(managed) or layout_fault(managed, &count) or memory_fault(managed, count)
     if fault:
         raise refused(managed, fault)
     return managed
@@ -302,48 +296,40 @@ cdef enum Fault:                # after layout.LayoutFault
 
 
 cdef int dtype_fault(Managed* managed) noexcept nogil:
-    cdef const DTypeRow* row
     if managed.row == NO_ROW:
         managed.row = find_dlpack(managed.abi.dl_tensor.dtype)
         if managed.row == NO_ROW:
             return UNKNOWN_DTYPE
-    row = get_row(managed.row)
-    managed.item_bytes = row.item_bytes
-    if row.subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
-        managed.item_bytes = 0
     return 0
 
 
-cdef int layout_fault(Managed* managed) noexcept nogil:
+cdef int layout_fault(Managed* managed, int64_t* count) noexcept nogil:
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef bint in_bytes = managed.marks & BYTE_STRIDES
-    cdef int64_t item_bytes = managed.item_bytes
-    cdef bint packed = item_bytes == 0
+    cdef bint packed = managed_packed(managed)
+    # 1 for packed elements: a stride is below a byte then, but packed memory must be compact anyway.
+    cdef int64_t item_bytes = get_row(managed.row).item_bytes
     cdef LayoutFault fault
-    cdef Span span
-    if not (in_bytes or packed) and is_plain(tensor.ndim, tensor.shape, tensor.strides, &managed.count):
-        managed.low_bytes, managed.high_bytes = 0, managed.count * item_bytes
-        managed.marks &= ~<uint32_t> FORM
+    cdef uint32_t form
+    managed.marks &= ~FORM
+    if not (in_bytes or packed) and is_plain(tensor.ndim, tensor.shape, tensor.strides, count):
         return 0
-    if packed:
-        item_bytes = 1      # a stride is below a byte then, but packed memory must be compact anyway
-    fault = settle(tensor.ndim, tensor.shape, tensor.strides, 1 if in_bytes else item_bytes, item_bytes, &span)
+    fault = settle(
+        tensor.ndim, tensor.shape, tensor.strides, 1 if in_bytes else item_bytes, item_bytes, count, &form)
     if fault:
         return fault
-    managed.count, managed.low_bytes, managed.high_bytes = span.count, span.low_bytes, span.high_bytes
-    managed.marks = managed.marks & ~<uint32_t> FORM | span.form
+    managed.marks |= form
     if packed:
-        if span.count > LARGEST_SPAN // tensor.dtype.bits:
+        if count[0] > LARGEST_SPAN // tensor.dtype.bits:
             return TOO_MANY_ELEMENTS        # their bits are counted before they are bytes
-        if span.form & STRIDED:
+        if form & STRIDED:
             return PACKED_WITH_GAPS
-        managed.high_bytes = managed_nbytes(managed)
     return 0
 
 
-cdef int memory_fault(Managed* managed) noexcept nogil:
+cdef int memory_fault(Managed* managed, int64_t count) noexcept nogil:
     cdef DLTensor* tensor = &managed.abi.dl_tensor
-    if tensor.data == NULL and managed.count:
+    if tensor.data == NULL and count:
         return NO_MEMORY
     if tensor.device.device_type != kDLCPU and not is_device(tensor.device.device_type):
         return UNKNOWN_DEVICE
@@ -386,12 +372,13 @@ cdef object refused(Managed* managed, int fault):
             "dtype": describe(tensor.dtype),
             "shape": managed_shape(managed),
             "strides": managed_strides(managed),
-            "count": managed.count,
+            "count": managed_count(managed),
             "data": "NULL",
             "device_type": tensor.device.device_type,
             "byte_offset": tensor.byte_offset,
         }
-        return refusal(error, protocol_name(managed.protocol), field, values[field], wrong.format(**values), way_out)
+        return refusal(error, protocol_name(<Protocol> managed.protocol), field, values[field], wrong.format(**values),
+                       way_out)
     finally:
         managed_release(managed)
 
@@ -417,114 +404,100 @@ cdef object managed_unwrapped(Managed* managed):
 
     For a consumer that can hold an object itself, and tells nobody that the memory is writable when it is not.
     """
-    if managed.release != release_object or read(&managed.references) != 1 or (
+    if managed.owns != OWNS_OBJECT or read(&managed.references) != 1 or (
             managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY):
         return None
-    owner = <object> managed.owner
-    Py_DECREF(<PyObject*> managed.owner)
+    owner = <object> managed.abi.manager_ctx
+    Py_DECREF(<PyObject*> managed.abi.manager_ctx)
     free(managed)
     return owner
 
 
-cdef void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
-    managed.owner = memory
-    managed.release = release_memory
+# Lets an owner go. Runs exactly once, from any thread, with or without the GIL, maybe with an exception pending.
+ctypedef void (*Release)(void* owner) noexcept nogil
+
+cdef Release[OWNER_KINDS] RELEASES
+RELEASES[<int> OWNS_NOTHING] = NULL
+RELEASES[<int> OWNS_OBJECT] = release_object
+RELEASES[<int> OWNS_BUFFER] = release_buffer
+RELEASES[<int> OWNS_MEMORY] = free
+RELEASES[<int> OWNS_BASE] = release_base
+RELEASES[<int> OWNS_VERSIONED] = release_versioned
+RELEASES[<int> OWNS_LEGACY] = release_legacy
 
 
-cdef void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil:
-    managed.owner = foreign
-    managed.release = release_versioned
+cdef void release_object(void* owner) noexcept nogil:
+    drop_with_gil(owner, drop_object)
 
 
-cdef void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) noexcept nogil:
-    managed.owner = foreign
-    managed.release = release_legacy
+cdef void release_buffer(void* owner) noexcept nogil:
+    drop_with_gil(owner, drop_buffer)
 
 
-cdef Py_buffer* buffer_of(Managed* managed) noexcept nogil:
-    return <Py_buffer*> (managed.abi.dl_tensor.shape + 2 * managed.abi.dl_tensor.ndim)
+cdef void release_base(void* owner) noexcept nogil:
+    managed_forget(<Managed*> owner)
 
 
-cdef void release_nothing(Managed* managed) noexcept nogil:
-    pass
+cdef void release_versioned(void* owner) noexcept nogil:
+    release_foreign(owner, drop_versioned)
 
 
-cdef void release_memory(Managed* managed) noexcept nogil:
-    free(managed.owner)
+cdef void release_legacy(void* owner) noexcept nogil:
+    release_foreign(owner, drop_legacy)
 
 
-cdef void release_base(Managed* managed) noexcept nogil:
-    managed_forget(<Managed*> managed.owner)
-
-
-cdef void release_object(Managed* managed) noexcept nogil:
-    drop_with_gil(managed, drop_object)
-
-
-cdef void release_buffer(Managed* managed) noexcept nogil:
-    drop_with_gil(managed, drop_buffer)
-
-
-cdef void release_versioned(Managed* managed) noexcept nogil:
-    release_foreign(managed, drop_versioned)
-
-
-cdef void release_legacy(Managed* managed) noexcept nogil:
-    release_foreign(managed, drop_legacy)
-
-
-cdef void release_foreign(Managed* managed, Release drop) noexcept nogil:
+cdef void release_foreign(void* owner, Release drop) noexcept nogil:
     """A foreign deleter takes the GIL if it needs it; but in a thread of Python's an exception may be on its way.
 
     torch lets the GIL go before it calls a deleter, so holding it is no sign.
     """
     if (python_runs() and PyGILState_GetThisThreadState() != NULL) or holds_gil():
-        drop_with_gil(managed, drop)
+        drop_with_gil(owner, drop)
     else:
-        drop(managed)
+        drop(owner)
 
 
-cdef void drop_with_gil(Managed* managed, Release drop) noexcept nogil:
+cdef void drop_with_gil(void* owner, Release drop) noexcept nogil:
     """Once Python is going down, only the thread that does so drops anything; for others it is leaked."""
     cdef PyGILState_STATE state
     if python_runs():
         state = PyGILState_Ensure()
-        drop_keeping_error(managed, drop)
+        drop_keeping_error(owner, drop)
         PyGILState_Release(state)
     elif holds_gil():
-        drop_keeping_error(managed, drop)
+        drop_keeping_error(owner, drop)
 
 
-cdef void drop_keeping_error(Managed* managed, Release drop) noexcept nogil:
+cdef void drop_keeping_error(void* owner, Release drop) noexcept nogil:
     """Run somebody's destructor without losing an exception that is on its way (python_spec of DLPack)."""
     cdef PyObject* kind
     cdef PyObject* value
     cdef PyObject* traceback
     if PyErr_Occurred() == NULL:
-        drop(managed)
+        drop(owner)
     else:
         PyErr_Fetch(&kind, &value, &traceback)
-        drop(managed)
+        drop(owner)
         PyErr_Restore(kind, value, traceback)
 
 
 # The GIL is held in these two: the declarations of Python.h above do not ask for it.
-cdef void drop_object(Managed* managed) noexcept nogil:
-    Py_DECREF(<PyObject*> managed.owner)
+cdef void drop_object(void* owner) noexcept nogil:
+    Py_DECREF(<PyObject*> owner)
 
 
-cdef void drop_buffer(Managed* managed) noexcept nogil:
-    PyBuffer_Release(buffer_of(managed))
+cdef void drop_buffer(void* owner) noexcept nogil:
+    PyBuffer_Release(<Py_buffer*> owner)
 
 
-cdef void drop_versioned(Managed* managed) noexcept nogil:
-    cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> managed.owner
+cdef void drop_versioned(void* owner) noexcept nogil:
+    cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> owner
     if foreign.deleter != NULL:
         foreign.deleter(foreign)
 
 
-cdef void drop_legacy(Managed* managed) noexcept nogil:
-    cdef DLManagedTensor* foreign = <DLManagedTensor*> managed.owner
+cdef void drop_legacy(void* owner) noexcept nogil:
+    cdef DLManagedTensor* foreign = <DLManagedTensor*> owner
     if foreign.deleter != NULL:
         foreign.deleter(foreign)
 
@@ -535,25 +508,40 @@ cdef void managed_retain(Managed* managed) noexcept nogil:
 
 cdef void managed_forget(Managed* managed) noexcept nogil:
     """Drop a reference; the last one frees the block, and lets the owner go where nobody has yet."""
+    cdef uint8_t owns
     # Nobody can add to the only reference but who holds it, so that case needs no atomic step, which costs 5 ns.
     if read(&managed.references) == 1 or add_to(&managed.references, -1) == 0:
-        if managed.state == LIVE:
-            managed.state = RELEASED
-            managed.references = 1      # release_soon()'s own
-            release_soon(managed)
-        else:
+        owns = managed.owns
+        if owns == OWNS_NOTHING:
             free(managed)
+        else:
+            managed.owns = OWNS_NOTHING
+            managed.references = 1      # release_soon()'s own
+            release_soon(managed, RELEASES[owns])
 
 
 cdef void managed_release(Managed* managed) noexcept nogil:
     """Let the owner go now, whoever still refers to the block, and drop a reference. What a deleter does."""
-    if read(&managed.references) != 1 and exchange(&managed.state, RELEASED) == LIVE:
-        release_soon(managed)
-    else:
+    cdef uint8_t owns = OWNS_NOTHING
+    if read(&managed.references) != 1:
+        owns = exchange(&managed.owns, OWNS_NOTHING)
+    if owns == OWNS_NOTHING:
         managed_forget(managed)
+    else:
+        release_soon(managed, RELEASES[owns])
 
 
-cdef void release_soon(Managed* managed) noexcept nogil:
+# Of a block whose release waits: in place of its description, which nobody reads any more.
+ctypedef struct Waiting:
+    Managed* next
+    Release release
+
+
+cdef inline Waiting* waiting_of(Managed* managed) noexcept nogil:
+    return <Waiting*> &managed.abi.dl_tensor
+
+
+cdef void release_soon(Managed* managed, Release release) noexcept nogil:
     """Let the owner go, which may let go another one, and so on: chains of any length need no more stack than DEEPEST.
 
     Memory that went to and fro between libraries is such a chain. Deeper owners wait for the outermost release, which
@@ -562,25 +550,38 @@ cdef void release_soon(Managed* managed) noexcept nogil:
     cdef Releases* here = releases_here()
     cdef Managed* first
     if here.depth == DEEPEST:
-        managed.next = <Managed*> here.waiting
+        waiting_of(managed).next = <Managed*> here.waiting
+        waiting_of(managed).release = release
         here.waiting = managed
         return
-    release_and_forget(managed, here)
+    release_and_forget(managed, release, here)
     while here.depth == 0 and here.waiting != NULL:
         first = <Managed*> here.waiting
-        here.waiting = first.next
-        release_and_forget(first, here)
+        here.waiting = waiting_of(first).next
+        release_and_forget(first, waiting_of(first).release, here)
 
 
-cdef void release_and_forget(Managed* managed, Releases* here) noexcept nogil:
+cdef void release_and_forget(Managed* managed, Release release, Releases* here) noexcept nogil:
     here.depth += 1
-    managed.release(managed)
+    release(managed.abi.manager_ctx)
     here.depth -= 1
     managed_forget(managed)
 
 
-cdef void versioned_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
-    managed_release(<Managed*> tensor.manager_ctx)
+cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
+    managed_release(<Managed*> tensor)
+
+
+cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil:
+    """Give the block over to a legacy consumer: from here on nothing but its deleter may touch it.
+
+    A legacy tensor takes the place of the end of abi, so that the owner, which stands before it, stays where it is.
+    """
+    cdef DLManagedTensor* legacy = <DLManagedTensor*> (<char*> (&managed.abi + 1) - sizeof(DLManagedTensor))
+    memmove(&legacy.dl_tensor, &managed.abi.dl_tensor, sizeof(DLTensor))
+    legacy.manager_ctx = managed
+    legacy.deleter = legacy_deleter
+    return legacy
 
 
 cdef void legacy_deleter(DLManagedTensor* tensor) noexcept nogil:
@@ -594,25 +595,33 @@ cdef Managed* managed_made_lendable(Managed* managed) noexcept nogil:
     """
     managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
     managed.abi.deleter = lent_deleter
-    managed.legacy_deleter = lent_legacy_deleter
     return managed
 
 
 cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
-    managed_forget(<Managed*> tensor.manager_ctx)
-
-
-cdef void lent_legacy_deleter(DLManagedTensor* tensor) noexcept nogil:
-    managed_forget(<Managed*> tensor.manager_ctx)
+    managed_forget(<Managed*> tensor)
 
 
 # ---- read ----------------------------------------------------------------------------------------------------------
 
 cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil:
     """The bytes of the elements alone; packed elements round up once, in total."""
-    if managed.item_bytes:
-        return managed.count * managed.item_bytes
-    return (managed.count * managed.abi.dl_tensor.dtype.bits + 7) // 8
+    cdef int64_t count = managed_count(managed)
+    if managed_packed(managed):
+        return (count * managed.abi.dl_tensor.dtype.bits + 7) // 8
+    return count * get_row(managed.row).item_bytes
+
+
+cdef Span managed_span(const Managed* managed) noexcept nogil:
+    """The bytes that the elements touch; packed ones are compact."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t item_bytes = get_row(managed.row).item_bytes
+    cdef Span span
+    if managed_packed(managed):
+        span.low_bytes, span.high_bytes = 0, managed_nbytes(managed)
+        return span
+    return span_of(
+        tensor.ndim, tensor.shape, tensor.strides, 1 if managed.marks & BYTE_STRIDES else item_bytes, item_bytes)
 
 
 cdef str protocol_name(Protocol protocol):
@@ -621,11 +630,12 @@ cdef str protocol_name(Protocol protocol):
 
 cdef object managed_owner(Managed* managed):
     """The object that the memory is kept alive by, or None."""
-    if managed.release == release_object:
-        return <object> managed.owner
-    if managed.release == release_buffer:
-        return buffer_of(managed).obj
-    return managed_owner(<Managed*> managed.owner) if managed.release == release_base else None
+    cdef void* owner = managed.abi.manager_ctx
+    if managed.owns == OWNS_OBJECT:
+        return <object> owner
+    if managed.owns == OWNS_BUFFER:
+        return (<Py_buffer*> owner).obj
+    return managed_owner(<Managed*> owner) if managed.owns == OWNS_BASE else None
 
 
 cdef tuple managed_shape(const Managed* managed):

@@ -20,22 +20,26 @@ from dlbridge.abi cimport (
 from dlbridge.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
 from dlbridge.devices.table cimport device_name, is_host
 from dlbridge.dtypes cimport NO_ROW
-from dlbridge.layout cimport fill_compact, is_compact, is_dense
+from dlbridge.layout cimport Span, fill_compact, is_compact, is_dense
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
     SWAPPED,
     Managed,
+    Protocol,
     managed_checked,
+    managed_count,
     managed_data,
     managed_forget,
+    managed_item_bytes,
     managed_nbytes,
     managed_new,
     managed_own_memory,
     managed_packed,
     managed_release,
     managed_share,
+    managed_span,
     managed_take_versioned,
     take_error,
 )
@@ -85,7 +89,8 @@ cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
 
 cdef int32_t writable_steps(const Managed* managed) noexcept nogil:
     """How read-only memory becomes writable: a broadcast array touches few bytes, and those alone are copied."""
-    return COPY_SPAN if managed.high_bytes - managed.low_bytes < managed.count * managed.item_bytes else COPY
+    cdef Span span = managed_span(managed)
+    return COPY_SPAN if span.high_bytes - span.low_bytes < managed_nbytes(managed) else COPY
 
 
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
@@ -116,13 +121,14 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
 
 cdef Managed* copied_span(Managed* source) except NULL:
     """The touched bytes with their strides: a broadcast row is copied once, not once for each time it is seen."""
-    cdef int64_t span = source.high_bytes - source.low_bytes
-    cdef Managed* made = allocated(source, span)
+    cdef Span span = managed_span(source)
+    cdef int64_t nbytes = span.high_bytes - span.low_bytes
+    cdef Managed* made = allocated(source, nbytes)
     cdef Copy copy
-    begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + source.low_bytes, 1)
-    add_axis(&copy, span, 1, 1)
-    run_copy(&copy, span)
-    made.abi.dl_tensor.data = <char*> made.abi.dl_tensor.data - source.low_bytes
+    begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, 1)
+    add_axis(&copy, nbytes, 1, 1)
+    run_copy(&copy, nbytes)
+    made.abi.dl_tensor.data = <char*> made.abi.dl_tensor.data - span.low_bytes
     memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
     made.marks = source.marks
     return managed_checked(made)
@@ -131,14 +137,14 @@ cdef Managed* copied_span(Managed* source) except NULL:
 cdef bint keeps_order(Managed* source) noexcept nogil:
     """Dense in native bytes: one memcpy copies it, whatever the order of its axes."""
     return not source.marks & (SWAPPED | BYTE_STRIDES) and is_dense(
-        source.abi.dl_tensor.ndim, source.abi.dl_tensor.shape, source.abi.dl_tensor.strides, source.count)
+        source.abi.dl_tensor.ndim, source.abi.dl_tensor.shape, source.abi.dl_tensor.strides, managed_count(source))
 
 
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     """Host memory of our own for the shape and dtype of ``like``, compact; not validated yet."""
     # Asked first: what raises here has nothing to release yet.
     cdef bint room = fits(nbytes)
-    cdef Managed* made = managed_new(like.protocol, like.abi.dl_tensor.ndim)
+    cdef Managed* made = managed_new(<Protocol> like.protocol, like.abi.dl_tensor.ndim)
     cdef DLTensor* tensor = &made.abi.dl_tensor
     cdef void* memory = NULL
     cdef bint read_only = like.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
@@ -203,7 +209,7 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
     if api.managed_tensor_allocator(&prototype, &given, NULL, ignore_error) or given == NULL:
         take_error()
         return NULL
-    made = managed_take_versioned(like.protocol, given)
+    made = managed_take_versioned(<Protocol> like.protocol, given)
     if not is_compact(made.abi.dl_tensor.ndim, made.abi.dl_tensor.shape, made.abi.dl_tensor.strides):
         managed_release(made)
         return NULL
@@ -221,7 +227,7 @@ cdef void ignore_error(void* context, const char* kind, const char* message) noe
 cdef void copy_elements(Managed* into, Managed* source) noexcept:
     """Every element, in native byte order and with its signs resolved; that is one copy too."""
     cdef Copy copy
-    if not source.count:
+    if not managed_count(source):
         return
     describe_copy(&copy, into, source)
     run_copy(&copy, managed_nbytes(source))
@@ -238,26 +244,26 @@ cdef void run_copy(Copy* copy, int64_t nbytes) noexcept:
 cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil:
     """Elements are words without a meaning, so that no value is interpreted."""
     cdef const DLTensor* tensor = &source.abi.dl_tensor
-    cdef int64_t step = 1 if source.marks & BYTE_STRIDES else source.item_bytes
+    cdef int64_t item_bytes = managed_item_bytes(source)
+    cdef int64_t step = 1 if source.marks & BYTE_STRIDES else item_bytes
     cdef bint complex_words = tensor.dtype.code == kDLComplex
     cdef int32_t axis
     if managed_packed(source):
         begin_copy(copy, managed_data(into), managed_data(source), 1)
         add_axis(copy, managed_nbytes(source), 1, 1)
         return
-    begin_copy(copy, managed_data(into), managed_data(source), source.item_bytes)
+    begin_copy(copy, managed_data(into), managed_data(source), item_bytes)
     for axis in range(tensor.ndim):
-        add_axis(
-            copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * into.item_bytes, tensor.strides[axis] * step)
+        add_axis(copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * item_bytes, tensor.strides[axis] * step)
     if source.marks & SWAPPED:
         copy.change = SWAP_HALVES if complex_words else SWAP
     # The sign of an IEEE number, of bfloat16 too, is the highest bit of its last byte on a little-endian machine.
     if source.marks & NEGATED:
-        flip(copy, source.item_bytes - 1)
+        flip(copy, item_bytes - 1)
         if complex_words:
-            flip(copy, source.item_bytes // 2 - 1)
+            flip(copy, item_bytes // 2 - 1)
     if source.marks & CONJUGATED and complex_words:
-        flip(copy, source.item_bytes - 1)
+        flip(copy, item_bytes - 1)
 
 
 # ---- elements below a byte -----------------------------------------------------------------------------------------
@@ -281,17 +287,18 @@ cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
 cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
     """Compact sub-byte elements from packed to one in a byte, or back."""
     cdef int bits = source.abi.dl_tensor.dtype.bits
-    cdef int64_t nbytes = source.count if unpacks else (source.count * bits + 7) // 8
+    cdef int64_t count = managed_count(source)
+    cdef int64_t nbytes = count if unpacks else (count * bits + 7) // 8
     cdef Managed* made
     if not is_host(source.abi.dl_tensor.device.device_type):
         raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
                       "is memory that dlbridge cannot repack", "move it to the CPU first")
     made = allocated(source, nbytes)
-    if source.count < SMALL:
-        (unpack if unpacks else pack)(managed_data(made), managed_data(source), source.count, bits)
+    if count < SMALL:
+        (unpack if unpacks else pack)(managed_data(made), managed_data(source), count, bits)
     else:
         with nogil:
-            (unpack if unpacks else pack)(managed_data(made), managed_data(source), source.count, bits)
+            (unpack if unpacks else pack)(managed_data(made), managed_data(source), count, bits)
     made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED
     if unpacks:
         made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED

@@ -19,6 +19,7 @@ from dlbridge.managed cimport (
     NEGATED,
     SWAPPED,
     Managed,
+    managed_count,
     managed_data,
     managed_packed,
     managed_shape,
@@ -272,9 +273,9 @@ cdef int decide_layout(const Managed* managed, Target target, Decision* out) exc
     elif managed.marks & REPEATED and not holds & ZERO_STRIDES:
         want(out, COPY, ZERO_STRIDE)
     elif managed.marks & STRIDED and not holds & ANY_STRIDES and not is_dense(
-            tensor.ndim, tensor.shape, tensor.strides, managed.count):
+            tensor.ndim, tensor.shape, tensor.strides, managed_count(managed)):
         want(out, COPY, HOLES)
-    elif target.alignment > 1 and managed.count and <size_t> managed_data(managed) % target.alignment:
+    elif target.alignment > 1 and managed_count(managed) and <size_t> managed_data(managed) % target.alignment:
         want(out, COPY, MISALIGNED)
     return 0
 

@@ -37,15 +37,18 @@ from dlbridge.abi cimport (
 from dlbridge.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge.devices.table cimport device_name, is_host, parse_device, same_device
 from dlbridge.dtypes cimport describe, get_row, row_typestr
-from dlbridge.layout cimport STRIDED
+from dlbridge.layout cimport STRIDED, Span
 from dlbridge.managed cimport (
     PROTOCOL_DLBRIDGE,
     PROTOCOL_DLPACK,
     Managed,
+    Protocol,
     managed_checked,
+    managed_count,
     managed_data,
     managed_forget,
     managed_from_tensor,
+    managed_item_bytes,
     managed_lend,
     managed_made_lendable,
     managed_nbytes,
@@ -56,6 +59,7 @@ from dlbridge.managed cimport (
     managed_set_row,
     managed_shape,
     managed_share,
+    managed_span,
     managed_strides,
     managed_take_versioned,
     protocol_name,
@@ -171,12 +175,12 @@ cdef class Tensor:
 
     @property
     def size(self):
-        return self.managed.count
+        return managed_count(self.managed)
 
     @property
     def itemsize(self):
         """Bytes of one element; 0 for packed elements below a byte."""
-        return self.managed.item_bytes
+        return managed_item_bytes(self.managed)
 
     @property
     def nbytes(self):
@@ -204,7 +208,7 @@ cdef class Tensor:
 
     @property
     def protocol(self):
-        return protocol_name(self.managed.protocol)
+        return protocol_name(<Protocol> self.managed.protocol)
 
     @property
     def owner(self):
@@ -225,7 +229,7 @@ cdef class Tensor:
         """By value: a pickle holds the elements, never an address."""
         cdef Managed* made = place(managed_share(self.managed), COPY, NULL)
         try:
-            elements = (<char*> made.abi.dl_tensor.data)[:managed_nbytes(made)] if made.count else b""
+            elements = (<char*> made.abi.dl_tensor.data)[:managed_nbytes(made)] if managed_count(made) else b""
             strides = managed_strides(made)
         finally:
             managed_release(made)
@@ -280,7 +284,7 @@ cdef class Tensor:
     @property
     def __array_interface__(self):
         typestr = self._host_typestr("__array_interface__")
-        step = self.managed.item_bytes
+        step = managed_item_bytes(self.managed)
         return {
             "shape": self.shape,
             "typestr": typestr,
@@ -307,6 +311,7 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
     """Unpickle: a Tensor over memory of its own."""
     cdef Managed* like
     cdef Managed* made
+    cdef Span span
     if len(strides) != len(shape) or dtype not in NAMES:
         raise refusal(ConversionError, "pickle", "strides", strides, f"do not fit shape {shape} of {dtype}",
                       "the pickle is damaged: make it again")
@@ -322,11 +327,11 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
     finally:
         managed_release(like)
     made = managed_checked(made)
-    if made.low_bytes < 0 or made.high_bytes > len(elements):
-        touched = made.high_bytes
+    span = managed_span(made)
+    if span.low_bytes < 0 or span.high_bytes > len(elements):
         managed_release(made)
         raise refusal(ConversionError, "pickle", "shape", f"{shape}, strides {strides}",
-                      f"touches {touched} bytes of {len(elements)}", "the pickle is damaged: make it again")
+                      f"touches {span.high_bytes} bytes of {len(elements)}", "the pickle is damaged: make it again")
     made.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
     memcpy(made.abi.dl_tensor.data, <const char*> elements, len(elements))
     return new_tensor(made, READONLY_COPY)
@@ -392,6 +397,7 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
     cdef Managed* managed = tensor.managed
     cdef DLTensor* described = &managed.abi.dl_tensor
     cdef const char* format = get_row(managed.row).format
+    cdef int64_t item_bytes = managed_item_bytes(managed)
     cdef Py_ssize_t* extents
     view.obj = None
     if format == NULL or managed_packed(managed) or not is_host(described.device.device_type):
@@ -405,10 +411,10 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
         raise MemoryError
     for axis in range(described.ndim):
         extents[axis] = described.shape[axis]
-        extents[described.ndim + axis] = described.strides[axis] * managed.item_bytes
-    view.buf = managed_data(managed) if managed.count else <char*> managed
+        extents[described.ndim + axis] = described.strides[axis] * item_bytes
+    view.buf = managed_data(managed) if managed_count(managed) else <char*> managed
     view.len = managed_nbytes(managed)
-    view.itemsize = managed.item_bytes
+    view.itemsize = item_bytes
     view.readonly = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
     view.ndim = described.ndim
     view.format = <char*> format
@@ -443,6 +449,7 @@ cdef bint is_layout_asked_for(Py_buffer* view, int flags) noexcept:
 cdef object new_array_struct(Managed* base):
     """NumPy's C structure in a capsule without a name, which keeps the memory by its context."""
     cdef int ndim = base.abi.dl_tensor.ndim
+    cdef int64_t item_bytes = managed_item_bytes(base)
     cdef Managed* managed = managed_share(base)
     cdef PyArrayInterface* interface = <PyArrayInterface*> malloc(
         sizeof(PyArrayInterface) + 2 * ndim * sizeof(Py_ssize_t))
@@ -452,7 +459,7 @@ cdef object new_array_struct(Managed* base):
     interface.two = ARRAY_STRUCT_VERSION
     interface.nd = ndim
     interface.typekind = get_row(managed.row).kind
-    interface.itemsize = <int> managed.item_bytes
+    interface.itemsize = <int> item_bytes
     interface.flags = NPY_ARRAY_NOTSWAPPED
     if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
         interface.flags |= NPY_ARRAY_WRITEABLE
@@ -462,7 +469,7 @@ cdef object new_array_struct(Managed* base):
     interface.strides = interface.shape + ndim
     for axis in range(ndim):
         interface.shape[axis] = managed.abi.dl_tensor.shape[axis]
-        interface.strides[axis] = managed.abi.dl_tensor.strides[axis] * managed.item_bytes
+        interface.strides[axis] = managed.abi.dl_tensor.strides[axis] * item_bytes
     interface.data = managed_data(managed)
     interface.descr = NULL
     try:

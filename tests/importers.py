@@ -66,9 +66,11 @@ def capsule_name(capsule):
 
 
 def capsule_struct(capsule):
-    """The managed tensor in a capsule that nobody has taken yet."""
+    """The managed tensor in a capsule that nobody has taken yet; it keeps the capsule, which lets go of it."""
     name = capsule_name(capsule)
-    return STRUCTS[name].from_address(_get_pointer(capsule, name.encode()))
+    struct = STRUCTS[name].from_address(_get_pointer(capsule, name.encode()))
+    struct.capsule = capsule
+    return struct
 
 
 # The names that the DLPack header gives, written down here once more, so that a slip in dlbridge's table shows.

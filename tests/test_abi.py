@@ -59,6 +59,17 @@ def test_every_field_of_a_capsule(max_version):
     assert struct.deleter
 
 
+@pytest.mark.parametrize("max_version", [None, (1, 0)])
+@pytest.mark.parametrize("ndim", [0, 1, 2, 8, 64])
+def test_one_block_with_8_bytes_beside_what_the_standard_asks_for(ndim, max_version):
+    # With two axes 120 in all, which fit into a chunk of 128 of malloc()'s.
+    struct = capsule_struct(dlbridge.to_dlpack(np.zeros((1,) * ndim), max_version=max_version))
+    shape, strides = (
+        ctypes.cast(extents, ctypes.c_void_p).value for extents in (struct.dl_tensor.shape, struct.dl_tensor.strides))
+    assert shape - ctypes.addressof(struct) == ctypes.sizeof(struct) + 8
+    assert strides - shape == 8 * ndim
+
+
 def test_flags():
     readonly = np.zeros(3)
     readonly.flags.writeable = False

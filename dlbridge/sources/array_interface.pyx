@@ -5,12 +5,15 @@ from cpython.long cimport PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge.layout cimport Span
 from dlbridge.managed cimport (
     PROTOCOL_ARRAY_INTERFACE,
     Managed,
     managed_checked,
+    managed_count,
     managed_own_object,
     managed_release,
+    managed_span,
 )
 from dlbridge.request cimport Request
 from dlbridge.sources.interface cimport new_from_interface, read_address, refuse_field
@@ -128,8 +131,9 @@ cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:
 cdef int check_within(Managed* managed, Py_buffer* view) except -1:
     """With a buffer the end of the memory is known, so a shape that lies can be seen."""
     cdef Py_ssize_t start = <char*> managed.abi.dl_tensor.data - <char*> view.buf
-    if managed.count and (start + managed.low_bytes < 0 or start + managed.high_bytes > view.len):
-        low, high = start + managed.low_bytes, start + managed.high_bytes
+    cdef Span span = managed_span(managed)
+    if managed_count(managed) and (start + span.low_bytes < 0 or start + span.high_bytes > view.len):
+        low, high = start + span.low_bytes, start + span.high_bytes
         managed_release(managed)
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "shape", f"bytes {low} to {high}",
                            f"reach outside of the buffer of {view.len} bytes", REPORT)

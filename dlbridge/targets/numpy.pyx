@@ -19,6 +19,7 @@ from dlbridge.managed cimport (
     SWAPPED,
     Managed,
     managed_data,
+    managed_item_bytes,
     managed_release,
     managed_unwrapped,
     raise_pending,
@@ -80,6 +81,7 @@ cdef object deliver(Managed* managed, Target target):
     cdef numpy.npy_intp strides_bytes[MAX_NDIM]
     cdef numpy.npy_intp* strides = NULL         # NumPy computes those of compact arrays in half the time
     cdef numpy.dtype dtype = dtype_of(managed)
+    cdef char* data = managed_data(managed)
     cdef PyObject* made
     cdef int flags = 0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else numpy.NPY_ARRAY_WRITEABLE
     if managed.marks & (STRIDED | BYTE_STRIDES):
@@ -88,14 +90,14 @@ cdef object deliver(Managed* managed, Target target):
     # NumPy allocates where it is given NULL, which empty memory may be.
     made = PyArray_NewFromDescr(
         numpy.ndarray, dtype, managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, strides,
-        managed_data(managed) if managed.count else <char*> managed, flags, NULL)
+        data if data != NULL else <char*> managed, flags, NULL)
     if made == NULL:
         managed_release(managed)
         raise_pending()
     array = <object> made
     Py_DECREF(array)        # the reference that NewFromDescr gave
     # NumPy would put the base of an ndarray in its place, and a subclass may have more to keep alive than that.
-    owner = managed_unwrapped(managed) if managed.count and managed.protocol != PROTOCOL_NUMPY else None
+    owner = managed_unwrapped(managed) if data != NULL and managed.protocol != PROTOCOL_NUMPY else None
     if owner is None:
         owner = new_capsule(managed, managed, OWNER_NAME, _release_owner)
     Py_INCREF(owner)        # SetBaseObject steals it
@@ -116,7 +118,7 @@ cdef numpy.dtype dtype_of(Managed* managed):
 
 
 cdef numpy.npy_intp* fill_strides(const Managed* managed, numpy.npy_intp* strides_bytes) noexcept nogil:
-    cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed.item_bytes
+    cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed_item_bytes(managed)
     cdef int32_t axis
     for axis in range(managed.abi.dl_tensor.ndim):
         strides_bytes[axis] = managed.abi.dl_tensor.strides[axis] * step
