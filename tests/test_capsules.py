@@ -170,6 +170,29 @@ def test_consumers_may_be_many():
     assert producer.deleted == 1
 
 
+@VERSIONS
+def test_a_capsule_that_finds_no_memory_takes_nothing_from_its_tensor(max_version):
+    testcapi = pytest.importorskip("_testcapi", reason="this CPython was built without what makes allocations fail")
+    producer = Producer()
+    tensor = dlbridge.asdlpack(producer)
+    export = tensor.__dlpack__
+    failed = 0
+    for number in range(20):
+        try:
+            testcapi.set_nomemory(number, number + 1)
+            export(max_version=max_version)
+        except MemoryError:
+            failed += 1
+        finally:
+            testcapi.remove_mem_hooks()
+    assert failed
+    assert producer.deleted == 0
+    assert np.from_dlpack(tensor).sum() == 15
+    del tensor, export
+    gc.collect()
+    assert producer.deleted == 1
+
+
 # ---- the fake producers themselves -----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
