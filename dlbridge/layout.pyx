@@ -16,7 +16,7 @@ cdef LayoutFault settle(
     """
     cdef int64_t product = 1, high = 0, low = 0, step
     cdef uint32_t found = 0
-    cdef bint empty = False
+    cdef bint empty = False, too_large = False
     cdef int32_t axis
     for axis in range(ndim - 1, -1, -1):
         if shape[axis] > 1:
@@ -25,18 +25,14 @@ cdef LayoutFault settle(
                 found |= STRIDED
             if multiply_overflows(product, shape[axis], &product):
                 return TOO_MANY_ELEMENTS
-            if multiply_overflows(shape[axis] - 1, strides[axis], &step):
-                return SPAN_TOO_LARGE
-            # -step overflows only for the minimum of int64, whose sum with anything below does too.
+            too_large |= multiply_overflows(shape[axis] - 1, strides[axis], &step)
             if step > 0:
-                if add_overflows(high, step, &high):
-                    return SPAN_TOO_LARGE
+                too_large |= add_overflows(high, step, &high)
             elif step == 0:
                 found |= REPEATED
             else:
                 found |= BACKWARD
-                if add_overflows(low, step, &low):
-                    return SPAN_TOO_LARGE
+                too_large |= add_overflows(low, step, &low)
         elif shape[axis] == 1:
             if axis == ndim - 1 or multiply_overflows(shape[axis + 1], strides[axis + 1], &strides[axis]):
                 strides[axis] = item_bytes // stride_bytes
@@ -49,8 +45,9 @@ cdef LayoutFault settle(
         return TOO_MANY_ELEMENTS
     if empty:
         fill_compact(ndim, shape, strides)
-        product = high = low = found = item_bytes = 0
-    if multiply_overflows(low, stride_bytes, &low) or multiply_overflows(high, stride_bytes, &high):
+        count[0], form[0] = 0, 0
+        return LAYOUT_SOUND         # whatever the strides were, no step is ever taken
+    if too_large or multiply_overflows(low, stride_bytes, &low) or multiply_overflows(high, stride_bytes, &high):
         return SPAN_TOO_LARGE
     if add_overflows(high, item_bytes, &high) or low < -LARGEST_SPAN or high > LARGEST_SPAN:
         return SPAN_TOO_LARGE

@@ -135,8 +135,17 @@ cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NUL
         PyBuffer_Release(view)
         return refuse_block(protocol, view.ndim)
     managed_own(managed, OWNS_BUFFER, managed.abi.dl_tensor.strides + view.ndim)
-    memcpy(managed.abi.manager_ctx, view, sizeof(Py_buffer))
+    move_buffer(<Py_buffer*> managed.abi.manager_ctx, view)
     return managed
+
+
+cdef void move_buffer(Py_buffer* into, Py_buffer* view) noexcept nogil:
+    """PyBuffer_FillInfo() lets shape and strides of plain bytes point into the Py_buffer itself."""
+    into[0] = view[0]
+    if view.shape == &view.len:
+        into.shape = &into.len
+    if view.strides == &view.itemsize:
+        into.strides = &into.itemsize
 
 
 cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_bytes) noexcept nogil:
@@ -263,7 +272,7 @@ cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py
 cdef bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil:
     """Take the shape of memory that is known to be sound and compact in C order, after row and data; no check is left.
 
-    False, and nothing taken, where there are no elements.
+    False, and nothing taken, where there are no elements, or more than any memory has (numpy.lib.stride_tricks).
     """
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef int64_t count = 1
@@ -272,8 +281,8 @@ cdef bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcep
         axis -= 1
         tensor.shape[axis] = shape[axis]
         tensor.strides[axis] = count
-        count *= shape[axis]
-    return count != 0
+        count *= shape[axis]        # NumPy sees to it that this fits
+    return 0 < count <= LARGEST_SPAN >> 8
 
 
 # ---- validate, once for every path ---------------------------------------------------------------------------------
@@ -632,7 +641,11 @@ cdef object managed_owner(Managed* managed):
     """The object that the memory is kept alive by, or None."""
     cdef void* owner = managed.abi.manager_ctx
     if managed.owns == OWNS_OBJECT:
-        return <object> owner
+        # With an interface goes what it was read from, which is nobody's to let go.
+        kept = <object> owner
+        while type(kept) is tuple:
+            kept = kept[0]
+        return kept
     if managed.owns == OWNS_BUFFER:
         return (<Py_buffer*> owner).obj
     return managed_owner(<Managed*> owner) if managed.owns == OWNS_BASE else None

@@ -90,7 +90,7 @@ cdef Route make_route(object src, object to):
     route.offers = find_offers(kind)
     # Predicates and imports are code of others, and may have registered meanwhile; and what holds for a proxy, which
     # poses as another class, says nothing about its type.
-    if before == registrations and src.__class__ is kind:
+    if src.__class__ is kind and before == registrations:
         keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route)
     return route
 

@@ -132,8 +132,7 @@ cdef class Tensor:
     protocol : str
         The protocol it came by.
     owner : object
-        What keeps the memory alive, or None where that is no Python object. An interface that was read is kept with
-        its object, as a pair.
+        What keeps the memory alive, or None where that is no Python object.
 
     Examples
     --------

@@ -260,3 +260,96 @@ def test_every_layout_is_described_alike(axes, compact):
         assert tensor.size == array.size
         assert tensor.nbytes == array.nbytes
         assert np.array_equal(dlbridge.convert(tensor, "numpy"), array)
+
+
+# ---- what was once got wrong -----------------------------------------------------------------------------------------
+
+def test_the_first_tensor_may_come_under_any_mode():
+    program = """
+        import numpy, torch, dlbridge
+        from torch.overrides import TorchFunctionMode
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Refusing(TorchFunctionMode):
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                raise ZeroDivisionError
+
+        class Counting(TorchDispatchMode):
+            calls = 0
+
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                Counting.calls += 1
+                return function(*args, **(kwargs or {}))
+
+        tensor = torch.ones(3)
+        with Counting(), Refusing():
+            print(dlbridge.convert(tensor, "numpy"), Counting.calls)
+    """
+    assert child(program) == "[1. 1. 1.] 0\n"
+
+
+def test_negated_integers_are_refused():
+    with pytest.raises(dlbridge.ConversionError, match="resolve_neg"):
+        dlbridge.convert(torch._neg_view(torch.arange(3)), "numpy")
+
+
+@pytest.mark.parametrize("permute", [np.transpose, np.asfortranarray, lambda array: array.transpose(1, 2, 0)])
+@pytest.mark.parametrize("target", ["numpy", "torch", "memoryview", "dlbridge"])
+def test_copies_of_permuted_axes_are_described_as_they_lie(permute, target):
+    array = permute(np.arange(24.0).reshape(2, 3, 4))
+    copied = dlbridge.convert(dlbridge.convert(array, target, copy=True), "numpy")
+    assert np.array_equal(copied, array)
+    tensor = torch.from_numpy(array)
+    for lazy in (torch._neg_view(tensor), torch.complex(tensor, tensor).conj(), torch.complex(tensor, -tensor).mH):
+        copied = dlbridge.convert(dlbridge.convert(lazy, target), "torch")
+        assert torch.equal(copied, lazy.resolve_conj().resolve_neg())
+
+
+def test_owner_of_an_interface_is_the_object_alone():
+    holder = ArrayInterface()
+    holder.__array_interface__ = {"shape": (4,), "typestr": "|u1", "data": bytearray(4), "version": 3}
+    assert dlbridge.asdlpack(holder).owner is holder
+    # The export would be let go with .release(), which the base of the array must not offer.
+    assert not isinstance(dlbridge.convert(holder, "numpy").base, tuple)
+
+
+def test_source_registered_while_the_class_is_asked():
+    class Posing:
+        asked = 0
+
+        @property
+        def __class__(self):
+            Posing.asked += 1
+            if Posing.asked == 1:
+                dlbridge.register_source(Posing, lambda posing: np.ones(2))
+            return Posing
+
+        __array_interface__ = ArrayInterface().__array_interface__
+
+    posing = Posing()
+    dlbridge.convert(posing, "numpy")
+    assert dlbridge.convert(posing, "numpy").shape == (2,)
+
+
+def test_strides_of_empty_memory_mean_nothing():
+    memory = np.zeros(4, np.uint8)
+    holder = ArrayInterface(memory, shape=(2, 0, 5), strides=(-5, 0, 2**62), typestr="|u1")
+    assert dlbridge.asdlpack(holder).strides == (5, 5, 1)
+
+
+def test_sizes_beyond_memory_are_refused_from_numpy_too():
+    endless = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (2**63 - 1,), (1,))
+    with pytest.raises(dlbridge.ConversionError, match=r"beyond any memory|more bytes"):
+        dlbridge.convert(endless, "torch")
+
+
+def test_offset_that_compares_as_it_likes():
+    class Offset(int):
+        def __ge__(self, other):
+            return True
+
+        __le__ = __lt__ = __gt__ = __ge__
+
+    holder = ArrayInterface(np.zeros(4, np.uint8), data=bytearray(4), offset=Offset(2**63 - 1))
+    with pytest.raises(dlbridge.ConversionError, match="offset"):
+        dlbridge.convert(holder, "numpy")

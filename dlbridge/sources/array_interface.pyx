@@ -1,7 +1,7 @@
 """``__array_interface__``: version 3, whose ``data`` is an address, a buffer or absent, and version 2's attributes."""
 
 from cpython.buffer cimport PyBuffer_IsContiguous
-from cpython.long cimport PyLong_Check
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
@@ -119,10 +119,13 @@ cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:
     if not PyBuffer_IsContiguous(view, b"C"):
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", buffer, "is a buffer with gaps",
                            REPORT)
-    if not PyLong_Check(offset) or not 0 <= offset <= view.len:
+    cdef int overflow = 0
+    # Converted before it is compared: a subclass of int may compare as it likes.
+    cdef long long start = PyLong_AsLongLongAndOverflow(offset, &overflow) if PyLong_Check(offset) else -1
+    if overflow or not 0 <= start <= view.len:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "offset", offset, f"is not within the buffer of {view.len} bytes",
                            REPORT)
-    managed.abi.dl_tensor.data = <char*> view.buf + <Py_ssize_t> offset
+    managed.abi.dl_tensor.data = <char*> view.buf + start
     if view.readonly:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     return 0

@@ -58,6 +58,8 @@ cdef int prepare_questions(object kind) except -1:
     if symbols is None:
         return 0
     examples = _examples()
+    if not examples:
+        return 0
     found.offset = find_handle(examples)
     found.requires_grad = <AskTensor> <size_t> symbols["requires_grad"]
     found.is_neg = <AskHandle> <size_t> symbols["is_neg"]
@@ -99,7 +101,17 @@ def _find_symbols():
 
 
 def _examples():
-    torch = sys.modules["torch"]
+    """A tensor of every kind, made outside of whatever mode is active; none where torch does not let us out of it."""
+    try:
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes():
+            return _make_examples(sys.modules["torch"])
+    except Exception:
+        return ()
+
+
+def _make_examples(torch):
     real = torch.zeros(2, 3, device="cpu")
     complexes = torch.zeros(2, 3, device="cpu", dtype=torch.complex64)
     wanting = torch.zeros(2, 3, device="cpu", requires_grad=True)
@@ -118,8 +130,7 @@ cdef bint is_torch(object kind):
 cdef Managed* mark_torch(Managed* managed, object tensor, const Request* request) except NULL:
     """Refuse a gradient unless it shall be dropped, and mark the lazy bits for place to resolve.
 
-    Only floating and complex tensors can have the negative bit, only complex ones the conjugate bit. On failure the
-    block is released.
+    On failure the block is released.
     """
     cdef uint32_t said = ask_libtorch(&libtorch, tensor) if libtorch.offset else ask_python(tensor)
     cdef int code
@@ -132,8 +143,11 @@ cdef Managed* mark_torch(Managed* managed, object tensor, const Request* request
         managed_release(managed)
         raise _gradient()
     code = managed.abi.dl_tensor.dtype.code
-    if code == kDLFloat or code == kDLComplex or code == kDLBfloat:
-        managed.marks |= said & (NEGATED | CONJUGATED)
+    if said & (NEGATED | CONJUGATED) and code != kDLFloat and code != kDLComplex and code != kDLBfloat:
+        managed_release(managed)
+        raise refusal(ConversionError, "torch", "is_neg", True, "of integers has no sign bit to flip",
+                      "pass x.resolve_neg()")
+    managed.marks |= said & (NEGATED | CONJUGATED)
     return managed
 
 

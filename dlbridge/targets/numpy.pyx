@@ -15,7 +15,7 @@ from dlbridge.layout cimport STRIDED
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     MAX_NDIM,
-    PROTOCOL_NUMPY,
+    PROTOCOL_EXCHANGE_API,
     SWAPPED,
     Managed,
     managed_data,
@@ -96,8 +96,9 @@ cdef object deliver(Managed* managed, Target target):
         raise_pending()
     array = <object> made
     Py_DECREF(array)        # the reference that NewFromDescr gave
-    # NumPy would put the base of an ndarray in its place, and a subclass may have more to keep alive than that.
-    owner = managed_unwrapped(managed) if data != NULL and managed.protocol != PROTOCOL_NUMPY else None
+    # A tensor is a base as good as any. An ndarray is not: NumPy would put its base in its place, and a subclass may
+    # have more to keep alive. Nor is what an interface was read from: the user could let go of it through the base.
+    owner = managed_unwrapped(managed) if data != NULL and managed.protocol == PROTOCOL_EXCHANGE_API else None
     if owner is None:
         owner = new_capsule(managed, managed, OWNER_NAME, _release_owner)
     Py_INCREF(owner)        # SetBaseObject steals it
