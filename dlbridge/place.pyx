@@ -20,7 +20,7 @@ from dlbridge.abi cimport (
 from dlbridge.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
 from dlbridge.devices.table cimport device_name, is_host
 from dlbridge.dtypes cimport NO_ROW
-from dlbridge.layout cimport Span, fill_compact, is_compact, is_dense
+from dlbridge.layout cimport STRIDED, Span, fill_compact, is_compact, is_dense
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     CONJUGATED,
@@ -115,6 +115,7 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     # What follows these steps reads elements in C order.
     if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK):
         memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
+        made.marks |= source.marks & STRIDED
     copy_elements(made, source)
     return made
 
