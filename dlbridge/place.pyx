@@ -57,6 +57,7 @@ cdef enum:
     ALIGNMENT = 256                     # DLPack's own wish; JAX needs 64
     LARGE = 1 << 26                     # from here on, memory is asked for before it is taken
     HUGE = 1 << 22                      # from here on, memory is asked for in huge pages
+    THEIRS = 1 << 20                    # from here on, the target's own allocator costs no more than malloc()
     SMALL = 1 << 16                     # below, giving up the GIL costs more than the copy
 
 
@@ -104,14 +105,16 @@ cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
 cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* api) except NULL:
     """The same values in memory of our own, writable and in native byte order."""
     cdef Managed* made
+    cdef int64_t nbytes
     if not is_host(source.abi.dl_tensor.device.device_type):
         raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
                       "is memory that dlbridge has no copy operation for", "copy it with the library that made it")
     if steps & COPY_SPAN:
         return copied_span(source)
-    made = NULL if api == NULL else allocated_by(api, source)
+    nbytes = managed_nbytes(source)
+    made = allocated_by(api, source) if api != NULL and nbytes >= THEIRS else NULL
     if made == NULL:
-        made = managed_checked(allocated(source, managed_nbytes(source)))
+        made = managed_checked(allocated(source, nbytes))
     # What follows these steps reads elements in C order.
     if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK):
         memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
@@ -148,22 +151,27 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     cdef Managed* made = managed_new(<Protocol> like.protocol, like.abi.dl_tensor.ndim)
     cdef DLTensor* tensor = &made.abi.dl_tensor
     cdef void* memory = NULL
-    cdef bint read_only = like.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
-    way_out = 'pass readonly="share" and do not write' if read_only else "pass a part of it, or copy=False"
     memcpy(tensor.shape, like.abi.dl_tensor.shape, tensor.ndim * sizeof(int64_t))
     fill_compact(tensor.ndim, tensor.shape, tensor.strides)
     tensor.dtype = like.abi.dl_tensor.dtype
+    made.row = like.row
     made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     if nbytes:
         # malloc() gives the block that was let go last, with its pages; posix_memalign() often takes fresh ones.
         memory = malloc(nbytes + ALIGNMENT - 1) if room else NULL
         if memory == NULL:
             managed_release(made)
-            raise MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({way_out})")
+            raise no_room(like, nbytes)
         managed_own_memory(made, memory)
         tensor.data = aligned(memory, ALIGNMENT)
         ask_for_huge_pages(tensor.data, nbytes)
     return made
+
+
+cdef object no_room(const Managed* like, int64_t nbytes):
+    cdef bint read_only = like.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
+    way_out = 'pass readonly="share" and do not write' if read_only else "pass a part of it, or copy=False"
+    return MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({way_out})")
 
 
 cdef inline void* aligned(void* memory, size_t alignment) noexcept nogil:
@@ -249,7 +257,8 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
     cdef int64_t step = 1 if source.marks & BYTE_STRIDES else item_bytes
     cdef bint complex_words = tensor.dtype.code == kDLComplex
     cdef int32_t axis
-    if managed_packed(source):
+    if managed_packed(source) or not source.marks:
+        # Compact on both sides, and nothing changes on the way.
         begin_copy(copy, managed_data(into), managed_data(source), 1)
         add_axis(copy, managed_nbytes(source), 1, 1)
         return
