@@ -26,9 +26,9 @@ ctypedef void (*Line)(
 ) noexcept nogil
 
 # Neighbours in the source, which are neighbour_step apart, become rows of the result, which are into_step apart; what
-# is source_step apart becomes neighbours. Words go through the line; where there is none, neighbours touch.
+# is source_step apart becomes neighbours. Where there is no line to gather them with, neighbours touch.
 ctypedef void (*Tile)(
-    char* into, const char* source, int64_t into_step, int64_t source_step, int64_t neighbour_step, Line line,
+    char* into, const char* source, int64_t into_step, int64_t source_step, int64_t neighbour_step, Line gather,
     const uint8_t* flips,
 ) noexcept nogil
 
@@ -46,6 +46,7 @@ ctypedef struct Copy:
     bint runs               # words along the last axis follow each other on both sides, and nothing changes
     bint planes             # the last two axes are walked together
     Line line
+    Line gather             # that changes nothing
     Tile tile
 
 

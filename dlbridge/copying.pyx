@@ -134,7 +134,8 @@ cdef void choose_loops(Copy* copy) noexcept nogil:
     while 1 << column < copy.word_bytes:
         column += 1
     copy.line = line_of(copy.change, column)
-    copy.tile = tile_of[column]
+    copy.tile = tile_of(copy.change, column)
+    copy.gather = line_of(KEEP, column)
     copy.runs = is_run(copy)
     partner = plane_partner(copy)
     copy.planes = partner >= 0
@@ -211,21 +212,28 @@ cdef void copy_plane(const Copy* copy, char* into, const char* source) noexcept 
     cdef const Axis* far = &copy.axes[copy.ndim - 1]        # neighbours in the result, far apart in the source
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
     cdef int64_t side = TILE_BYTES // copy.word_bytes
-    cdef int64_t far_tiles = far.extent // side if far.into_step == copy.word_bytes else 0
+    cdef int64_t far_tiles = far.extent // side if prefers_tiles(copy) else 0
     cdef int64_t near_tiles = near.extent // side if far_tiles else 0
     # Rows of the result that are begun together stay in the cache until the next tiles go on with them.
     cdef int64_t strip = STRIP if side > FEW_ROWS else 1
     cdef int64_t first = 0
     while first < near_tiles:
-        if side <= FEW_ROWS and far.source_step % CACHE_WAY and (
-                copy.word_bytes == MAX_WORD or changes(copy) or near.source_step != copy.word_bytes):
-            # Lines of the widest words are as fast, unless what it reads falls into one place of the cache.
-            copy_block(copy, into, source, 0, far_tiles * side, first * side, (first + strip) * side)
-        else:
-            copy_strip(copy, into, source, far_tiles, first, min(first + strip, near_tiles))
+        copy_strip(copy, into, source, far_tiles, first, min(first + strip, near_tiles))
         first += strip
     copy_block(copy, into, source, 0, far_tiles * side, near_tiles * side, near.extent)
     copy_block(copy, into, source, far_tiles * side, far.extent, 0, near.extent)
+
+
+cdef bint prefers_tiles(const Copy* copy) noexcept nogil:
+    """Lines of the widest words are as fast, unless what they read falls into one place of the cache."""
+    cdef const Axis* far = &copy.axes[copy.ndim - 1]
+    cdef const Axis* near = &copy.axes[copy.ndim - 2]
+    if far.into_step != copy.word_bytes:
+        return False
+    if TILE_BYTES // copy.word_bytes > FEW_ROWS or far.source_step % CACHE_WAY == 0:
+        return True
+    # A tile begins as many rows as the cache has room for in one place.
+    return copy.word_bytes < MAX_WORD and near.source_step == copy.word_bytes and near.into_step % CACHE_WAY
 
 
 cdef inline bint changes(const Copy* copy) noexcept nogil:
@@ -237,7 +245,7 @@ cdef void copy_strip(
 ) noexcept nogil:
     cdef const Axis* far = &copy.axes[copy.ndim - 1]
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
-    cdef Line line = copy.line if changes(copy) or near.source_step != copy.word_bytes else NULL
+    cdef Line gather = copy.gather if near.source_step != copy.word_bytes else NULL
     cdef int64_t side = TILE_BYTES // copy.word_bytes
     cdef int64_t row, column
     for row in range(far_tiles):
@@ -245,14 +253,14 @@ cdef void copy_strip(
             copy.tile(
                 into + (row * far.into_step + column * near.into_step) * side,
                 source + (row * far.source_step + column * near.source_step) * side,
-                near.into_step, far.source_step, near.source_step, line, copy.flips)
+                near.into_step, far.source_step, near.source_step, gather, copy.flips)
 
 
 cdef void copy_block(
     const Copy* copy, char* into, const char* source,
     int64_t far_begin, int64_t far_end, int64_t near_begin, int64_t near_end,
 ) noexcept nogil:
-    """A part of a plane that is too narrow for tiles: lines along the longer side, a block of all of them at a time."""
+    """A part of a plane that tiles are not for: lines along the result where they are long, a block of all at a time."""
     cdef const Axis* far = &copy.axes[copy.ndim - 1]
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
     cdef const Axis* along = far
@@ -260,7 +268,7 @@ cdef void copy_block(
     cdef int64_t index, count = far_end - far_begin, lines = near_end - near_begin
     into += far_begin * far.into_step + near_begin * near.into_step
     source += far_begin * far.source_step + near_begin * near.source_step
-    if lines > count:
+    if count < SHORT and count < lines:
         along, across = near, far
         count, lines = lines, count
     while count > 0:
