@@ -40,6 +40,7 @@ cdef extern from *:
 
 cdef enum:
     BLOCK = 1024                # words of a line that are copied before the next line, so that both stay in the cache
+    SHORT_BLOCK = 256           # … where lines go across the result, and each of them touches much more of it
     STRIP = 32                  # tiles beside each other, where a tile has many rows
     CACHE_WAY = 4096            # bytes; addresses that far apart share a place in the first cache
     SHORT = 8                   # words; a line of less is not worth its beginning
@@ -265,20 +266,21 @@ cdef void copy_block(
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
     cdef const Axis* along = far
     cdef const Axis* across = near
-    cdef int64_t index, count = far_end - far_begin, lines = near_end - near_begin
+    cdef int64_t index, count = far_end - far_begin, lines = near_end - near_begin, block = BLOCK
     into += far_begin * far.into_step + near_begin * near.into_step
     source += far_begin * far.source_step + near_begin * near.source_step
     if count < SHORT and count < lines:
         along, across = near, far
         count, lines = lines, count
+        block = SHORT_BLOCK
     while count > 0:
         for index in range(lines):
             copy.line(
-                into + index * across.into_step, source + index * across.source_step, min(<int64_t> BLOCK, count),
+                into + index * across.into_step, source + index * across.source_step, min(block, count),
                 along.into_step, along.source_step, copy.flips)
-        into += BLOCK * along.into_step
-        source += BLOCK * along.source_step
-        count -= BLOCK
+        into += block * along.into_step
+        source += block * along.source_step
+        count -= block
 
 
 # ---- elements below a byte -------------------------------------------------------------------------------------------
