@@ -1,12 +1,10 @@
 """explain(): the plan of a conversion, for people."""
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dlbridge.convert import _Device, _Readonly, _Stream, _To
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     action: Literal["return", "share", "copy", "refuse"]
     source: str
     target: str

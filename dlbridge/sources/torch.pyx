@@ -52,14 +52,23 @@ cdef enum Said:
 
 
 cdef int prepare_questions(object kind) except -1:
-    """Find libtorch's functions, once."""
-    cdef Libtorch found
+    """Find libtorch's functions, once; where torch does not let us try them, Python is asked until another time."""
     symbols = None if libtorch.offset else _find_symbols()
     if symbols is None:
         return 0
-    examples = _examples()
-    if not examples:
-        return 0
+    try:
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        # Whatever mode the caller has set up is not for our examples.
+        with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes():
+            try_symbols(symbols, _examples())
+    except Exception:
+        pass
+    return 0
+
+
+cdef int try_symbols(dict symbols, tuple examples) except -1:
+    cdef Libtorch found
     found.offset = find_handle(examples)
     found.requires_grad = <AskTensor> <size_t> symbols["requires_grad"]
     found.is_neg = <AskHandle> <size_t> symbols["is_neg"]
@@ -101,17 +110,7 @@ def _find_symbols():
 
 
 def _examples():
-    """A tensor of every kind, made outside of whatever mode is active; none where torch does not let us out of it."""
-    try:
-        from torch.utils._python_dispatch import _disable_current_modes
-
-        with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes():
-            return _make_examples(sys.modules["torch"])
-    except Exception:
-        return ()
-
-
-def _make_examples(torch):
+    torch = sys.modules["torch"]
     real = torch.zeros(2, 3, device="cpu")
     complexes = torch.zeros(2, 3, device="cpu", dtype=torch.complex64)
     wanting = torch.zeros(2, 3, device="cpu", requires_grad=True)
