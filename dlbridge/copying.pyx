@@ -261,7 +261,7 @@ cdef void copy_block(
     const Copy* copy, char* into, const char* source,
     int64_t far_begin, int64_t far_end, int64_t near_begin, int64_t near_end,
 ) noexcept nogil:
-    """A part of a plane that tiles are not for: lines along the result where they are long, a block of all at a time."""
+    """A part of a plane that tiles are not for: lines along the result if they are long, a block of all at a time."""
     cdef const Axis* far = &copy.axes[copy.ndim - 1]
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
     cdef const Axis* along = far
