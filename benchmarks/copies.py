@@ -2,7 +2,7 @@
 
 Up to a page or two most of the time goes into finding out what to do, and into making the result, so the smallest size
 is compared with statements that make one too. Of the others it is the memory that counts, and ``numpy.copyto`` into a
-new array is the measure.
+new array is the measure. A dense copy is one ``memcpy`` on either side: its goal leaves room for the noise.
 """
 
 from typing import NamedTuple

@@ -80,6 +80,28 @@ def test_any_view(array, split):
         copying._set_split(*before)
 
 
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_that_fall_into_one_place_of_the_cache(dtype, order):
+    """Rows a multiple of 4096 bytes apart, in the source, in the result, and in both."""
+    dtype = np.dtype(dtype).newbyteorder(order)
+    row = 4096 // dtype.itemsize
+    wide = random_bits((70, row), dtype)
+    high = random_bits((row, 70), dtype)
+    for array in (wide[:, :70].T, wide[:, :140:2].T, wide[::-1, 1:67].T, wide.T, high[:, ::2].T, high[:, :-1].T):
+        check(array)
+
+
+@pytest.mark.parametrize("step", [-3, -1, 2, 5])
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if np.dtype(dtype).itemsize > 1])
+def test_lines_of_any_length_in_the_other_byte_order(dtype, step):
+    """Around the lengths from which words are gathered, and at which the room for them is full."""
+    source = random_bits((5 * 1025,), np.dtype(dtype).newbyteorder(">"))
+    for count in (*range(1, 36), *(words + more for words in (64, 128, 256, 512, 1024) for more in (-1, 0, 1))):
+        check(source[::step][:count])
+
+
 # ---- lazy signs ------------------------------------------------------------------------------------------------------
 
 @pytest.mark.usefixtures("threads")
@@ -129,6 +151,15 @@ def packed_bytes(tensor):
 def test_own_memory_is_aligned(nbytes):
     copied = dlbridge.convert(random_bits((nbytes + 1,), "uint8")[1:], "numpy", copy=True)
     assert copied.ctypes.data % 256 == 0
+
+
+@pytest.mark.parametrize("nbytes", [1, 1 << 12, 1 << 19])
+def test_small_copies_are_in_memory_of_our_own_for_every_library(nbytes):
+    """What torch allocates itself has an alignment of 64: sixteen of those are not all at multiples of 256 as well."""
+    source = random_bits((nbytes + 1,), "uint8")[1:]
+    kept = [dlbridge.convert(source, "torch", copy=True) for _ in range(16)]
+    assert {tensor.data_ptr() % 256 for tensor in kept} == {0}
+    assert all(np.array_equal(tensor, source) for tensor in kept)
 
 
 @pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
