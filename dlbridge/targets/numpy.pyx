@@ -64,7 +64,7 @@ def _load(Target target):
 
 cdef object accepts(const Managed* managed, Target target):
     """ml_dtypes' types need ml_dtypes, and some of them a newer one."""
-    row = managed.row
+    cdef int32_t row = managed.row      # left to itself, it would be an int of Python
     if not (ml_dtypes_rows & target.rows) >> row & 1:
         return None             # NumPy's own; or lacking here, and another form of it may do: the plan knows
     try:
