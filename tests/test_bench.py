@@ -302,7 +302,8 @@ def test_the_table_with_rich(capsys):
 
 def test_the_table_without_rich():
     done = without(["rich"], "--group", PAIR.group, "--check", BENCHMARKS / "goals.json")
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode in (0, 1)            # what it measured is not for a test
+    assert not done.stderr
     assert all(cell in done.stdout for cell in CELLS)
     assert "─" not in done.stdout
     lines = done.stdout.splitlines()
