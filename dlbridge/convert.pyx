@@ -258,6 +258,7 @@ cdef bint is_already(object src, const Request* request) except -1:
 
 cdef inline object carry(object src, Route route, const Request* request):
     cdef Managed* managed
+    # The route itself may be gone once a producer's code has run, which can register something.
     cdef Target target = route.target
     if route.already and is_already(src, request):
         return src

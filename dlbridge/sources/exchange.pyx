@@ -90,8 +90,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) except? NULL:
     """From torch, which has no flags to tell: its borrowed view, and a reference to the tensor.
 
-    torch's managed export would hold the tensor's C++ half, which keeps no more memory alive than the tensor does, for
-    twice the price. What the view points to is copied before anything else can run.
+    torch's managed export would hold the tensor's C++ half, for twice the price, and no more memory: what is put under
+    a tensor later (``.data =``, ``resize_``) takes the old memory from under either. What the view points to is copied
+    before anything else can run.
     """
     cdef DLTensor view
     cdef Managed* managed

@@ -11,7 +11,6 @@ from dlbridge.dtypes cimport get_row, rows_named
 
 from dlbridge.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError, refusal
-from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, quirks_of
 
 HOLDS = {
     "NEGATIVE_STRIDES": NEGATIVE_STRIDES,
@@ -59,6 +58,8 @@ cdef class Target:
 
     cdef int read_off(self) except -1:
         """Everything, less the library's quirks; then its file has the last word."""
+        from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, quirks_of    # a tenth of importing dlbridge
+
         library = self.name if self.quirks is None else self.quirks
         self.rows = rows_named(DTYPES.get(library, NAMES))
         self.copied_rows = rows_named(COPIED_DTYPES.get(library, ()))
