@@ -12,7 +12,7 @@ CHILD = "import time; begun = time.perf_counter(); {}; print(time.perf_counter()
 def in_child(statement: str, names: Names, settings: Settings) -> Sample:
     """Nanoseconds of a statement in an interpreter of its own, without what that takes to start."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", CHILD.format(statement)]
+    command = [sys.executable, "-P", "-c", CHILD.format(statement)]      # not the folder that one stands in
 
     def sample() -> float:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
