@@ -8,9 +8,6 @@ from dlbridge.dtypes import NAMES as NAMES
 
 __test__: dict[str, str]
 
-
-COPIED_DTYPES: dict[str, tuple[str, ...]]
-DTYPES: dict[str, tuple[str, ...]]
 HOLDS: Final[dict[str, int]]
 
 @disjoint_base
