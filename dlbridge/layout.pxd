@@ -52,5 +52,4 @@ cdef Span span_of(
     int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
 ) noexcept nogil
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil
-cdef bint is_compact(int32_t ndim, const int64_t* shape, const int64_t* strides) noexcept nogil
 cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t count) noexcept nogil

@@ -85,21 +85,6 @@ cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noe
             step = 0    # settle() reports it: the product of the extents does not fit either
 
 
-cdef bint is_compact(int32_t ndim, const int64_t* shape, const int64_t* strides) noexcept nogil:
-    """C order without holes."""
-    cdef int64_t expected = 1
-    cdef int32_t axis
-    for axis in range(ndim - 1, -1, -1):
-        if shape[axis] == 0:
-            return True
-    for axis in range(ndim - 1, -1, -1):
-        if shape[axis] > 1:
-            if strides[axis] != expected:
-                return False
-            expected *= shape[axis]
-    return True
-
-
 cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t count) noexcept nogil:
     """Compact in some order of the axes: every element's place is used exactly once."""
     cdef int64_t expected = 1, seen = 0

@@ -20,7 +20,7 @@ from dlbridge.abi cimport (
 from dlbridge.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
 from dlbridge.devices.table cimport device_name, is_host
 from dlbridge.dtypes cimport NO_ROW
-from dlbridge.layout cimport STRIDED, Span, fill_compact, is_compact, is_dense
+from dlbridge.layout cimport STRIDED, Span, fill_compact, is_dense
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     CONJUGATED,
@@ -96,8 +96,7 @@ cdef int32_t writable_steps(const Managed* managed) noexcept nogil:
 
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
     """Packing reads compact memory."""
-    cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    return PACK if is_compact(tensor.ndim, tensor.shape, tensor.strides) else COPY | PACK
+    return COPY | PACK if managed.marks & STRIDED else PACK
 
 
 # ---- copies --------------------------------------------------------------------------------------------------------
@@ -219,7 +218,7 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
         take_error()
         return NULL
     made = managed_take_versioned(<Protocol> like.protocol, given)
-    if not is_compact(made.abi.dl_tensor.ndim, made.abi.dl_tensor.shape, made.abi.dl_tensor.strides):
+    if made.marks & STRIDED:
         managed_release(made)
         return NULL
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
