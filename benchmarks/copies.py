@@ -53,12 +53,10 @@ COPIES = (
 
 
 def as_numpy(copy: Copy, name: str) -> str:
-    """The same elements as NumPy copies them: those of torch without the bit, those of ml_dtypes as words."""
-    if not copy.source.startswith("torch"):
-        return f"{name}.view('u2')" if copy.element == "u2" else name
-    strided = "[:, ::2]" if "::2" in copy.source else ""
-    columns = f"{name}.shape[1] * 2" if strided else f"{name}.shape[1]"
-    return f"numpy.ones(({name}.shape[0], {columns}), '{copy.element}'){strided}"
+    """The same elements as NumPy copies them: torch's own memory, without the bit; those of ml_dtypes as words."""
+    if copy.source.startswith("torch"):
+        return f"torch.ones({name}.shape, dtype={name}.dtype).numpy()" if "bit" in copy.name else f"{name}.numpy()"
+    return f"{name}.view('u2')" if copy.element == "u2" else name
 
 
 def filled(native: Statements, name: str) -> Statements:

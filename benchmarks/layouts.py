@@ -18,7 +18,10 @@ def rows(source: str, to: str, native: str) -> tuple[Row, ...]:
         Row(f"1 GiB {source} -> {to}", f'dlbridge.convert(large_{source}, "{to}")', {
             "48 bytes": f'dlbridge.convert({source}, "{to}")',
         }),
-        Row(f"slowest of ndim 1 to 8, {source} -> {to}", each, {"the fastest": each}),
+        Row(f"slowest of ndim 1 to 8, {source} -> {to}", each, {
+            "the fastest": each,
+            f"{native}, 8-d": f"{native}({source}_8)",
+        }),
         Row(f"64-d {source} -> {to}", f'dlbridge.convert({source}_64, "{to}")', {native: f"{native}({source}_64)"}),
     )
 

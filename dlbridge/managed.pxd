@@ -68,6 +68,9 @@ cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned
 cdef Managed* managed_share(Managed* base) except NULL
 cdef Managed* managed_checked(Managed* managed) except NULL
 cdef bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil
+cdef bint managed_set_plain(
+    Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, Py_ssize_t nbytes,
+) noexcept nogil
 cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil
 
 cdef inline void managed_set_row(Managed* managed, int32_t row) noexcept nogil:
@@ -104,6 +107,7 @@ cdef void managed_retain(Managed* managed) noexcept nogil
 cdef void managed_forget(Managed* managed) noexcept nogil
 
 cdef object managed_unwrapped(Managed* managed)
+cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil
 
 cdef inline void managed_hold(Managed* managed) noexcept nogil:
     """A second reference to a block that nobody else has seen yet: no atomic step is needed."""

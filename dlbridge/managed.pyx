@@ -35,6 +35,7 @@ from dlbridge.layout cimport (
     Span,
     fill_compact,
     is_plain,
+    multiply_overflows,
     settle,
     span_of,
 )
@@ -60,6 +61,15 @@ cdef extern from *:
     #define dlbridge_exchange(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
     #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
     #define dlbridge_read(where) __atomic_load_n(where, __ATOMIC_ACQUIRE)
+    #define dlbridge_exporter(view) (((Py_buffer *) (view))->obj)
+    /* Of an object to which the caller has a reference and whose count nobody else can change meanwhile. */
+    #ifdef Py_GIL_DISABLED
+      #define DLBRIDGE_OTHERS_HOLD(obj) 0
+      #define DLBRIDGE_GIL 0
+    #else
+      #define DLBRIDGE_OTHERS_HOLD(obj) (Py_REFCNT(obj) > 1)
+      #define DLBRIDGE_GIL 1
+    #endif
     typedef struct {
         int32_t depth;
         void *waiting;
@@ -82,6 +92,9 @@ cdef extern from *:
     uint8_t exchange "dlbridge_exchange"(uint8_t* where, uint8_t value) noexcept nogil
     int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
     int32_t read "dlbridge_read"(const int32_t* where) noexcept nogil
+    PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
+    const bint ONE_AT_A_TIME "DLBRIDGE_GIL"     # who holds the GIL is the only one who does
+    bint others_hold "DLBRIDGE_OTHERS_HOLD"(PyObject* obj) noexcept nogil
 
 
 # Declared without the GIL, since deleters are called without it and see for themselves.
@@ -285,6 +298,28 @@ cdef bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcep
     return 0 < count <= LARGEST_SPAN >> 8
 
 
+cdef bint managed_set_plain(
+    Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, Py_ssize_t nbytes,
+) noexcept nogil:
+    """Take a layout if it is compact in C order, of so many bytes and far from any limit, after row and data.
+
+    False where it is not: the layout is still to be taken then, and to be checked.
+    """
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int shift = get_row(managed.row).item_shift
+    cdef int64_t count = 1
+    cdef int32_t axis = tensor.ndim
+    while axis:
+        axis -= 1
+        if shape[axis] < 1 or strides_bytes[axis] != count << shift:
+            return False
+        tensor.shape[axis] = shape[axis]
+        tensor.strides[axis] = count
+        if multiply_overflows(count, shape[axis], &count) or count > LARGEST_SPAN >> 8:
+            return False
+    return tensor.data != NULL and count << shift == nbytes
+
+
 # ---- validate, once for every path ---------------------------------------------------------------------------------
 
 cdef Managed* managed_checked(Managed* managed) except NULL:
@@ -422,6 +457,15 @@ cdef object managed_unwrapped(Managed* managed):
     return owner
 
 
+cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil:
+    """Move the Py_buffer that a block owns to somewhere else, the block being freed; False, and the block stays."""
+    if read(&managed.references) != 1:
+        return False
+    move_buffer(into, <Py_buffer*> managed.abi.manager_ctx)
+    free(managed)
+    return True
+
+
 # Lets an owner go. Runs exactly once, from any thread, with or without the GIL, maybe with an exception pending.
 ctypedef void (*Release)(void* owner) noexcept nogil
 
@@ -512,7 +556,11 @@ cdef void drop_legacy(void* owner) noexcept nogil:
 
 
 cdef void managed_retain(Managed* managed) noexcept nogil:
-    add_to(&managed.references, 1)
+    """By who holds the GIL and a reference: where that is the only one, nobody else can change their number meanwhile."""
+    if ONE_AT_A_TIME and read(&managed.references) == 1:
+        managed.references = 2
+    else:
+        add_to(&managed.references, 1)
 
 
 cdef void managed_forget(Managed* managed) noexcept nogil:
@@ -578,7 +626,35 @@ cdef void release_and_forget(Managed* managed, Release release, Releases* here) 
 
 
 cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
-    managed_release(<Managed*> tensor)
+    cdef Managed* managed = <Managed*> tensor
+    if read(&managed.references) != 1 or not released_early(managed):
+        managed_release(managed)
+
+
+cdef bint released_early(Managed* managed) noexcept nogil:
+    """Drop one of several references to an owner and free the only one to the block; False, and nothing done, if not so.
+
+    The owner goes on living: nothing nests, however long the chain is that it belongs to.
+    """
+    cdef PyGILState_STATE state
+    cdef PyObject* owner = NULL
+    cdef bint early
+    if managed.owns == OWNS_OBJECT:
+        owner = <PyObject*> managed.abi.manager_ctx
+    elif managed.owns == OWNS_BUFFER:
+        owner = exporter(managed.abi.manager_ctx)
+    if owner == NULL or not python_runs():
+        return False
+    state = PyGILState_Ensure()
+    early = others_hold(owner)
+    if early:
+        if managed.owns == OWNS_OBJECT:
+            Py_DECREF(owner)
+        else:
+            drop_keeping_error(managed.abi.manager_ctx, drop_buffer)
+        free(managed)
+    PyGILState_Release(state)
+    return early
 
 
 cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil:
@@ -608,7 +684,9 @@ cdef Managed* managed_made_lendable(Managed* managed) noexcept nogil:
 
 
 cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
-    managed_forget(<Managed*> tensor)
+    cdef Managed* managed = <Managed*> tensor
+    if read(&managed.references) != 1 or not released_early(managed):
+        managed_forget(managed)
 
 
 # ---- read ----------------------------------------------------------------------------------------------------------

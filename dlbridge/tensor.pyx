@@ -79,6 +79,7 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
+cdef tuple CPU_DEVICE = (<int> kDLCPU, 0)   # consumers ask before they take: made once
 
 
 cdef Managed* new_nothing() except NULL:
@@ -270,7 +271,10 @@ cdef class Tensor:
 
     def __dlpack_device__(self):
         """The pair ``(device type, device id)``."""
-        return self.managed.abi.dl_tensor.device.device_type, self.managed.abi.dl_tensor.device.device_id
+        cdef DLDevice device = self.managed.abi.dl_tensor.device
+        if device.device_type == kDLCPU and device.device_id == 0:
+            return CPU_DEVICE
+        return device.device_type, device.device_id
 
     # ---- host protocols ----
 

@@ -20,7 +20,7 @@ __all__ = ["add_arguments", "run"]
 
 QUICK_ROUNDS, QUICK_CALLS = 40, 10_000
 # A neighbour on the machine can spoil a whole run, so a row that misses a goal gets this many further ones.
-FURTHER_RUNS = 2
+FURTHER_RUNS = 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,6 +12,7 @@ from dlbridge.managed cimport (
     managed_nbytes,
     managed_release,
     managed_set_layout,
+    managed_set_plain,
     managed_set_row,
     managed_take_buffer,
     raise_pending,
@@ -55,11 +56,13 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     managed = managed_take_buffer(PROTOCOL_BUFFER, &view)
     managed.abi.dl_tensor.data = view.buf
     managed_set_row(managed, row)
-    managed_set_layout(managed, view.shape, view.strides)
     if view.readonly:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if swapped:
         managed.marks |= SWAPPED
+    if view.strides != NULL and managed_set_plain(managed, view.shape, view.strides, view.len):
+        return managed
+    managed_set_layout(managed, view.shape, view.strides)
     managed = managed_checked(managed)
     if managed_nbytes(managed) != view.len:
         refuse_length(managed, view.len)

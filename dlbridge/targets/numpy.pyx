@@ -2,7 +2,9 @@
 
 import numpy as np
 
+cimport cython
 cimport numpy
+from cpython.buffer cimport PyBuffer_Release
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -15,12 +17,14 @@ from dlbridge.layout cimport STRIDED
 from dlbridge.managed cimport (
     BYTE_STRIDES,
     MAX_NDIM,
+    OWNS_BUFFER,
     PROTOCOL_EXCHANGE_API,
     SWAPPED,
     Managed,
     managed_data,
     managed_item_bytes,
     managed_release,
+    managed_take_view,
     managed_unwrapped,
     raise_pending,
 )
@@ -96,14 +100,43 @@ cdef object deliver(Managed* managed, Target target):
         raise_pending()
     array = <object> made
     Py_DECREF(array)        # the reference that NewFromDescr gave
-    # A tensor is a base as good as any. An ndarray is not: NumPy would put its base in its place, and a subclass may
-    # have more to keep alive. Nor is what an interface was read from: the user could let go of it through the base.
-    owner = managed_unwrapped(managed) if data != NULL and managed.protocol == PROTOCOL_EXCHANGE_API else None
+    owner = base_over(managed) if data != NULL else None
     if owner is None:
         owner = new_capsule(managed, managed, OWNER_NAME, _release_owner)
     Py_INCREF(owner)        # SetBaseObject steals it
     PyArray_SetBaseObject(array, owner)
     return array
+
+
+cdef object base_over(Managed* managed):
+    """A smaller base than the block, which is then freed; or None, and the block stays."""
+    cdef Py_buffer* view
+    cdef HeldBuffer held
+    # A tensor is a base as good as any. An ndarray is not: NumPy would put its base in its place, and a subclass may
+    # have more to keep alive. Nor is what an interface was read from: the user could let go of it through the base.
+    if managed.protocol == PROTOCOL_EXCHANGE_API:
+        return managed_unwrapped(managed)
+    if managed.owns != OWNS_BUFFER:
+        return None
+    held = HeldBuffer.__new__(HeldBuffer)
+    if not managed_take_view(managed, &held.view):
+        return None
+    held.exporter = <object> held.view.obj
+    return held
+
+
+@cython.final
+@cython.trashcan(True)
+cdef class HeldBuffer:
+    """An exporter's buffer, held until the last array over it is gone.
+
+    The trashcan lets a chain of such arrays be as long as it likes; only containers have one.
+    """
+    cdef object exporter
+    cdef Py_buffer view
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
 
 
 cdef numpy.dtype dtype_of(Managed* managed):
