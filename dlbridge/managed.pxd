@@ -2,15 +2,35 @@
 
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport malloc
 
 from dlbridge.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION,
     DLManagedTensor,
     DLManagedTensorVersioned,
     DLTensor,
+    kDLCPU,
 )
-from dlbridge.dtypes cimport get_row
-from dlbridge.layout cimport Span
+from dlbridge.dtypes cimport NO_ROW, get_row
+from dlbridge.layout cimport LARGEST_SPAN, Span
+
+
+cdef extern from *:
+    """
+    #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
+    #define dlbridge_read(where) __atomic_load_n(where, __ATOMIC_ACQUIRE)
+    #ifdef Py_GIL_DISABLED
+      #define DLBRIDGE_GIL 0
+    #else
+      #define DLBRIDGE_GIL 1
+    #endif
+    """
+    const bint ONE_AT_A_TIME "DLBRIDGE_GIL"     # who holds the GIL is the only one who does
+    int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
+    int32_t read "dlbridge_read"(const int32_t* where) noexcept nogil
 
 
 cdef enum:
@@ -61,13 +81,68 @@ ctypedef struct Managed:
     # int64 shape[ndim], strides[ndim] follow in the same block.
 
 
-cdef Managed* managed_new(Protocol protocol, int64_t ndim) except NULL
+# What every conversion does stands in line: a call into another extension module takes the time of fifty instructions.
+cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil
+cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil
+cdef Managed* refuse_block(Protocol protocol, int64_t ndim) except NULL
+
+cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_bytes) noexcept nogil:
+    """Room for shape and strides, and then for extra_bytes; NULL where there can be none."""
+    cdef Managed* managed
+    cdef DLTensor* tensor
+    if not 0 <= ndim <= MAX_NDIM:
+        return NULL
+    managed = <Managed*> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t) + extra_bytes)
+    if managed == NULL:
+        return NULL
+    managed.abi.version.major = DLPACK_MAJOR_VERSION
+    managed.abi.version.minor = DLPACK_MINOR_VERSION
+    managed.abi.manager_ctx = NULL
+    managed.abi.deleter = sole_deleter
+    managed.abi.flags = 0
+    tensor = &managed.abi.dl_tensor
+    tensor.data = NULL
+    tensor.byte_offset = 0
+    tensor.ndim = <int32_t> ndim
+    tensor.device.device_type = kDLCPU
+    tensor.device.device_id = 0
+    tensor.shape = <int64_t*> (managed + 1)
+    tensor.strides = tensor.shape + ndim
+    managed.references = 1
+    managed.owns = OWNS_NOTHING
+    managed.protocol = protocol
+    managed.row = NO_ROW
+    managed.marks = 0
+    return managed
+
+
+cdef inline Managed* managed_new(Protocol protocol, int64_t ndim) except NULL:
+    """An unowned block on the CPU with room for ndim extents and strides."""
+    cdef Managed* managed = new_block(protocol, ndim, 0)
+    return managed if managed != NULL else refuse_block(protocol, ndim)
+
+
 cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL
 cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL
 cdef Managed* managed_share(Managed* base) except NULL
 cdef Managed* managed_checked(Managed* managed) except NULL
-cdef bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil
+
+cdef inline bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil:
+    """Take the shape of memory that is known to be sound and compact in C order, after row and data; no check is left.
+
+    False, and nothing taken, where there are no elements, or more than any memory has (numpy.lib.stride_tricks).
+    """
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t count = 1
+    cdef int32_t axis = tensor.ndim
+    while axis:
+        axis -= 1
+        tensor.shape[axis] = shape[axis]
+        tensor.strides[axis] = count
+        count *= shape[axis]        # NumPy sees to it that this fits
+    return 0 < count <= LARGEST_SPAN >> 8
+
 cdef bint managed_set_plain(
     Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, Py_ssize_t nbytes,
 ) noexcept nogil
@@ -95,7 +170,22 @@ cdef inline void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) 
     managed_own(managed, OWNS_LEGACY, foreign)
 
 cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil
-cdef Managed* managed_made_lendable(Managed* managed) noexcept nogil
+
+cdef inline void managed_retain(Managed* managed) noexcept nogil:
+    """By who holds the GIL and a reference: if that is the only one, nobody else can change their number meanwhile."""
+    if ONE_AT_A_TIME and read(&managed.references) == 1:
+        managed.references = 2
+    else:
+        add_to(&managed.references, 1)
+
+cdef inline Managed* managed_made_lendable(Managed* managed) noexcept nogil:
+    """Make it a block that many may have at a time: a deleter lets go of one reference, and the last one of the owner.
+
+    Consumers read it, and never write to it. It is no longer the copy that somebody asked for, but its owner's.
+    """
+    managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
+    managed.abi.deleter = lent_deleter
+    return managed
 
 cdef inline Managed* managed_lend(Managed* managed) noexcept nogil:
     """The block itself for one more consumer, whose deleter drops the reference that this takes."""
@@ -103,7 +193,6 @@ cdef inline Managed* managed_lend(Managed* managed) noexcept nogil:
     return managed
 
 cdef void managed_release(Managed* managed) noexcept nogil
-cdef void managed_retain(Managed* managed) noexcept nogil
 cdef void managed_forget(Managed* managed) noexcept nogil
 
 cdef object managed_unwrapped(Managed* managed)

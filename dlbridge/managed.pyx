@@ -2,7 +2,7 @@
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
 from dlbridge.abi cimport (
@@ -10,7 +10,6 @@ from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION,
     kDLCPU,
     kDLCUDA,
     kDLCUDAHost,
@@ -59,16 +58,12 @@ cdef extern from *:
         return mine != NULL && mine == DLBRIDGE_RUNNING_STATE();
     }
     #define dlbridge_exchange(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
-    #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
-    #define dlbridge_read(where) __atomic_load_n(where, __ATOMIC_ACQUIRE)
     #define dlbridge_exporter(view) (((Py_buffer *) (view))->obj)
     /* Of an object to which the caller has a reference and whose count nobody else can change meanwhile. */
     #ifdef Py_GIL_DISABLED
       #define DLBRIDGE_OTHERS_HOLD(obj) 0
-      #define DLBRIDGE_GIL 0
     #else
       #define DLBRIDGE_OTHERS_HOLD(obj) (Py_REFCNT(obj) > 1)
-      #define DLBRIDGE_GIL 1
     #endif
     typedef struct {
         int32_t depth;
@@ -90,10 +85,7 @@ cdef extern from *:
     bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
     bint holds_gil "dlbridge_holds_gil"() noexcept nogil
     uint8_t exchange "dlbridge_exchange"(uint8_t* where, uint8_t value) noexcept nogil
-    int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
-    int32_t read "dlbridge_read"(const int32_t* where) noexcept nogil
     PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
-    const bint ONE_AT_A_TIME "DLBRIDGE_GIL"     # who holds the GIL is the only one who does
     bint others_hold "DLBRIDGE_OTHERS_HOLD"(PyObject* obj) noexcept nogil
 
 
@@ -135,12 +127,6 @@ cdef uint32_t ADDRESSED = (
 
 # ---- make ----------------------------------------------------------------------------------------------------------
 
-cdef Managed* managed_new(Protocol protocol, int64_t ndim) except NULL:
-    """An unowned block on the CPU with room for ndim extents and strides."""
-    cdef Managed* managed = new_block(protocol, ndim, 0)
-    return managed if managed != NULL else refuse_block(protocol, ndim)
-
-
 cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL:
     """A block that owns a filled Py_buffer and has room for its axes; on failure the export is let go."""
     cdef Managed* managed = new_block(protocol, view.ndim, sizeof(Py_buffer))
@@ -159,36 +145,6 @@ cdef void move_buffer(Py_buffer* into, Py_buffer* view) noexcept nogil:
         into.shape = &into.len
     if view.strides == &view.itemsize:
         into.strides = &into.itemsize
-
-
-cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_bytes) noexcept nogil:
-    """Room for shape and strides, and then for extra_bytes; NULL where there can be none."""
-    cdef Managed* managed
-    cdef DLTensor* tensor
-    if not 0 <= ndim <= MAX_NDIM:
-        return NULL
-    managed = <Managed*> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t) + extra_bytes)
-    if managed == NULL:
-        return NULL
-    managed.abi.version.major = DLPACK_MAJOR_VERSION
-    managed.abi.version.minor = DLPACK_MINOR_VERSION
-    managed.abi.manager_ctx = NULL
-    managed.abi.deleter = sole_deleter
-    managed.abi.flags = 0
-    tensor = &managed.abi.dl_tensor
-    tensor.data = NULL
-    tensor.byte_offset = 0
-    tensor.ndim = <int32_t> ndim
-    tensor.device.device_type = kDLCPU
-    tensor.device.device_id = 0
-    tensor.shape = <int64_t*> (managed + 1)
-    tensor.strides = tensor.shape + ndim
-    managed.references = 1
-    managed.owns = OWNS_NOTHING
-    managed.protocol = protocol
-    managed.row = NO_ROW
-    managed.marks = 0
-    return managed
 
 
 cdef Managed* refuse_block(Protocol protocol, int64_t ndim) except NULL:
@@ -280,22 +236,6 @@ cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py
     if odd:
         managed.marks |= BYTE_STRIDES
         memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
-
-
-cdef bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil:
-    """Take the shape of memory that is known to be sound and compact in C order, after row and data; no check is left.
-
-    False, and nothing taken, where there are no elements, or more than any memory has (numpy.lib.stride_tricks).
-    """
-    cdef DLTensor* tensor = &managed.abi.dl_tensor
-    cdef int64_t count = 1
-    cdef int32_t axis = tensor.ndim
-    while axis:
-        axis -= 1
-        tensor.shape[axis] = shape[axis]
-        tensor.strides[axis] = count
-        count *= shape[axis]        # NumPy sees to it that this fits
-    return 0 < count <= LARGEST_SPAN >> 8
 
 
 cdef bint managed_set_plain(
@@ -458,8 +398,8 @@ cdef object managed_unwrapped(Managed* managed):
 
 
 cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil:
-    """Move the Py_buffer that a block owns to somewhere else, the block being freed; False, and the block stays."""
-    if read(&managed.references) != 1:
+    """Move the Py_buffer that a block owns, exporter and all, and free the block; False, and it stays."""
+    if read(&managed.references) != 1 or exporter(managed.abi.manager_ctx) == NULL:
         return False
     move_buffer(into, <Py_buffer*> managed.abi.manager_ctx)
     free(managed)
@@ -555,14 +495,6 @@ cdef void drop_legacy(void* owner) noexcept nogil:
         foreign.deleter(foreign)
 
 
-cdef void managed_retain(Managed* managed) noexcept nogil:
-    """By who holds the GIL and a reference: where that is the only one, nobody else can change their number meanwhile."""
-    if ONE_AT_A_TIME and read(&managed.references) == 1:
-        managed.references = 2
-    else:
-        add_to(&managed.references, 1)
-
-
 cdef void managed_forget(Managed* managed) noexcept nogil:
     """Drop a reference; the last one frees the block, and lets the owner go where nobody has yet."""
     cdef uint8_t owns
@@ -632,7 +564,7 @@ cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
 
 
 cdef bint released_early(Managed* managed) noexcept nogil:
-    """Drop one of several references to an owner and free the only one to the block; False, and nothing done, if not so.
+    """Drop one of several references to the owner and free the block; False, and nothing done, if it is the last.
 
     The owner goes on living: nothing nests, however long the chain is that it belongs to.
     """
@@ -671,16 +603,6 @@ cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil:
 
 cdef void legacy_deleter(DLManagedTensor* tensor) noexcept nogil:
     managed_release(<Managed*> tensor.manager_ctx)
-
-
-cdef Managed* managed_made_lendable(Managed* managed) noexcept nogil:
-    """Make it a block that many may have at a time: a deleter lets go of one reference, and the last one of the owner.
-
-    Consumers read it, and never write to it. It is no longer the copy that somebody asked for, but its owner's.
-    """
-    managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
-    managed.abi.deleter = lent_deleter
-    return managed
 
 
 cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
@@ -725,7 +647,7 @@ cdef object managed_owner(Managed* managed):
             kept = kept[0]
         return kept
     if managed.owns == OWNS_BUFFER:
-        return (<Py_buffer*> owner).obj
+        return <object> exporter(owner) if exporter(owner) != NULL else None
     return managed_owner(<Managed*> owner) if managed.owns == OWNS_BASE else None
 
 

@@ -89,6 +89,18 @@ def test_buffer_is_pinned_while_a_result_lives(opened, target):
         del owner
 
 
+def test_cycle_through_the_base_of_an_array_over_a_buffer_is_collected():
+    class Holder(bytearray):
+        pass
+
+    holder = Holder(8)
+    reference = weakref.ref(holder)
+    holder.base = dlbridge.convert(holder, "numpy").base
+    del holder
+    gc.collect()
+    assert reference() is None
+
+
 def test_buffer_is_pinned_while_a_memoryview_of_it_lives():
     memory = bytearray(64)
     result = dlbridge.convert(memory, "memoryview")

@@ -74,12 +74,13 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
     cdef bint read_only
     # All entries before any of them is looked into: that may run code of others, and the dictionary is theirs.
     shape, typestr, strides = interface.get("shape"), interface.get("typestr"), interface.get("strides")
-    data, mask, offset = interface.get("data"), interface.get("mask"), interface.get("offset")
+    data, mask = interface.get("data"), interface.get("mask")
     if mask is not None:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
                            "would be dropped, and masked values would pass for real ones",
                            "fill it first, x.filled(value)")
     if not isinstance(data, tuple):
+        offset = interface.get("offset")
         buffer = view_of(obj if data is None else data)
         managed = new_from_interface(PROTOCOL_ARRAY_INTERFACE, shape, typestr, strides)
         return place_on_buffer(managed, buffer, offset, owner)

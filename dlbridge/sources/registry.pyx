@@ -25,6 +25,7 @@ ctypedef Offer (*Offers)(object kind)
 
 cdef enum:
     SOURCES = 7
+    INSTANCE_SOURCES = 4
 
 # The cheapest that says the most comes first.
 cdef Offers[SOURCES] sources
@@ -35,6 +36,14 @@ sources[3] = cuda_array_interface.offers
 sources[4] = array_struct.offers
 sources[5] = array_interface.offers
 sources[6] = buffer.offers
+
+# Protocols that one instance may have and its type not: a proxy with __getattr__, an attribute set by hand. Asked each
+# time. Not of a class, which has the attributes of its instances, and not their memory.
+cdef Offers[INSTANCE_SOURCES] instance_sources
+instance_sources[0] = dlpack.offers_instance
+instance_sources[1] = cuda_array_interface.offers_instance
+instance_sources[2] = array_struct.offers_instance
+instance_sources[3] = array_interface.offers_instance
 
 # Types that one protocol serves better than the order above has it, by the first part of the module and the name.
 PREFERRED = {
@@ -87,24 +96,13 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
         managed = offer.acquire(src, offer, request)
         if managed != NULL:
             return managed
-    for offer in find_instance_offers(src):
-        managed = offer.acquire(src, offer, request)
-        if managed != NULL:
-            return managed
+    for index in range(INSTANCE_SOURCES if not isinstance(src, type) else 0):
+        offer = instance_sources[index](src)
+        if offer is not None:
+            managed = offer.acquire(src, offer, request)
+            if managed != NULL:
+                return managed
     raise _unsupported(type(src))
-
-
-cdef list find_instance_offers(object src):
-    """Protocols that only this instance has: a proxy with ``__getattr__``, an attribute set by hand. Never cached."""
-    if isinstance(src, type):
-        return []               # a class has the attributes of its instances, not their memory
-    offers = [
-        dlpack.offers_instance(src),
-        cuda_array_interface.offers_instance(src),
-        array_struct.offers_instance(src),
-        array_interface.offers_instance(src),
-    ]
-    return [offer for offer in offers if offer is not None]
 
 
 def _unsupported(kind):

@@ -110,7 +110,6 @@ cdef object deliver(Managed* managed, Target target):
 
 cdef object base_over(Managed* managed):
     """A smaller base than the block, which is then freed; or None, and the block stays."""
-    cdef Py_buffer* view
     cdef HeldBuffer held
     # A tensor is a base as good as any. An ndarray is not: NumPy would put its base in its place, and a subclass may
     # have more to keep alive. Nor is what an interface was read from: the user could let go of it through the base.
@@ -125,14 +124,13 @@ cdef object base_over(Managed* managed):
     return held
 
 
+@cython.auto_pickle(False)
 @cython.final
-@cython.trashcan(True)
+@cython.no_gc_clear             # a buffer is released, not forgotten
+@cython.trashcan(True)          # a chain of arrays over buffers of arrays may be as long as it likes
 cdef class HeldBuffer:
-    """An exporter's buffer, held until the last array over it is gone.
-
-    The trashcan lets a chain of such arrays be as long as it likes; only containers have one.
-    """
-    cdef object exporter
+    """An exporter's buffer, held until the last array over it is gone."""
+    cdef object exporter        # view.obj once more: only a container has a trashcan
     cdef Py_buffer view
 
     def __dealloc__(self):
