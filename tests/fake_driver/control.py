@@ -1,0 +1,109 @@
+"""The control of the fake GPU driver, for the code that harness.run() runs: ``from fake_driver.control import driver``."""
+
+import ctypes
+import os
+from typing import Any
+
+TYPES = {"host": 1, "device": 2, "managed": 3}
+HANDLE = ctypes.c_size_t        # and addresses
+FUNCTIONS = {
+    "log": (ctypes.c_char_p,),
+    "clear": (None,),
+    "deinitialize": (None,),
+    "concurrent_managed_access": (None, ctypes.c_int),
+    "current_device": (ctypes.c_int,),
+    "stream": (HANDLE, ctypes.c_int),
+    "kill_stream": (ctypes.c_int, HANDLE),
+    "capture": (ctypes.c_int, HANDLE, ctypes.c_int),
+    "allocate": (HANDLE, ctypes.c_int, ctypes.c_size_t, ctypes.c_int),
+    "free": (ctypes.c_int, HANDLE),
+    "copy": (ctypes.c_int, HANDLE, HANDLE, ctypes.c_size_t),
+    "fail": (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
+    "alive": (ctypes.c_int, ctypes.c_char_p),
+}
+
+
+class Driver:
+    """The library that the loader finds by its name, as dlbridge does: the same copy, with the same state."""
+
+    def __init__(self, name: str) -> None:
+        self.library = ctypes.CDLL(name)
+        self.prefix = "hip" if "hip" in name else "cu"
+        for function, (result, *arguments) in FUNCTIONS.items():
+            declared = getattr(self.library, f"fake_{function}")
+            declared.restype, declared.argtypes = result, arguments
+
+    def log(self, *calls: str) -> list[str]:
+        """The lines so far; with names of calls, only theirs."""
+        lines = self.library.fake_log().decode().splitlines()
+        return [line for line in lines if not calls or line.split()[0] in calls]
+
+    def calls(self) -> list[str]:
+        """The names of the calls so far, in order."""
+        return [line.split()[0] for line in self.log()]
+
+    def clear(self) -> None:
+        self.library.fake_clear()
+
+    def fail(self, call: str, code: int, after: int = 0) -> None:
+        """Make `call` (without its prefix) fail with `code` once `after` more have passed; code 0: no longer."""
+        self._check(self.library.fake_fail(call.encode(), code, after), f"fail {call}")
+
+    def deinitialize(self) -> None:
+        """Make all calls fail, as they do while a process ends."""
+        self.library.fake_deinitialize()
+
+    def concurrent_managed_access(self, value: bool) -> None:
+        self.library.fake_concurrent_managed_access(value)
+
+    def current_device(self) -> int:
+        """The device of this thread's current context, or -1."""
+        return self.library.fake_current_device()
+
+    def stream(self, device: int = 0) -> int:
+        return self.library.fake_stream(device)
+
+    def kill_stream(self, stream: int) -> None:
+        self._check(self.library.fake_kill_stream(stream), f"stream {stream:#x}")
+
+    def capture(self, stream: int, status: int = 1) -> None:
+        """0: not capturing, 1: capturing, 2: the capture is invalidated."""
+        self._check(self.library.fake_capture(stream, status), f"stream {stream:#x}")
+
+    def allocate(self, device: int, nbytes: int, kind: str = "device") -> int:
+        """The address of zeroed memory: "device" (out of the CPU's reach), "host" or "managed"."""
+        start = self.library.fake_allocate(device, nbytes, TYPES[kind])
+        if not start:
+            raise MemoryError(f"{nbytes} bytes of {kind} memory on device {device}")
+        return start
+
+    def free(self, start: int) -> None:
+        self._check(self.library.fake_free(start), f"address {start:#x}")
+
+    def write(self, start: int, data: bytes) -> None:
+        source = ctypes.create_string_buffer(data, len(data))
+        self._check(self.library.fake_copy(start, ctypes.addressof(source), len(data)), f"address {start:#x}")
+
+    def read(self, start: int, nbytes: int) -> bytes:
+        target = ctypes.create_string_buffer(nbytes)
+        self._check(self.library.fake_copy(ctypes.addressof(target), start, nbytes), f"address {start:#x}")
+        return target.raw
+
+    def alive(self, what: str) -> int:
+        """How many "events", "streams" or "allocations" live, "contexts" are retained, or contexts are "pushed"."""
+        count = self.library.fake_alive(what.encode())
+        if count < 0:
+            raise KeyError(what)
+        return count
+
+    def call(self, name: str, *arguments: Any) -> int:
+        """The code of a call of the API itself, by its name without the prefix."""
+        return getattr(self.library, self.prefix + name)(*arguments)
+
+    @staticmethod
+    def _check(code: int, what: str) -> None:
+        if code:
+            raise ValueError(f"the fake driver refuses {what} ({code})")
+
+
+driver = Driver(os.environ["FAKE_DRIVER"])

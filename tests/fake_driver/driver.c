@@ -1,0 +1,461 @@
+/* A GPU driver over host memory, with two devices: libcuda.so.1 (-DHIP=0) or libamdhip64.so (-DHIP=1).
+ *
+ * It does at once what a driver would queue, so it proves which calls are made, in which order and with what, not that
+ * they overlap. Where a driver is strict, so is this one: a call before Init, without a context, with a dead handle, or
+ * that records an event of another device fails. A device's memory is reached through the driver alone: else SIGSEGV. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+typedef unsigned long handle;       /* whatever the API hides behind a pointer, and addresses */
+
+#define ERRORS(X) \
+    X(0, SUCCESS, "Success", "no error") \
+    X(1, INVALID_VALUE, "InvalidValue", "an argument is not valid") \
+    X(2, OUT_OF_MEMORY, "OutOfMemory", "no memory is left") \
+    X(3, NOT_INITIALIZED, "NotInitialized", "the driver is not initialised") \
+    X(4, DEINITIALIZED, "Deinitialized", "the driver is shutting down") \
+    X(100, NO_DEVICE, "NoDevice", "there is no device") \
+    X(101, INVALID_DEVICE, "InvalidDevice", "there is no such device") \
+    X(201, INVALID_CONTEXT, "InvalidContext", "the context is not valid") \
+    X(400, INVALID_HANDLE, "InvalidHandle", "the handle is not valid") \
+    X(500, NOT_FOUND, "NotFound", "there is no such symbol") \
+    X(700, ILLEGAL_ADDRESS, "IllegalAddress", "an address is not the device's") \
+    X(709, CONTEXT_IS_DESTROYED, "ContextIsDestroyed", "the context is destroyed") \
+    X(719, LAUNCH_FAILED, "LaunchFailure", "a kernel failed") \
+    X(801, NOT_SUPPORTED, "NotSupported", "the operation is not supported") \
+    X(900, STREAM_CAPTURE_UNSUPPORTED, "StreamCaptureUnsupported", "not while a stream captures") \
+    X(901, STREAM_CAPTURE_INVALIDATED, "StreamCaptureInvalidated", "the capture is invalidated") \
+    X(905, STREAM_CAPTURE_ISOLATION, "StreamCaptureIsolation", "the order would cross a capture") \
+    X(906, STREAM_CAPTURE_IMPLICIT, "StreamCaptureImplicit", "the legacy stream would join a capture") \
+    X(999, UNKNOWN, "Unknown", "not known")
+#define CONSTANT(value, name, hip, text) name = value,
+#define ROW(value, name, hip, text) {value, {HIP ? (value ? "hipError" hip : "hipSuccess") \
+                                                 : (value ? "CUDA_ERROR_" #name : "CUDA_SUCCESS"), text}},
+enum { ERRORS(CONSTANT) };
+static const struct { int code; const char *says[2]; } errors[] = {ERRORS(ROW)};
+#define EACH(index, table) size_t index = 0; index < sizeof table / sizeof *table; index++
+
+static struct device { int retained; } devices[2];      /* its address is the handle of its primary context */
+
+enum { DEAD, EVENT, STREAM, MEMORY };
+enum { HOST = 1, DEVICE, MANAGED };
+static struct object {                                  /* its address is an event's or a stream's handle */
+    struct object *next;                                /* the dead are kept, so that no handle comes back */
+    int kind, device, type;                             /* type: of memory, one of the three */
+    int capturing, non_blocking;                        /* a stream's status; an event has its stream's at the record */
+    handle start;
+    size_t size;
+} *objects, standard[3] = {{.kind = STREAM}, {.kind = STREAM}, {.kind = STREAM}};         /* the streams 0, 1 and 2 */
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static int initialized = HIP, deinitialized, concurrent_managed_access = 1, pushed;
+static struct { char call[48]; int code, after; } failures[32];
+static char text[1 << 23];
+static size_t written;
+
+static __thread struct device *stack[64], *top;         /* HIP: the top outlives a pop, and begins as device 0 */
+static __thread int depth;
+static int current(void) { return top ? (int)(top - devices) : HIP - 1; }
+static int ordinal(handle context) { return context ? (int)((struct device *)context - devices) : -1; }
+
+/* ---- A call: under the lock, `body` gives its code, unless a failure is set; then one line is logged ---- */
+
+#define UNUSED(parameter) parameter __attribute__((unused))
+static void unlock(UNUSED(int *guard)) { pthread_mutex_unlock(&mutex); }
+#define LOCKED int guard __attribute__((cleanup(unlock), unused)) = pthread_mutex_lock(&mutex)
+#define CALL(name, body, ...) { LOCKED; int code = forced(name); if (!code) code = (body); \
+                                return note(code, name, "" __VA_ARGS__); }
+#if HIP
+#define EITHER(cuda, hip) hip
+#else
+#define EITHER(cuda, hip) cuda
+#endif
+#define BOTH(name, cuda, hip, parameters, body, ...) int EITHER(cuda, hip) parameters CALL(name, body, __VA_ARGS__)
+#define CUDA(name, symbol, parameters, body, ...) int symbol parameters CALL(name, body, __VA_ARGS__)
+
+static int forced(const char *call)
+{
+    if (deinitialized)
+        return DEINITIALIZED;
+    for (EACH(i, failures))
+        if (failures[i].code && !strcmp(failures[i].call, call) && !(failures[i].after && failures[i].after--))
+            return failures[i].code;
+    return initialized || !strcmp(call, "Init") || !strcmp(call, "DriverGetVersion") ? SUCCESS : NOT_INITIALIZED;
+}
+
+static int note(int code, const char *call, const char *format, ...)
+{
+    char *line = text + written, arguments[256], result[24] = "";
+    va_list list;
+    va_start(list, format);
+    vsnprintf(arguments, sizeof arguments, format, list);
+    va_end(list);
+    if (code)
+        snprintf(result, sizeof result, " -> %d", code);
+    if (written + sizeof arguments + 128 > sizeof text) {
+        fputs("fake driver: the log is full (clear it now and then)\n", stderr);
+        abort();
+    }
+    written += (size_t)sprintf(line, "%s%s%s%s\n", call, *format ? " " : "", arguments, result);
+    return code;
+}
+
+static int error_text(const char *call, int code, int which, const char **says)
+{
+    LOCKED;
+    *says = HIP ? "hipErrorUnknown" : NULL;
+    for (EACH(i, errors))
+        if (errors[i].code == code)
+            *says = errors[i].says[which];
+    note(SUCCESS, call, "code=%d", code);
+    return *says ? SUCCESS : INVALID_VALUE;
+}
+
+/* ---- Events and streams ---- */
+
+static struct object *make(int kind, int device)
+{
+    struct object *object = calloc(1, sizeof *object);
+    *object = (struct object){.next = objects, .kind = kind, .device = device};
+    return objects = object;
+}
+
+static struct object *find(int kind, handle of)
+{
+    if (kind == STREAM && of < 3)
+        return standard[of].kind == STREAM ? &standard[of] : NULL;
+    for (struct object *object = objects; object; object = object->next)
+        if (object->kind == kind && (kind == MEMORY ? of - object->start < object->size : of == (handle)object))
+            return object;
+    return NULL;
+}
+
+static int create(int kind, handle *result, unsigned flags)
+{
+    if (current() < 0)
+        return INVALID_CONTEXT;
+    struct object *object = make(kind, current());
+    object->non_blocking = flags & 1;
+    *result = (handle)object;
+    return SUCCESS;
+}
+
+static int destroy(int kind, handle of)
+{
+    struct object *object = find(kind, of);
+    return object ? object->kind = DEAD : INVALID_HANDLE;
+}
+
+static int use(handle of, struct object **stream)
+{
+    if (current() < 0)
+        return INVALID_CONTEXT;
+    if (!(*stream = find(STREAM, of)))
+        return INVALID_HANDLE;
+    if (of < 3)
+        (*stream)->device = current();
+    for (struct object *other = of < 2 ? objects : NULL; other; other = other->next)
+        if (other->kind == STREAM && other->device == current() && other->capturing && !other->non_blocking)
+            return STREAM_CAPTURE_IMPLICIT;
+    return SUCCESS;
+}
+
+static int order(handle stream_handle, handle event_handle, int record)
+{
+    struct object *stream, *event = find(EVENT, event_handle);
+    int code = use(stream_handle, &stream);
+    if (code || !event || (record && event->device != stream->device))
+        return code ? code : INVALID_HANDLE;
+    if (record)
+        event->capturing = stream->capturing;
+    /* A stream that waits for a captured event would join the capture: here that is always a mistake. */
+    return !event->capturing == !stream->capturing ? SUCCESS : STREAM_CAPTURE_ISOLATION;
+}
+
+static int capture_status(handle of, int *status)
+{
+    struct object *stream;
+    int code = use(of, &stream);
+    if (!code)
+        *status = stream->capturing;
+    return code;
+}
+
+static int synchronize(handle of)
+{
+    int status = 0, code = capture_status(of, &status);
+    return code ? code : status ? STREAM_CAPTURE_UNSUPPORTED : SUCCESS;
+}
+
+/* ---- Memory ---- */
+
+static int allocate(int type, handle *start, size_t size, int device, int registered)
+{
+    if (device < 0 || !size)
+        return size ? INVALID_CONTEXT : INVALID_VALUE;
+    int protection = type == DEVICE ? PROT_NONE : PROT_READ | PROT_WRITE;
+    if (!registered)
+        *start = (handle)mmap(NULL, size, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (*start == (handle)MAP_FAILED)
+        return OUT_OF_MEMORY;
+    struct object *memory = make(MEMORY, device);
+    memory->type = type;
+    memory->start = *start;
+    memory->size = size;
+    return SUCCESS;
+}
+
+static int release(handle start, int registered)
+{
+    struct object *memory = find(MEMORY, start);
+    if (!memory || memory->start != start)
+        return INVALID_VALUE;
+    if (!registered)
+        munmap((void *)start, memory->size);
+    return memory->kind = DEAD;
+}
+
+static int protect(handle start, size_t n, int protection)
+{
+    struct object *memory = find(MEMORY, start);
+    if (memory && memory->type == DEVICE)
+        mprotect((void *)memory->start, memory->size, protection);
+    return memory && n > memory->start + memory->size - start ? INVALID_VALUE : SUCCESS;
+}
+
+static int move(handle to, handle from, size_t n)
+{
+    int code = protect(to, n, PROT_READ | PROT_WRITE) | protect(from, n, PROT_READ | PROT_WRITE);
+    if (!code)
+        memmove((void *)to, (void *)from, n);
+    protect(to, 0, PROT_NONE);
+    protect(from, 0, PROT_NONE);
+    return code;
+}
+
+static int copy(handle to, handle from, size_t n, handle of)
+{
+    struct object *stream;
+    int code = use(of, &stream);
+    return code ? code : move(to, from, n);
+}
+
+static int pointer_attribute(void *value, int attribute, handle of)
+{
+    struct object *memory = find(MEMORY, of);
+    switch (memory ? attribute : 0) {
+    case 2: *(int *)value = memory->type == MANAGED && !HIP ? DEVICE : memory->type; return SUCCESS;
+    case 3: *(handle *)value = of; return SUCCESS;
+    case 8: *(char *)value = memory->type == MANAGED; return SUCCESS;
+    case 9: *(int *)value = memory->device; return SUCCESS;
+    case 11: *(handle *)value = memory->start; return SUCCESS;
+    case 12: *(size_t *)value = memory->size; return SUCCESS;
+    default: return INVALID_VALUE;
+    }
+}
+
+/* ---- Devices and contexts ---- */
+
+static int check(int device) { return device & ~1 ? INVALID_DEVICE : SUCCESS; }
+
+static int device_attribute(int *value, int attribute, int device)
+{
+    static const int of_cuda[][2] = {{19, 1}, {41, 1}, {75, 9}};       /* maps host memory, one address space, 9.0 */
+    *value = attribute == (HIP ? 9 : 89) && concurrent_managed_access;
+    for (EACH(i, of_cuda))
+        *value |= !HIP && of_cuda[i][0] == attribute ? of_cuda[i][1] : 0;
+    return check(device);
+}
+
+static int retain(handle *context, int device, int count)
+{
+    if (check(device) || devices[device].retained + count < 0)
+        return check(device) ? INVALID_DEVICE : INVALID_CONTEXT;
+    devices[device].retained += count;
+    if (context)
+        *context = (handle)&devices[device];
+    return SUCCESS;
+}
+
+static int pop(handle *context)
+{
+    if (!depth)
+        return INVALID_CONTEXT;
+    if (context)
+        *context = (handle)stack[depth - 1];
+    depth--, pushed--;
+    if (!HIP)
+        top = depth ? stack[depth - 1] : NULL;
+    return SUCCESS;
+}
+
+static int push(handle context, int instead)
+{
+    if (check(ordinal(context)) || !devices[ordinal(context)].retained || depth == 64)
+        return INVALID_CONTEXT;
+    if (instead)
+        pop(NULL);
+    depth++, pushed++;
+    top = stack[depth - 1] = (struct device *)context;
+    return SUCCESS;
+}
+
+/* ---- What dlbridge calls ---- */
+
+BOTH("Init", cuInit, hipInit, (unsigned flags), (initialized = 1, SUCCESS), "flags=%u", flags)
+BOTH("DeviceGet", cuDeviceGet, hipDeviceGet, (int *device, int of), (*device = of, check(of)), "ordinal=%d", of)
+BOTH("DeviceGetCount", cuDeviceGetCount, hipGetDeviceCount, (int *count), (*count = 2, SUCCESS))
+BOTH("DeviceGetAttribute", cuDeviceGetAttribute, hipDeviceGetAttribute, (int *value, int attribute, int device),
+     device_attribute(value, attribute, device), "attribute=%d device=%d", attribute, device)
+BOTH("DevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (handle *context, int device),
+     retain(context, device, 1), "device=%d", device)
+BOTH("DevicePrimaryCtxRelease", cuDevicePrimaryCtxRelease_v2, hipDevicePrimaryCtxRelease, (int device),
+     retain(NULL, device, -1), "device=%d", device)
+BOTH("CtxGetCurrent", cuCtxGetCurrent, hipCtxGetCurrent, (handle *context),
+     (*context = current() < 0 ? 0 : (handle)&devices[current()], SUCCESS), "device=%d", current())
+BOTH("CtxPushCurrent", cuCtxPushCurrent_v2, hipCtxPushCurrent, (handle context),
+     push(context, 0), "device=%d", ordinal(context))
+BOTH("CtxPopCurrent", cuCtxPopCurrent_v2, hipCtxPopCurrent, (handle *context),
+     pop(context), "device=%d", code ? -1 : (int)(stack[depth] - devices))
+BOTH("PointerGetAttribute", cuPointerGetAttribute, hipPointerGetAttribute, (void *value, int attribute, handle of),
+     pointer_attribute(value, attribute, of), "attribute=%d pointer=0x%lx", attribute, of)
+BOTH("EventCreate", cuEventCreate, hipEventCreateWithFlags, (handle *event, unsigned flags),
+     create(EVENT, event, 0), "event=0x%lx flags=%u device=%d", code ? 0 : *event, flags, current())
+BOTH("EventDestroy", cuEventDestroy_v2, hipEventDestroy, (handle event), destroy(EVENT, event), "event=0x%lx", event)
+BOTH("EventRecord", cuEventRecord, hipEventRecord, (handle event, handle stream),
+     order(stream, event, 1), "event=0x%lx stream=0x%lx device=%d", event, stream, current())
+BOTH("StreamWaitEvent", cuStreamWaitEvent, hipStreamWaitEvent, (handle stream, handle event, unsigned flags),
+     flags ? INVALID_VALUE : order(stream, event, 0), "stream=0x%lx event=0x%lx device=%d", stream, event, current())
+BOTH("StreamIsCapturing", cuStreamIsCapturing, hipStreamIsCapturing, (handle stream, int *status),
+     capture_status(stream, status), "stream=0x%lx device=%d", stream, current())
+BOTH("StreamSynchronize", cuStreamSynchronize, hipStreamSynchronize, (handle stream),
+     synchronize(stream), "stream=0x%lx device=%d", stream, current())
+
+#define COPY(name, symbol, parameters, stream) int symbol parameters \
+    CALL(name, copy(to, from, n, stream), "to=0x%lx from=0x%lx bytes=%zu stream=0x%lx device=%d", to, from, n, \
+         (handle)stream, current())
+#if HIP
+COPY("MemcpyAsync", hipMemcpyAsync, (handle to, handle from, size_t n, UNUSED(int kind), handle stream), stream)
+const char *hipGetErrorName(int of) { const char *says; error_text("GetErrorName", of, 0, &says); return says; }
+const char *hipGetErrorString(int of) { const char *says; error_text("GetErrorString", of, 1, &says); return says; }
+#else
+COPY("MemcpyAsync", cuMemcpyAsync, (handle to, handle from, size_t n, handle stream), stream)
+int cuGetErrorName(int of, const char **says) { return error_text("GetErrorName", of, 0, says); }
+int cuGetErrorString(int of, const char **says) { return error_text("GetErrorString", of, 1, says); }
+
+/* ---- What cuda-bindings, cuda-core and numba-cuda call besides ---- */
+
+int cuGetProcAddress_v2(const char *name, void **function, UNUSED(int version), UNUSED(unsigned long flags), int *status)
+{
+    char versioned[128];
+    snprintf(versioned, sizeof versioned, "%s_v2", name);
+    if (!(*function = dlsym(RTLD_DEFAULT, versioned)))
+        *function = dlsym(RTLD_DEFAULT, name);
+    if (status)
+        *status = !*function;
+    return *function ? SUCCESS : NOT_FOUND;
+}
+
+CUDA("DriverGetVersion", cuDriverGetVersion, (int *version), (*version = 13000, SUCCESS))
+CUDA("DeviceGetName", cuDeviceGetName, (char *name, int n, int device),
+     (snprintf(name, (size_t)n, "Fake device %d", device), check(device)), "device=%d", device)
+CUDA("DeviceGetUuid", cuDeviceGetUuid_v2, (char *uuid, int device),
+     (memset(uuid, device, 16), check(device)), "device=%d", device)
+CUDA("DevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2, (int device),
+     retain(NULL, device, check(device) ? 0 : -devices[device].retained), "device=%d", device)
+CUDA("CtxSetCurrent", cuCtxSetCurrent, (handle context),
+     context ? push(context, 1) : pop(NULL), "device=%d", ordinal(context))
+CUDA("CtxGetDevice", cuCtxGetDevice, (int *device),
+     (*device = current()) < 0 ? INVALID_CONTEXT : SUCCESS, "device=%d", current())
+CUDA("CtxSynchronize", cuCtxSynchronize, (void), current() < 0 ? INVALID_CONTEXT : SUCCESS, "device=%d", current())
+CUDA("StreamCreate", cuStreamCreate, (handle *stream, unsigned flags),
+     create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
+CUDA("StreamDestroy", cuStreamDestroy_v2, (handle stream), destroy(STREAM, stream), "stream=0x%lx", stream)
+CUDA("EventSynchronize", cuEventSynchronize, (handle event),
+     find(EVENT, event) ? SUCCESS : INVALID_HANDLE, "event=0x%lx", event)
+CUDA("MemGetInfo", cuMemGetInfo_v2, (size_t *available, size_t *total),
+     (*available = *total = 1ul << 34, current() < 0 ? INVALID_CONTEXT : SUCCESS), "device=%d", current())
+CUDA("MemGetAddressRange", cuMemGetAddressRange_v2, (handle *start, size_t *size, handle of),
+     pointer_attribute(start, 11, of) || pointer_attribute(size, 12, of), "pointer=0x%lx", of)
+CUDA("MemHostGetDevicePointer", cuMemHostGetDevicePointer_v2, (handle *pointer, handle of, unsigned flags),
+     pointer_attribute(pointer, 3, of), "pointer=0x%lx flags=%u", of, flags)
+CUDA("MemHostRegister", cuMemHostRegister_v2, (handle start, size_t n, unsigned flags),
+     allocate(HOST, &start, n, current(), 1), "pointer=0x%lx bytes=%zu flags=%u", start, n, flags)
+CUDA("MemHostUnregister", cuMemHostUnregister, (handle start), release(start, 1), "pointer=0x%lx", start)
+
+#define ALLOCATION(name, symbol, type, parameters) \
+    CUDA(name, symbol, parameters, allocate(type, start, n, current(), 0), "pointer=0x%lx bytes=%zu device=%d", \
+         code ? 0 : *start, n, current())
+ALLOCATION("MemAlloc", cuMemAlloc_v2, DEVICE, (handle *start, size_t n))
+ALLOCATION("MemAllocHost", cuMemAllocHost_v2, HOST, (handle *start, size_t n))
+ALLOCATION("MemHostAlloc", cuMemHostAlloc, HOST, (handle *start, size_t n, UNUSED(unsigned flags)))
+ALLOCATION("MemAllocManaged", cuMemAllocManaged, MANAGED, (handle *start, size_t n, UNUSED(unsigned flags)))
+CUDA("MemFree", cuMemFree_v2, (handle start), release(start, 0), "pointer=0x%lx", start)
+CUDA("MemFreeHost", cuMemFreeHost, (handle start), release(start, 0), "pointer=0x%lx", start)
+
+#define COPIES(name) \
+    COPY(#name, cu##name##_v2, (handle to, handle from, size_t n), 0) \
+    COPY(#name "Async", cu##name##Async_v2, (handle to, handle from, size_t n, handle stream), stream)
+COPIES(MemcpyHtoD)
+COPIES(MemcpyDtoH)
+COPIES(MemcpyDtoD)
+#endif
+
+/* ---- What the tests call: none of it is logged, and it works whatever is set ---- */
+
+const char *fake_log(void) { return text; }
+void fake_clear(void) { LOCKED; *text = 0; written = 0; }
+void fake_deinitialize(void) { LOCKED; deinitialized = 1; }
+void fake_concurrent_managed_access(int value) { LOCKED; concurrent_managed_access = value; }
+int fake_current_device(void) { return current(); }
+handle fake_stream(int device) { LOCKED; return (handle)make(STREAM, device); }
+int fake_kill_stream(handle of) { LOCKED; return destroy(STREAM, of); }
+int fake_free(handle start) { LOCKED; return release(start, 0); }
+int fake_copy(handle to, handle from, size_t n) { LOCKED; return move(to, from, n); }
+handle fake_allocate(int device, size_t n, int type)
+{
+    LOCKED;
+    handle start;
+    return allocate(type, &start, n, device, 0) ? 0 : start;
+}
+
+int fake_capture(handle of, int status)
+{
+    LOCKED;
+    struct object *stream = find(STREAM, of);
+    if (stream)
+        stream->capturing = status;
+    return stream ? SUCCESS : INVALID_HANDLE;
+}
+
+int fake_fail(const char *call, int code, int after)
+{
+    LOCKED;
+    for (EACH(i, failures))
+        if (!*failures[i].call || !strcmp(failures[i].call, call)) {
+            snprintf(failures[i].call, sizeof failures[i].call, "%s", call);
+            failures[i].code = code;
+            failures[i].after = after;
+            return SUCCESS;
+        }
+    return INVALID_VALUE;
+}
+
+int fake_alive(const char *what)
+{
+    static const char *const names[] = {[EVENT] = "events", "streams", "allocations", "contexts", "pushed"};
+    LOCKED;
+    int counts[] = {[EVENT] = 0, 0, 0, devices[0].retained + devices[1].retained, pushed};
+    for (struct object *object = objects; object; object = object->next)
+        counts[object->kind]++;
+    for (int i = EVENT; i <= MEMORY + 2; i++)
+        if (!strcmp(names[i], what))
+            return counts[i];
+    return -1;
+}

@@ -1,0 +1,58 @@
+"""Python code in a child process that finds the fake GPU driver, and no other, where a GPU's would be."""
+
+import atexit
+import functools
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("driver.c")
+LIBRARIES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
+FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+
+
+@functools.cache
+def folder(driver: str | None) -> Path:
+    """Where the library of `driver` is, built with the first use and gone with this process; None: an empty folder."""
+    where = Path(tempfile.mkdtemp(prefix="fake_driver_"))
+    atexit.register(shutil.rmtree, where, ignore_errors=True)
+    if driver is not None:
+        library = LIBRARIES[driver]
+        definition, name = f"-DHIP={int(driver == 'hip')}", f"-Wl,-soname,{library}"
+        command = [os.environ.get("CC", "cc"), *FLAGS, definition, name, SOURCE, "-o", where / library, "-ldl", "-pthread"]
+        built = subprocess.run(command, capture_output=True, text=True)
+        if built.returncode:
+            raise RuntimeError(f"the fake driver does not build\n{built.stderr}")
+    return where
+
+
+def run(
+    code: str, driver: str | None = "cuda", *, returns: int = 0, timeout: float = 300, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """
+    Run `code` in a child process, which must end with `returns` (a negative number is a signal's).
+
+    `driver` is "cuda", "hip" or None for a machine without either; `environment` is added to this process's.
+    """
+    variables = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(folder(driver)),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE.parents[1]), os.environ.get("PYTHONPATH")])),
+        "PYTHONFAULTHANDLER": "1",
+        "FAKE_DRIVER": LIBRARIES.get(driver, ""),
+        **environment,
+    }
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
+    child = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
+    if child.returncode != returns:
+        raise AssertionError(f"the child {_ending(child.returncode)}\n{child.stdout}\n{child.stderr}")
+    return child
+
+
+def _ending(returncode: int) -> str:
+    return f"died of {signal.Signals(-returncode).name}" if returncode < 0 else f"returned {returncode}"
