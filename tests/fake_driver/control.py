@@ -1,4 +1,4 @@
-"""The control of the fake GPU driver, for the code that harness.run() runs: ``from fake_driver.control import driver``."""
+"""The control of the fake GPU driver, for code that harness.run() runs: ``from fake_driver.control import driver``."""
 
 import ctypes
 import os
@@ -6,6 +6,7 @@ from typing import Any
 
 TYPES = {"host": 1, "device": 2, "managed": 3}
 HANDLE = ctypes.c_size_t        # and addresses
+OF_HIP = {"DeviceGetCount": "GetDeviceCount", "EventCreate": "EventCreateWithFlags"}       # others are called alike
 FUNCTIONS = {
     "log": (ctypes.c_char_p,),
     "clear": (None,),
@@ -28,7 +29,7 @@ class Driver:
 
     def __init__(self, name: str) -> None:
         self.library = ctypes.CDLL(name)
-        self.prefix = "hip" if "hip" in name else "cu"
+        self.hip = "hip" in name
         for function, (result, *arguments) in FUNCTIONS.items():
             declared = getattr(self.library, f"fake_{function}")
             declared.restype, declared.argtypes = result, arguments
@@ -96,14 +97,36 @@ class Driver:
             raise KeyError(what)
         return count
 
-    def call(self, name: str, *arguments: Any) -> int:
-        """The code of a call of the API itself, by its name without the prefix."""
-        return getattr(self.library, self.prefix + name)(*arguments)
+    def symbol(self, call: str) -> str:
+        """The name of what is logged as `call`."""
+        if self.hip:
+            return "hip" + OF_HIP.get(call, call)
+        return f"cu{call}_v2" if hasattr(self.library, f"cu{call}_v2") else f"cu{call}"
+
+    def call(self, call: str, *arguments: Any) -> int:
+        """The code of a call, logged as any; HIP's MemcpyAsync is told the default kind of copy."""
+        arguments = tuple(HANDLE(argument) if isinstance(argument, int) else argument for argument in arguments)
+        if self.hip and call == "MemcpyAsync":
+            arguments = (*arguments[:3], ctypes.c_int(4), *arguments[3:])
+        return getattr(self.library, self.symbol(call))(*arguments)
+
+    def value(self, call: str, *arguments: Any) -> int:
+        """What a call writes to its first argument, a handle or a number; its code, where that is not 0, is raised."""
+        value = HANDLE()
+        self._check(self.call(call, ctypes.byref(value), *arguments), call)
+        return value.value
+
+    def make_current(self, device: int) -> None:
+        """What a program does first: the primary context of `device` is retained and pushed."""
+        self._check(self.call("Init", 0), "Init")
+        self._check(self.call("CtxPushCurrent", self.value("DevicePrimaryCtxRetain", device)), "CtxPushCurrent")
 
     @staticmethod
     def _check(code: int, what: str) -> None:
         if code:
-            raise ValueError(f"the fake driver refuses {what} ({code})")
+            raise ValueError(f"the fake driver gives {code} for {what}")
 
 
+if not os.environ.get("FAKE_DRIVER"):
+    raise ImportError("harness.run() gave this process no fake driver")
 driver = Driver(os.environ["FAKE_DRIVER"])

@@ -2,7 +2,7 @@
  *
  * It does at once what a driver would queue, so it proves which calls are made, in which order and with what, not that
  * they overlap. Where a driver is strict, so is this one: a call before Init, without a context, with a dead handle, or
- * that records an event of another device fails. A device's memory is reached through the driver alone: else SIGSEGV. */
+ * that records an event of another device fails. A device's memory is out of the CPU's reach: SIGSEGV. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -351,7 +351,7 @@ int cuGetErrorString(int of, const char **says) { return error_text("GetErrorStr
 
 /* ---- What cuda-bindings, cuda-core and numba-cuda call besides ---- */
 
-int cuGetProcAddress_v2(const char *name, void **function, UNUSED(int version), UNUSED(unsigned long flags), int *status)
+int cuGetProcAddress_v2(const char *name, void **function, UNUSED(int version), UNUSED(long flags), int *status)
 {
     char versioned[128];
     snprintf(versioned, sizeof versioned, "%s_v2", name);
@@ -376,6 +376,9 @@ CUDA("CtxGetDevice", cuCtxGetDevice, (int *device),
 CUDA("CtxSynchronize", cuCtxSynchronize, (void), current() < 0 ? INVALID_CONTEXT : SUCCESS, "device=%d", current())
 CUDA("StreamCreate", cuStreamCreate, (handle *stream, unsigned flags),
      create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
+CUDA("StreamCreateWithPriority", cuStreamCreateWithPriority, (handle *stream, unsigned flags, UNUSED(int priority)),
+     create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
+CUDA("CtxGetStreamPriorityRange", cuCtxGetStreamPriorityRange, (int *least, int *greatest), *least = *greatest = 0)
 CUDA("StreamDestroy", cuStreamDestroy_v2, (handle stream), destroy(STREAM, stream), "stream=0x%lx", stream)
 CUDA("EventSynchronize", cuEventSynchronize, (handle event),
      find(EVENT, event) ? SUCCESS : INVALID_HANDLE, "event=0x%lx", event)

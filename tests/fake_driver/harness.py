@@ -13,7 +13,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("driver.c")
 LIBRARIES = {"cuda": "libcuda.so.1", "hip": "libamdhip64.so"}
-FLAGS = ("-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
+FLAGS = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-pthread")
 
 
 @functools.cache
@@ -23,8 +23,8 @@ def folder(driver: str | None) -> Path:
     atexit.register(shutil.rmtree, where, ignore_errors=True)
     if driver is not None:
         library = LIBRARIES[driver]
-        definition, name = f"-DHIP={int(driver == 'hip')}", f"-Wl,-soname,{library}"
-        command = [os.environ.get("CC", "cc"), *FLAGS, definition, name, SOURCE, "-o", where / library, "-ldl", "-pthread"]
+        flags = [*FLAGS, f"-DHIP={int(driver == 'hip')}", f"-Wl,-soname,{library}"]
+        command = [os.environ.get("CC", "cc"), *flags, SOURCE, "-o", where / library, "-ldl"]
         built = subprocess.run(command, capture_output=True, text=True)
         if built.returncode:
             raise RuntimeError(f"the fake driver does not build\n{built.stderr}")
@@ -35,7 +35,7 @@ def run(
     code: str, driver: str | None = "cuda", *, returns: int = 0, timeout: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """
-    Run `code` in a child process, which must end with `returns` (a negative number is a signal's).
+    Run `code` in a child process, which must end with `returns` (a negative number is a signal's); warnings are errors.
 
     `driver` is "cuda", "hip" or None for a machine without either; `environment` is added to this process's.
     """
@@ -47,8 +47,11 @@ def run(
         "FAKE_DRIVER": LIBRARIES.get(driver, ""),
         **environment,
     }
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code)]
-    child = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
+    with tempfile.TemporaryDirectory(prefix="fake_driver_") as where:
+        script = Path(where, "child.py")        # a file, so that a traceback shows the line
+        script.write_text(textwrap.dedent(code), encoding="utf-8")
+        command = [sys.executable, "-W", "error", script]
+        child = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
     if child.returncode != returns:
         raise AssertionError(f"the child {_ending(child.returncode)}\n{child.stdout}\n{child.stderr}")
     return child
