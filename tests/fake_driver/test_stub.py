@@ -156,11 +156,15 @@ def test_memory_of_a_device_is_out_of_the_processors_reach(platform):
         import ctypes
         from fake_driver.control import driver
         driver.make_current(0)
-        ctypes.string_at(driver.allocate(0, 64, "{}"), 64)
+        start, target = driver.allocate(0, 64, "{}"), ctypes.create_string_buffer(64)
+        driver.call("MemcpyAsync", *{}, 64, 1)
+        ctypes.string_at(start, 64)
     """
+    to, out = "(start, ctypes.addressof(target))", "(ctypes.addressof(target), start)"
     for kind in "host", "managed":
-        run(code.format(kind), platform)
-    run(code.format("device"), platform, returns=-11)
+        run(code.format(kind, to), platform)
+    for copied in to, out:          # neither leaves it open
+        run(code.format("device", copied), platform, returns=-11)
 
 
 @both
