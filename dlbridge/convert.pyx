@@ -2,8 +2,16 @@
 
 from cpython.object cimport PyObject
 
-from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLDevice
-from dlbridge.devices.table cimport device_name, parse_device, same_device
+from libc.stdint cimport int32_t, int64_t
+
+from dlbridge.abi cimport (
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION,
+    STREAM_UNORDERED,
+    DLDevice,
+)
+from dlbridge.devices.table cimport device_name, device_operations, has_streams, parse_device, same_device
 from dlbridge.dtypes cimport describe
 from dlbridge.managed cimport (
     BYTE_STRIDES,
@@ -16,7 +24,7 @@ from dlbridge.managed cimport (
     managed_strides,
     protocol_name,
 )
-from dlbridge.place cimport place
+from dlbridge.place cimport FETCH, TO_HOST_LABEL, UPLOAD, place
 from dlbridge.plan cimport (
     Decision,
     Route,
@@ -29,8 +37,9 @@ from dlbridge.plan cimport (
     reason_way_out,
 )
 from dlbridge.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
-from dlbridge.request cimport COPY_ALWAYS, NOTHING_ASKED, Request, parse_request, wants_versioned
+from dlbridge.request cimport COPY_ALWAYS, Request, consumer_stream, parse_request, wants_versioned
 from dlbridge.sources.registry cimport acquire_by
+from dlbridge.targets.consumer cimport call_upload
 from dlbridge.targets.dlpack cimport new_versioned
 from dlbridge.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
@@ -134,7 +143,7 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     cdef Request request
     cdef Tensor tensor
     parse_request(&request, device, copy, stream, readonly, detach)
-    tensor = carry(src, find_route(src, "dlbridge"), &request)
+    tensor = carry(src, aim(&request, find_route(src, "dlbridge")), &request)
     if tensor.policy != request.readonly:
         if tensor is src:
             tensor = new_tensor(managed_share(tensor.managed), request.readonly)
@@ -205,7 +214,7 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     if wants_versioned(max_version):
         to = VERSIONED_CAPSULE
     parse_request(&request, None, None, stream, readonly, False)
-    return carry(src, find_route(src, to), &request)
+    return carry(src, aim(&request, find_route(src, to)), &request)
 
 
 # ---- without keywords ------------------------------------------------------------------------------------------------
@@ -222,7 +231,7 @@ cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t cou
     if count == 2 and names == NULL:
         route = kept_route(arguments[0], arguments[1])
         if route != NULL:
-            return carry(<object> arguments[0], <Route> route, &NOTHING_ASKED)
+            return carry(<object> arguments[0], <Route> route, &(<Route> route).plain)
     return PyObject_Vectorcall(whole_convert, arguments, count, names)
 
 
@@ -232,7 +241,7 @@ cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t co
     if count == 1 and names == NULL:
         route = kept_route(arguments[0], <PyObject*> "dlbridge")
         if route != NULL and not (<Route> route).already:
-            return carry(<object> arguments[0], <Route> route, &NOTHING_ASKED)
+            return carry(<object> arguments[0], <Route> route, &(<Route> route).plain)
     return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
 
 
@@ -248,7 +257,14 @@ cdef Route prepare(
     parse_request(request, device, copy, stream, readonly, detach)
     if type(to) is not str:
         to = resolve_array(to, request)
-    return find_route(src, to)
+    return aim(request, find_route(src, to))
+
+
+cdef Route aim(Request* request, Route route):
+    """Let the request know whose current stream counts."""
+    request.target = route.plain.target
+    request.current_stream = route.plain.current_stream
+    return route
 
 
 cdef bint is_already(object src, const Request* request) except -1:
@@ -258,25 +274,48 @@ cdef bint is_already(object src, const Request* request) except -1:
 
 cdef inline object carry(object src, Route route, const Request* request):
     cdef Managed* managed
-    # The route itself may be gone once a producer's code has run, which can register something.
-    cdef Target target = route.target
+    # Held, and the request in it: a producer's code can register something, and so clear the routes.
+    cdef Route held = route
+    cdef Target target = held.target
     if route.already and is_already(src, request):
         return src
-    managed = acquire_by(route.offers, src, request)
-    if not fits(managed, target, request):
-        managed = settled(managed, target, request)
-    return target.deliver(managed, target)
+    managed = acquire_by(held.offers, src, request)
+    if fits(managed, target, request):
+        return target.deliver(managed, target)
+    return carry_placed(managed, target, request)
 
 
-cdef Managed* settled(Managed* managed, Target target, const Request* request) except NULL:
-    """The memory as the target holds it, where it does not fit as it is; steals managed, also when it fails."""
+cdef object carry_placed(Managed* managed, Target target, const Request* request):
+    """Memory that does not fit as it is, or is a device's; steals managed, also when it fails."""
     cdef Decision decision
     try:
         decide(managed, target, request, &decision)
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            order_streams(managed, decision.steps, request)
     except BaseException:
         managed_release(managed)
         raise
-    return place(managed, decision.steps, target.api) if decision.steps else managed
+    if decision.steps:
+        managed = place(managed, decision.steps, target.api)
+    if decision.steps & UPLOAD:
+        return call_upload(managed, target, &request.device)
+    return target.deliver(managed, target)
+
+
+cdef int order_streams(Managed* managed, int32_t steps, const Request* request) except -1:
+    """Before the memory is used: by the CPU after it is ready, on a device in the order of the consumer's stream.
+
+    A library whose current stream nobody can ask for asks the Tensor that it is given for the order, and names it.
+    """
+    cdef int64_t stream
+    if request.has_stream and request.stream == STREAM_UNORDERED:
+        return device_operations().order(managed, STREAM_UNORDERED, None, False)
+    if steps & TO_HOST_LABEL:
+        return device_operations().await_producer(managed)
+    if steps & FETCH or not (request.has_stream or request.current_stream != NULL):
+        return 0
+    keeper = consumer_stream(request, &managed.abi.dl_tensor.device, &stream)
+    return device_operations().order(managed, stream, keeper, False)
 
 
 cdef bint is_on(object src, const DLDevice* wanted) except -1:

@@ -66,7 +66,18 @@ cdef enum Owns:
     OWNS_BASE                   # a reference to another Managed
     OWNS_VERSIONED              # a foreign DLManagedTensorVersioned
     OWNS_LEGACY                 # a foreign DLManagedTensor
+    OWNS_WRAPPED                # a Wrapped around one of the others
     OWNER_KINDS                 # how many there are
+
+
+# Lets an owner go. Runs exactly once, from any thread, with or without the GIL, maybe with an exception pending.
+ctypedef void (*Release)(void* owner) noexcept nogil
+
+# The beginning of a struct that has more to do when the owner is let go; it frees itself.
+ctypedef struct Wrapped:
+    Release release
+    void* owner
+    uint8_t owns                # Owns, of that owner
 
 
 # One for every live result. What can be derived is no field: with two axes that makes 120 bytes, the most that
@@ -125,6 +136,7 @@ cdef inline Managed* managed_new(Protocol protocol, int64_t ndim) except NULL:
 cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL
 cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL
+cdef Managed* managed_like(const Managed* base) except NULL
 cdef Managed* managed_share(Managed* base) except NULL
 cdef Managed* managed_checked(Managed* managed) except NULL
 
@@ -191,6 +203,10 @@ cdef inline Managed* managed_lend(Managed* managed) noexcept nogil:
     """The block itself for one more consumer, whose deleter drops the reference that this takes."""
     managed_retain(managed)
     return managed
+
+# Lets go of what a block owned, or a Wrapped holds, by its kind.
+cdef void release_owner(uint8_t owns, void* owner) noexcept nogil
+cdef bint python_is_up() noexcept nogil
 
 cdef void managed_release(Managed* managed) noexcept nogil
 cdef void managed_forget(Managed* managed) noexcept nogil

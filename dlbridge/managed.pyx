@@ -197,8 +197,8 @@ cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned
     return managed
 
 
-cdef Managed* managed_share(Managed* base) except NULL:
-    """The same memory once more, with an owner and a deleter of its own, for one more consumer."""
+cdef Managed* managed_like(const Managed* base) except NULL:
+    """The same description once more, without an owner."""
     cdef Managed* managed = managed_new(<Protocol> base.protocol, base.abi.dl_tensor.ndim)
     cdef int64_t* shape = managed.abi.dl_tensor.shape
     cdef int64_t* strides = managed.abi.dl_tensor.strides
@@ -209,6 +209,12 @@ cdef Managed* managed_share(Managed* base) except NULL:
     memcpy(shape, base.abi.dl_tensor.shape, 2 * base.abi.dl_tensor.ndim * sizeof(int64_t))
     managed.row = base.row
     managed.marks = base.marks
+    return managed
+
+
+cdef Managed* managed_share(Managed* base) except NULL:
+    """The same memory once more, with an owner and a deleter of its own, for one more consumer."""
+    cdef Managed* managed = managed_like(base)
     managed_retain(base)
     managed_own(managed, OWNS_BASE, base)
     return managed
@@ -406,9 +412,6 @@ cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil:
     return True
 
 
-# Lets an owner go. Runs exactly once, from any thread, with or without the GIL, maybe with an exception pending.
-ctypedef void (*Release)(void* owner) noexcept nogil
-
 cdef Release[OWNER_KINDS] RELEASES
 RELEASES[<int> OWNS_NOTHING] = NULL
 RELEASES[<int> OWNS_OBJECT] = release_object
@@ -417,6 +420,20 @@ RELEASES[<int> OWNS_MEMORY] = free
 RELEASES[<int> OWNS_BASE] = release_base
 RELEASES[<int> OWNS_VERSIONED] = release_versioned
 RELEASES[<int> OWNS_LEGACY] = release_legacy
+RELEASES[<int> OWNS_WRAPPED] = release_wrapped
+
+
+cdef void release_owner(uint8_t owns, void* owner) noexcept nogil:
+    if owns != OWNS_NOTHING:
+        RELEASES[owns](owner)
+
+
+cdef void release_wrapped(void* owner) noexcept nogil:
+    (<Wrapped*> owner).release(owner)
+
+
+cdef bint python_is_up() noexcept nogil:
+    return python_runs()
 
 
 cdef void release_object(void* owner) noexcept nogil:
@@ -639,16 +656,19 @@ cdef str protocol_name(Protocol protocol):
 
 cdef object managed_owner(Managed* managed):
     """The object that the memory is kept alive by, or None."""
+    cdef uint8_t owns = managed.owns
     cdef void* owner = managed.abi.manager_ctx
-    if managed.owns == OWNS_OBJECT:
+    if owns == OWNS_WRAPPED:
+        owns, owner = (<Wrapped*> owner).owns, (<Wrapped*> owner).owner
+    if owns == OWNS_OBJECT:
         # With an interface goes what it was read from, which is nobody's to let go.
         kept = <object> owner
         while type(kept) is tuple:
             kept = kept[0]
         return kept
-    if managed.owns == OWNS_BUFFER:
+    if owns == OWNS_BUFFER:
         return <object> exporter(owner) if exporter(owner) != NULL else None
-    return managed_owner(<Managed*> owner) if managed.owns == OWNS_BASE else None
+    return managed_owner(<Managed*> owner) if owns == OWNS_BASE else None
 
 
 cdef tuple managed_shape(const Managed* managed):

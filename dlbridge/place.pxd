@@ -16,6 +16,9 @@ cdef enum Step:
     PACK = 32                   # … and back
     PACKED_TO_PAIRS = 64
     COPY_BY_TARGET = 128        # nothing to do here: the library can take this type only by a copy of its own
+    TO_DEVICE_LABEL = 256       # pinned or managed memory, seen as its device's
+    FETCH = 512                 # the touched bytes of a device's memory, copied to the host; before all other copies
+    UPLOAD = 1024               # nothing to do here: the target's library copies host memory to a device
 
 
 # Steals managed, also when it fails. api: the allocator of the library that the copy is for, or NULL.

@@ -18,7 +18,7 @@ from dlbridge.abi cimport (
     kDLCPU,
 )
 from dlbridge.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
-from dlbridge.devices.table cimport device_name, is_host
+from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host
 from dlbridge.dtypes cimport NO_ROW
 from dlbridge.layout cimport STRIDED, Span, fill_compact, is_dense
 from dlbridge.managed cimport (
@@ -40,6 +40,7 @@ from dlbridge.managed cimport (
     managed_release,
     managed_share,
     managed_span,
+    managed_strides,
     managed_take_versioned,
     take_error,
 )
@@ -58,6 +59,9 @@ cdef enum:
     LARGE = 1 << 26                     # from here on, memory is asked for before it is taken
     HUGE = 1 << 22                      # from here on, memory is asked for in huge pages
     THEIRS = 1 << 20                    # from here on, the target's own allocator costs no more than malloc()
+    WASTEFUL = 1 << 24                  # from here on, a span with many holes is not fetched from a device
+    HOLES_TOO_MANY = 4                  # … so many times what is wanted
+    CHANGES = UNPACK | PACK | PAIRS_TO_PACKED | PACKED_TO_PAIRS
     SMALL = 1 << 16                     # below, giving up the GIL costs more than the copy
 
 
@@ -67,6 +71,10 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
         managed.abi.dl_tensor.device.device_type = kDLCPU
         managed.abi.dl_tensor.device.device_id = 0
     try:
+        if steps & TO_DEVICE_LABEL:
+            device_operations().label_device(managed)
+        if steps & FETCH:
+            managed = replaced(managed, fetched(managed))
         if steps & (COPY | COPY_SPAN):
             managed = replaced(managed, copied(managed, steps, api))
         if steps & PAIRS_TO_PACKED:
@@ -106,8 +114,7 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     cdef Managed* made
     cdef int64_t nbytes
     if not is_host(source.abi.dl_tensor.device.device_type):
-        raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
-                      "is memory that dlbridge has no copy operation for", "copy it with the library that made it")
+        return copied_on_device(source, steps)
     if steps & COPY_SPAN:
         return copied_span(source)
     nbytes = managed_nbytes(source)
@@ -122,6 +129,15 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     return made
 
 
+cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
+    """Bytes as they are: to change their order or their values takes a kernel, which is the libraries' business."""
+    if has_streams(source.abi.dl_tensor.device.device_type) and not steps & CHANGES and (
+            steps & COPY_SPAN or keeps_order(source)):
+        return device_operations().duplicate(source)
+    raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
+                  "is memory that dlbridge cannot rearrange", "copy it with the library that made it, x.copy() or so")
+
+
 cdef Managed* copied_span(Managed* source) except NULL:
     """The touched bytes with their strides: a broadcast row is copied once, not once for each time it is seen."""
     cdef Span span = managed_span(source)
@@ -131,6 +147,33 @@ cdef Managed* copied_span(Managed* source) except NULL:
     begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, 1)
     add_axis(&copy, nbytes, 1, 1)
     run_copy(&copy, nbytes)
+    return like_span(made, source, span)
+
+
+cdef Managed* fetched(Managed* source) except NULL:
+    """The touched bytes of a device's memory on the host, with their strides; they are there when this returns."""
+    cdef Span span = managed_span(source)
+    cdef int64_t nbytes = span.high_bytes - span.low_bytes
+    cdef Managed* made
+    if not has_streams(source.abi.dl_tensor.device.device_type):
+        raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
+                      "is memory that dlbridge has no copy operation for", "copy it with the library that made it")
+    if nbytes > WASTEFUL and nbytes // HOLES_TOO_MANY > managed_nbytes(source):
+        raise refusal(DeviceError, "place", "strides", managed_strides(source),
+                      f"spread {managed_nbytes(source)} bytes over {nbytes}", "make it contiguous on the device first")
+    made = allocated(source, nbytes)
+    try:
+        if nbytes:
+            device_operations().fetch(
+                source, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, nbytes)
+    except BaseException:
+        managed_release(made)
+        raise
+    return like_span(made, source, span)
+
+
+cdef Managed* like_span(Managed* made, const Managed* source, Span span) except NULL:
+    """Describe the copied bytes of a span as the source describes its own."""
     made.abi.dl_tensor.data = <char*> made.abi.dl_tensor.data - span.low_bytes
     memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
     made.marks = source.marks

@@ -26,6 +26,7 @@ cdef enum Reason:
     HOLES
     MISALIGNED
     ELEMENT_FORM
+    OTHER_DEVICE
     READ_ONLY_MEMORY
 
 
@@ -40,6 +41,7 @@ cdef class Route:
     cdef readonly Target target
     cdef readonly tuple offers          # of Offer, in the order they are tried
     cdef bint already                   # the type is the target's own
+    cdef Request plain                  # of a call without keywords
 
 
 cdef PyObject* routes[ROUTES]           # Route, owned, or NULL

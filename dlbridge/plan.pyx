@@ -7,10 +7,12 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLDataType,
+    DLDevice,
     DLTensor,
     kDLCPU,
+    kDLCUDAManaged,
 )
-from dlbridge.devices.table cimport device_name, is_host, same_device
+from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host, same_device
 from dlbridge.dtypes cimport describe, find_dlpack, get_row
 from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
 from dlbridge.managed cimport (
@@ -29,17 +31,21 @@ from dlbridge.place cimport (
     COPY,
     COPY_BY_TARGET,
     COPY_SPAN,
+    FETCH,
     PACK,
     PACKED_TO_PAIRS,
     PAIRS_TO_PACKED,
+    TO_DEVICE_LABEL,
     TO_HOST_LABEL,
     UNPACK,
+    UPLOAD,
     pack_steps,
     writable_steps,
 )
 from dlbridge.request cimport (
     COPY_ALWAYS,
     COPY_NEVER,
+    NOTHING_ASKED,
     READONLY_COPY,
     READONLY_ERROR,
     Request,
@@ -48,13 +54,16 @@ from dlbridge.sources.registry cimport find_offers
 from dlbridge.targets.registry cimport find_target
 from dlbridge.targets.target cimport (
     ANY_STRIDES,
+    HOST,
     NEGATIVE_STRIDES,
     ODD_STRIDES,
     OTHER_DEVICES,
     PACKED,
     PADDED,
+    PINNED,
     READ_ONLY,
     SWAPPED_BYTES,
+    UNIFIED,
     ZERO_STRIDES,
     Target,
 )
@@ -88,6 +97,9 @@ cdef Route make_route(object src, object to):
     route.target.load()
     route.already = route.target.owns(src)
     route.offers = find_offers(kind)
+    route.plain = NOTHING_ASKED
+    route.plain.target = <PyObject*> route.target
+    route.plain.current_stream = route.target.current_stream
     # Predicates and imports are code of others, and may have registered meanwhile; and what holds for a proxy, which
     # poses as another class, says nothing about its type.
     if src.__class__ is kind and before == registrations:
@@ -129,13 +141,14 @@ cdef tuple REASONS = (
     ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
      "allocate more and slice where an aligned address begins"),
     ("dtype", "{dtype} has its bits in another place than {target} has them", "nothing to do: bits must move"),
+    ("device", "is another one than where the memory is", "pass device=None, or an array that is there"),
     ("readonly", "memory would become writable, since {target} cannot be told otherwise",
      'pass readonly="share" and do not write'),
 )
 
 
 cdef bint is_copy(const Decision* decision) noexcept nogil:
-    return decision.steps & (COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET)
+    return decision.steps & (COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | FETCH | UPLOAD)
 
 
 cdef str reason_text(const Managed* managed, Target target, Reason reason):
@@ -183,17 +196,49 @@ cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
 
 
 cdef int decide_device(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
-    cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    cdef bint host = is_host(tensor.device.device_type)
-    if request.has_device and not same_device(&request.device, &tensor.device):
-        if request.device.device_type == kDLCPU and host:
-            out.steps |= TO_HOST_LABEL
+    """Where the memory is to be; it changes its device only where that is asked for."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef const DLDevice* wanted = &request.device
+    if not request.has_device or same_device(wanted, device):
+        return decide_label(managed, target, request, out)
+    if wanted.device_type == kDLCPU:
+        return decide_host(managed, out)
+    if is_host(device.device_type) and has_streams(wanted.device_type) and target.upload != NULL:
+        want(out, UPLOAD, OTHER_DEVICE)
+        return 0
+    raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                  f"is not {device_name(wanted[0])}, and dlbridge has no operation that moves it there",
+                  "move it with the library that made it")
+
+
+cdef int decide_host(const Managed* managed, Decision* out) except -1:
+    """Memory for the CPU: under its label where the CPU can read it as it is, else fetched."""
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    if is_host(device_type) or (
+            device_type == kDLCUDAManaged and device_operations().is_readable(<Managed*> managed)):
+        out.steps |= TO_HOST_LABEL
+    else:
+        want(out, FETCH, OTHER_DEVICE)
+    return 0
+
+
+cdef int decide_label(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
+    """Pinned and managed memory is the host's or the device's, by what the target has; all else stays what it is."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef bint host = is_host(device.device_type)
+    cdef bint pinned = host and device.device_type != kDLCPU
+    cdef bint unified = device.device_type == kDLCUDAManaged
+    cdef int32_t own_label = PINNED if pinned else UNIFIED
+    if (pinned or unified) and not (target.holds & own_label and target.holds & OTHER_DEVICES):
+        if unified and target.holds & OTHER_DEVICES or not target.holds & HOST:
+            out.steps |= TO_DEVICE_LABEL
             return 0
-        raise refusal(DeviceError, target.name, "device", device_name(tensor.device),
-                      f"is not {device_name(request.device)}, and dlbridge has no operation that moves it there",
-                      "move it with the library that made it")
+        return decide_host(managed, out)
+    if host and not target.holds & HOST:
+        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                      f"is the host's memory, which {target.name} does not have", 'pass device="cuda"')
     if not host and not target.holds & OTHER_DEVICES:
-        raise refusal(DeviceError, target.name, "device", device_name(tensor.device),
+        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"is not the host's memory, which is all that {target.name} has", 'pass device="cpu"')
     return 0
 

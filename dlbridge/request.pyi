@@ -4,5 +4,3 @@ from typing_extensions import CapsuleType
 
 __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
-
-LARGEST_HANDLE: int

@@ -1,14 +1,13 @@
 """What the caller asked for: the keywords of convert(), checked once and held as plain C."""
 
 from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
+from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from dlbridge.abi cimport DLPACK_MAJOR_VERSION, STREAM_UNORDERED
+from dlbridge.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
 from dlbridge.devices.table cimport parse_device
 
 from dlbridge.errors import DeviceError, refusal
-
-LARGEST_HANDLE = (1 << 63) - 1
 
 NOTHING_ASKED.has_device = NOTHING_ASKED.has_stream = NOTHING_ASKED.detach = NOTHING_ASKED.peek = False
 NOTHING_ASKED.copy = COPY_IF_NEEDED
@@ -27,7 +26,8 @@ cdef int parse_request(
     if request.has_device:
         parse_device(device, &request.device)
     if request.has_stream:
-        request.stream = _parse_stream(stream)
+        request.stream = parse_stream(stream, "convert")
+        request.stream_object = NULL if PyLong_Check(stream) else <PyObject*> stream
     if copy is True or copy is False:
         request.copy = COPY_ALWAYS if copy is True else COPY_NEVER
     elif copy is not None:
@@ -45,9 +45,20 @@ cdef ReadonlyPolicy _parse_readonly(object readonly) except? READONLY_ERROR:
     return policy
 
 
-cdef int64_t _parse_stream(object stream) except? -2:
+cdef int64_t parse_stream(object stream, str stage) except? -2:
     """An integer as the array API standard numbers streams, or an object that has one (``__cuda_stream__``)."""
-    handle = stream
+    if PyLong_Check(stream) and type(stream) is not bool:
+        return checked_stream(stream, stage)
+    handle = stream_handle(stream)
+    if not PyLong_Check(handle) or type(handle) is bool:
+        raise TypeError(f"{stage}: stream {stream!r}: is no integer and names none (pass the handle, 1, 2 or -1)")
+    # An object means what it says: the driver's 0 is the legacy default stream, unless the program is built otherwise.
+    return checked_stream(handle, stage) if handle else STREAM_LEGACY_DEFAULT
+
+
+cdef object stream_handle(object stream):
+    """The handle that a stream object names; CUDA's own protocol, or torch's, CuPy's and Numba's attributes."""
+    handle = None
     if hasattr(type(stream), "__cuda_stream__"):
         _, handle = stream.__cuda_stream__()
     else:
@@ -55,16 +66,22 @@ cdef int64_t _parse_stream(object stream) except? -2:
         for field in ("cuda_stream", "ptr", "handle"):
             value = getattr(stream, field, None)
             if value is not None:
+                # Numba's is a ctypes pointer, whose value is None where it is 0, or an object that is an integer.
                 handle = getattr(value, "value", value)
+                handle = 0 if handle is None else handle
                 break
-    if not PyLong_Check(handle) or handle is True or handle is False:
-        raise TypeError(f"convert: stream {stream!r}: is no integer and names none (pass the handle, 1, 2 or -1)")
+    if handle is not None and not PyLong_Check(handle) and hasattr(type(handle), "__int__"):
+        handle = int(handle)        # a driver binding's own type
+    return handle
+
+
+cdef int64_t checked_stream(object handle, str stage) except? -2:
     if handle == 0 or handle < STREAM_UNORDERED:
-        raise refusal(DeviceError, "convert", "stream", handle,
+        raise refusal(DeviceError, stage, "stream", handle,
                       "is ambiguous, and forbidden by the array API standard",
                       "pass 1 for the legacy default stream, 2 for the per-thread one, -1 for no ordering")
     if handle > LARGEST_HANDLE:
-        raise refusal(DeviceError, "convert", "stream", handle, "is no handle of 64 bits", "pass the stream object")
+        raise refusal(DeviceError, stage, "stream", handle, "is no handle of 64 bits", "pass the stream object")
     return handle
 
 

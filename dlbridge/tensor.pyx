@@ -26,6 +26,8 @@ from dlbridge.abi cimport (
     DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION,
     EXCHANGE_NAME,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
     STREAM_UNORDERED,
     DLDevice,
     DLManagedTensorVersioned,
@@ -33,9 +35,18 @@ from dlbridge.abi cimport (
     DLTensor,
     SetError,
     kDLCPU,
+    kDLROCM,
 )
 from dlbridge.capsule cimport new_legacy_capsule, new_versioned_capsule
-from dlbridge.devices.table cimport device_name, is_host, parse_device, same_device
+from dlbridge.devices.table cimport (
+    Operations,
+    device_name,
+    device_operations,
+    has_streams,
+    is_host,
+    parse_device,
+    same_device,
+)
 from dlbridge.dtypes cimport describe, get_row, row_typestr
 from dlbridge.layout cimport STRIDED, Span
 from dlbridge.managed cimport (
@@ -64,8 +75,15 @@ from dlbridge.managed cimport (
     managed_take_versioned,
     protocol_name,
 )
-from dlbridge.place cimport COPY, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
-from dlbridge.request cimport READONLY_COPY, READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy, wants_versioned
+from dlbridge.place cimport COPY, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
+from dlbridge.request cimport (
+    READONLY_COPY,
+    READONLY_ERROR,
+    READONLY_SHARE,
+    ReadonlyPolicy,
+    parse_stream,
+    wants_versioned,
+)
 from dlbridge.sources.array_struct cimport (
     ARRAY_STRUCT_VERSION,
     NPY_ARRAY_C_CONTIGUOUS,
@@ -244,7 +262,8 @@ cdef class Tensor:
         Parameters
         ----------
         stream : int, optional
-            The consumer's stream. On the CPU None or -1.
+            The consumer's stream, which is made to wait for the memory; on the CPU None or -1. For CUDA None is 1, the
+            legacy default stream, and 2 the per-thread one; for ROCm None is 0. -1 orders nothing.
         max_version : tuple of int, optional
             From ``(1, 0)`` on the capsule is versioned and flags read-only memory; else it is legacy, and read-only
             memory follows the ``readonly`` that :func:`dlbridge.asdlpack` was given.
@@ -265,7 +284,8 @@ cdef class Tensor:
             A copy is needed and ``copy=False``.
         """
         cdef bint versioned = wants_versioned(max_version)
-        if versioned and stream is None and dl_device is None and (copy is None or copy is False):
+        if versioned and stream is None and dl_device is None and (copy is None or copy is False) and (
+                self.managed.abi.dl_tensor.device.device_type == kDLCPU):
             return new_versioned_capsule(managed_lend(self.managed))
         return export_capsule(self, versioned, stream, dl_device, copy)
 
@@ -296,6 +316,12 @@ cdef class Tensor:
             "strides": tuple([stride * step for stride in self.strides]),
             "version": 3,
         }
+
+    @property
+    def __cuda_array_interface__(self):
+        if not has_streams(self.managed.abi.dl_tensor.device.device_type):
+            raise AttributeError(f"__cuda_array_interface__: device {self.device}: has no such face (use __dlpack__)")
+        return cuda_interface(self.managed)
 
     @property
     def __array_struct__(self):
@@ -340,6 +366,26 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
     return new_tensor(made, READONLY_COPY)
 
 
+cdef dict cuda_interface(Managed* managed):
+    """Version 3; the stream is the one on which the memory is ready, and None where nobody need wait."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t stream = device_operations().stream_of(managed)
+    typestr = row_typestr(managed.row)
+    if typestr is None:
+        raise AttributeError(
+            f"__cuda_array_interface__: dtype {describe(tensor.dtype)}: has no typestr (use __dlpack__)")
+    step = managed_item_bytes(managed)
+    return {
+        "shape": managed_shape(managed),
+        "typestr": typestr,
+        "descr": [("", typestr)],
+        "data": (<size_t> managed_data(managed), bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)),
+        "strides": tuple([stride * step for stride in managed_strides(managed)]),
+        "stream": None if stream == STREAM_UNORDERED else stream,
+        "version": 3,
+    }
+
+
 # ---- export ----------------------------------------------------------------------------------------------------------
 
 cdef object export_capsule(Tensor tensor, bint versioned, object stream, object dl_device, object copy):
@@ -350,10 +396,45 @@ cdef object export_capsule(Tensor tensor, bint versioned, object stream, object 
         raise TypeError(f"dlpack: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
     if copy is True:
         steps |= COPY
+    if steps & FETCH and copy is False:
+        raise refusal(CopyRequiredError, "dlpack", "copy", False,
+                      f"but memory on {tensor.device} must be copied to the CPU", "pass copy=None")
     if not versioned:
         steps |= legacy_steps(tensor.managed, tensor.policy, copy, steps)
-    managed = place(managed_share(tensor.managed), steps, NULL)
+    managed = managed_share(tensor.managed)
+    if has_streams(managed.abi.dl_tensor.device.device_type):
+        order_export(managed, tensor.managed, steps, stream)
+    if steps:
+        managed = place(managed, steps, NULL)
     return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
+
+
+cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1:
+    """For the stream that a consumer names; on failure the block is released."""
+    cdef int64_t number = STREAM_LEGACY_DEFAULT
+    cdef Operations* operations = device_operations()
+    try:
+        if stream is not None:
+            number = consumer_number(stream, managed.abi.dl_tensor.device.device_type)
+        operations.inherit(managed, base)
+        if number == STREAM_UNORDERED or not steps & (TO_HOST_LABEL | FETCH):
+            # A keeper is what is given as an object; the standard gives integers.
+            return operations.order(managed, number, None if PyLong_Check(stream) else stream, False)
+        return operations.await_producer(managed) if steps & TO_HOST_LABEL else 0
+    except BaseException:
+        managed_release(managed)
+        raise
+
+
+cdef int64_t consumer_number(object stream, int32_t device_type) except? -2:
+    """A stream as the standard numbers it: ROCm's default one is 0 there, and it has neither 1 nor 2."""
+    if device_type == kDLROCM and PyLong_Check(stream):
+        if stream == 0:
+            return STREAM_LEGACY_DEFAULT
+        if stream == STREAM_LEGACY_DEFAULT or stream == STREAM_PER_THREAD_DEFAULT:
+            raise refusal(DeviceError, "dlpack", "stream", stream, "is no stream of ROCm",
+                          "pass 0 for the default stream, or a handle")
+    return parse_stream(stream, "dlpack")
 
 
 cdef int32_t export_device(const Managed* managed, object stream, object dl_device) except -1:
@@ -369,6 +450,8 @@ cdef int32_t export_device(const Managed* managed, object stream, object dl_devi
         return 0
     if wanted.device_type == kDLCPU and is_host(device.device_type):
         return TO_HOST_LABEL
+    if wanted.device_type == kDLCPU and has_streams(device.device_type):
+        return FETCH
     raise refusal(DeviceError, "dlpack", "dl_device", dl_device,
                   f"is not where the memory is, {device_name(device[0])}", "convert() it there first")
 
@@ -539,10 +622,17 @@ cdef Managed* new_like(const DLTensor* prototype) except NULL:
 
 
 cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
+    """For whoever uses the memory on, or orders its stream after, our current_work_stream: the default one."""
+    cdef Managed* managed
     try:
-        out[0] = &managed_lend((<Tensor?> <object> obj).managed).abi
+        managed = managed_lend((<Tensor?> <object> obj).managed)
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            managed_forget(managed)
+            managed = managed_share((<Tensor> <object> obj).managed)
+            order_export(managed, (<Tensor> <object> obj).managed, 0, None)
     except BaseException as error:
         return set_pending(error)
+    out[0] = &managed.abi
     return 0
 
 

@@ -9,7 +9,8 @@ os.environ["JAX_PLATFORMS"] = "cpu"     # before anything imports jax
 import pytest
 from hypothesis import settings
 
-LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "array_api_strict", "hypothesis")
+LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda",
+             "array_api_strict", "hypothesis")
 
 settings.register_profile("ci", max_examples=20, deadline=None)
 settings.register_profile("thorough", max_examples=1000, deadline=None)      # --hypothesis-profile=thorough

@@ -1,5 +1,7 @@
 """The device table: a row per DLPack device type, by name and by what its memory is."""
 
+from importlib import import_module
+
 from cpython.long cimport PyLong_Check
 
 from dlbridge.abi cimport (
@@ -51,6 +53,8 @@ cdef enum:
     LARGEST_ID = 0x7FFFFFFF
     MAX_DIGITS = 10             # of LARGEST_ID; Python refuses to read some thousands
 
+cdef unsigned int STREAMING = (
+    1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLCUDAManaged | 1 << kDLROCM | 1 << kDLROCMHost)
 cdef dict types_by_name = {name: device_type for device_type, (name, _) in TABLE.items()} | ALIASES
 cdef unsigned int host_types = 0
 for _type, (_, _host) in TABLE.items():
@@ -60,6 +64,17 @@ del _type, _host
 
 cdef bint is_host(int32_t device_type) noexcept nogil:
     return 0 <= device_type < 32 and host_types >> device_type & 1
+
+
+cdef bint has_streams(int32_t device_type) noexcept nogil:
+    """Whether a driver that dlbridge speaks to gives this memory out: CUDA's and ROCm's, pinned and managed too."""
+    return 0 <= device_type < 32 and STREAMING >> device_type & 1
+
+
+cdef Operations* device_operations() except NULL:
+    if not operations.ready:
+        import_module("dlbridge.devices.streams")
+    return &operations
 
 
 cdef str device_name(DLDevice device):

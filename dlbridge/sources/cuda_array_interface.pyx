@@ -1,8 +1,19 @@
 """``__cuda_array_interface__``, versions 0 to 3."""
 
-from cpython.long cimport PyLong_Check
+import sys
 
-from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, kDLCUDA
+from cpython.long cimport PyLong_Check
+from libc.stdint cimport int64_t
+
+from dlbridge.abi cimport (
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
+    STREAM_UNORDERED,
+    kDLCUDA,
+)
+from dlbridge.devices.table cimport device_operations
+from dlbridge.dtypes cimport find_typestr
 from dlbridge.managed cimport (
     PROTOCOL_CUDA_ARRAY_INTERFACE,
     Managed,
@@ -10,11 +21,17 @@ from dlbridge.managed cimport (
     managed_own_object,
     managed_release,
 )
-from dlbridge.request cimport Request
+from dlbridge.request cimport LARGEST_HANDLE, Request, stream_handle
 from dlbridge.sources.interface cimport new_from_interface, read_address, refuse_field
-from dlbridge.sources.offer cimport Offer, new_offer
+from dlbridge.sources.offer cimport Offer, new_offer, top_module
 
-from dlbridge.errors import REPORT, DeviceError, refusal
+from dlbridge.errors import REPORT
+
+# The object of the stream that an array's interface names, by the first part of the module: it keeps the handle alive.
+STREAM_OBJECTS = {
+    "cupy": lambda array: sys.modules["cupy"].cuda.get_current_stream(),
+    "numba": lambda array: array.stream,
+}
 
 
 cdef Offer offers(object kind):
@@ -37,6 +54,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise _refused("__cuda_array_interface__", type(interface).__qualname__, "is not a dict")
     interface = dict(interface)
     check_entries(interface)
+    if offer.optional and not has_typestr(interface.get("typestr")):
+        return NULL             # bfloat16 and the like are "V2" here: another protocol has a word for them
     read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
     # Versions 0 and 1 left the strides of compact arrays unspecified: both None and given ones are right.
     managed = new_from_interface(
@@ -47,11 +66,42 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     managed.abi.dl_tensor.device.device_type = kDLCUDA
     managed_own_object(managed, (obj, interface))
     managed = managed_checked(managed)
-    managed_release(managed)
-    # The protocol does not say which device the memory is on; only the driver knows (pydlpack takes 0, and is wrong).
-    raise refusal(DeviceError, "cuda_array_interface", "'data'", f"{<size_t> address:#x}",
-                  "is on a device that only the CUDA driver can tell, and no driver is loaded",
-                  "pass an object with __dlpack__, which names its device")
+    try:
+        # The protocol does not say which device the memory is on; only the driver knows (pydlpack takes 0).
+        device_operations().locate(managed)
+        set_stream(managed, obj, interface)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
+cdef bint has_typestr(object typestr) except -1:
+    cdef bint swapped
+    return type(typestr) is not str or find_typestr(typestr, &swapped) >= 0
+
+
+cdef int set_stream(Managed* managed, object obj, dict interface) except -1:
+    """From version 3 on, None says that nobody need wait; before, nothing is said at all."""
+    cdef int64_t stream
+    given = interface.get("stream")
+    keeper = None
+    if given is not None:
+        stream = given
+        if stream > STREAM_PER_THREAD_DEFAULT:
+            keeper = stream_object(obj, stream)
+    elif interface.get("version", 0) >= 3:
+        stream = STREAM_UNORDERED
+    else:
+        stream = STREAM_LEGACY_DEFAULT
+    return device_operations().set_producer(managed, stream, keeper, False, None)
+
+
+cdef object stream_object(object obj, int64_t stream):
+    """The object behind a stream's handle, or None."""
+    find = STREAM_OBJECTS.get(top_module(type(obj)))
+    found = None if find is None else find(obj)
+    return found if stream_handle(found) == stream else None
 
 
 cdef int check_entries(dict interface) except -1:
@@ -63,7 +113,7 @@ cdef int check_entries(dict interface) except -1:
         raise refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
                            "would be dropped, and masked values would pass for real ones", "fill it first")
     stream = interface.get("stream")
-    if stream is not None and (not PyLong_Check(stream) or stream < 0):
+    if stream is not None and (not PyLong_Check(stream) or not 0 <= stream <= LARGEST_HANDLE):
         raise _refused("stream", stream, "is no stream")
     if stream is not None and stream == 0:
         raise refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, "stream", 0, "is ambiguous, and the protocol forbids it",

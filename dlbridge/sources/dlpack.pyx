@@ -15,6 +15,8 @@ from cpython.pycapsule cimport (
     PyCapsule_SetName,
 )
 
+from libc.stdint cimport int64_t
+
 from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
@@ -30,10 +32,9 @@ from dlbridge.abi cimport (
     DLManagedTensor,
     DLManagedTensorVersioned,
     kDLCPU,
-    kDLCUDA,
     kDLROCM,
 )
-from dlbridge.devices.table cimport is_host
+from dlbridge.devices.table cimport device_operations, has_streams, is_host
 from dlbridge.managed cimport (
     NEGATED,
     PROTOCOL_DLPACK,
@@ -45,7 +46,7 @@ from dlbridge.managed cimport (
     managed_own_versioned,
     managed_release,
 )
-from dlbridge.request cimport COPY_NEVER, Request
+from dlbridge.request cimport COPY_NEVER, Request, consumer_stream
 from dlbridge.sources cimport exchange
 from dlbridge.sources.offer cimport Offer, new_offer, top_module
 from dlbridge.sources.torch cimport is_torch, prepare_subclass
@@ -117,7 +118,9 @@ def _learn_keywords(method):
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
     cdef Offer plain
+    cdef DLDevice device
     cdef bint negated = False
+    cdef object keeper = None
     if offer.torch:
         obj = prepare_subclass(obj, request)
         plain = exchange.offers(type(obj))
@@ -129,7 +132,11 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         method = obj.__dlpack__
     except AttributeError:
         return NULL
-    capsule = _call(method, offer, _keywords(obj, offer, request))
+    device = _device_of(obj)
+    keywords = _keywords(device, offer, request)
+    if not is_host(device.device_type) and "dl_device" not in keywords and offer.keywords & TAKES_STREAM:
+        keeper = _tell_stream(keywords, &device, request)
+    capsule = _call(method, offer, keywords)
     if not PyCapsule_CheckExact(capsule):
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
                       f"returned a {type(capsule).__qualname__}, not a capsule", REPORT)
@@ -143,6 +150,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if negated:
         managed.marks |= NEGATED
+    if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
+        _set_ready(managed, keywords.get("stream"), keeper)
     if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
         managed_release(managed)
         raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",
@@ -150,26 +159,43 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     return managed
 
 
-cdef dict _keywords(object obj, Offer offer, const Request* request):
-    """What to tell the producer: our version, the consumer's stream, and where the memory shall be."""
-    cdef DLDevice device = _device_of(obj)
+cdef dict _keywords(DLDevice device, Offer offer, const Request* request):
+    """What to tell the producer: our version, whether it may copy, and where the memory shall be."""
     keywords = {}
     if offer.keywords & (TAKES_MAX_VERSION | UNKNOWN):
         keywords["max_version"] = MAX_VERSION
     if request.copy == COPY_NEVER and offer.keywords & TAKES_COPY:
         keywords["copy"] = False
-    if is_host(device.device_type):
-        return keywords                     # array API: on the CPU only stream=None
-    if request.has_device and is_host(request.device.device_type) and offer.keywords & TAKES_DL_DEVICE:
+    if not is_host(device.device_type) and request.has_device and is_host(request.device.device_type) and (
+            offer.keywords & TAKES_DL_DEVICE):
         keywords["dl_device"] = CPU         # the producer then synchronises, and takes no stream
-    elif offer.keywords & TAKES_STREAM:
-        if request.peek:
-            keywords["stream"] = STREAM_UNORDERED
-        elif request.has_stream:
-            keywords["stream"] = request.stream
-        elif device.device_type == kDLCUDA or device.device_type == kDLROCM:
-            keywords["stream"] = STREAM_LEGACY_DEFAULT if device.device_type == kDLCUDA else 0
     return keywords
+
+
+cdef object _tell_stream(dict keywords, const DLDevice* device, const Request* request):
+    """The consumer's stream, on which the producer makes the memory ready; gives what keeps its handle alive, or None.
+
+    Not on the CPU, where the array API standard has only None.
+    """
+    cdef int64_t stream = STREAM_UNORDERED
+    cdef object keeper = None
+    if not request.peek and (request.has_stream or has_streams(device.device_type)):
+        keeper = consumer_stream(request, device, &stream)
+    elif not request.peek:
+        return None
+    # The standard's default stream is 1 for CUDA, and 0 for ROCm.
+    keywords["stream"] = 0 if device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT else stream
+    return keeper
+
+
+cdef int _set_ready(Managed* managed, object stream, object keeper) except -1:
+    """The producer has seen to it that the memory is ready on the stream that it was told, or on the default one."""
+    try:
+        device_operations().set_producer(managed, stream or STREAM_LEGACY_DEFAULT, keeper, False, None)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return 0
 
 
 cdef DLDevice _device_of(object obj):

@@ -8,20 +8,24 @@ import sys
 
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from libc.stdint cimport int64_t
 
 from dlbridge.abi cimport (
     DLPACK_MAJOR_VERSION,
     EXCHANGE_NAME,
+    STREAM_LEGACY_DEFAULT,
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLPackExchangeAPIHeader,
     DLTensor,
 )
+from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host
 from dlbridge.managed cimport (
     PROTOCOL_EXCHANGE_API,
     Managed,
     managed_from_tensor,
     managed_own_object,
+    managed_release,
     managed_take_versioned,
     take_error,
 )
@@ -81,9 +85,13 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef object exported = obj
     if offer.torch and (offer.rebound or request.detach):
         exported = obj.detach()
+    if offer.optional and not offer.torch and has_streams(obj.__dlpack_device__()[0]):
+        return NULL             # __dlpack__ can be told the stream; this way all would wait for the default one
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> exported, &foreign) or foreign == NULL:
         raise _refused(obj, offer)
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
+    if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
+        set_stream(managed, exported, offer)
     return mark_torch(managed, obj, request) if offer.torch else managed
 
 
@@ -104,7 +112,27 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
         raise _refused(obj, offer)
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
     managed_own_object(managed, exported)
+    if has_streams(view.device.device_type) and not request.peek:
+        set_stream(managed, exported, offer)
     return mark_torch(managed, obj, request)
+
+
+cdef int set_stream(Managed* managed, object exported, Offer offer) except -1:
+    """The memory is ready on the library's current stream; on failure the block is released."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef void* stream = NULL
+    try:
+        if offer.api.current_work_stream(tensor.device.device_type, tensor.device.device_id, &stream):
+            raise take_error() or refusal(
+                ConversionError, "exchange_api", "current_work_stream", device_name(tensor.device),
+                "has no current stream, and no reason is given", "pass a DLPack capsule")
+        # torch never destroys a stream, and its allocator is told of those that it does not know.
+        return device_operations().set_producer(
+            managed, <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT, None, offer.torch,
+            exported if offer.torch and not is_host(tensor.device.device_type) else None)
+    except BaseException:
+        managed_release(managed)
+        raise
 
 
 cdef object _refused(object obj, Offer offer):

@@ -1,7 +1,10 @@
 """Calling a target library, and putting its errors into dlbridge's words."""
 
+from dlbridge.abi cimport DLDevice
+from dlbridge.managed cimport Managed
 from dlbridge.targets.target cimport Target
 
 
 cdef object call_consumer(object importer, Target target, object producer)
+cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
 cdef object consumer_error(Target target)

@@ -1,9 +1,11 @@
 """Calling a target library, and putting its errors into dlbridge's words."""
 
-from dlbridge.managed cimport take_error
+from dlbridge.abi cimport DLDevice
+from dlbridge.devices.table cimport device_name
+from dlbridge.managed cimport Managed, take_error
 from dlbridge.targets.target cimport Target
 
-from dlbridge.errors import ConversionError, DLBridgeError, refusal
+from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, refusal
 
 
 cdef object call_consumer(object importer, Target target, object producer):
@@ -16,6 +18,17 @@ cdef object call_consumer(object importer, Target target, object producer):
         raise _wrap(target, error) from error
 
 
+cdef object call_upload(Managed* managed, Target target, const DLDevice* device):
+    """Let the library copy host memory to a device; steals managed, also when it fails."""
+    try:
+        return target.upload(managed, target, device)
+    except (DLBridgeError, MemoryError):
+        raise
+    except Exception as error:
+        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                      f"{type(error).__qualname__}: {_first_line(error)}", "its message says what it needs") from error
+
+
 cdef object consumer_error(Target target):
     """The exception for a C call that failed: what it raised, if it raised at all, is the cause."""
     cause = take_error()
@@ -25,7 +38,10 @@ cdef object consumer_error(Target target):
 
 
 def _wrap(Target target, error):
-    # torch appends its C++ stack to the text.
-    text = str(error).partition("\n")[0] if error else "no reason given"
-    return refusal(ConversionError, target.name, "import", f"{type(error).__qualname__}: {text}",
+    return refusal(ConversionError, target.name, "import", f"{type(error).__qualname__}: {_first_line(error)}",
                    "was raised by the library", "its message says what it needs")
+
+
+def _first_line(error):
+    """torch appends its C++ stack to the text."""
+    return str(error).partition("\n")[0] if error else "no reason given"

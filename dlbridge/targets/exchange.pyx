@@ -1,9 +1,13 @@
 """Libraries with the C exchange API on their type: torch."""
 
 
+from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
+from libc.stdint cimport int64_t
 
+from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
 from dlbridge.capsule cimport new_versioned_capsule
+from dlbridge.devices.table cimport ANY_DEVICE_ID
 from dlbridge.dtypes cimport rows_named
 from dlbridge.managed cimport Managed, managed_hold, managed_release, managed_unhold
 from dlbridge.sources.exchange cimport find_exchange_api
@@ -17,6 +21,8 @@ cdef Target new_torch():
     cdef Target target = Target.__new__(Target)
     target.name = target.library = target.install = "torch"
     target.deliver = deliver
+    target.upload = upload
+    target.current_stream = current_stream
     target._load = _load_torch
     return target
 
@@ -44,3 +50,21 @@ cdef object deliver(Managed* managed, Target target):
     array = <object> made
     Py_DECREF(array)            # the reference that the library gave
     return array
+
+
+cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
+    """torch's streams live as long as torch does, so the module stands for what keeps them."""
+    cdef Target torch = <Target> target
+    cdef void* stream = NULL
+    if torch.api == NULL:
+        stream = <void*> <size_t> torch.namespace.cuda.current_stream(device.device_id).cuda_stream
+    elif torch.api.current_work_stream(device.device_type, device.device_id, &stream):
+        raise consumer_error(torch)
+    out[0] = <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT
+    return torch.namespace
+
+
+cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    """By torch's own allocator and copy, on its current stream."""
+    cdef int index = device.device_id
+    return deliver(managed, target).to("cuda" if index == ANY_DEVICE_ID else f"cuda:{index}")

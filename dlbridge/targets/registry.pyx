@@ -5,7 +5,7 @@ import sys
 from types import ModuleType
 
 from dlbridge.sources.offer cimport top_module
-from dlbridge.targets cimport buffer, dlpack, exchange, jax, namespace, numpy, tensor
+from dlbridge.targets cimport buffer, cupy, dlpack, exchange, jax, namespace, numba, numpy, tensor
 from dlbridge.targets.target cimport Target
 
 from dlbridge.errors import UnsupportedError, refusal
@@ -20,6 +20,8 @@ def _add(Target target):
 _add(numpy.new_target())
 _add(exchange.new_torch())
 _add(jax.new_target())
+_add(cupy.new_target())
+_add(numba.new_target())
 _add(buffer.new_target())
 _add(dlpack.new_legacy())
 _add(tensor.new_target())

@@ -2,9 +2,10 @@
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
-from dlbridge.abi cimport DLPackExchangeAPI
+from dlbridge.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED
 from dlbridge.managed cimport BYTE_STRIDES, SWAPPED, Managed
+from dlbridge.request cimport CurrentStream
 
 
 # What a library's arrays can hold beyond a compact, writable, native-endian block of whole bytes. Where memory has a
@@ -19,6 +20,9 @@ cdef enum Holds:
     PACKED = 512                # elements below a byte, side by side
     PADDED = 1024               # elements below a byte, one in each
     OTHER_DEVICES = 2048        # memory that is not the host's
+    HOST = 4096                 # memory that is
+    PINNED = 8192               # pinned memory under its own device type
+    UNIFIED = 16384             # managed memory under its own device type
 
 
 cdef class Target
@@ -27,6 +31,8 @@ cdef class Target
 ctypedef object (*Accepts)(const Managed* managed, Target target)
 # Makes the library's array; steals managed, also when it fails.
 ctypedef object (*Deliver)(Managed* managed, Target target)
+# Makes the library's array on a device, from host memory and by the library's own copy; steals managed likewise.
+ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device)
 
 
 cdef class Target:
@@ -43,6 +49,8 @@ cdef class Target:
     cdef int64_t alignment              # of the first element, in bytes
     cdef Accepts accepts
     cdef Deliver deliver
+    cdef Upload upload                  # or NULL
+    cdef CurrentStream current_stream   # or NULL: the library asks a Tensor to be ordered
     cdef const DLPackExchangeAPI* api   # or NULL
     cdef object namespace               # the imported module, or what the user gave
     cdef tuple array_types              # an instance of one is an array of this target already

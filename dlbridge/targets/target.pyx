@@ -22,6 +22,9 @@ HOLDS = {
     "PACKED": PACKED,
     "PADDED": PADDED,
     "OTHER_DEVICES": OTHER_DEVICES,
+    "HOST": HOST,
+    "PINNED": PINNED,
+    "UNIFIED": UNIFIED,
 }
 
 
@@ -76,7 +79,8 @@ cdef class Target:
                 self.holds &= ~<unsigned int> HOLDS[quirk.lacks]
         if self._load is not None:
             self._load(self)
-        self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
+        # What fits() may pass without a look at the device is the host's memory.
+        self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows) if self.holds & HOST else 0
         self.loaded = True
         return 0
 

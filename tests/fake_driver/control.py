@@ -6,12 +6,19 @@ from typing import Any
 
 TYPES = {"host": 1, "device": 2, "managed": 3}
 HANDLE = ctypes.c_size_t        # and addresses
-OF_HIP = {"DeviceGetCount": "GetDeviceCount", "EventCreate": "EventCreateWithFlags"}       # others are called alike
+OF_HIP = {                      # others are called alike
+    "DeviceGetCount": "GetDeviceCount",
+    "EventCreate": "EventCreateWithFlags",
+    "PointerGetAttributes": "DrvPointerGetAttributes",
+    "MemAllocAsync": "MallocAsync",
+    "MemFreeAsync": "FreeAsync",
+}
 FUNCTIONS = {
     "log": (ctypes.c_char_p,),
     "clear": (None,),
     "deinitialize": (None,),
     "concurrent_managed_access": (None, ctypes.c_int),
+    "context_of_memory": (None, HANDLE),
     "current_device": (ctypes.c_int,),
     "stream": (HANDLE, ctypes.c_int),
     "kill_stream": (ctypes.c_int, HANDLE),
@@ -56,6 +63,10 @@ class Driver:
 
     def concurrent_managed_access(self, value: bool) -> None:
         self.library.fake_concurrent_managed_access(value)
+
+    def context_of_memory(self, context: int) -> None:
+        """Say that all memory is of this context; 0: of its device's primary one."""
+        self.library.fake_context_of_memory(context)
 
     def current_device(self) -> int:
         """The device of this thread's current context, or -1."""

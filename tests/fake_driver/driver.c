@@ -54,6 +54,7 @@ static struct object {                                  /* its address is an eve
 } *objects, standard[3] = {{.kind = STREAM}, {.kind = STREAM}, {.kind = STREAM}};         /* the streams 0, 1 and 2 */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static handle context_of;               /* what memory is said to be of, in place of its device's primary context */
 static int initialized = HIP, deinitialized, concurrent_managed_access = 1, pushed;
 static struct { char call[48]; int code, after; } failures[32];
 static char text[1 << 23];
@@ -250,6 +251,7 @@ static int pointer_attribute(void *value, int attribute, handle of)
 {
     struct object *memory = find(MEMORY, of);
     switch (memory ? attribute : 0) {
+    case 1: *(handle *)value = context_of ? context_of : (handle)&devices[memory->device]; return SUCCESS;
     case 2: *(int *)value = memory->type == MANAGED && !HIP ? DEVICE : memory->type; return SUCCESS;
     case 3: *(handle *)value = of; return SUCCESS;
     case 8: *(char *)value = memory->type == MANAGED; return SUCCESS;
@@ -258,6 +260,28 @@ static int pointer_attribute(void *value, int attribute, handle of)
     case 12: *(size_t *)value = memory->size; return SUCCESS;
     default: return INVALID_VALUE;
     }
+}
+
+static int pointer_attributes(unsigned n, const int *attributes, void **values, handle of)
+{
+    for (unsigned i = 0; i < n; i++)
+        if (pointer_attribute(values[i], attributes[i], of))
+            memset(values[i], 0, attributes[i] == 1 ? sizeof(handle) : attributes[i] == 8 ? 1 : sizeof(int));
+    return SUCCESS;                     /* of memory that nobody registered, every attribute is 0 */
+}
+
+static int allocate_in_order(handle *start, size_t n, handle of)
+{
+    struct object *stream;
+    int code = use(of, &stream);
+    return code ? code : allocate(DEVICE, start, n, stream->device, 0);
+}
+
+static int release_in_order(handle start, handle of)
+{
+    struct object *stream;
+    int code = use(of, &stream);
+    return code ? code : release(start, 0);
 }
 
 /* ---- Devices and contexts ---- */
@@ -325,6 +349,13 @@ BOTH("CtxPopCurrent", cuCtxPopCurrent_v2, hipCtxPopCurrent, (handle *context),
      pop(context), "device=%d", code ? -1 : (int)(stack[depth] - devices))
 BOTH("PointerGetAttribute", cuPointerGetAttribute, hipPointerGetAttribute, (void *value, int attribute, handle of),
      pointer_attribute(value, attribute, of), "attribute=%d pointer=0x%lx", attribute, of)
+BOTH("PointerGetAttributes", cuPointerGetAttributes, hipDrvPointerGetAttributes,
+     (unsigned n, int *attributes, void **values, handle of), pointer_attributes(n, attributes, values, of),
+     "pointer=0x%lx", of)
+BOTH("MemAllocAsync", cuMemAllocAsync, hipMallocAsync, (handle *start, size_t n, handle stream),
+     allocate_in_order(start, n, stream), "pointer=0x%lx bytes=%zu stream=0x%lx", code ? 0 : *start, n, stream)
+BOTH("MemFreeAsync", cuMemFreeAsync, hipFreeAsync, (handle start, handle stream),
+     release_in_order(start, stream), "pointer=0x%lx stream=0x%lx", start, stream)
 BOTH("EventCreate", cuEventCreate, hipEventCreateWithFlags, (handle *event, unsigned flags),
      create(EVENT, event, 0), "event=0x%lx flags=%u device=%d", code ? 0 : *event, flags, current())
 BOTH("EventDestroy", cuEventDestroy_v2, hipEventDestroy, (handle event), destroy(EVENT, event), "event=0x%lx", event)
@@ -342,6 +373,10 @@ BOTH("StreamSynchronize", cuStreamSynchronize, hipStreamSynchronize, (handle str
          (handle)stream, current())
 #if HIP
 COPY("MemcpyAsync", hipMemcpyAsync, (handle to, handle from, size_t n, UNUSED(int kind), handle stream), stream)
+COPY("MemcpyDtoHAsync", hipMemcpyDtoHAsync, (handle to, handle from, size_t n, handle stream), stream)
+COPY("MemcpyDtoDAsync", hipMemcpyDtoDAsync, (handle to, handle from, size_t n, handle stream), stream)
+int hipDrvGetErrorName(int of, const char **says) { return error_text("GetErrorName", of, 0, says); }
+int hipDrvGetErrorString(int of, const char **says) { return error_text("GetErrorString", of, 1, says); }
 const char *hipGetErrorName(int of) { const char *says; error_text("GetErrorName", of, 0, &says); return says; }
 const char *hipGetErrorString(int of) { const char *says; error_text("GetErrorString", of, 1, &says); return says; }
 #else
@@ -416,6 +451,7 @@ const char *fake_log(void) { return text; }
 void fake_clear(void) { LOCKED; *text = 0; written = 0; }
 void fake_deinitialize(void) { LOCKED; deinitialized = 1; }
 void fake_concurrent_managed_access(int value) { LOCKED; concurrent_managed_access = value; }
+void fake_context_of_memory(handle context) { LOCKED; context_of = context; }
 int fake_current_device(void) { return current(); }
 handle fake_stream(int device) { LOCKED; return (handle)make(STREAM, device); }
 int fake_kill_stream(handle of) { LOCKED; return destroy(STREAM, of); }

@@ -1,0 +1,71 @@
+"""The drivers of CUDA and ROCm: the calls that dlbridge makes."""
+
+from libc.stdint cimport int32_t, int64_t
+
+
+cdef enum:
+    MAX_DEVICES = 64
+
+# Every call gives an error number, 0 for success. The order is that of the names in cuda.pyx.
+ctypedef struct Calls:
+    int (*init)(unsigned int flags) noexcept nogil
+    int (*device_get)(int* device, int ordinal) noexcept nogil
+    int (*device_get_attribute)(int* value, int attribute, int device) noexcept nogil
+    int (*primary_context_retain)(void** context, int device) noexcept nogil
+    int (*context_get_current)(void** context) noexcept nogil
+    int (*context_push)(void* context) noexcept nogil
+    int (*context_pop)(void** context) noexcept nogil
+    int (*pointer_get_attributes)(unsigned int count, int* attributes, void** values, void* pointer) noexcept nogil
+    int (*event_create)(void** event, unsigned int flags) noexcept nogil
+    int (*event_destroy)(void* event) noexcept nogil
+    int (*event_record)(void* event, void* stream) noexcept nogil
+    int (*stream_wait_event)(void* stream, void* event, unsigned int flags) noexcept nogil
+    int (*stream_is_capturing)(void* stream, int* status) noexcept nogil
+    int (*stream_synchronize)(void* stream) noexcept nogil
+    int (*copy_to_host)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
+    int (*copy_on_device)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
+    int (*allocate)(void** memory, size_t nbytes, void* stream) noexcept nogil
+    int (*deallocate)(void* memory, void* stream) noexcept nogil
+    int (*error_get_name)(int error, const char** text) noexcept nogil
+    int (*error_get_string)(int error, const char** text) noexcept nogil
+
+
+ctypedef struct Driver:
+    Calls calls
+    bint loaded
+    int32_t family                      # CUDA or ROCM
+    int32_t device_type                 # of its devices' memory, as DLPack numbers it
+    int32_t host_type                   # … of pinned memory
+    int32_t managed_type                # … of managed memory; device_type where DLPack has no such type
+    void* contexts[MAX_DEVICES]         # the primary ones, retained once
+    void* events[MAX_DEVICES]           # one that is not in use; taken and put back atomically
+
+# What went wrong, to be put into words once the GIL is held.
+ctypedef struct Failure:
+    int error
+    size_t call                         # its offset in Calls
+
+
+ctypedef struct Location:
+    int32_t device_type
+    int32_t device_id                   # the ordinal, of the device that pinned memory belongs to as well
+    bint concurrent                     # managed memory that the CPU may read while the device works
+
+
+cdef Driver* find_driver(int32_t device_type) except NULL
+cdef Driver* any_driver() except NULL
+cdef int locate(Driver* driver, void* pointer, Location* out) except -1
+cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
+cdef bint is_capturing(Driver* driver, int32_t device_id, int64_t stream, bint* out, Failure* failure) noexcept nogil
+cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
+cdef bint fetch(
+    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+) noexcept nogil
+cdef bint copy_on_device(
+    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+) noexcept nogil
+cdef bint allocate(
+    Driver* driver, int32_t device_id, void** memory, size_t nbytes, int64_t stream, Failure* failure) noexcept nogil
+cdef bint deallocate(
+    Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil
+cdef object driver_error(Driver* driver, const Failure* failure)

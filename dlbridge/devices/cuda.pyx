@@ -1,0 +1,376 @@
+"""The drivers of CUDA and ROCm: a row each, of the calls that dlbridge makes, looked up when first needed.
+
+Nothing is linked, and without device memory nothing is loaded. The two drivers differ in names and in few numbers.
+"""
+
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport int32_t, int64_t
+from posix.dlfcn cimport RTLD_NOW, dlopen, dlsym
+
+from dlbridge.abi cimport (
+    STREAM_LEGACY_DEFAULT,
+    kDLCUDA,
+    kDLCUDAHost,
+    kDLCUDAManaged,
+    kDLROCM,
+    kDLROCMHost,
+)
+
+from dlbridge.errors import DeviceError, refusal
+
+cdef extern from *:
+    """
+    #define dlbridge_take(where) __atomic_exchange_n(where, NULL, __ATOMIC_ACQ_REL)
+    #define dlbridge_put(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
+    """
+    void* take "dlbridge_take"(void** where) noexcept nogil
+    void* put "dlbridge_put"(void** where, void* value) noexcept nogil
+
+cdef enum Family:
+    CUDA
+    ROCM
+    FAMILIES
+
+# The same in both drivers.
+cdef enum:
+    EVENT_DISABLE_TIMING = 2
+    MEMORY_IS_HOST = 1
+    MEMORY_IS_DEVICE = 2
+    ATTRIBUTE_CONTEXT = 1
+    ATTRIBUTE_MEMORY_TYPE = 2
+    ATTRIBUTE_IS_MANAGED = 8
+    ATTRIBUTE_DEVICE_ORDINAL = 9
+    CONCURRENT_MANAGED_ACCESS = 89      # CUDA's alone: ROCm's managed memory has no DLPack type
+
+# By family: what the driver's file is called, and how users call the family.
+LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
+# By call, in the order of Calls: CUDA's symbol, ROCm's of the same signature.
+SYMBOLS = (
+    ("cuInit", "hipInit"),
+    ("cuDeviceGet", "hipDeviceGet"),
+    ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
+    ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
+    ("cuCtxGetCurrent", "hipCtxGetCurrent"),
+    ("cuCtxPushCurrent_v2", "hipCtxPushCurrent"),
+    ("cuCtxPopCurrent_v2", "hipCtxPopCurrent"),
+    ("cuPointerGetAttributes", "hipDrvPointerGetAttributes"),
+    ("cuEventCreate", "hipEventCreateWithFlags"),
+    ("cuEventDestroy_v2", "hipEventDestroy"),
+    ("cuEventRecord", "hipEventRecord"),
+    ("cuStreamWaitEvent", "hipStreamWaitEvent"),
+    ("cuStreamIsCapturing", "hipStreamIsCapturing"),
+    ("cuStreamSynchronize", "hipStreamSynchronize"),
+    ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
+    ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
+    ("cuMemAllocAsync", "hipMallocAsync"),
+    ("cuMemFreeAsync", "hipFreeAsync"),
+    ("cuGetErrorName", "hipDrvGetErrorName"),
+    ("cuGetErrorString", "hipDrvGetErrorString"),
+)
+
+cdef Driver[FAMILIES] drivers
+drivers[<int> CUDA].family = CUDA
+drivers[<int> CUDA].device_type = kDLCUDA
+drivers[<int> CUDA].host_type = kDLCUDAHost
+drivers[<int> CUDA].managed_type = kDLCUDAManaged
+drivers[<int> ROCM].family = ROCM
+drivers[<int> ROCM].device_type = kDLROCM
+drivers[<int> ROCM].host_type = kDLROCMHost
+drivers[<int> ROCM].managed_type = kDLROCM
+
+
+# ---- loading -------------------------------------------------------------------------------------------------------
+
+cdef Driver* find_driver(int32_t device_type) except NULL:
+    """The driver of a device type, ready for calls."""
+    cdef Driver* driver = &drivers[<int> ROCM if device_type in (kDLROCM, kDLROCMHost) else <int> CUDA]
+    if not driver.loaded:
+        load(driver)
+    return driver
+
+
+cdef Driver* any_driver() except NULL:
+    """The one that is there, where an interface does not say which it speaks of."""
+    try:
+        return find_driver(kDLCUDA)
+    except DeviceError:
+        try:
+            return find_driver(kDLROCM)
+        except DeviceError:
+            pass
+        raise
+
+
+cdef int load(Driver* driver) except -1:
+    cdef void* library = NULL
+    cdef void** calls = <void**> &driver.calls
+    cdef Failure failure
+    family = family_name(driver)
+    for name in LIBRARIES[family]:
+        library = dlopen(name.encode(), RTLD_NOW)
+        if library != NULL:
+            break
+    if library == NULL:
+        raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], "is not on this machine",
+                      "install the GPU's driver, or pass host memory")
+    for index, names in enumerate(SYMBOLS):
+        calls[index] = dlsym(library, names[<int> driver.family].encode())
+        if calls[index] == NULL:
+            raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], f"has no {names[<int> driver.family]}",
+                          "update the driver")
+    failure.call = offset_of(driver, &driver.calls.init)
+    failure.error = driver.calls.init(0)
+    if failure.error:
+        raise driver_error(driver, &failure)
+    driver.loaded = True
+    return 0
+
+
+cdef str family_name(const Driver* driver):
+    return "rocm" if driver.family == ROCM else "cuda"
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+
+cdef inline size_t offset_of(const Driver* driver, const void* call) noexcept nogil:
+    return (<const char*> call - <const char*> &driver.calls) // sizeof(void*)
+
+
+cdef inline bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil:
+    """Note a call's error; True where there is one."""
+    if error and not failure.error:
+        failure.error = error
+        failure.call = offset_of(driver, call)
+    return error != 0
+
+
+cdef object driver_error(Driver* driver, const Failure* failure):
+    """The driver's own name and text for an error."""
+    cdef const char* name = NULL
+    cdef const char* text = NULL
+    driver.calls.error_get_name(failure.error, &name)
+    driver.calls.error_get_string(failure.error, &text)
+    shown = (<bytes> name).decode("ascii", "replace") if name != NULL else f"error {failure.error}"
+    words = (<bytes> text).decode("ascii", "replace") if text != NULL else "the driver has no text for it"
+    return refusal(DeviceError, family_name(driver), SYMBOLS[failure.call][<int> driver.family], shown, words,
+                   "look for the first error of the GPU before this one: it may have come late")
+
+
+# ---- contexts ------------------------------------------------------------------------------------------------------
+
+ctypedef struct Entered:
+    bint pushed
+    void* before                # the current context, or NULL
+
+
+cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
+    """Make a device's primary context the current one, unless it is; leave() puts back what was there."""
+    cdef int device = 0
+    cdef Calls* calls = &driver.calls
+    entered.pushed = False
+    entered.before = NULL
+    if not 0 <= device_id < MAX_DEVICES:
+        device_id = 0           # the driver knows no such device, and no memory is on one
+    if driver.contexts[device_id] == NULL:
+        if failed(driver, &calls.device_get, calls.device_get(&device, device_id), failure) or failed(
+                driver, &calls.primary_context_retain,
+                calls.primary_context_retain(&driver.contexts[device_id], device), failure):
+            return False
+    if failed(driver, &calls.context_get_current, calls.context_get_current(&entered.before), failure):
+        return False
+    if entered.before != driver.contexts[device_id]:
+        entered.pushed = not failed(
+            driver, &calls.context_push, calls.context_push(driver.contexts[device_id]), failure)
+        return entered.pushed
+    return True
+
+
+cdef bint leave(Driver* driver, const Entered* entered, Failure* failure) noexcept nogil:
+    cdef void* popped = NULL
+    cdef Calls* calls = &driver.calls
+    if not entered.pushed:
+        return True
+    if failed(driver, &calls.context_pop, calls.context_pop(&popped), failure):
+        return False
+    if driver.family == ROCM and entered.before != NULL:
+        # HIP's pop leaves the popped device the current one: only a push makes another one so.
+        return not failed(driver, &calls.context_push, calls.context_push(entered.before), failure) and not failed(
+            driver, &calls.context_pop, calls.context_pop(&popped), failure)
+    return True
+
+
+# ---- where memory is -----------------------------------------------------------------------------------------------
+
+cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
+    """Ask the driver what a pointer points to; no context is needed, and none is made."""
+    cdef int[4] attributes = [
+        ATTRIBUTE_CONTEXT, ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_IS_MANAGED, ATTRIBUTE_DEVICE_ORDINAL]
+    cdef void* values[4]
+    cdef void* context = NULL
+    cdef unsigned int memory_type = 0, managed = 0
+    cdef int ordinal = 0
+    cdef Failure failure = Failure(0, 0)
+    cdef Calls* calls = &driver.calls
+    values[0], values[1], values[2], values[3] = &context, &memory_type, &managed, &ordinal
+    if failed(driver, &calls.pointer_get_attributes,
+              calls.pointer_get_attributes(4, attributes, values, pointer), &failure):
+        raise driver_error(driver, &failure)
+    # The low byte is IS_MANAGED's bool.
+    managed &= 0xFF
+    if memory_type != MEMORY_IS_HOST and memory_type != MEMORY_IS_DEVICE and not managed:
+        raise refusal(DeviceError, family_name(driver), "pointer", f"{<size_t> pointer:#x}",
+                      "is no memory that the driver knows", "pass pinned, managed or device memory")
+    out.device_id = ordinal
+    out.concurrent = False
+    out.device_type = driver.host_type if memory_type == MEMORY_IS_HOST else driver.device_type
+    if managed and driver.managed_type != driver.device_type:
+        out.device_type = driver.managed_type
+        out.concurrent = reads_managed(driver, ordinal)
+    return check_context(driver, pointer, context, ordinal)
+
+
+cdef bint reads_managed(Driver* driver, int ordinal) except -1:
+    cdef int device = 0, value = 0
+    cdef Failure failure = Failure(0, 0)
+    cdef Calls* calls = &driver.calls
+    if failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure) or failed(
+            driver, &calls.device_get_attribute,
+            calls.device_get_attribute(&value, CONCURRENT_MANAGED_ACCESS, device), &failure):
+        raise driver_error(driver, &failure)
+    return value != 0
+
+
+cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal) except -1:
+    """Streams and events belong to a context, and the libraries share the primary one."""
+    cdef Entered entered
+    cdef Failure failure = Failure(0, 0)
+    if context == NULL:
+        return 0                # of a memory pool, which belongs to the device
+    if not enter(driver, ordinal, &entered, &failure) or not leave(driver, &entered, &failure):
+        raise driver_error(driver, &failure)
+    if context != driver.contexts[ordinal]:
+        raise refusal(DeviceError, family_name(driver), "context", f"{<size_t> context:#x}",
+                      f"of {<size_t> pointer:#x} is not the device's primary one, which the other libraries use",
+                      "import pycuda.autoprimaryctx in place of pycuda.autoinit")
+    return 0
+
+
+# ---- streams -------------------------------------------------------------------------------------------------------
+
+cdef inline void* handle_of(const Driver* driver, int64_t stream) noexcept nogil:
+    """The driver's handle of a stream as the array API standard numbers it; CUDA takes 1 and 2 as they are."""
+    if driver.family == ROCM and stream == STREAM_LEGACY_DEFAULT:
+        return NULL
+    return <void*> <ptrdiff_t> stream
+
+
+cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil:
+    """Let a stream wait for what another has been given so far, on the device: the host goes on.
+
+    The event can be used again at once: a wait is for the record that came before it.
+    """
+    cdef Calls* calls = &driver.calls
+    cdef void* event
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    event = take(&driver.events[device_id])
+    if event != NULL or not failed(
+            driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
+        if not failed(driver, &calls.event_record, calls.event_record(event, handle_of(driver, first)), failure):
+            failed(driver, &calls.stream_wait_event,
+                   calls.stream_wait_event(handle_of(driver, then), event, 0), failure)
+        give_back(driver, device_id, event, failure)
+    leave(driver, &entered, failure)
+    return failure.error == 0
+
+
+cdef void give_back(Driver* driver, int32_t device_id, void* event, Failure* failure) noexcept nogil:
+    """One event for each device is kept; another thread's may have come first."""
+    cdef void* kept = put(&driver.events[device_id], event)
+    if kept != NULL:
+        failed(driver, &driver.calls.event_destroy, driver.calls.event_destroy(kept), failure)
+
+
+cdef bint is_capturing(Driver* driver, int32_t device_id, int64_t stream, bint* out, Failure* failure) noexcept nogil:
+    """Whether a stream is being captured into a graph; one that may not be asked now is taken to be."""
+    cdef int status = 0, error
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    error = driver.calls.stream_is_capturing(handle_of(driver, stream), &status)
+    if error == CAPTURE_IMPLICIT:
+        status, error = 1, 0    # the legacy default stream, while another one is captured
+    failed(driver, &driver.calls.stream_is_capturing, error, failure)
+    leave(driver, &entered, failure)
+    out[0] = status != 0
+    return failure.error == 0
+
+
+cdef enum:
+    CAPTURE_IMPLICIT = 906      # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, and hipErrorStreamCaptureImplicit
+
+
+cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
+    """Block this thread until a stream has done what it was given; no one but this thread waits."""
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    failed(driver, &driver.calls.stream_synchronize,
+           driver.calls.stream_synchronize(handle_of(driver, stream)), failure)
+    leave(driver, &entered, failure)
+    return failure.error == 0
+
+
+cdef bint fetch(
+    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+) noexcept nogil:
+    """Copy memory of a device to the host, after what a stream was given, and wait until it is there."""
+    cdef Calls* calls = &driver.calls
+    cdef void* handle = handle_of(driver, stream)
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    if not failed(driver, &calls.copy_to_host, calls.copy_to_host(into, source, nbytes, handle), failure):
+        failed(driver, &calls.stream_synchronize, calls.stream_synchronize(handle), failure)
+    leave(driver, &entered, failure)
+    return failure.error == 0
+
+
+# ---- copies on the device ------------------------------------------------------------------------------------------
+
+cdef bint copy_on_device(
+    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+) noexcept nogil:
+    """Copy within a device in the order of a stream; the host goes on."""
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    failed(driver, &driver.calls.copy_on_device,
+           driver.calls.copy_on_device(into, source, nbytes, handle_of(driver, stream)), failure)
+    leave(driver, &entered, failure)
+    return failure.error == 0
+
+
+cdef bint allocate(
+    Driver* driver, int32_t device_id, void** memory, size_t nbytes, int64_t stream, Failure* failure,
+) noexcept nogil:
+    """Memory of the device's pool, to be used in the order of a stream."""
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    failed(driver, &driver.calls.allocate,
+           driver.calls.allocate(memory, nbytes, handle_of(driver, stream)), failure)
+    leave(driver, &entered, failure)
+    return failure.error == 0
+
+
+cdef bint deallocate(Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil:
+    """Give it back, after what the stream was given."""
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    failed(driver, &driver.calls.deallocate,
+           driver.calls.deallocate(memory, handle_of(driver, stream)), failure)
+    leave(driver, &entered, failure)
+    return failure.error == 0

@@ -1,0 +1,8 @@
+"""cupy.ndarray, through CuPy's own importer."""
+
+from typing_extensions import CapsuleType
+
+from dlbridge.dtypes import NAMES as NAMES
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]

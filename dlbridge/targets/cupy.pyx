@@ -1,0 +1,48 @@
+"""cupy.ndarray, through CuPy's own importer."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
+from dlbridge.devices.table cimport ANY_DEVICE_ID
+from dlbridge.dtypes cimport rows_named
+from dlbridge.managed cimport Managed
+from dlbridge.targets cimport numpy
+from dlbridge.targets.namespace cimport deliver
+from dlbridge.targets.target cimport Target
+
+from dlbridge.dtypes import NAMES
+
+
+cdef Target new_target():
+    cdef Target target = Target.__new__(Target)
+    target.name = target.library = "cupy"
+    target.install = "dlbridge[cupy]"
+    target.deliver = deliver
+    target.upload = upload
+    target.current_stream = current_stream
+    target._load = _load
+    return target
+
+
+def _load(Target target):
+    cupy = target.namespace
+    target.rows &= rows_named(name for name in NAMES if name != "bfloat16" or hasattr(cupy, "bfloat16"))
+    target.array_types = (cupy.ndarray,)
+    target.function = cupy.from_dlpack
+
+
+cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
+    stream = (<Target> target).namespace.cuda.get_current_stream(max(0, device.device_id))
+    out[0] = stream.ptr or STREAM_LEGACY_DEFAULT
+    return stream
+
+
+cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    """By CuPy's pool and its pinned staging, on its current stream."""
+    cdef int index = device.device_id
+    array = numpy.deliver(managed, target)
+    if index == ANY_DEVICE_ID:
+        return target.namespace.asarray(array)
+    with target.namespace.cuda.Device(index):
+        return target.namespace.asarray(array)

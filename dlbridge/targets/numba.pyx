@@ -1,0 +1,67 @@
+"""Numba's DeviceNDArray, over memory that a Tensor keeps."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice
+from dlbridge.devices.table cimport ANY_DEVICE_ID
+from dlbridge.managed cimport Managed, managed_release
+from dlbridge.request cimport READONLY_SHARE
+from dlbridge.targets cimport numpy
+from dlbridge.targets.consumer cimport call_consumer
+from dlbridge.targets.target cimport Target
+from dlbridge.tensor cimport cuda_interface, new_tensor
+
+
+cdef Target new_target():
+    cdef Target target = Target.__new__(Target)
+    target.name = "numba"
+    target.library = "numba.cuda"
+    target.install = "dlbridge[cuda12]"
+    target.deliver = deliver
+    target.upload = upload
+    target.current_stream = current_stream
+    target._load = _load
+    return target
+
+
+def _load(Target target):
+    cuda = target.namespace
+    target.array_types = (cuda.devicearray.DeviceNDArray,)
+    target.function = cuda.from_cuda_array_interface
+
+
+cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
+    """Numba queues on the default stream, unless a kernel is told otherwise."""
+    import numba
+
+    out[0] = STREAM_PER_THREAD_DEFAULT if getattr(
+        numba.config, "CUDA_PER_THREAD_DEFAULT_STREAM", False) else STREAM_LEGACY_DEFAULT
+    return None
+
+
+cdef object deliver(Managed* managed, Target target):
+    """The stream is not named: the memory is in order on the one that was asked for, and Numba would block for it."""
+    cdef int index = managed.abi.dl_tensor.device.device_id
+    try:
+        interface = cuda_interface(managed)
+    except BaseException:
+        managed_release(managed)
+        raise
+    del interface["stream"]
+    tensor = new_tensor(managed, READONLY_SHARE)
+    importer = target.function
+    current = target.namespace.current_context().device.id if index else None
+    if current is None or current == index:
+        return call_consumer(lambda owner: importer(interface, owner=owner, sync=False), target, tensor)
+    with target.namespace.gpus[index]:
+        return call_consumer(lambda owner: importer(interface, owner=owner, sync=False), target, tensor)
+
+
+cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    cdef int index = device.device_id
+    array = numpy.deliver(managed, target)
+    if index == ANY_DEVICE_ID:
+        return target.namespace.to_device(array)
+    with target.namespace.gpus[index]:
+        return target.namespace.to_device(array)
