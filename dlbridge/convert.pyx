@@ -144,11 +144,24 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     cdef Tensor tensor
     parse_request(&request, device, copy, stream, readonly, detach)
     tensor = carry(src, aim(&request, find_route(src, "dlbridge")), &request)
-    if tensor.policy != request.readonly:
-        if tensor is src:
-            tensor = new_tensor(managed_share(tensor.managed), request.readonly)
-        tensor.policy = request.readonly
+    if tensor is src and (tensor.policy != request.readonly or (
+            request.has_stream and has_streams(tensor.managed.abi.dl_tensor.device.device_type))):
+        return another(tensor, &request)
+    tensor.policy = request.readonly
     return tensor
+
+
+cdef Tensor another(Tensor tensor, const Request* request):
+    """A Tensor over the memory of one, with another policy or for another stream."""
+    cdef Managed* managed = managed_share(tensor.managed)
+    try:
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().inherit(managed, tensor.managed)
+            order_streams(managed, 0, request)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return new_tensor(managed, request.readonly)
 
 
 def from_dlpack(x, /, *, device=None, copy=None):
@@ -298,8 +311,20 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
     if decision.steps:
         managed = place(managed, decision.steps, target.api)
     if decision.steps & UPLOAD:
-        return call_upload(managed, target, &request.device)
+        return order_upload(call_upload(managed, target, &request.device), target, request)
     return target.deliver(managed, target)
+
+
+cdef object order_upload(object array, Target target, const Request* request):
+    """Let the stream that was asked for wait for the library's current one, on which its copy was queued."""
+    cdef DLDevice device
+    cdef int64_t current
+    if request.has_stream and request.stream != STREAM_UNORDERED and target.current_stream != NULL and hasattr(
+            array, "__dlpack_device__"):
+        parse_device(tuple(array.__dlpack_device__()), &device)
+        target.current_stream(<PyObject*> target, &device, &current)
+        device_operations().follow(&device, current, request.stream)
+    return array
 
 
 cdef int order_streams(Managed* managed, int32_t steps, const Request* request) except -1:

@@ -18,6 +18,7 @@ from dlbridge.abi cimport (
     STREAM_LEGACY_DEFAULT,
     STREAM_PER_THREAD_DEFAULT,
     STREAM_UNORDERED,
+    DLDevice,
     DLTensor,
 )
 from dlbridge.devices.cuda cimport (
@@ -209,6 +210,22 @@ cdef int order(Managed* managed, int64_t stream, object keeper, bint lasts) exce
         if handover.tensor != NULL:
             tell_torch(<object> handover.tensor, stream)
     return set_stream(&handover.consumer, stream, keeper, lasts)
+
+
+cdef int follow_on(const DLDevice* device, int64_t first, int64_t then) except -1:
+    """Let one stream of a device wait for another."""
+    cdef Driver* driver
+    cdef int32_t device_id = device.device_id
+    cdef Failure failure = Failure(0, 0)
+    cdef bint done
+    if first == then:
+        return 0
+    driver = find_driver(device.device_type)
+    with nogil:
+        done = follow(driver, device_id, first, then, &failure)
+    if not done:
+        raise driver_error(driver, &failure)
+    return 0
 
 
 cdef int refuse_capture(Handover* handover, int64_t stream) except -1:
@@ -412,6 +429,7 @@ operations.label_device = label_device
 operations.inherit = inherit
 operations.stream_of = stream_of
 operations.order = order
+operations.follow = follow_on
 operations.await_producer = await_producer
 operations.fetch = fetch_bytes
 operations.duplicate = duplicate

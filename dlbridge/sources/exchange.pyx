@@ -14,6 +14,7 @@ from dlbridge.abi cimport (
     DLPACK_MAJOR_VERSION,
     EXCHANGE_NAME,
     STREAM_LEGACY_DEFAULT,
+    DLDevice,
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLPackExchangeAPIHeader,
@@ -119,17 +120,18 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
 
 cdef int set_stream(Managed* managed, object exported, Offer offer) except -1:
     """The memory is ready on the library's current stream; on failure the block is released."""
-    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef DLDevice device = managed.abi.dl_tensor.device
+    cdef bint pinned = is_host(device.device_type)      # of which no library says whose stream wrote it
     cdef void* stream = NULL
     try:
-        if offer.api.current_work_stream(tensor.device.device_type, tensor.device.device_id, &stream):
+        if not pinned and offer.api.current_work_stream(device.device_type, device.device_id, &stream):
             raise take_error() or refusal(
-                ConversionError, "exchange_api", "current_work_stream", device_name(tensor.device),
+                ConversionError, "exchange_api", "current_work_stream", device_name(device),
                 "has no current stream, and no reason is given", "pass a DLPack capsule")
         # torch never destroys a stream, and its allocator is told of those that it does not know.
         return device_operations().set_producer(
             managed, <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT, None, offer.torch,
-            exported if offer.torch and not is_host(tensor.device.device_type) else None)
+            exported if offer.torch and not pinned else None)
     except BaseException:
         managed_release(managed)
         raise

@@ -43,5 +43,6 @@ def _wrap(Target target, error):
 
 
 def _first_line(error):
-    """torch appends its C++ stack to the text."""
-    return str(error).partition("\n")[0] if error else "no reason given"
+    """torch appends its C++ stack to the text; Numba's first line is a heading."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

@@ -2,7 +2,5 @@
 
 from typing_extensions import CapsuleType
 
-from dlbridge.dtypes import NAMES as NAMES
-
 __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]

@@ -5,13 +5,10 @@ from libc.stdint cimport int64_t
 
 from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
 from dlbridge.devices.table cimport ANY_DEVICE_ID
-from dlbridge.dtypes cimport rows_named
 from dlbridge.managed cimport Managed
 from dlbridge.targets cimport numpy
 from dlbridge.targets.namespace cimport deliver
 from dlbridge.targets.target cimport Target
-
-from dlbridge.dtypes import NAMES
 
 
 cdef Target new_target():
@@ -27,7 +24,6 @@ cdef Target new_target():
 
 def _load(Target target):
     cupy = target.namespace
-    target.rows &= rows_named(name for name in NAMES if name != "bfloat16" or hasattr(cupy, "bfloat16"))
     target.array_types = (cupy.ndarray,)
     target.function = cupy.from_dlpack
 

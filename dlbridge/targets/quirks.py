@@ -37,6 +37,7 @@ QUIRKS = (
     Quirk("jax", "PACKED", "seen in 0.10.2", "exports packed float4, and refuses its own export"),
     Quirk("jax", "alignment", "seen in 0.10.2", "copies what is not aligned to 64 bytes, silently", value=64),
     Quirk("cupy", "HOST", "seen in 14.2", "has the memory of GPUs only"),
+    Quirk("cupy", "PINNED", "seen in 14.2", "refuses the device type"),
     Quirk("cupy", "ODD_STRIDES", "dlpack 1.3", "is given a Tensor, which counts strides in elements"),
     Quirk("cupy", "SWAPPED_BYTES", "seen in 14.2", "has native byte order only"),
     Quirk("cupy", "READ_ONLY", "seen in 14.2", "ignores the read-only flag"),
