@@ -1,0 +1,179 @@
+"""Read-only memory, the host and the device, pinned and managed memory, and the faces of a Tensor."""
+
+import numpy as np
+import pytest
+from gpu.libraries import CLASSES, DTYPES, ML_DTYPES, Described, sample
+
+import dlbridge
+
+pytestmark = pytest.mark.gpu
+
+WRITABLE = ("torch", "cupy", "numba")
+
+
+def read_only(library):
+    """Give arrays of two kinds that nobody may write to: a flag says so, or the library's word."""
+    cupy = library("cupy")
+    array = cupy.array(sample("float32"))
+    interface = array.__cuda_array_interface__
+    flagged = Described(array, interface | {"data": (interface["data"][0], True)})
+    return flagged, cupy.pointer(array)
+
+
+@pytest.mark.parametrize("target", WRITABLE)
+def test_read_only_flag(target, library):
+    source, address = read_only(library)
+    consumer = library(target)
+    copied = dlbridge.convert(source, target)
+    assert consumer.pointer(copied) != address
+    assert np.array_equal(consumer.values(copied), sample("float32"))
+    assert consumer.pointer(dlbridge.convert(source, target, readonly="share")) == address
+    with pytest.raises(dlbridge.ConversionError):
+        dlbridge.convert(source, target, readonly="error")
+    with pytest.raises(dlbridge.CopyRequiredError):
+        dlbridge.convert(source, target, copy=False)
+
+
+@pytest.mark.parametrize("target", WRITABLE)
+def test_jax_arrays_are_read_only(target, library):
+    jax, consumer = library("jax"), library(target)
+    array = jax.array(sample("float32"))
+    assert consumer.pointer(dlbridge.convert(array, target)) != jax.pointer(array)
+    assert consumer.pointer(dlbridge.convert(array, target, readonly="share")) == jax.pointer(array)
+
+
+def test_read_only_is_told(library):
+    source, address = read_only(library)
+    tensor = dlbridge.asdlpack(source)
+    assert tensor.readonly
+    assert tensor.__cuda_array_interface__["data"] == (address, True)
+    jax = library("jax")
+    assert jax.pointer(dlbridge.convert(tensor, "jax")) == address
+
+
+@pytest.mark.parametrize("source", CLASSES)
+def test_device_memory_stays_on_the_device(source, library):
+    array = library(source).array(sample("float32"))
+    with pytest.raises(dlbridge.DeviceError, match='device="cpu"'):
+        dlbridge.convert(array, "numpy")
+    with pytest.raises(dlbridge.DeviceError, match='device="cpu"'):
+        memoryview(dlbridge.convert(array, "memoryview"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("source", CLASSES)
+def test_to_the_host(source, dtype, library):
+    from gpu.libraries import Lacks
+
+    producer = library(source)
+    values = sample(dtype)
+    for layout in producer.layouts:
+        try:
+            array = producer.make(values, layout)
+        except Lacks:
+            pytest.skip(f"{source} has no {dtype}")
+        try:
+            host = dlbridge.convert(array, "numpy", device="cpu")
+        except dlbridge.ConversionError:
+            # __cuda_array_interface__ does not tell these from other bytes.
+            assert source == "numba", layout
+            assert dtype in ML_DTYPES
+            continue
+        assert host.dtype == values.dtype
+        assert host.tobytes() == producer.values(array).tobytes(), layout
+
+
+@pytest.mark.parametrize("target", CLASSES)
+def test_to_the_device(target, library):
+    consumer = library(target)
+    for values in (sample("float32"), sample("int64")[::2, 1:], sample("bool").T, sample("float64")[::-1]):
+        received = dlbridge.convert(values, target, device="cuda:0")
+        assert consumer.device_index(received) == 0
+        assert np.array_equal(consumer.values(received), values)
+
+
+def test_host_memory_stays_on_the_host(library):
+    library("cupy")
+    with pytest.raises(dlbridge.DeviceError, match="device="):
+        dlbridge.convert(sample("float32"), "cupy")
+
+
+def test_pinned_memory_is_host_memory(library):
+    torch = library("torch").module
+    pinned = torch.arange(48, dtype=torch.float32).pin_memory()
+    host = dlbridge.convert(pinned, "numpy")
+    assert host.__array_interface__["data"][0] == pinned.data_ptr()
+    assert np.array_equal(host, np.arange(48, dtype=np.float32))
+
+
+def test_managed_memory(library):
+    cupy = library("cupy")
+    module = cupy.module
+    if not module.cuda.runtime.deviceGetAttribute(module.cuda.runtime.cudaDevAttrConcurrentManagedAccess, 0):
+        pytest.skip("the device does not allow concurrent access to managed memory")
+    memory = module.cuda.malloc_managed(4096)
+    array = module.ndarray((16,), np.int32, memory)
+    array.fill(5)
+    host = dlbridge.convert(array, "numpy")
+    assert np.array_equal(host, np.full(16, 5, np.int32))
+    torch = library("torch")
+    received = dlbridge.convert(array, "torch")
+    assert np.array_equal(torch.values(received), np.full(16, 5, np.int32))
+
+
+def test_interface_of_a_tensor(library):
+    cupy = library("cupy")
+    array = cupy.make(sample("float32"), "every second")
+    tensor = dlbridge.asdlpack(array)
+    interface = tensor.__cuda_array_interface__
+    assert interface["version"] == 3
+    assert interface["data"] == (cupy.pointer(array), False)
+    assert tuple(interface["shape"]) == array.shape
+    assert tuple(interface["strides"]) == array.strides
+    assert interface["typestr"] == "<f4"
+    assert interface.get("stream", 1) != 0, "the protocol forbids 0"
+    assert not hasattr(tensor, "__array_interface__")
+    assert not hasattr(tensor, "__array_struct__")
+    with pytest.raises(BufferError):
+        memoryview(tensor)
+
+
+# What every library itself makes of a Tensor.
+IMPORTERS = {
+    "torch.from_dlpack": ("torch", lambda torch, x: torch.from_dlpack(x)),
+    "torch.as_tensor": ("torch", lambda torch, x: torch.as_tensor(x, device="cuda")),
+    "cupy.from_dlpack": ("cupy", lambda cupy, x: cupy.from_dlpack(x)),
+    "cupy.asarray": ("cupy", lambda cupy, x: cupy.asarray(x)),
+    "numba.cuda.as_cuda_array": ("numba", lambda cuda, x: cuda.as_cuda_array(x)),
+    "jax.dlpack.from_dlpack": ("jax", lambda jax, x: jax.dlpack.from_dlpack(x)),
+}
+
+
+@pytest.mark.parametrize("importer", IMPORTERS)
+def test_importers_take_a_tensor(importer, library):
+    name, take = IMPORTERS[importer]
+    consumer = library(name)
+    producer = library("cupy" if name != "cupy" else "torch")
+    tensor = dlbridge.asdlpack(producer.array(sample("float32")))
+    received = take(consumer.module, tensor)
+    assert consumer.pointer(received) == tensor.data_ptr
+    assert np.array_equal(consumer.values(received), sample("float32"))
+
+
+@pytest.mark.parametrize("source", CLASSES)
+def test_explain_agrees(source, library):
+    producer = library(source)
+    target = "torch" if source != "torch" else "cupy"
+    consumer = library(target)
+    for layout in producer.layouts:
+        array = producer.make(sample("float32"), layout)
+        text = str(dlbridge.explain(array, target))
+        received = dlbridge.convert(array, target)
+        shared = not viewed_size(layout) or consumer.pointer(received) == producer.pointer(array)
+        assert ("share" if shared else "copy") in text.splitlines()[0], (layout, text)
+
+
+def viewed_size(layout):
+    from gpu.libraries import viewed
+
+    return viewed(sample("float32"), layout).size

@@ -1,0 +1,117 @@
+"""Every library to every other, in every layout and dtype: shared where it can be, right everywhere, else refused."""
+
+import numpy as np
+import pytest
+from gpu.libraries import CLASSES, DTYPES, LAYOUTS, Lacks, sample, viewed
+
+import dlbridge
+
+pytestmark = pytest.mark.gpu
+
+# What a target does with a layout; what is not named here it shares. A set: either is right, since it depends on the
+# version, or, for JAX, on the alignment.
+OUTCOMES = {
+    ("torch", "reversed"): {"copied"},          # has no negative strides
+    ("jax", "transposed"): {"shared", "copied"},
+    ("jax", "every second"): {"copied"},        # has only arrays without holes
+    ("jax", "reversed"): {"copied"},
+    ("jax", "broadcast"): {"copied"},
+    ("jax", "offset"): {"copied"},
+    ("numba", "reversed"): {"shared", "copied"},
+}
+# __cuda_array_interface__ does not tell these from other bytes.
+UNNAMED = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+PAIRS = [(source, target) for source in CLASSES for target in CLASSES if source != target]
+CASES = [(*pair, layout) for pair in PAIRS for layout in CLASSES[pair[0]].layouts]
+
+
+def outcomes(source, target, layout, dtype):
+    if dtype in UNNAMED and "numba" in (source, target):
+        return OUTCOMES.get((target, layout), {"shared"}) | {"refused"}
+    return OUTCOMES.get((target, layout), {"shared"})
+
+
+def lacks(library, dtype):
+    try:
+        library.array(sample(dtype))
+    except Lacks:
+        return True
+    return False
+
+
+def bits(values):
+    return np.ascontiguousarray(values).tobytes()
+
+
+def outcome(producer, consumer, layout, dtype):
+    """What became of one array, and what is wrong with it, or "" ."""
+    values = sample(dtype)
+    expected = np.asarray(viewed(values, layout))
+    array = producer.make(values, layout)
+    if bits(producer.values(array)) != bits(expected):
+        return "", "the test itself is wrong: the source does not hold the values"
+    try:
+        received = dlbridge.convert(array, consumer.name, readonly="share")
+    except dlbridge.DLBridgeError as error:
+        return "refused", "" if str(error) else "an error without a text"
+    shared = not expected.size or consumer.pointer(received) == producer.pointer(array)
+    found = consumer.values(received)
+    wrong = ""
+    if found.shape != expected.shape:
+        wrong = f"shape {found.shape}, not {expected.shape}"
+    elif bits(found) != bits(expected):
+        wrong = "other values"
+    elif bits(producer.values(dlbridge.convert(received, producer.name, readonly="share"))) != bits(expected):
+        wrong = "other values on the way back"
+    return "shared" if shared else "copied", wrong
+
+
+@pytest.mark.parametrize(("source", "target", "layout"), CASES)
+def test_pair(source, target, layout, library):
+    producer, consumer = library(source), library(target)
+    failures = []
+    for dtype in DTYPES:
+        if lacks(producer, dtype):
+            continue
+        allowed = {"refused"} if lacks(consumer, dtype) else outcomes(source, target, layout, dtype)
+        became, wrong = outcome(producer, consumer, layout, dtype)
+        if wrong or became not in allowed:
+            failures.append(f"{dtype}: {became}, where {' or '.join(sorted(allowed))} is right; {wrong}")
+    assert not failures, "\n".join([f"{source} -> {target}, {layout}:", *failures])
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS)
+def test_copy_is_another_memory(source, target, library):
+    producer, consumer = library(source), library(target)
+    for layout in producer.layouts:
+        values = sample("float32")
+        array = producer.make(values, layout)
+        received = dlbridge.convert(array, target, copy=True)
+        expected = viewed(values, layout)
+        assert bits(consumer.values(received)) == bits(expected), layout
+        assert not expected.size or consumer.pointer(received) != producer.pointer(array), layout
+
+
+@pytest.mark.parametrize(("source", "target"), [(source, target) for source, target in PAIRS if source != "jax"])
+def test_write_is_seen_on_the_other_side(source, target, library):
+    """Shared memory, not only a pointer that is alike."""
+    if target == "jax":
+        pytest.skip("JAX arrays cannot be written to")
+    producer, consumer = library(source), library(target)
+    array = producer.array(sample("int32", (64,)))
+    received = dlbridge.convert(array, target, copy=False)
+    stream = consumer.legacy_stream()
+    consumer.fill(received, 11, stream)
+    assert np.array_equal(producer.values(array), np.full(64, 11, np.int32))
+
+
+@pytest.mark.parametrize(("target", "layout"), [case for case in OUTCOMES if OUTCOMES[case] == {"copied"}])
+def test_copy_that_is_forbidden(target, layout, library):
+    producer = library("cupy")
+    library(target)
+    with pytest.raises(dlbridge.CopyRequiredError):
+        dlbridge.convert(producer.make(sample("float32"), layout), target, copy=False)
+
+
+def test_layouts_are_all_tried():
+    assert {layout for *_, layout in CASES} == set(LAYOUTS)

@@ -1,0 +1,82 @@
+"""Memory is not written again before its consumer has read it, although the consumer has let go of it."""
+
+import os
+
+import numpy as np
+import pytest
+
+import dlbridge
+
+pytestmark = pytest.mark.gpu
+
+ROUNDS = int(os.environ.get("DLBRIDGE_GPU_ROUNDS", "200"))
+COUNT = 1 << 22         # of a size that allocators keep as one block, so that the next one is the same
+POISON = -1
+# (source, target, how the memory comes to be written again). CuPy's and torch's allocators hand memory out again at
+# once, in the order of one stream; Numba gives it back to the driver, which waits for the whole device, so its buffer is
+# one that the producer keeps and fills again. JAX does not say when it has let go.
+CASES = (("cupy", "torch", "allocated"), ("numba", "torch", "kept"), ("torch", "cupy", "allocated"))
+
+
+def read_slowly(consumer, source, reading, keywords):
+    """Receive, keep the stream busy, read, and let go; the read is queued when this returns, and not done."""
+    with consumer.current(reading):
+        received = dlbridge.convert(source, consumer.name, **keywords)
+        consumer.spin(reading)
+        return consumer.copied(received, reading)
+
+
+def late_reads(producer, consumer, again, rounds, keywords, stop=False):
+    """In how many rounds the consumer read what was written after it had let go; and how often memory came again."""
+    # Of torch dlbridge knows the current stream and its memory's users; of others the default stream is what it can wait on.
+    writing = producer.new_stream() if producer.name == "torch" else producer.legacy_stream()
+    reading = consumer.new_stream()
+    late = reused = 0
+    kept = producer.empty(COUNT, writing)
+    for value in range(1, rounds + 2):
+        source = kept if again == "kept" else producer.empty(COUNT, writing)
+        producer.fill(source, value, writing)
+        address = producer.pointer(source)
+        with producer.current(writing):
+            copy = read_slowly(consumer, source, reading, keywords(reading))
+        del source
+        fresh = kept if again == "kept" else producer.empty(COUNT, writing)
+        producer.fill(fresh, POISON, writing)
+        reused += producer.pointer(fresh) == address
+        finished = consumer.mark(reading)
+        while not finished():
+            pass
+        # The first round loads kernels and takes memory, which waits for the device by itself.
+        if value > 1 and not np.array_equal(consumer.values(copy), np.full(COUNT, value, np.int32)):
+            late += 1
+            if stop:
+                break
+        del fresh, copy
+    return late, reused
+
+
+@pytest.mark.parametrize(("source", "target", "again"), CASES)
+def test_producer_waits(source, target, again, library):
+    late, reused = late_reads(library(source), library(target), again, ROUNDS, lambda stream: {"stream": stream})
+    assert late == 0
+    # torch's allocator keeps the memory back instead, until the other stream is through.
+    assert reused or source == "torch", "the allocator never gave the same memory again: this proves nothing"
+
+
+@pytest.mark.parametrize(("source", "target", "again"), CASES)
+def test_without_order_the_race_is_seen(source, target, again, library):
+    """Or the test above proves nothing."""
+    late, _ = late_reads(library(source), library(target), again, ROUNDS, lambda stream: {"stream": -1}, stop=True)
+    assert late, f"{ROUNDS} rounds of {source} -> {target} without order, and no late read: this proves nothing"
+
+
+@pytest.mark.parametrize(("source", "target"), [("cupy", "torch"), ("torch", "cupy"), ("numba", "cupy")])
+def test_memory_outlives_its_owner(source, target, library):
+    producer, consumer = library(source), library(target)
+    values = np.arange(COUNT, dtype=np.int32)
+    array = producer.array(values)
+    received = dlbridge.convert(array, target)
+    del array
+    others = [producer.array(np.full_like(values, POISON)) for _ in range(4)]
+    assert np.array_equal(consumer.values(received), values)
+    del others
