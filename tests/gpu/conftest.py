@@ -23,8 +23,7 @@ if not REASON and "jax" not in sys.modules:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.gpu)
+        if item.path.is_relative_to(HERE) and item.get_closest_marker("gpu"):
             # What libraries warn of on hardware that nobody has seen them on is no failure of ours.
             item.add_marker(pytest.mark.filterwarnings("default"))
             if REASON:

@@ -275,7 +275,8 @@ class Cupy:
 
 class Numba:
     name = "numba"
-    layouts = tuple(LAYOUTS)
+    # Of an array that repeats rows its interface says that it is compact (seen in numba-cuda 0.30.4).
+    layouts = tuple(name for name in LAYOUTS if name != "broadcast")
 
     def __init__(self):
         from numba import cuda
@@ -313,8 +314,10 @@ class Numba:
         return fill
 
     def array(self, values, device=0):
+        # ml_dtypes' types have no buffers, so their bits are taken instead.
+        bits = values.view(f"u{values.itemsize}") if str(values.dtype) in ML_DTYPES else values
         with self.module.gpus[device]:
-            return self.module.to_device(np.ascontiguousarray(values).reshape(values.shape))
+            return self.module.to_device(bits).view(values.dtype)
 
     def make(self, values, layout):
         base = self.array(values)
@@ -322,12 +325,15 @@ class Numba:
         interface = base.__cuda_array_interface__ | {"shape": view.shape, "strides": view.strides}
         offset = view.__array_interface__["data"][0] - values.__array_interface__["data"][0]
         interface["data"] = (interface["data"][0] + offset if view.size else 0, False)
+        # As bytes first: the typestr of bfloat16 or float8 is understood by nobody.
+        interface["typestr"] = f"|V{values.itemsize}"
         array = self.module.as_cuda_array(Described(base, interface))
-        array.dtype = base.dtype        # a typestr does not tell bfloat16 and float8 from other bytes
+        array.dtype = base.dtype
         return array
 
     def values(self, array):
-        return described_values(array.__cuda_array_interface__, array.dtype)
+        interface = {"shape": array.shape, "strides": array.strides, "data": (self.pointer(array), False)}
+        return described_values(interface, array.dtype)
 
     def pointer(self, array):
         return array.__cuda_array_interface__["data"][0]

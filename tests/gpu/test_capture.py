@@ -45,10 +45,7 @@ def warm(consumer, source, out):
 def prepared_torch(library, producer_name, same_stream):
     torch, producer = library("torch"), library(producer_name)
     capturing = torch.new_stream()
-    if same_stream:
-        writing = producer.adopt(capturing, torch.handle(capturing))
-    else:
-        writing = producer.new_stream()
+    writing = producer.adopt(capturing, torch.handle(capturing)) if same_stream else producer.new_stream()
     source = source_on(producer, writing)
     out = torch.empty(COUNT, capturing)
     warm(torch, source, out)

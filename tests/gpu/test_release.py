@@ -13,8 +13,8 @@ ROUNDS = int(os.environ.get("DLBRIDGE_GPU_ROUNDS", "200"))
 COUNT = 1 << 22         # of a size that allocators keep as one block, so that the next one is the same
 POISON = -1
 # (source, target, how the memory comes to be written again). CuPy's and torch's allocators hand memory out again at
-# once, in the order of one stream; Numba gives it back to the driver, which waits for the whole device, so its buffer is
-# one that the producer keeps and fills again. JAX does not say when it has let go.
+# once, in the order of one stream; Numba gives it back to the driver, which waits for the whole device, so its buffer
+# is one that the producer keeps and fills again. JAX does not say when it has let go.
 CASES = (("cupy", "torch", "allocated"), ("numba", "torch", "kept"), ("torch", "cupy", "allocated"))
 
 
@@ -28,7 +28,7 @@ def read_slowly(consumer, source, reading, keywords):
 
 def late_reads(producer, consumer, again, rounds, keywords, stop=False):
     """In how many rounds the consumer read what was written after it had let go; and how often memory came again."""
-    # Of torch dlbridge knows the current stream and its memory's users; of others the default stream is what it can wait on.
+    # Of torch's memory the allocator knows the users; in other libraries the default stream is what can be made to wait.
     writing = producer.new_stream() if producer.name == "torch" else producer.legacy_stream()
     reading = consumer.new_stream()
     late = reused = 0

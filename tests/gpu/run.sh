@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# All tests that need a GPU, in one command, on a machine that has nothing but Python, a GPU and some of the libraries:
+#     bash tests/gpu/run.sh
+# It uses no network. What the machine lacks is taken from a folder of wheels (pack.sh fills one). Settings, by environment:
+#     PART      tests, latency, soak, all (the default), or build: list what is there, build, and stop
+#     WHEELS    the folder of wheels (tests/gpu/wheels)
+#     OUT       where the report goes: report.txt, report.json, logs (tests/gpu/report)
+#     LIMIT     seconds for everything together (570); what does not fit is said to be not run
+#     COUNT     hand-overs of the soak (1000000)
+#     ROUNDS    rounds of every race (200)
+#     PYTHON    the interpreter (python3)
+#     EVENTS    0: do not put the library that counts live CUDA events before the driver in the soak
+# The exit status: 0 if something ran and all that ran passed, 1 if anything failed, 2 if nothing could be run.
+set -uo pipefail
+exec </dev/null
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+repository=$(cd "$here/../.." && pwd)
+part=${PART:-all}
+wheels=${WHEELS:-$here/wheels}
+out=${OUT:-$here/report}
+limit=${LIMIT:-570}
+python=${PYTHON:-python3}
+export DLBRIDGE_GPU_ROUNDS=${ROUNDS:-200}
+export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu} XLA_PYTHON_CLIENT_PREALLOCATE=${XLA_PYTHON_CLIENT_PREALLOCATE:-false}
+export NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS=0
+
+case $part in tests|latency|soak|all|build) ;; *) echo "PART=$part: one of tests, latency, soak, all, build"; exit 2 ;; esac
+command -v "$python" >/dev/null || { echo "PYTHON=$python: not found"; exit 2; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+rm -f "$out"/{report.txt,report.json,build.log,tests.log,tests.xml,latency.json,soak.json}
+: >"$work/parts"
+
+stage() { printf '\n==== %s (after %d s)\n' "$1" "$SECONDS"; }
+# What became of a part, for the report; also when a later one is cut off.
+became() {
+    printf '%s\t%s\n' "$1" "$2" >>"$work/parts"
+    [ ! -f "$out/tests.xml" ] || cp "$out/tests.xml" "$work/"
+    "$python" "$here/report.py" summary "$work" "$out"
+}
+finish() {
+    stage "report"
+    cat "$out/report.txt"
+    printf '\n%s: %s\nreport: %s\n' "$1" "$2" "$out/report.txt"
+    exit "$1"
+}
+
+stage "wheels from $wheels"
+site=$work/site
+mkdir "$site"
+# A folder in PYTHONPATH has no .pth files, and numba-cuda needs its own.
+printf 'import site\n\nsite.addsitedir(%s)\n' "'$site'" >"$site/sitecustomize.py"
+added=()
+if [ -d "$wheels" ]; then
+    while IFS= read -r wheel; do
+        if "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$site" "$wheel"; then
+            added+=("$(basename "$wheel")")
+        else
+            echo "NOT ADDED: $(basename "$wheel")"
+        fi
+    done < <("$python" "$here/wheels.py" "$wheels")
+    printf 'added: %s\n' "${added[*]:-nothing}"
+else
+    echo "no such folder: nothing is added"
+fi
+export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
+
+stage "what is here"
+"$python" "$here/report.py" inventory "$work/inventory.json"
+
+# The extension: by Cython where there is one that will do, else from a wheel of dlbridge in the folder, else from C that
+# Cython made elsewhere: dlbridge-c.tar.gz in the folder, or .c files beside their .pyx in the checkout.
+sources_are_those_of() { (cd "$repository" && sha256sum --check --quiet "$1"); }
+build() {
+    cd "$repository" || return 1
+    if "$python" "$here/wheels.py" --has cython; then
+        echo "by Cython"
+        "$python" setup.py build_ext --inplace >"$out/build.log" 2>&1
+        return
+    fi
+    local wheel
+    for wheel in "$wheels"/dlbridge-*.whl; do
+        [ -e "$wheel" ] || continue
+        echo "from $wheel (Cython is missing)"
+        "$python" -m pip install --no-index --no-deps --target "$site" "$wheel" >"$out/build.log" 2>&1 && installed=yes && return
+        echo "it cannot be installed here; see build.log"
+    done
+    if [ -f "$wheels/dlbridge-c.tar.gz" ]; then
+        echo "from $wheels/dlbridge-c.tar.gz (Cython is missing)"
+        sources_are_those_of "$wheels/dlbridge-sources.sha256" || { echo "it was made from other sources: run pack.sh again"; return 1; }
+        tar -xzf "$wheels/dlbridge-c.tar.gz" || return 1
+    elif ! ls dlbridge/*.c >/dev/null 2>&1; then
+        echo "there is no Cython 3.3, no wheel of dlbridge and no generated C: bash tests/gpu/pack.sh makes what is needed"
+        return 1
+    else
+        echo "from the .c files in the checkout (Cython is missing)"
+    fi
+    "$python" "$here/build_c.py" >"$out/build.log" 2>&1
+}
+
+stage "the extension"
+installed=
+if ! build; then
+    [ ! -f "$out/build.log" ] || tail -n 20 "$out/build.log"
+    became build failed
+    finish 1 "the extension could not be built"
+fi
+# A checkout that is not built would hide an installed package.
+export PYTHONPATH=$([ -n "$installed" ] || echo "$repository:")$repository/tests:$PYTHONPATH
+cd "$here" || exit 1
+if ! "$python" -P -c 'import dlbridge; print("dlbridge", dlbridge.__version__, "in", dlbridge.__path__[0])'; then
+    became build "built, and cannot be imported"
+    finish 1 "the extension cannot be imported"
+fi
+became build passed
+[ "$part" != build ] || finish 0 "built; nothing else was asked for"
+
+if reason=$("$python" -P -c 'from gpu import driver; import sys; r = driver.why_no_gpu(); print(r); sys.exit(not r)'); then
+    for name in tests latency soak; do became "$name" "not run: $reason"; done
+    finish 2 "nothing was run: $reason"
+fi
+
+failed=0
+ran=0
+# limited NAME COMMAND…: within what is left of the time; what was cut off has failed.
+limited() {
+    local name=$1 left=$((limit - SECONDS)) status
+    shift
+    if [ "$left" -lt 20 ]; then
+        became "$name" "not run: no time left of LIMIT=$limit (PART=$name runs it alone)"
+        failed=1
+        return
+    fi
+    stage "$name (at most $left s)"
+    timeout --signal=INT --kill-after=20 "$left" "$@" 2>&1 | tee "$work/$name.log"
+    status=${PIPESTATUS[0]}
+    [ ! -f "$work/$name.json" ] || cp "$work/$name.json" "$out/"
+    case $status in
+        0) became "$name" passed; ran=1 ;;
+        2) if [ "$name" = tests ]; then became tests "failed: interrupted"; failed=1; else became "$name" "not run"; fi ;;
+        124|137) became "$name" "failed: not through after $left s"; failed=1 ;;
+        *) became "$name" "failed ($status)"; failed=1 ;;
+    esac
+}
+
+run_tests() {
+    # The suite's own conftest wants libraries that are not needed here.
+    limited tests "$python" -P -m pytest -m gpu "$here" --rootdir "$repository" -c "$repository/pyproject.toml" \
+        --confcutdir "$here" -p no:cacheprovider -q -rfEs --durations=10 --junitxml "$out/tests.xml"
+    [ ! -f "$work/tests.log" ] || cp "$work/tests.log" "$out/"
+}
+run_latency() { limited latency "$python" -P "$here/latency.py" --json "$work/latency.json"; }
+run_soak() {
+    local before_driver=
+    if [ "${EVENTS:-1}" = 0 ]; then
+        echo "live events are not counted: EVENTS=0"
+    elif PYTHON=$python bash "$here/events.sh" "$work/events"; then
+        before_driver=$work/events:
+    else
+        echo "live events are not counted: events.c cannot be built"
+    fi
+    LD_LIBRARY_PATH=$before_driver${LD_LIBRARY_PATH:-} \
+        limited soak "$python" -P "$here/soak.py" --count "${COUNT:-1000000}" --json "$work/soak.json"
+}
+
+for name in tests latency soak; do
+    case $part in
+        all|"$name") "run_$name" ;;
+        *) became "$name" "not run: PART=$part" ;;
+    esac
+done
+
+[ "$failed" = 0 ] || finish 1 "something failed"
+[ "$ran" = 1 ] || finish 2 "nothing could be run"
+finish 0 "all that ran passed"

@@ -1,0 +1,70 @@
+"""What the hardware tests stand on, as far as the host's memory can show it."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from gpu import driver, latency, libraries, soak
+
+# JAX has no 64-bit types by default, and this process keeps its setting.
+WIDE = ("int64", "uint64", "float64", "complex128")
+CASES = [
+    *((libraries.Torch, dtype) for dtype in libraries.DTYPES),
+    *((libraries.Jax, dtype) for dtype in libraries.DTYPES if dtype not in WIDE),
+]
+
+
+@pytest.mark.parametrize(("library", "dtype"), CASES)
+def test_values_come_back(library, dtype, monkeypatch):
+    import jax
+
+    monkeypatch.setattr(jax.config, "update", lambda name, value: None)
+    values = libraries.sample(dtype)
+    library = library("cpu")
+    for layout in library.layouts:
+        expected = libraries.viewed(values, layout)
+        found = library.values(library.make(values, layout))
+        assert found.dtype == values.dtype
+        assert found.shape == expected.shape
+        assert found.tobytes() == expected.tobytes(), layout
+
+
+@pytest.mark.parametrize("layout", libraries.LAYOUTS)
+def test_described_memory_is_read(layout, monkeypatch):
+    monkeypatch.setattr(driver, "read", ctypes.string_at)
+    view = libraries.viewed(libraries.sample("complex64"), layout)
+    found = libraries.described_values(view.__array_interface__, view.dtype)
+    assert found.shape == view.shape
+    assert found.tobytes() == view.tobytes()
+
+
+def test_a_library_that_is_not_there_says_why(monkeypatch):
+    class Absent:
+        def __init__(self):
+            raise ImportError("no module")
+
+    monkeypatch.setattr(libraries, "CLASSES", {"absent": Absent})
+    for _ in range(2):
+        with pytest.raises(libraries.Unusable, match="no module"):
+            libraries.find("absent")
+
+
+def test_latency_is_a_ratio_of_two_statements():
+    row = latency.Row("both", "sum(numbers)", "sum(numbers + numbers)", 1.0, "", ())
+    latency.measure(row, {"numbers": list(range(1000))}, 5, lambda: None)
+    assert row.ours_ns > 0
+    assert row.ratio == row.ours_ns / row.native_ns
+
+
+@pytest.mark.parametrize(("ratio", "goal", "missing", "missed"), [
+    (0.3, 0.35, "", False), (0.4, 0.35, "", True), (9.0, None, "", False), (0.0, 0.35, "cannot be imported", False),
+])
+def test_a_goal_is_missed(ratio, goal, missing, missed):
+    row = latency.Row("pair", "a", "b", goal, "", (), ratio=ratio, missing=missing)
+    assert row.missed is missed
+    assert ("MISSED" in latency.text([row])) is missed
+
+
+def test_soak_says_what_changed():
+    assert soak.described({"missing": "no GPU"}) == "not run: no GPU"
+    assert "live events" in soak.described({"changed": ["live events: 1 -> 2"]})
