@@ -37,11 +37,15 @@ class Row:
     ours_ns: float = 0.0
     native_ns: float = 0.0
     ratio: float = 0.0
-    missing: str = ""
+    missing: str = ""       # a library that is not there
+    failed: str = ""        # what was raised
 
     @property
     def missed(self):
-        return not self.missing and self.goal is not None and self.ratio > self.goal
+        """Whether the goal is not reached; a pair that fails has not reached it."""
+        if self.missing or self.goal is None:
+            return False
+        return bool(self.failed) or self.ratio > self.goal
 
 
 def rows():
@@ -127,7 +131,7 @@ def run(row, rounds):
             try:
                 measure(row, names, rounds, driver.synchronize)
             except Exception as error:      # one pair that fails leaves the others to be measured
-                row.missing = f"{type(error).__name__}: {error}"
+                row.failed = f"{type(error).__name__}: {error}"
                 return
             best = row.ratio if best is None else best
             if row.ratio <= best:
@@ -140,8 +144,8 @@ def run(row, rounds):
 def text(measured):
     lines = [f"{'':30}{'dlbridge':>10}{'its own':>10}{'ratio':>8}{'goal':>7}"]
     for row in measured:
-        if row.missing:
-            lines.append(f"{row.name:30}  not measured: {row.missing}")
+        if row.missing or row.failed:
+            lines.append(f"{row.name:30}  {f'FAILED: {row.failed}' if row.failed else f'not measured: {row.missing}'}")
             continue
         goal = "" if row.goal is None else f"{row.goal:.2f}"
         line = f"{row.name:30}{row.ours_ns:7.0f} ns{row.native_ns:7.0f} ns{row.ratio:8.2f}{goal:>7}"
@@ -173,10 +177,9 @@ def main():
     if options.json:
         figures = [asdict(row) | {"missed": row.missed} for row in measured]
         options.json.write_text(json.dumps({"rounds": options.rounds, "rows": figures}, indent=1) + "\n")
-    if not any(row.ratio for row in measured):
+    if all(row.missing for row in measured):
         return 2
-    # A pair that has a goal and failed has missed it; a library that is not there has not.
-    return int(any(row.missed or (row.goal is not None and ":" in row.missing) for row in measured))
+    return int(any(row.missed or row.failed for row in measured))
 
 
 if __name__ == "__main__":

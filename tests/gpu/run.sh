@@ -140,6 +140,10 @@ limited() {
     timeout --signal=INT --kill-after=20 "$left" "$@" 2>&1 | tee "$work/$name.log"
     status=${PIPESTATUS[0]}
     [ ! -f "$work/$name.json" ] || cp "$work/$name.json" "$out/"
+    if [ "$name$status" = tests0 ] && ! tail -n 1 "$work/tests.log" | grep -q ' passed'; then
+        became tests "not run: every test was skipped"
+        return
+    fi
     case $status in
         0) became "$name" passed; ran=1 ;;
         2) if [ "$name" = tests ]; then became tests "failed: interrupted"; failed=1; else became "$name" "not run"; fi ;;
@@ -160,11 +164,11 @@ run_soak() {
     if [ "${EVENTS:-1}" = 0 ]; then
         echo "live events are not counted: EVENTS=0"
     elif PYTHON=$python bash "$here/events.sh" "$work/events"; then
-        before_driver=$work/events:
+        before_driver=$work/events
     else
         echo "live events are not counted: events.c cannot be built"
     fi
-    LD_LIBRARY_PATH=$before_driver${LD_LIBRARY_PATH:-} \
+    LD_LIBRARY_PATH=$before_driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
         limited soak "$python" -P "$here/soak.py" --count "${COUNT:-1000000}" --json "$work/soak.json"
 }
 

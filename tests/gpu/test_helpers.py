@@ -2,7 +2,6 @@
 
 import ctypes
 
-import numpy as np
 import pytest
 from gpu import driver, latency, libraries, soak
 
@@ -63,6 +62,12 @@ def test_a_goal_is_missed(ratio, goal, missing, missed):
     row = latency.Row("pair", "a", "b", goal, "", (), ratio=ratio, missing=missing)
     assert row.missed is missed
     assert ("MISSED" in latency.text([row])) is missed
+
+
+def test_a_pair_that_fails_misses_its_goal():
+    row = latency.Row("pair", "a", "b", 0.35, "", (), failed="DeviceError: no")
+    assert row.missed
+    assert "FAILED: DeviceError: no" in latency.text([row])
 
 
 def test_soak_says_what_changed():

@@ -10,7 +10,6 @@ import dlbridge
 pytestmark = pytest.mark.gpu
 
 PAIRS = [(source, target) for source in CLASSES for target in CLASSES if source != target]
-SHARING = [(source, target) for source, target in PAIRS if source != "jax" or target == "numba"]
 
 
 def state(*libraries):
@@ -35,15 +34,16 @@ def test_current_device_and_streams_stay(source, target, library):
         assert state(producer, consumer) == before
 
 
-@pytest.mark.parametrize(("source", "target"), [(s, t) for s, t in PAIRS if s != "jax"])
+@pytest.mark.parametrize(("source", "target"), [pair for pair in PAIRS if pair[0] != "jax"])
 def test_nothing_is_allocated(source, target, library):
     """Sharing takes no memory of the device: not from the libraries' allocators, not from the driver."""
     producer, consumer = library(source), library(target)
     array = producer.array(sample("float32", (1024,)))
     reading = consumer.new_stream()
     with consumer.current(reading):
-        for _ in range(10):
-            dlbridge.convert(array, target, copy=False)
+        # As many as are counted below, since what the driver keeps for events grows with the first.
+        held = [dlbridge.convert(array, target, copy=False) for _ in range(1000)]
+        del held
         driver.synchronize()
         before = (driver.free_memory(), producer.allocated(), consumer.allocated())
         held = [dlbridge.convert(array, target, copy=False) for _ in range(1000)]
