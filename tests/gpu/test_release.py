@@ -28,7 +28,7 @@ def read_slowly(consumer, source, reading, keywords):
 
 def late_reads(producer, consumer, again, rounds, keywords, stop=False):
     """In how many rounds the consumer read what was written after it had let go; and how often memory came again."""
-    # Of torch's memory the allocator knows the users; in other libraries the default stream is what can be made to wait.
+    # Of torch's memory the allocator knows the users; of other libraries the default stream can be made to wait.
     writing = producer.new_stream() if producer.name == "torch" else producer.legacy_stream()
     reading = consumer.new_stream()
     late = reused = 0
