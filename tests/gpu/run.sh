@@ -51,20 +51,32 @@ finish() {
 }
 
 stage "wheels from $wheels"
+# Every wheel in a folder of its own, since pip merges nothing into a package, such as cuda, that is there already. A
+# folder in PYTHONPATH has no .pth files, and numba-cuda needs its own.
 site=$work/site
 mkdir "$site"
-# A folder in PYTHONPATH has no .pth files, and numba-cuda needs its own.
-printf 'import site\n\nsite.addsitedir(%s)\n' "'$site'" >"$site/sitecustomize.py"
-added=()
+cat >"$site/sitecustomize.py" <<'PYTHON'
+import site
+from pathlib import Path
+
+for folder in Path(__file__).parent.iterdir():
+    if folder.is_dir():
+        site.addsitedir(str(folder))
+PYTHON
+# add WHEEL: install it for this run alone.
+add() {
+    local folder=$site/$(basename "$1" .whl)
+    "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$folder" "$1" || return 1
+    PYTHONPATH=$folder${PYTHONPATH:+:$PYTHONPATH}
+}
+added=
 if [ -d "$wheels" ]; then
+    missing=$("$python" "$here/wheels.py" "$wheels")
     while IFS= read -r wheel; do
-        if "$python" -m pip install --quiet --no-index --no-deps --no-compile --target "$site" "$wheel"; then
-            added+=("$(basename "$wheel")")
-        else
-            echo "NOT ADDED: $(basename "$wheel")"
-        fi
-    done < <("$python" "$here/wheels.py" "$wheels")
-    printf 'added: %s\n' "${added[*]:-nothing}"
+        [ -n "$wheel" ] || continue
+        if add "$wheel"; then added="$added $(basename "$wheel")"; else echo "NOT ADDED: $(basename "$wheel")"; fi
+    done <<<"$missing"
+    echo "added:${added:- nothing}"
 else
     echo "no such folder: nothing is added"
 fi
@@ -87,7 +99,7 @@ build() {
     for wheel in "$wheels"/dlbridge-*.whl; do
         [ -e "$wheel" ] || continue
         echo "from $wheel (Cython is missing)"
-        "$python" -m pip install --no-index --no-deps --target "$site" "$wheel" >"$out/build.log" 2>&1 && installed=yes && return
+        add "$wheel" >"$out/build.log" 2>&1 && installed=yes && return
         echo "it cannot be installed here; see build.log"
     done
     if [ -f "$wheels/dlbridge-c.tar.gz" ]; then
