@@ -42,10 +42,18 @@ def warm(consumer, source, out):
     driver.synchronize()
 
 
-def prepared_torch(library, producer_name, same_stream):
+# Where the producer's work is, beside the stream that torch captures.
+WRITING = {
+    "the same stream": lambda torch, producer, capturing: producer.adopt(capturing, torch.handle(capturing)),
+    "another stream": lambda torch, producer, capturing: producer.new_stream(),
+    "the default stream": lambda torch, producer, capturing: producer.legacy_stream(),
+}
+
+
+def prepared_torch(library, producer_name, where):
     torch, producer = library("torch"), library(producer_name)
     capturing = torch.new_stream()
-    writing = producer.adopt(capturing, torch.handle(capturing)) if same_stream else producer.new_stream()
+    writing = WRITING[where](torch, producer, capturing)
     source = source_on(producer, writing)
     out = torch.empty(COUNT, capturing)
     warm(torch, source, out)
@@ -62,11 +70,11 @@ def check_replay(producer, source, writing, replay, values):
         assert np.array_equal(values(), np.full(COUNT, value + 1, np.int32))
 
 
+@pytest.mark.parametrize("where", WRITING)
 @pytest.mark.parametrize("source_name", PRODUCERS)
-@pytest.mark.parametrize("same_stream", [True, False], ids=["one stream", "two streams, stream=-1"])
-def test_torch_captures(source_name, same_stream, library):
-    torch, producer, capturing, writing, source, out = prepared_torch(library, source_name, same_stream)
-    keywords = {} if same_stream else {"stream": -1}
+def test_torch_captures(source_name, where, library):
+    torch, producer, capturing, writing, source, out = prepared_torch(library, source_name, where)
+    keywords = {} if where == "the same stream" else {"stream": -1}
     graph = torch.module.cuda.CUDAGraph()
     with torch.module.cuda.graph(graph, stream=capturing), producer.current(writing):
         received = dlbridge.convert(source, "torch", **keywords)
@@ -74,9 +82,10 @@ def test_torch_captures(source_name, same_stream, library):
     check_replay(producer, source, writing, graph.replay, lambda: torch.values(out))
 
 
+@pytest.mark.parametrize("where", [where for where in WRITING if where != "the same stream"])
 @pytest.mark.parametrize("source_name", PRODUCERS)
-def test_torch_captures_and_another_stream_is_refused(source_name, library):
-    torch, producer, capturing, writing, source, out = prepared_torch(library, source_name, same_stream=False)
+def test_torch_captures_and_another_stream_is_refused(source_name, where, library):
+    torch, producer, capturing, writing, source, out = prepared_torch(library, source_name, where)
     graph = torch.module.cuda.CUDAGraph()
     with torch.module.cuda.graph(graph, stream=capturing), producer.current(writing):
         with pytest.raises(dlbridge.DeviceError, match="stream=-1"):
