@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gpu.libraries import CLASSES, DTYPES, ML_DTYPES, Described, sample
+from gpu.libraries import CLASSES, DTYPES, ML_DTYPES, Described, Lacks, sample
 
 import dlbridge
 
@@ -63,8 +63,6 @@ def test_device_memory_stays_on_the_device(source, library):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("source", CLASSES)
 def test_to_the_host(source, dtype, library):
-    from gpu.libraries import Lacks
-
     producer = library(source)
     values = sample(dtype)
     for layout in producer.layouts:
@@ -166,14 +164,9 @@ def test_explain_agrees(source, library):
     target = "torch" if source != "torch" else "cupy"
     consumer = library(target)
     for layout in producer.layouts:
+        if layout == "empty":
+            continue                # no memory, so neither the same nor another
         array = producer.make(sample("float32"), layout)
         text = str(dlbridge.explain(array, target))
-        received = dlbridge.convert(array, target)
-        shared = not viewed_size(layout) or consumer.pointer(received) == producer.pointer(array)
+        shared = consumer.pointer(dlbridge.convert(array, target)) == producer.pointer(array)
         assert ("share" if shared else "copy") in text.splitlines()[0], (layout, text)
-
-
-def viewed_size(layout):
-    from gpu.libraries import viewed
-
-    return viewed(sample("float32"), layout).size

@@ -17,6 +17,7 @@ OUTCOMES = {
     ("jax", "reversed"): {"copied"},
     ("jax", "broadcast"): {"copied"},
     ("jax", "offset"): {"copied"},
+    ("jax", "0-d"): {"shared", "copied"},
     ("numba", "reversed"): {"shared", "copied"},
     ("numba", "broadcast"): {"shared", "copied"},
 }

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from gpu.libraries import sample
+from gpu.libraries import Described, sample
 
 import dlbridge
 
@@ -65,8 +65,6 @@ def test_tensor_exports_for_a_stream(stream, library):
 
 def test_stream_0_of_an_interface_is_refused(library):
     """The protocol forbids it."""
-    from gpu.libraries import Described
-
     array = library("cupy").array(sample("float32"))
     library("torch")
     described = Described(array, array.__cuda_array_interface__ | {"stream": 0})
@@ -76,8 +74,6 @@ def test_stream_0_of_an_interface_is_refused(library):
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_every_version_of_the_interface(version, library):
-    from gpu.libraries import Described
-
     cupy, torch = library("cupy"), library("torch")
     array = cupy.array(sample("float32"))
     interface = array.__cuda_array_interface__ | {"version": version}
