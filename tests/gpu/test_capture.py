@@ -133,6 +133,23 @@ def test_cupy_captures_and_another_stream_is_refused(library):
     assert np.array_equal(cupy.values(out), np.full(COUNT, 7, np.int32))
 
 
+def test_a_blocking_stream_is_captured(library):
+    """Then the default stream may not even be asked whether it is captured."""
+    cupy, torch = library("cupy"), library("torch")
+    capturing = cupy.module.cuda.Stream()
+    source = source_on(torch, torch.legacy_stream())
+    out = cupy.empty(COUNT, capturing)
+    warm(cupy, source, out)
+    with cupy_capture(capturing) as graphs:
+        with pytest.raises(dlbridge.DeviceError, match="stream=-1"):
+            dlbridge.convert(source, "cupy")
+        assert driver.is_capturing(cupy.handle(capturing)), "the refusal ended the capture"
+        out.fill(7)
+    graphs[0].launch(stream=capturing)
+    driver.synchronize()
+    assert np.array_equal(cupy.values(out), np.full(COUNT, 7, np.int32))
+
+
 def test_producer_captures_and_another_stream_is_refused(library):
     """An event of a captured stream would draw the consumer's stream into the capture."""
     cupy, torch = library("cupy"), library("torch")

@@ -11,7 +11,10 @@ pytestmark = pytest.mark.gpu
 
 ROUNDS = int(os.environ.get("DLBRIDGE_GPU_ROUNDS", "200"))
 COUNT = 1 << 16
-PAIRS = (("cupy", "torch"), ("numba", "torch"), ("torch", "cupy"), ("cupy", "jax"), ("torch", "jax"), ("numba", "cupy"))
+PAIRS = (
+    ("cupy", "torch"), ("numba", "torch"), ("torch", "cupy"), ("cupy", "jax"), ("torch", "jax"), ("numba", "cupy"),
+    ("cupy", "numba"), ("torch", "numba"),
+)
 # How the consumer's stream is named: not at all, as the library's own object, as an integer.
 NAMED = {
     "current": lambda library, stream: None,
@@ -20,9 +23,10 @@ NAMED = {
 }
 
 
-def early_reads(producer, consumer, rounds, keywords, stop=False):
+def early_reads(producer, consumer, rounds, keywords, stop=False, writing=None):
     """In how many rounds the consumer saw other values than the producer's last; with ``stop`` the first is enough."""
-    writing, reading = producer.new_stream(), consumer.new_stream()
+    writing = producer.new_stream() if writing is None else writing
+    reading = reading_stream(consumer)
     source = producer.empty(COUNT, writing)
     early = 0
     # One round more, unseen: first calls load kernels and take memory, which waits for the device by itself.
@@ -39,6 +43,11 @@ def early_reads(producer, consumer, rounds, keywords, stop=False):
         del received
         wait_for(producer, writing)
     return early
+
+
+def reading_stream(consumer):
+    """Numba has no current stream but the default one."""
+    return consumer.legacy_stream() if consumer.name == "numba" else consumer.new_stream()
 
 
 def settled(library, array, stream):
@@ -58,6 +67,15 @@ def wait_for(library, stream):
 def test_consumer_waits(source, target, library):
     producer, consumer = library(source), library(target)
     assert early_reads(producer, consumer, ROUNDS, lambda stream: {}) == 0
+
+
+@pytest.mark.parametrize(("source", "target"), [("cupy", "torch"), ("numba", "torch"), ("torch", "cupy")])
+def test_default_stream_is_waited_for(source, target, library):
+    """Where nobody made a stream: work is on the default one, and Numba's arrays name none at all."""
+    producer, consumer = library(source), library(target)
+    writing = 0 if source == "numba" else producer.legacy_stream()
+    rounds = max(1, ROUNDS // 10)
+    assert early_reads(producer, consumer, rounds, lambda stream: {}, writing=writing) == 0
 
 
 @pytest.mark.parametrize("named", [name for name in NAMED if name != "current"])
@@ -101,7 +119,7 @@ def test_copy_on_the_device_waits(source, library):
 def test_convert_does_not_wait_itself(source, target, library):
     """It returns while the producer is still busy: the order is kept on the device."""
     producer, consumer = library(source), library(target)
-    writing, reading = producer.new_stream(), consumer.new_stream()
+    writing, reading = producer.new_stream(), reading_stream(consumer)
     array = producer.empty(COUNT, writing)
     busy = []
     for _ in range(5):

@@ -12,10 +12,18 @@ pytestmark = pytest.mark.gpu
 ROUNDS = int(os.environ.get("DLBRIDGE_GPU_ROUNDS", "200"))
 COUNT = 1 << 22         # of a size that allocators keep as one block, so that the next one is the same
 POISON = -1
-# (source, target, how the memory comes to be written again). CuPy's and torch's allocators hand memory out again at
-# once, in the order of one stream; Numba gives it back to the driver, which waits for the whole device, so its buffer
-# is one that the producer keeps and fills again. JAX does not say when it has let go.
-CASES = (("cupy", "torch", "allocated"), ("numba", "torch", "kept"), ("torch", "cupy", "allocated"))
+# (source, target, the producer's stream, how the memory comes to be written again). CuPy's and torch's allocators hand
+# memory out again at once, in the order of one stream; Numba gives it back to the driver, which waits for the whole
+# device, so its buffer is one that the producer keeps and fills again. JAX does not say when it has let go.
+CASES = (
+    ("cupy", "torch", "default", "allocated"),
+    ("cupy", "torch", "its own", "allocated"),
+    ("numba", "torch", "default", "kept"),
+    ("numba", "torch", "its own", "kept"),
+    ("numba", "cupy", "its own", "kept"),
+    ("torch", "cupy", "default", "allocated"),
+    ("torch", "cupy", "its own", "allocated"),
+)
 
 
 def read_slowly(consumer, source, reading, keywords):
@@ -26,10 +34,9 @@ def read_slowly(consumer, source, reading, keywords):
         return consumer.copied(received, reading)
 
 
-def late_reads(producer, consumer, again, rounds, keywords, stop=False):
+def late_reads(producer, consumer, where, again, rounds, keywords, stop=False):
     """In how many rounds the consumer read what was written after it had let go; and how often memory came again."""
-    # Of torch's memory the allocator knows the users; of other libraries the default stream can be made to wait.
-    writing = producer.new_stream() if producer.name == "torch" else producer.legacy_stream()
+    writing = producer.new_stream() if where == "its own" else producer.legacy_stream()
     reading = consumer.new_stream()
     late = reused = 0
     kept = producer.empty(COUNT, writing)
@@ -55,18 +62,20 @@ def late_reads(producer, consumer, again, rounds, keywords, stop=False):
     return late, reused
 
 
-@pytest.mark.parametrize(("source", "target", "again"), CASES)
-def test_producer_waits(source, target, again, library):
-    late, reused = late_reads(library(source), library(target), again, ROUNDS, lambda stream: {"stream": stream})
+@pytest.mark.parametrize(("source", "target", "where", "again"), CASES)
+def test_producer_waits(source, target, where, again, library):
+    producer, consumer = library(source), library(target)
+    late, reused = late_reads(producer, consumer, where, again, ROUNDS, lambda stream: {"stream": stream})
     assert late == 0
     # torch's allocator keeps the memory back instead, until the other stream is through.
     assert reused or source == "torch", "the allocator never gave the same memory again: this proves nothing"
 
 
-@pytest.mark.parametrize(("source", "target", "again"), CASES)
-def test_without_order_the_race_is_seen(source, target, again, library):
+@pytest.mark.parametrize(("source", "target", "where", "again"), CASES)
+def test_without_order_the_race_is_seen(source, target, where, again, library):
     """Or the test above proves nothing."""
-    late, _ = late_reads(library(source), library(target), again, ROUNDS, lambda stream: {"stream": -1}, stop=True)
+    producer, consumer = library(source), library(target)
+    late, _ = late_reads(producer, consumer, where, again, ROUNDS, lambda stream: {"stream": -1}, stop=True)
     assert late, f"{ROUNDS} rounds of {source} -> {target} without order, and no late read: this proves nothing"
 
 
