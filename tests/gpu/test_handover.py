@@ -132,4 +132,4 @@ def test_convert_does_not_wait_itself(source, target, library):
         busy.append(not done())
         del received
     # The first call loads what is loaded once.
-    assert all(busy[1:]), f"the producer was still busy afterwards: {busy}"
+    assert all(busy[1:]), f"convert waited: whether the producer was busy afterwards: {busy}"
