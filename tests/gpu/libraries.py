@@ -242,7 +242,7 @@ class Cupy:
 
     def adopt(self, stream, handle):
         streams = self.module.cuda
-        if hasattr(streams.Stream, "from_external"):        # CuPy 14
+        if hasattr(streams.Stream, "from_external") and hasattr(stream, "__cuda_stream__"):     # CuPy 14
             return streams.Stream.from_external(stream)
         return streams.ExternalStream(handle)
 

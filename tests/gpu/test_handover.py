@@ -1,6 +1,7 @@
 """A consumer never reads before the producer's work is done: a slow kernel, a hand-over at once, a read at once."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -92,6 +93,16 @@ def test_without_order_the_race_is_seen(source, target, library):
     producer, consumer = library(source), library(target)
     early = early_reads(producer, consumer, ROUNDS, lambda stream: {"stream": -1}, stop=True)
     assert early, f"{ROUNDS} rounds of {source} -> {target} without order, and no early read: this proves nothing"
+
+
+@pytest.mark.parametrize(("source", "target"), [("cupy", "torch"), ("torch", "cupy")])
+def test_consumers_wait_in_every_thread(source, target, library):
+    """Current streams are a thread's own."""
+    producer, consumer = library(source), library(target)
+    rounds = max(1, ROUNDS // 10)
+    with ThreadPoolExecutor(4) as pool:
+        early = [pool.submit(early_reads, producer, consumer, rounds, lambda stream: {}) for _ in range(4)]
+        assert [each.result() for each in early] == [0] * 4
 
 
 @pytest.mark.parametrize("source", ["cupy", "numba", "torch"])
