@@ -73,3 +73,33 @@ def test_a_pair_that_fails_misses_its_goal():
 def test_soak_says_what_changed():
     assert soak.described({"missing": "no GPU"}) == "not run: no GPU"
     assert "live events" in soak.described({"changed": ["live events: 1 -> 2"]})
+
+
+COUNTED = """
+import ctypes
+
+driver = ctypes.CDLL("libcuda.so.1")
+event = ctypes.c_void_p()
+assert driver.cuInit(0) == 0            # the other driver's own
+assert driver.dlbridge_live_events() == 0
+assert driver.cuEventCreate(ctypes.byref(event), 2) == 0
+assert driver.dlbridge_live_events() == 1
+
+found = ctypes.c_void_p()
+prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+status = ctypes.c_int()
+name = b"cuEventDestroy"
+code = driver.cuGetProcAddress_v2(name, ctypes.byref(found), 12000, ctypes.c_uint64(0), ctypes.byref(status))
+destroy = prototype(found.value) if code == 0 and found.value else driver.cuEventDestroy_v2
+assert destroy(event) == 0
+assert driver.dlbridge_live_events() == 0
+"""
+
+
+def test_events_are_counted_before_another_driver(tmp_path):
+    environment = {**os.environ, "PYTHON": sys.executable, "LD_LIBRARY_PATH": str(harness.folder("cuda"))}
+    script = Path(__file__).with_name("events.sh")
+    subprocess.run(["bash", script, tmp_path], env=environment, check=True)
+    environment["LD_LIBRARY_PATH"] = f"{tmp_path}:{environment['LD_LIBRARY_PATH']}"
+    child = subprocess.run([sys.executable, "-c", COUNTED], env=environment, capture_output=True, text=True)
+    assert child.returncode == 0, child.stderr
