@@ -1,8 +1,14 @@
 """What the hardware tests stand on, as far as the host's memory can show it."""
 
 import ctypes
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
+from fake_driver import harness
 from gpu import driver, latency, libraries, soak
 
 # JAX has no 64-bit types by default, and this process keeps its setting.
