@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fake_driver import harness
 from gpu import driver, latency, libraries, soak
@@ -84,20 +83,20 @@ def test_soak_says_what_changed():
 COUNTED = """
 import ctypes
 
-driver = ctypes.CDLL("libcuda.so.1")
-event = ctypes.c_void_p()
-assert driver.cuInit(0) == 0            # the other driver's own
+driver = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+context, event, found, status = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+# The other driver's own.
+assert driver.cuInit(0) == 0
+assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert driver.cuCtxSetCurrent(context) == 0
 assert driver.dlbridge_live_events() == 0
 assert driver.cuEventCreate(ctypes.byref(event), 2) == 0
 assert driver.dlbridge_live_events() == 1
-
-found = ctypes.c_void_p()
-prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-status = ctypes.c_int()
-name = b"cuEventDestroy"
-code = driver.cuGetProcAddress_v2(name, ctypes.byref(found), 12000, ctypes.c_uint64(0), ctypes.byref(status))
-destroy = prototype(found.value) if code == 0 and found.value else driver.cuEventDestroy_v2
-assert destroy(event) == 0
+name, version, flags = b"cuEventDestroy", 12000, ctypes.c_uint64(0)
+assert driver.cuGetProcAddress_v2(name, ctypes.byref(found), version, flags, ctypes.byref(status)) == 0
+assert ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(found.value)(event) == 0
+assert driver.dlbridge_live_events() == 0
+assert driver.cuEventDestroy_v2(event) != 0     # it is gone, and not counted twice
 assert driver.dlbridge_live_events() == 0
 """
 
