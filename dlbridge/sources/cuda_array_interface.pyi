@@ -9,4 +9,6 @@ __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
 REPORT: str
+DEFAULT_UNSAID: set[str]
+REPEATS_UNSAID: set[str]
 STREAM_OBJECTS: dict[str, Callable[[Any], Any]]

@@ -33,6 +33,12 @@ STREAM_OBJECTS = {
     "numba": lambda array: array.stream,
 }
 
+# Whose version 3 says None, "nobody need wait", of what its kernels on the default stream may still be writing, by the
+# first part of the module (seen in numba-cuda 0.30.4).
+DEFAULT_UNSAID = {"numba"}
+# Whose None for strides may mean repeated rows, not only compact ones (seen in numba-cuda 0.30.4).
+REPEATS_UNSAID = {"numba"}
+
 
 cdef Offer offers(object kind):
     return new_offer("cuda_array_interface", acquire) if hasattr(kind, "__cuda_array_interface__") else None
@@ -58,8 +64,11 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         return NULL             # bfloat16 and the like are "V2" here: another protocol has a word for them
     read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
     # Versions 0 and 1 left the strides of compact arrays unspecified: both None and given ones are right.
+    strides = interface.get("strides")
+    if strides is None and top_module(type(obj)) in REPEATS_UNSAID:
+        strides = obj.strides
     managed = new_from_interface(
-        PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), interface.get("strides"))
+        PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), strides)
     managed.abi.dl_tensor.data = address
     if read_only:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
@@ -82,7 +91,7 @@ cdef bint has_typestr(object typestr) except -1:
 
 
 cdef int set_stream(Managed* managed, object obj, dict interface) except -1:
-    """From version 3 on, None says that nobody need wait; before, nothing is said at all."""
+    """From version 3 on, None says that nobody need wait; before, nothing is said, and the default stream is meant."""
     cdef int64_t stream
     given = interface.get("stream")
     keeper = None
@@ -90,7 +99,7 @@ cdef int set_stream(Managed* managed, object obj, dict interface) except -1:
         stream = given
         if stream > STREAM_PER_THREAD_DEFAULT:
             keeper = stream_object(obj, stream)
-    elif interface.get("version", 0) >= 3:
+    elif interface.get("version", 0) >= 3 and top_module(type(obj)) not in DEFAULT_UNSAID:
         stream = STREAM_UNORDERED
     else:
         stream = STREAM_LEGACY_DEFAULT

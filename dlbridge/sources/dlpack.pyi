@@ -10,5 +10,6 @@ __test__: dict[str, str]
 MAX_VERSION: Final[tuple[int, int]]
 CPU: Final[tuple[int, int]]
 IMMUTABLE: Final[set[tuple[str, str]]]
+NONE_IS_UNORDERED: Final[set[tuple[str, str]]]
 
 REPORT: str

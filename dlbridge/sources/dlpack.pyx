@@ -74,6 +74,10 @@ CPU = (kDLCPU, 0)
 IMMUTABLE = {
     ("jaxlib", "ArrayImpl"),    # jax#40789: always a legacy capsule, which has no flags
 }
+# Types that take -1 for the handle of a stream; None is what orders nothing there (seen in jaxlib 0.10.2).
+NONE_IS_UNORDERED = {
+    ("jaxlib", "ArrayImpl"),
+}
 
 
 cdef extern from "Python.h":
@@ -100,6 +104,7 @@ cdef Offer _offer_method(object kind, object method):
     offer.keywords = _learn_keywords(method)
     offer.torch = is_torch(kind)
     offer.immutable = (top_module(kind), kind.__name__) in IMMUTABLE
+    offer.none_is_unordered = (top_module(kind), kind.__name__) in NONE_IS_UNORDERED
     return offer
 
 
@@ -120,7 +125,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef Offer plain
     cdef DLDevice device
     cdef bint negated = False
-    cdef object keeper = None
+    cdef object keeper = None, told = None
     if offer.torch:
         obj = prepare_subclass(obj, request)
         plain = exchange.offers(type(obj))
@@ -136,6 +141,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     keywords = _keywords(device, offer, request)
     if not is_host(device.device_type) and "dl_device" not in keywords and offer.keywords & TAKES_STREAM:
         keeper = _tell_stream(keywords, &device, request)
+        told = keywords.get("stream")
+        if offer.none_is_unordered and told == STREAM_UNORDERED:
+            keywords["stream"] = None
     capsule = _call(method, offer, keywords)
     if not PyCapsule_CheckExact(capsule):
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
@@ -151,7 +159,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if negated:
         managed.marks |= NEGATED
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
-        _set_ready(managed, keywords.get("stream"), keeper)
+        _set_ready(managed, told, keeper)
     if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
         managed_release(managed)
         raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",

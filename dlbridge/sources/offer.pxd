@@ -20,6 +20,7 @@ cdef class Offer:
     cdef bint torch                         # a torch.Tensor: carries gradients and lazy bits beside its memory
     cdef bint rebound                       # a torch Parameter: its module puts other memory under it (.data =)
     cdef bint immutable                     # read-only memory whose export has no way to say so
+    cdef bint none_is_unordered             # dlpack: it has no -1
     cdef bint optional                      # others are asked after it, so it may decline
     cdef object function                    # a registered acquire, given by a user
 

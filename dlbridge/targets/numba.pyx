@@ -1,5 +1,7 @@
 """Numba's DeviceNDArray, over memory that a Tensor keeps."""
 
+from numpy import ascontiguousarray
+
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
@@ -59,8 +61,9 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    """By Numba's own copy, which takes only compact arrays."""
     cdef int index = device.device_id
-    array = numpy.deliver(managed, target)
+    array = ascontiguousarray(numpy.deliver(managed, target))
     if index == ANY_DEVICE_ID:
         return target.namespace.to_device(array)
     with target.namespace.gpus[index]:

@@ -44,6 +44,7 @@ QUIRKS = (
     Quirk("cupy", "PACKED", "seen in 14.2", "has no elements below a byte"),
     Quirk("cupy", "PADDED", "seen in 14.2", "has no elements below a byte"),
     Quirk("numba", "HOST", "seen in 0.30.4", "has the memory of GPUs only"),
+    Quirk("numba", "ZERO_STRIDES", "seen in 0.30.4", "takes them, and says of the array that it is compact"),
     Quirk("numba", "SWAPPED_BYTES", "seen in 0.30.4", "has native byte order only"),
     Quirk("numba", "READ_ONLY", "seen in 0.30.4", "has no read-only arrays on the device"),
     Quirk("numba", "PINNED", "seen in 0.30.4", "has no device types"),
