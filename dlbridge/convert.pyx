@@ -11,7 +11,14 @@ from dlbridge.abi cimport (
     STREAM_UNORDERED,
     DLDevice,
 )
-from dlbridge.devices.table cimport device_name, device_operations, has_streams, parse_device, same_device
+from dlbridge.devices.table cimport (
+    device_name,
+    device_operations,
+    has_streams,
+    is_host,
+    parse_device,
+    same_device,
+)
 from dlbridge.dtypes cimport describe
 from dlbridge.managed cimport (
     BYTE_STRIDES,
@@ -24,7 +31,7 @@ from dlbridge.managed cimport (
     managed_strides,
     protocol_name,
 )
-from dlbridge.place cimport FETCH, TO_HOST_LABEL, UPLOAD, place
+from dlbridge.place cimport COPY_SPAN, FETCH, TO_DEVICE_LABEL, TO_HOST_LABEL, UPLOAD, place
 from dlbridge.plan cimport (
     Decision,
     Route,
@@ -43,6 +50,8 @@ from dlbridge.targets.consumer cimport call_upload
 from dlbridge.targets.dlpack cimport new_versioned
 from dlbridge.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
+
+from dlbridge.errors import DeviceError, refusal
 
 DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 
@@ -291,11 +300,26 @@ cdef inline object carry(object src, Route route, const Request* request):
     cdef Route held = route
     cdef Target target = held.target
     if route.already and is_already(src, request):
-        return src
+        return ordered(src, request) if request.has_stream else src
     managed = acquire_by(held.offers, src, request)
     if fits(managed, target, request):
         return target.deliver(managed, target)
     return carry_placed(managed, target, request)
+
+
+cdef object ordered(object src, const Request* request):
+    """An array that is the target's own already, after the stream that was asked for is made to wait for it."""
+    cdef DLDevice device
+    cdef Managed* managed
+    if request.stream != STREAM_UNORDERED and hasattr(type(src), "__cuda_array_interface__"):
+        managed = acquire_by(find_route(src, "dlbridge").offers, src, request)
+        try:
+            if has_streams(managed.abi.dl_tensor.device.device_type):
+                device_operations().name_device(managed, &device)
+                device_operations().follow(&device, device_operations().stream_of(managed), request.stream)
+        finally:
+            managed_release(managed)
+    return src
 
 
 cdef object carry_placed(Managed* managed, Target target, const Request* request):
@@ -303,6 +327,8 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
     cdef Decision decision
     try:
         decide(managed, target, request, &decision)
+        if decision.steps & TO_DEVICE_LABEL:
+            label_device(managed, target, request)
         if has_streams(managed.abi.dl_tensor.device.device_type):
             order_streams(managed, decision.steps, request)
     except BaseException:
@@ -310,9 +336,35 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
         raise
     if decision.steps:
         managed = place(managed, decision.steps, target.api)
+        if decision.steps & COPY_SPAN and request.has_stream and request.stream == STREAM_UNORDERED:
+            managed = ordered_copy(managed, request)
     if decision.steps & UPLOAD:
         return order_upload(call_upload(managed, target, &request.device), target, request)
     return target.deliver(managed, target)
+
+
+cdef int label_device(Managed* managed, Target target, const Request* request) except -1:
+    """See pinned or managed memory as its device's, if that is the one which was asked for."""
+    device_operations().label_device(managed)
+    if request.has_device and not same_device(&request.device, &managed.abi.dl_tensor.device):
+        raise refusal(DeviceError, target.name, "device", device_name(managed.abi.dl_tensor.device),
+                      f"is not {device_name(request.device)}", "move it with the library that made it")
+    return 0
+
+
+cdef Managed* ordered_copy(Managed* managed, const Request* request) except NULL:
+    """Who orders nothing speaks of the producer; that a copy is made first is nobody's business but dlbridge's."""
+    cdef DLDevice device
+    cdef int64_t stream
+    try:
+        if request.current_stream != NULL and not is_host(managed.abi.dl_tensor.device.device_type):
+            device_operations().name_device(managed, &device)
+            keeper = request.current_stream(request.target, &device, &stream)
+            device_operations().order(managed, stream, keeper, False)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
 
 
 cdef object order_upload(object array, Target target, const Request* request):
@@ -332,6 +384,7 @@ cdef int order_streams(Managed* managed, int32_t steps, const Request* request) 
 
     A library whose current stream nobody can ask for asks the Tensor that it is given for the order, and names it.
     """
+    cdef DLDevice device
     cdef int64_t stream
     if request.has_stream and request.stream == STREAM_UNORDERED:
         return device_operations().order(managed, STREAM_UNORDERED, None, False)
@@ -339,28 +392,47 @@ cdef int order_streams(Managed* managed, int32_t steps, const Request* request) 
         return device_operations().await_producer(managed)
     if steps & FETCH or not (request.has_stream or request.current_stream != NULL):
         return 0
-    keeper = consumer_stream(request, &managed.abi.dl_tensor.device, &stream)
+    device_operations().name_device(managed, &device)
+    keeper = consumer_stream(request, &device, &stream)
     return device_operations().order(managed, stream, keeper, False)
 
 
 cdef bint is_on(object src, const DLDevice* wanted) except -1:
     """Whether an array is on a device, by its own word; host memory where it has none."""
     cdef DLDevice actual
-    if not hasattr(type(src), "__dlpack_device__"):
-        parse_device("cpu", &actual)
-    else:
+    if hasattr(type(src), "__dlpack_device__"):
         parse_device(tuple(src.__dlpack_device__()), &actual)
+    else:
+        device_of(src, &actual)
     return same_device(wanted, &actual)
+
+
+cdef int device_of(object array, DLDevice* out) except -1:
+    """Where an array's memory is that does not say so itself: Numba's has only an interface, others are the host's."""
+    cdef Request request
+    cdef Managed* managed
+    parse_device("cpu", out)
+    if hasattr(type(array), "__cuda_array_interface__"):
+        parse_request(&request, None, None, None, "copy", True)
+        request.peek = True
+        managed = acquire_by(find_route(array, "dlbridge").offers, array, &request)
+        out[0] = managed.abi.dl_tensor.device
+        managed_release(managed)
+    return 0
 
 
 cdef object resolve_array(object to, Request* request):
     """An array as ``to`` stands for its type and, unless one is asked for, its device; no route may keep it alive."""
     if type(to) is memoryview:
         return memoryview
-    if isinstance(to, type) or not hasattr(type(to), "__dlpack_device__"):
+    if isinstance(to, type) or not (
+            hasattr(type(to), "__dlpack_device__") or hasattr(type(to), "__cuda_array_interface__")):
         return to
     if not request.has_device:
-        parse_device(tuple(to.__dlpack_device__()), &request.device)
+        if hasattr(type(to), "__dlpack_device__"):
+            parse_device(tuple(to.__dlpack_device__()), &request.device)
+        else:
+            device_of(to, &request.device)
         request.has_device = True
     return type(to)
 

@@ -71,8 +71,6 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
         managed.abi.dl_tensor.device.device_type = kDLCPU
         managed.abi.dl_tensor.device.device_id = 0
     try:
-        if steps & TO_DEVICE_LABEL:
-            device_operations().label_device(managed)
         if steps & FETCH:
             managed = replaced(managed, fetched(managed))
         if steps & (COPY | COPY_SPAN):
@@ -115,6 +113,8 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     cdef int64_t nbytes
     if not is_host(source.abi.dl_tensor.device.device_type):
         return copied_on_device(source, steps)
+    if has_streams(source.abi.dl_tensor.device.device_type):
+        device_operations().await_producer(source)      # pinned: the CPU is about to read it
     if steps & COPY_SPAN:
         return copied_span(source)
     nbytes = managed_nbytes(source)
@@ -131,8 +131,7 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
 
 cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
     """Bytes as they are: to change their order or their values takes a kernel, which is the libraries' business."""
-    if has_streams(source.abi.dl_tensor.device.device_type) and not steps & CHANGES and (
-            steps & COPY_SPAN or keeps_order(source)):
+    if has_streams(source.abi.dl_tensor.device.device_type) and not steps & (COPY | CHANGES):
         return device_operations().duplicate(source)
     raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
                   "is memory that dlbridge cannot rearrange", "copy it with the library that made it, x.copy() or so")
@@ -333,6 +332,12 @@ cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
     extent[0] = extent[0] * 2 if lanes == 1 else extent[0] // 2
     fill_compact(tensor.ndim, tensor.shape, tensor.strides)
     seen.abi.flags |= managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED
+    if has_streams(tensor.device.device_type):
+        try:
+            device_operations().inherit(seen, managed)
+        except BaseException:
+            managed_release(seen)
+            raise
     return managed_checked(seen)
 
 

@@ -3,6 +3,7 @@
 cimport cython
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int32_t
 
 from dlbridge.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
@@ -10,9 +11,10 @@ from dlbridge.abi cimport (
     DLDevice,
     DLTensor,
     kDLCPU,
+    kDLCUDA,
     kDLCUDAManaged,
 )
-from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host, same_device
+from dlbridge.devices.table cimport device_name, device_operations, is_host, same_device
 from dlbridge.dtypes cimport describe, find_dlpack, get_row
 from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
 from dlbridge.managed cimport (
@@ -181,7 +183,8 @@ cdef int decide(const Managed* managed, Target target, const Request* request, D
         decide_elements(managed, target, out)
     decide_layout(managed, target, out)
     if request.copy == COPY_ALWAYS and not is_copy(out):
-        want(out, COPY, COPY_ASKED)
+        # On a device, bytes are copied as they lie: nothing else needs no kernel.
+        want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, COPY_ASKED)
     if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not target.holds & READ_ONLY and not is_copy(out):
         decide_read_only(managed, target, request, out)
     if request.copy == COPY_NEVER and is_copy(out):
@@ -202,18 +205,26 @@ cdef int decide_device(const Managed* managed, Target target, const Request* req
     if not request.has_device or same_device(wanted, device):
         return decide_label(managed, target, request, out)
     if wanted.device_type == kDLCPU:
-        return decide_host(managed, out)
-    if is_host(device.device_type) and has_streams(wanted.device_type) and target.upload != NULL:
+        return decide_host(managed, target, out)
+    if wanted.device_type == target.upload_type and is_host(device.device_type):
+        # Pinned memory is copied like any other of the host's; its label is not for every library.
+        out.steps |= TO_HOST_LABEL if device.device_type != kDLCPU else 0
         want(out, UPLOAD, OTHER_DEVICE)
+        return 0
+    if wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.holds & OTHER_DEVICES:
+        out.steps |= TO_DEVICE_LABEL        # and then it is seen whether that is the device which was meant
         return 0
     raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                   f"is not {device_name(wanted[0])}, and dlbridge has no operation that moves it there",
                   "move it with the library that made it")
 
 
-cdef int decide_host(const Managed* managed, Decision* out) except -1:
+cdef int decide_host(const Managed* managed, Target target, Decision* out) except -1:
     """Memory for the CPU: under its label where the CPU can read it as it is, else fetched."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    if not target.holds & HOST:
+        raise refusal(DeviceError, target.name, "device", "cpu",
+                      f"is the host, whose memory {target.name} does not have", 'convert it to "numpy"')
     if is_host(device_type) or (
             device_type == kDLCUDAManaged and device_operations().is_readable(<Managed*> managed)):
         out.steps |= TO_HOST_LABEL
@@ -233,7 +244,7 @@ cdef int decide_label(const Managed* managed, Target target, const Request* requ
         if unified and target.holds & OTHER_DEVICES or not target.holds & HOST:
             out.steps |= TO_DEVICE_LABEL
             return 0
-        return decide_host(managed, out)
+        return decide_host(managed, target, out)
     if host and not target.holds & HOST:
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"is the host's memory, which {target.name} does not have", 'pass device="cuda"')
@@ -333,5 +344,6 @@ cdef int decide_read_only(
                       f"the memory is read-only, and {target.name} cannot be told",
                       'pass readonly="copy", or "share" and do not write')
     if request.readonly == READONLY_COPY:
-        want(out, writable_steps(managed), READ_ONLY_MEMORY)
+        host = is_host(managed.abi.dl_tensor.device.device_type)
+        want(out, writable_steps(managed) if host else <int32_t> COPY_SPAN, READ_ONLY_MEMORY)
     return 0

@@ -52,5 +52,6 @@ cdef inline object consumer_stream(const Request* request, const DLDevice* devic
     return <object> request.stream_object if request.stream_object != NULL else None
 
 cdef object stream_handle(object stream)
+cdef bint keeps_handle(object stream) except -1
 cdef int64_t parse_stream(object stream, str stage) except? -2
 cdef bint wants_versioned(object max_version) except -1

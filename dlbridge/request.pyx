@@ -27,7 +27,7 @@ cdef int parse_request(
         parse_device(device, &request.device)
     if request.has_stream:
         request.stream = parse_stream(stream, "convert")
-        request.stream_object = NULL if PyLong_Check(stream) else <PyObject*> stream
+        request.stream_object = <PyObject*> stream if keeps_handle(stream) else NULL
     if copy is True or copy is False:
         request.copy = COPY_ALWAYS if copy is True else COPY_NEVER
     elif copy is not None:
@@ -73,6 +73,13 @@ cdef object stream_handle(object stream):
     if handle is not None and not PyLong_Check(handle) and hasattr(type(handle), "__int__"):
         handle = int(handle)        # a driver binding's own type
     return handle
+
+
+cdef bint keeps_handle(object stream) except -1:
+    """Whether a stream lives as long as this object: an integer, or an object around somebody else's, keeps nothing."""
+    return not (
+        stream is None or PyLong_Check(stream) or "External" in type(stream).__name__
+        or getattr(stream, "external", False) is True)
 
 
 cdef int64_t checked_stream(object handle, str stage) except? -2:

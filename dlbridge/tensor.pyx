@@ -75,12 +75,13 @@ from dlbridge.managed cimport (
     managed_take_versioned,
     protocol_name,
 )
-from dlbridge.place cimport COPY, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
+from dlbridge.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
 from dlbridge.request cimport (
     READONLY_COPY,
     READONLY_ERROR,
     READONLY_SHARE,
     ReadonlyPolicy,
+    keeps_handle,
     parse_stream,
     wants_versioned,
 )
@@ -245,7 +246,7 @@ cdef class Tensor:
 
     def __reduce__(self):
         """By value: a pickle holds the elements, never an address."""
-        cdef Managed* made = place(managed_share(self.managed), COPY, NULL)
+        cdef Managed* made = host_copy(self.managed)
         try:
             elements = (<char*> made.abi.dl_tensor.data)[:managed_nbytes(made)] if managed_count(made) else b""
             strides = managed_strides(made)
@@ -333,6 +334,7 @@ cdef class Tensor:
         typestr = row_typestr(self.managed.row)
         if typestr is None or not is_host(self.managed.abi.dl_tensor.device.device_type):
             raise AttributeError(f"{face}: {self.dtype} on {self.device}: has no such face (use __dlpack__)")
+        await_for_cpu(self.managed)
         return typestr
 
 
@@ -395,7 +397,8 @@ cdef object export_capsule(Tensor tensor, bint versioned, object stream, object 
     if copy is not None and copy is not True and copy is not False:
         raise TypeError(f"dlpack: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
     if copy is True:
-        steps |= COPY
+        on_host = is_host(tensor.managed.abi.dl_tensor.device.device_type) or steps & FETCH
+        steps |= COPY if on_host else <int32_t> COPY_SPAN
     if steps & FETCH and copy is False:
         raise refusal(CopyRequiredError, "dlpack", "copy", False,
                       f"but memory on {tensor.device} must be copied to the CPU", "pass copy=None")
@@ -409,6 +412,27 @@ cdef object export_capsule(Tensor tensor, bint versioned, object stream, object 
     return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
 
 
+cdef Managed* host_copy(Managed* base) except NULL:
+    """The elements in C order, in memory of the host's."""
+    cdef Managed* managed = managed_share(base)
+    cdef int32_t steps = COPY
+    try:
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().inherit(managed, base)
+            steps |= 0 if is_host(managed.abi.dl_tensor.device.device_type) else <int32_t> FETCH
+    except BaseException:
+        managed_release(managed)
+        raise
+    return place(managed, steps, NULL)
+
+
+cdef int await_for_cpu(Managed* managed) except -1:
+    """Pinned memory is read by whoever is given its address: not before it is ready."""
+    if managed.abi.dl_tensor.device.device_type != kDLCPU and has_streams(managed.abi.dl_tensor.device.device_type):
+        return device_operations().await_producer(managed)
+    return 0
+
+
 cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1:
     """For the stream that a consumer names; on failure the block is released."""
     cdef int64_t number = STREAM_LEGACY_DEFAULT
@@ -419,7 +443,7 @@ cdef int order_export(Managed* managed, const Managed* base, int32_t steps, obje
         operations.inherit(managed, base)
         if number == STREAM_UNORDERED or not steps & (TO_HOST_LABEL | FETCH):
             # A keeper is what is given as an object; the standard gives integers.
-            return operations.order(managed, number, None if PyLong_Check(stream) else stream, False)
+            return operations.order(managed, number, stream if keeps_handle(stream) else None, False)
         return operations.await_producer(managed) if steps & TO_HOST_LABEL else 0
     except BaseException:
         managed_release(managed)
@@ -492,6 +516,7 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
     if flags & PyBUF_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
         raise refusal(ConversionError, "buffer", "flags", "PyBUF_WRITABLE", "asks for more than read-only memory gives",
                       "ask for a read-only buffer")
+    await_for_cpu(managed)
     extents = <Py_ssize_t*> malloc(2 * described.ndim * sizeof(Py_ssize_t) + 1)
     if extents == NULL:
         raise MemoryError
@@ -650,12 +675,16 @@ cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) noexcept
 cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
     """Fill the caller's struct for as long as it holds the object. It has no flags, so read-only memory is refused."""
     cdef Managed* managed
+    cdef DLDevice device
     try:
         managed = (<Tensor?> <object> obj).managed
         if managed.abi.flags & (DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED):
             raise refusal(ConversionError, "exchange_api", "flags", managed.abi.flags,
                           "(read-only, or padded) cannot be told by a borrowed DLTensor",
                           "use managed_tensor_from_py_object_no_sync, which has flags")
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().name_device(managed, &device)
+            device_operations().follow(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
     except BaseException as error:
         return set_pending(error)
     out[0] = managed.abi.dl_tensor

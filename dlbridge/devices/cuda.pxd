@@ -44,6 +44,7 @@ ctypedef struct Driver:
 ctypedef struct Failure:
     int error
     size_t call                         # its offset in Calls
+    bint capturing                      # nothing went wrong, but a stream is being captured into a graph
 
 
 ctypedef struct Location:
@@ -54,18 +55,16 @@ ctypedef struct Location:
 
 cdef Driver* find_driver(int32_t device_type) except NULL
 cdef Driver* any_driver() except NULL
+cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1
 cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
-cdef bint is_capturing(Driver* driver, int32_t device_id, int64_t stream, bint* out, Failure* failure) noexcept nogil
 cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
 ) noexcept nogil
-cdef bint copy_on_device(
-    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+cdef bint duplicate_bytes(
+    Driver* driver, int32_t device_id, void** made, void* source, size_t nbytes, int64_t stream, Failure* failure,
 ) noexcept nogil
-cdef bint allocate(
-    Driver* driver, int32_t device_id, void** memory, size_t nbytes, int64_t stream, Failure* failure) noexcept nogil
 cdef bint deallocate(
     Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil
 cdef object driver_error(Driver* driver, const Failure* failure)

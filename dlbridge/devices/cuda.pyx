@@ -40,6 +40,7 @@ cdef enum:
     ATTRIBUTE_MEMORY_TYPE = 2
     ATTRIBUTE_IS_MANAGED = 8
     ATTRIBUTE_DEVICE_ORDINAL = 9
+    CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
     CONCURRENT_MANAGED_ACCESS = 89      # CUDA's alone: ROCm's managed memory has no DLPack type
 
 # By family: what the driver's file is called, and how users call the family.
@@ -104,7 +105,7 @@ cdef Driver* any_driver() except NULL:
 cdef int load(Driver* driver) except -1:
     cdef void* library = NULL
     cdef void** calls = <void**> &driver.calls
-    cdef Failure failure
+    cdef Failure failure = Failure(0, 0, False)
     family = family_name(driver)
     for name in LIBRARIES[family]:
         library = dlopen(name.encode(), RTLD_NOW)
@@ -144,8 +145,16 @@ cdef inline bint failed(const Driver* driver, const void* call, int error, Failu
     return error != 0
 
 
+cdef inline bint is_well(const Failure* failure) noexcept nogil:
+    return not failure.error and not failure.capturing
+
+
 cdef object driver_error(Driver* driver, const Failure* failure):
-    """The driver's own name and text for an error."""
+    """The driver's own name and text for an error; or that a graph is being captured."""
+    if not failure.error:
+        return refusal(DeviceError, family_name(driver), "stream", "of this hand-over",
+                       "is captured into a graph, so it can neither be waited for nor wait for another one",
+                       "hand over on the captured stream alone, or pass stream=-1 and order them yourself")
     cdef const char* name = NULL
     cdef const char* text = NULL
     driver.calls.error_get_name(failure.error, &name)
@@ -169,8 +178,6 @@ cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* fa
     cdef Calls* calls = &driver.calls
     entered.pushed = False
     entered.before = NULL
-    if not 0 <= device_id < MAX_DEVICES:
-        device_id = 0           # the driver knows no such device, and no memory is on one
     if driver.contexts[device_id] == NULL:
         if failed(driver, &calls.device_get, calls.device_get(&device, device_id), failure) or failed(
                 driver, &calls.primary_context_retain,
@@ -204,23 +211,24 @@ cdef bint leave(Driver* driver, const Entered* entered, Failure* failure) noexce
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
     """Ask the driver what a pointer points to; no context is needed, and none is made."""
     cdef int[4] attributes = [
-        ATTRIBUTE_CONTEXT, ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_IS_MANAGED, ATTRIBUTE_DEVICE_ORDINAL]
+        ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_IS_MANAGED, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_CONTEXT]
     cdef void* values[4]
     cdef void* context = NULL
     cdef unsigned int memory_type = 0, managed = 0
     cdef int ordinal = 0
-    cdef Failure failure = Failure(0, 0)
+    cdef Failure failure = Failure(0, 0, False)
     cdef Calls* calls = &driver.calls
-    values[0], values[1], values[2], values[3] = &context, &memory_type, &managed, &ordinal
+    values[0], values[1], values[2], values[3] = &memory_type, &managed, &ordinal, &context
+    # ROCm's contexts are its devices, and not every version of it tells them.
     if failed(driver, &calls.pointer_get_attributes,
-              calls.pointer_get_attributes(4, attributes, values, pointer), &failure):
+              calls.pointer_get_attributes(3 if driver.family == ROCM else 4, attributes, values, pointer), &failure):
         raise driver_error(driver, &failure)
-    # The low byte is IS_MANAGED's bool.
+    # Of a bool, only the low byte is written.
     managed &= 0xFF
     if memory_type != MEMORY_IS_HOST and memory_type != MEMORY_IS_DEVICE and not managed:
         raise refusal(DeviceError, family_name(driver), "pointer", f"{<size_t> pointer:#x}",
                       "is no memory that the driver knows", "pass pinned, managed or device memory")
-    out.device_id = ordinal
+    out.device_id = checked_ordinal(driver, ordinal)
     out.concurrent = False
     out.device_type = driver.host_type if memory_type == MEMORY_IS_HOST else driver.device_type
     if managed and driver.managed_type != driver.device_type:
@@ -229,9 +237,17 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
     return check_context(driver, pointer, context, ordinal)
 
 
+cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1:
+    """A number that a driver can have; there is room for so many."""
+    if not 0 <= device_id < MAX_DEVICES:
+        raise refusal(DeviceError, family_name(driver), "device_id", device_id, f"is outside 0..{MAX_DEVICES - 1}",
+                      "look at what the producer says of its device")
+    return device_id
+
+
 cdef bint reads_managed(Driver* driver, int ordinal) except -1:
     cdef int device = 0, value = 0
-    cdef Failure failure = Failure(0, 0)
+    cdef Failure failure = Failure(0, 0, False)
     cdef Calls* calls = &driver.calls
     if failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure) or failed(
             driver, &calls.device_get_attribute,
@@ -243,7 +259,7 @@ cdef bint reads_managed(Driver* driver, int ordinal) except -1:
 cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal) except -1:
     """Streams and events belong to a context, and the libraries share the primary one."""
     cdef Entered entered
-    cdef Failure failure = Failure(0, 0)
+    cdef Failure failure = Failure(0, 0, False)
     if context == NULL:
         return 0                # of a memory pool, which belongs to the device
     if not enter(driver, ordinal, &entered, &failure) or not leave(driver, &entered, &failure):
@@ -267,60 +283,55 @@ cdef inline void* handle_of(const Driver* driver, int64_t stream) noexcept nogil
 cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil:
     """Let a stream wait for what another has been given so far, on the device: the host goes on.
 
-    The event can be used again at once: a wait is for the record that came before it.
+    Not while one of them is captured. The event can be used again at once: a wait is for the record before it.
     """
-    cdef Calls* calls = &driver.calls
-    cdef void* event
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    event = take(&driver.events[device_id])
-    if event != NULL or not failed(
-            driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
-        if not failed(driver, &calls.event_record, calls.event_record(event, handle_of(driver, first)), failure):
-            failed(driver, &calls.stream_wait_event,
-                   calls.stream_wait_event(handle_of(driver, then), event, 0), failure)
-        give_back(driver, device_id, event, failure)
+    if not is_capturing(driver, first, failure) and not is_capturing(driver, then, failure):
+        tie(driver, device_id, handle_of(driver, first), handle_of(driver, then), failure)
     leave(driver, &entered, failure)
-    return failure.error == 0
+    return is_well(failure)
 
 
-cdef void give_back(Driver* driver, int32_t device_id, void* event, Failure* failure) noexcept nogil:
-    """One event for each device is kept; another thread's may have come first."""
-    cdef void* kept = put(&driver.events[device_id], event)
-    if kept != NULL:
-        failed(driver, &driver.calls.event_destroy, driver.calls.event_destroy(kept), failure)
+cdef void tie(Driver* driver, int32_t device_id, void* first, void* then, Failure* failure) noexcept nogil:
+    cdef Calls* calls = &driver.calls
+    cdef void* event = take(&driver.events[device_id])
+    if event == NULL and failed(
+            driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
+        return
+    if not failed(driver, &calls.event_record, calls.event_record(event, first), failure):
+        failed(driver, &calls.stream_wait_event, calls.stream_wait_event(then, event, 0), failure)
+    if is_well(failure):
+        event = put(&driver.events[device_id], event)
+    # One is kept for each device; another thread's may have come first, and one that failed may be broken.
+    if event != NULL:
+        failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
 
 
-cdef bint is_capturing(Driver* driver, int32_t device_id, int64_t stream, bint* out, Failure* failure) noexcept nogil:
-    """Whether a stream is being captured into a graph; one that may not be asked now is taken to be."""
-    cdef int status = 0, error
-    cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return False
-    error = driver.calls.stream_is_capturing(handle_of(driver, stream), &status)
+cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcept nogil:
+    """Whether a stream is being captured into a graph, or cannot tell; noted as a failure."""
+    cdef int status = 0
+    cdef int error = driver.calls.stream_is_capturing(handle_of(driver, stream), &status)
     if error == CAPTURE_IMPLICIT:
         status, error = 1, 0    # the legacy default stream, while another one is captured
-    failed(driver, &driver.calls.stream_is_capturing, error, failure)
-    leave(driver, &entered, failure)
-    out[0] = status != 0
-    return failure.error == 0
-
-
-cdef enum:
-    CAPTURE_IMPLICIT = 906      # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT, and hipErrorStreamCaptureImplicit
+    failure.capturing |= status != 0
+    return failed(driver, &driver.calls.stream_is_capturing, error, failure) or status != 0
 
 
 cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
-    """Block this thread until a stream has done what it was given; no one but this thread waits."""
+    """Block this thread until a stream has done what it was given."""
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    failed(driver, &driver.calls.stream_synchronize,
-           driver.calls.stream_synchronize(handle_of(driver, stream)), failure)
+    if not is_capturing(driver, stream, failure):
+        failed(driver, &driver.calls.stream_synchronize,
+               driver.calls.stream_synchronize(handle_of(driver, stream)), failure)
     leave(driver, &entered, failure)
-    return failure.error == 0
+    return is_well(failure)
 
+
+# ---- copies --------------------------------------------------------------------------------------------------------
 
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
@@ -331,46 +342,35 @@ cdef bint fetch(
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    if not failed(driver, &calls.copy_to_host, calls.copy_to_host(into, source, nbytes, handle), failure):
+    if not is_capturing(driver, stream, failure) and not failed(
+            driver, &calls.copy_to_host, calls.copy_to_host(into, source, nbytes, handle), failure):
         failed(driver, &calls.stream_synchronize, calls.stream_synchronize(handle), failure)
     leave(driver, &entered, failure)
-    return failure.error == 0
+    return is_well(failure)
 
 
-# ---- copies on the device ------------------------------------------------------------------------------------------
-
-cdef bint copy_on_device(
-    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+cdef bint duplicate_bytes(
+    Driver* driver, int32_t device_id, void** made, void* source, size_t nbytes, int64_t stream, Failure* failure,
 ) noexcept nogil:
-    """Copy within a device in the order of a stream; the host goes on."""
+    """Copy within a device, into memory of its pool, both in the order of a stream; the host goes on."""
+    cdef Calls* calls = &driver.calls
+    cdef void* handle = handle_of(driver, stream)
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    failed(driver, &driver.calls.copy_on_device,
-           driver.calls.copy_on_device(into, source, nbytes, handle_of(driver, stream)), failure)
+    if not failed(driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
+        failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
     leave(driver, &entered, failure)
-    return failure.error == 0
-
-
-cdef bint allocate(
-    Driver* driver, int32_t device_id, void** memory, size_t nbytes, int64_t stream, Failure* failure,
-) noexcept nogil:
-    """Memory of the device's pool, to be used in the order of a stream."""
-    cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return False
-    failed(driver, &driver.calls.allocate,
-           driver.calls.allocate(memory, nbytes, handle_of(driver, stream)), failure)
-    leave(driver, &entered, failure)
-    return failure.error == 0
+    return is_well(failure)
 
 
 cdef bint deallocate(Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil:
-    """Give it back, after what the stream was given."""
+    """Give memory back after what the stream was given; not while that is captured, or each run of the graph would."""
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    failed(driver, &driver.calls.deallocate,
-           driver.calls.deallocate(memory, handle_of(driver, stream)), failure)
+    if not is_capturing(driver, stream, failure):
+        failed(driver, &driver.calls.deallocate,
+               driver.calls.deallocate(memory, handle_of(driver, stream)), failure)
     leave(driver, &entered, failure)
-    return failure.error == 0
+    return is_well(failure)

@@ -19,21 +19,23 @@ from dlbridge.abi cimport (
     STREAM_PER_THREAD_DEFAULT,
     STREAM_UNORDERED,
     DLDevice,
+    DLManagedTensorVersioned,
     DLTensor,
+    kDLCUDA,
+    kDLROCM,
 )
 from dlbridge.devices.cuda cimport (
     Driver,
     Failure,
     Location,
-    allocate,
     any_driver,
-    copy_on_device,
+    checked_ordinal,
     deallocate,
     driver_error,
+    duplicate_bytes,
     fetch,
     find_driver,
     follow,
-    is_capturing,
     locate,
     wait_for,
 )
@@ -41,18 +43,21 @@ from dlbridge.devices.table cimport operations
 from dlbridge.layout cimport Span
 from dlbridge.managed cimport (
     OWNS_OBJECT,
+    OWNS_VERSIONED,
     OWNS_WRAPPED,
     Managed,
     managed_data,
     managed_like,
     managed_own,
     managed_release,
+    managed_share,
     managed_span,
     python_is_up,
     release_owner,
+    sole_deleter,
 )
 
-from dlbridge.errors import DeviceError, refusal
+from dlbridge.errors import DeviceError
 
 cdef extern from *:
     """
@@ -117,8 +122,8 @@ cdef int need_driver(Managed* managed, Handover* handover) except -1:
     driver = find_driver(tensor.device.device_type)
     if tensor.device.device_type != driver.device_type and tensor.data != NULL:
         locate(driver, managed_data(managed), &location)
+    handover.device_id = checked_ordinal(driver, location.device_id)
     handover.driver = driver
-    handover.device_id = location.device_id
     return 0
 
 
@@ -158,9 +163,21 @@ cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint last
     if handover == NULL:
         handover = wrap(managed)
     set_stream(&handover.producer, stream, keeper, lasts)
+    keep_for_base(handover, stream, keeper, lasts)
     if tensor is not None:
         Py_INCREF(tensor)
         handover.tensor = <PyObject*> tensor
+    return 0
+
+
+cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, bint lasts) except -1:
+    """A Tensor's own export was told the stream's number; what keeps its handle alive is known only here."""
+    cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> handover.wrapped.owner
+    cdef Handover* base
+    if handover.wrapped.owns == OWNS_VERSIONED and foreign.deleter == sole_deleter:
+        base = handover_of(<Managed*> foreign)
+        if base != NULL and base.consumer.number == stream:
+            set_stream(&base.consumer, stream, keeper, lasts)
     return 0
 
 
@@ -174,7 +191,7 @@ cdef int inherit_stream(Managed* managed, Handover* handover) except -1:
     cdef const Stream* ready = ready_stream(handover)
     cdef object keeper = <object> ready.keeper if ready.keeper != NULL else None
     cdef object tensor = <object> handover.tensor if handover.tensor != NULL else None
-    return set_producer(managed, ready.number, keeper, ready.lasts, tensor)
+    return set_producer(managed, usable_number(handover, ready), keeper, ready.lasts, tensor)
 
 
 cdef Stream* ready_stream(Handover* handover) noexcept nogil:
@@ -185,42 +202,56 @@ cdef Stream* ready_stream(Handover* handover) noexcept nogil:
 cdef int64_t stream_of(const Managed* managed) noexcept:
     """The stream on which the memory is ready: the legacy default one where nothing else is known."""
     cdef Handover* handover = handover_of(managed)
-    return STREAM_LEGACY_DEFAULT if handover == NULL else ready_stream(handover).number
+    return STREAM_LEGACY_DEFAULT if handover == NULL else usable_number(handover, ready_stream(handover))
+
+
+cdef int name_device(Managed* managed, DLDevice* out) except -1:
+    """The device whose streams matter, by the driver's number: DLPack has pinned and managed memory on device 0."""
+    cdef Handover* handover = known_handover(managed)
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    out[0] = managed.abi.dl_tensor.device
+    if device_type != kDLCUDA and device_type != kDLROCM:
+        need_driver(managed, handover)
+        out.device_type = handover.driver.device_type
+        out.device_id = handover.device_id
+    return 0
 
 
 cdef int order(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
     """Let the consumer's stream wait until the memory is ready."""
-    cdef Handover* handover = handover_of(managed)
-    cdef Failure failure = Failure(0, 0)
-    cdef bint done = True
-    if handover == NULL:
-        # The standard's rule for a capsule without a stream: ready on the legacy default one.
-        set_producer(managed, STREAM_LEGACY_DEFAULT, None, True, None)
-        handover = handover_of(managed)
+    cdef Handover* handover = known_handover(managed)
+    cdef int64_t ready = usable_number(handover, &handover.producer)
     if stream == STREAM_UNORDERED:
         # Nor when it is let go.
         return set_stream(&handover.producer, STREAM_UNORDERED, None, False)
-    if handover.producer.number != STREAM_UNORDERED and handover.producer.number != stream:
+    if ready != STREAM_UNORDERED and ready != stream:
         need_driver(managed, handover)
-        refuse_capture(handover, stream)
-        with nogil:
-            done = follow(handover.driver, handover.device_id, handover.producer.number, stream, &failure)
-        if not done:
-            raise driver_error(handover.driver, &failure)
+        join(handover.driver, handover.device_id, ready, stream)
         if handover.tensor != NULL:
-            tell_torch(<object> handover.tensor, stream)
+            tell_torch(<object> handover.tensor)
     return set_stream(&handover.consumer, stream, keeper, lasts)
 
 
-cdef int follow_on(const DLDevice* device, int64_t first, int64_t then) except -1:
+cdef Handover* known_handover(Managed* managed) except NULL:
+    """The standard's rule for memory that came without a stream, in a capsule: ready on the legacy default one."""
+    cdef Handover* handover = handover_of(managed)
+    if handover == NULL:
+        handover = wrap(managed)
+        set_stream(&handover.producer, STREAM_LEGACY_DEFAULT, None, True)
+    return handover
+
+
+cdef int64_t usable_number(const Handover* handover, const Stream* stream) noexcept nogil:
+    """What another thread calls its own default stream is another one here; the legacy one waits for all of them."""
+    if stream.number == STREAM_PER_THREAD_DEFAULT and handover.thread != PyThread_get_thread_ident():
+        return STREAM_LEGACY_DEFAULT
+    return stream.number
+
+
+cdef int join(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
     """Let one stream of a device wait for another."""
-    cdef Driver* driver
-    cdef int32_t device_id = device.device_id
-    cdef Failure failure = Failure(0, 0)
+    cdef Failure failure = Failure(0, 0, False)
     cdef bint done
-    if first == then:
-        return 0
-    driver = find_driver(device.device_type)
     with nogil:
         done = follow(driver, device_id, first, then, &failure)
     if not done:
@@ -228,41 +259,36 @@ cdef int follow_on(const DLDevice* device, int64_t first, int64_t then) except -
     return 0
 
 
-cdef int refuse_capture(Handover* handover, int64_t stream) except -1:
-    """An event between a captured stream and another one would tie the graph to what only happens now."""
-    cdef Failure failure = Failure(0, 0)
-    cdef bint capturing = False
-    for number in (handover.producer.number, stream):
-        if not is_capturing(handover.driver, handover.device_id, number, &capturing, &failure):
-            raise driver_error(handover.driver, &failure)
-        if capturing:
-            raise refusal(DeviceError, "streams", "stream", f"{handover.producer.number:#x} to {stream:#x}",
-                          "cannot be ordered, since one of them is captured into a graph",
-                          "hand over on the captured stream, or pass stream=-1 and order them yourself")
-    return 0
+cdef int follow_on(const DLDevice* device, int64_t first, int64_t then) except -1:
+    """The same, of a device that is named."""
+    cdef Driver* driver
+    if first == then or first == STREAM_UNORDERED or then == STREAM_UNORDERED:
+        return 0
+    driver = find_driver(device.device_type)
+    return join(driver, checked_ordinal(driver, device.device_id), first, then)
 
 
-cdef int tell_torch(object tensor, int64_t stream) except -1:
-    """torch gives memory to its next owner at once; it waits only for streams that it was told of."""
-    torch = sys.modules["torch"]
-    if stream == STREAM_LEGACY_DEFAULT:
-        other = torch.cuda.default_stream(tensor.device)
-    else:
-        other = torch.cuda.ExternalStream(stream, device=tensor.device)
-    tensor.record_stream(other)
+cdef int tell_torch(object tensor) except -1:
+    """torch's allocator gives memory on in the order of the stream that it was allocated for, and of those it was told.
+
+    It is told of its own current one, which waits for the consumer's when that lets go. Of the consumer's it must not
+    be told: it asks a stream when the memory is freed, and somebody else's may be gone by then, which ends the process.
+    """
+    tensor.record_stream(sys.modules["torch"].cuda.current_stream(tensor.device))
     return 0
 
 
 cdef int await_producer(Managed* managed) except -1:
     """Block until memory that the CPU is to read is ready."""
-    cdef Handover* handover = handover_of(managed)
-    cdef Failure failure = Failure(0, 0)
+    cdef Handover* handover = known_handover(managed)
+    cdef int64_t stream = usable_number(handover, ready_stream(handover))
+    cdef Failure failure = Failure(0, 0, False)
     cdef bint done
-    if handover == NULL or handover.producer.number == STREAM_UNORDERED or not is_there(managed):
+    if stream == STREAM_UNORDERED or not is_there(managed):
         return 0
     need_driver(managed, handover)
     with nogil:
-        done = wait_for(handover.driver, handover.device_id, handover.producer.number, &failure)
+        done = wait_for(handover.driver, handover.device_id, stream, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
     return 0
@@ -279,12 +305,10 @@ cdef bint is_there(const Managed* managed) except -1:
 
 cdef int fetch_bytes(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
     """Copy bytes of a block's memory to the host; they are there when this returns."""
-    cdef Handover* handover = handover_of(source)
-    cdef int64_t stream = stream_of(source)
-    cdef Failure failure = Failure(0, 0)
+    cdef Handover* handover = known_handover(source)
+    cdef int64_t stream = usable_number(handover, ready_stream(handover))
+    cdef Failure failure = Failure(0, 0, False)
     cdef bint done
-    if handover == NULL:
-        handover = wrap(source)
     need_driver(source, handover)
     if stream == STREAM_UNORDERED:
         stream = STREAM_PER_THREAD_DEFAULT      # which no other stream has to wait for
@@ -301,66 +325,89 @@ ctypedef struct Pooled:
     int32_t device_id
     void* memory
     Stream stream               # its keeper is the Handover's, which lets go of it after this
+    unsigned long thread
 
 
 cdef Managed* duplicate(Managed* source) except NULL:
     """The touched bytes once more on their device, in stream-ordered memory, with the strides of the source.
 
-    The copy is made, and will be ready, on the stream on which the source is.
+    The copy is made on the stream on which the source is ready, and is ready there; the source may be written to again
+    after it.
     """
-    cdef Handover* handover = handover_of(source)
-    cdef int64_t stream = stream_of(source)
+    cdef Handover* handover = known_handover(source)
     cdef Span span = managed_span(source)
-    cdef size_t nbytes = span.high_bytes - span.low_bytes
-    cdef Managed* made = managed_like(source)
-    cdef Pooled* pooled = <Pooled*> calloc(1, sizeof(Pooled))
-    cdef Failure failure = Failure(0, 0)
-    cdef bint done
-    if handover == NULL:
-        handover = wrap(source)
+    cdef Managed* made
+    cdef Pooled* pooled
+    need_driver(source, handover)
+    if span.high_bytes == span.low_bytes:
+        return managed_share(source)
+    pooled = new_pooled(handover)
     try:
-        if pooled == NULL:
-            raise MemoryError
-        need_driver(source, handover)
-        if stream == STREAM_UNORDERED:
-            stream = STREAM_PER_THREAD_DEFAULT
-        pooled.wrapped.release = release_pooled
-        pooled.driver, pooled.device_id = handover.driver, handover.device_id
-        pooled.stream.number = stream
-        pooled.stream.lasts = ready_stream(handover).lasts
-        with nogil:
-            done = allocate(
-                handover.driver, handover.device_id, &pooled.memory, nbytes, stream, &failure) and copy_on_device(
-                handover.driver, handover.device_id, pooled.memory, managed_data(source) + span.low_bytes, nbytes,
-                stream, &failure)
-        if not done:
-            raise driver_error(handover.driver, &failure)
+        copy_into(pooled, handover, managed_data(source) + span.low_bytes, span.high_bytes - span.low_bytes)
+        made = managed_like(source)
     except BaseException:
-        if pooled != NULL:
-            release_pooled(pooled)
-        managed_release(made)
+        release_pooled(pooled)
         raise
     managed_own(made, OWNS_WRAPPED, pooled)
     made.abi.dl_tensor.data = <char*> pooled.memory - span.low_bytes
     made.abi.dl_tensor.byte_offset = 0
+    made.abi.dl_tensor.device.device_type = handover.driver.device_type
+    made.abi.dl_tensor.device.device_id = handover.device_id
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
     try:
-        inherit_stream(made, handover)
+        keeper = <object> ready_stream(handover).keeper if ready_stream(handover).keeper != NULL else None
+        set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts, None)
     except BaseException:
         managed_release(made)
         raise
     return made
 
 
+cdef Pooled* new_pooled(Handover* handover) except NULL:
+    cdef Pooled* pooled = <Pooled*> calloc(1, sizeof(Pooled))
+    if pooled == NULL:
+        raise MemoryError
+    pooled.wrapped.release = release_pooled
+    pooled.driver, pooled.device_id = handover.driver, handover.device_id
+    pooled.stream.number = usable_number(handover, ready_stream(handover))
+    pooled.stream.lasts = ready_stream(handover).lasts
+    pooled.thread = PyThread_get_thread_ident()
+    if pooled.stream.number == STREAM_UNORDERED:
+        # Nobody need wait, and no stream is known: whoever gets the copy takes the default one for granted.
+        pooled.stream.number, pooled.stream.lasts = STREAM_LEGACY_DEFAULT, True
+    return pooled
+
+
+cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbytes) except -1:
+    cdef Failure failure = Failure(0, 0, False)
+    cdef int64_t stream = pooled.stream.number
+    cdef int64_t producer = usable_number(handover, &handover.producer)
+    cdef bint done
+    with nogil:
+        done = duplicate_bytes(
+            pooled.driver, pooled.device_id, &pooled.memory, begin, nbytes, stream, &failure)
+    if not done:
+        raise driver_error(pooled.driver, &failure)
+    if producer != STREAM_UNORDERED and producer != stream:
+        # At once, while both handles are good: the source goes as soon as this returns.
+        join(pooled.driver, pooled.device_id, stream, producer)
+        set_stream(&handover.consumer, STREAM_UNORDERED, None, False)
+    return 0
+
+
 cdef void release_pooled(void* owner) noexcept nogil:
+    """In the order of a stream that may be gone memory cannot be given back; the default one waits for most others."""
     cdef Pooled* pooled = <Pooled*> owner
-    cdef Failure failure = Failure(0, 0)
-    # In the order of a stream that may be gone it cannot be given back; the default one waits for most others.
+    cdef Failure failure = Failure(0, 0, False)
+    cdef int64_t stream = pooled.stream.number
     if pooled.memory != NULL and python_is_up():
-        deallocate(
-            pooled.driver, pooled.device_id, pooled.memory,
-            pooled.stream.number if pooled.stream.lasts else <int64_t> STREAM_LEGACY_DEFAULT, &failure)
+        if not pooled.stream.lasts or (
+                stream == STREAM_PER_THREAD_DEFAULT and pooled.thread != PyThread_get_thread_ident()):
+            stream = STREAM_LEGACY_DEFAULT
+            count_one(&unordered)
+        if not deallocate(pooled.driver, pooled.device_id, pooled.memory, stream, &failure):
+            count_one(&unordered)
     free(pooled)
 
 
@@ -399,22 +446,14 @@ cdef bint needs_order(const Handover* handover) noexcept nogil:
         handover.consumer.number != STREAM_UNORDERED
         and handover.producer.number != STREAM_UNORDERED
         and handover.consumer.number != handover.producer.number
-        and handover.tensor == NULL         # torch's allocator sees to it
     )
 
 
 cdef bint order_back(Handover* handover) noexcept nogil:
     """False where a handle could be stale, a stream is being captured, or the driver refuses; no error leaves here."""
-    cdef Failure failure = Failure(0, 0)
-    cdef bint first = True, then = True
-    if not (is_sound(handover, &handover.producer) and is_sound(handover, &handover.consumer)):
-        return False
-    return (
-        is_capturing(handover.driver, handover.device_id, handover.consumer.number, &first, &failure) and not first
-        and is_capturing(handover.driver, handover.device_id, handover.producer.number, &then, &failure) and not then
-        and follow(
-            handover.driver, handover.device_id, handover.consumer.number, handover.producer.number, &failure)
-    )
+    cdef Failure failure = Failure(0, 0, False)
+    return is_sound(handover, &handover.producer) and is_sound(handover, &handover.consumer) and follow(
+        handover.driver, handover.device_id, handover.consumer.number, handover.producer.number, &failure)
 
 
 cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogil:
@@ -430,6 +469,7 @@ operations.inherit = inherit
 operations.stream_of = stream_of
 operations.order = order
 operations.follow = follow_on
+operations.name_device = name_device
 operations.await_producer = await_producer
 operations.fetch = fetch_bytes
 operations.duplicate = duplicate

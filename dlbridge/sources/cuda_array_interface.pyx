@@ -21,7 +21,7 @@ from dlbridge.managed cimport (
     managed_own_object,
     managed_release,
 )
-from dlbridge.request cimport LARGEST_HANDLE, Request, stream_handle
+from dlbridge.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
 from dlbridge.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge.sources.offer cimport Offer, new_offer, top_module
 
@@ -30,7 +30,7 @@ from dlbridge.errors import REPORT
 # The object of the stream that an array's interface names, by the first part of the module: it keeps the handle alive.
 STREAM_OBJECTS = {
     "cupy": lambda array: sys.modules["cupy"].cuda.get_current_stream(),
-    "numba": lambda array: array.stream,
+    "numba": lambda array: getattr(array, "stream", None),
 }
 
 # Whose version 3 says None, "nobody need wait", of what its kernels on the default stream may still be writing, by the
@@ -110,7 +110,7 @@ cdef object stream_object(object obj, int64_t stream):
     """The object behind a stream's handle, or None."""
     find = STREAM_OBJECTS.get(top_module(type(obj)))
     found = None if find is None else find(obj)
-    return found if stream_handle(found) == stream else None
+    return found if stream_handle(found) == stream and keeps_handle(found) else None
 
 
 cdef int check_entries(dict interface) except -1:
@@ -122,7 +122,7 @@ cdef int check_entries(dict interface) except -1:
         raise refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
                            "would be dropped, and masked values would pass for real ones", "fill it first")
     stream = interface.get("stream")
-    if stream is not None and (not PyLong_Check(stream) or not 0 <= stream <= LARGEST_HANDLE):
+    if stream is not None and (not PyLong_Check(stream) or type(stream) is bool or not 0 <= stream <= LARGEST_HANDLE):
         raise _refused("stream", stream, "is no stream")
     if stream is not None and stream == 0:
         raise refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, "stream", 0, "is ambiguous, and the protocol forbids it",

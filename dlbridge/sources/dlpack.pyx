@@ -174,8 +174,9 @@ cdef dict _keywords(DLDevice device, Offer offer, const Request* request):
         keywords["max_version"] = MAX_VERSION
     if request.copy == COPY_NEVER and offer.keywords & TAKES_COPY:
         keywords["copy"] = False
-    if not is_host(device.device_type) and request.has_device and is_host(request.device.device_type) and (
-            offer.keywords & TAKES_DL_DEVICE):
+    # CUDA's and ROCm's memory dlbridge fetches itself: some producers take the keyword, and refuse it (cuda.core).
+    if not is_host(device.device_type) and not has_streams(device.device_type) and (
+            request.has_device and is_host(request.device.device_type) and offer.keywords & TAKES_DL_DEVICE):
         keywords["dl_device"] = CPU         # the producer then synchronises, and takes no stream
     return keywords
 

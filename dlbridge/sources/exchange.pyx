@@ -32,7 +32,7 @@ from dlbridge.managed cimport (
 )
 from dlbridge.request cimport Request
 from dlbridge.sources.offer cimport Offer, new_offer
-from dlbridge.sources.torch cimport is_torch, mark_torch, prepare_questions, torch_refusal
+from dlbridge.sources.torch cimport is_own_stream, is_torch, mark_torch, prepare_questions, torch_refusal
 
 from dlbridge.errors import ConversionError, refusal
 
@@ -128,9 +128,9 @@ cdef int set_stream(Managed* managed, object exported, Offer offer) except -1:
             raise take_error() or refusal(
                 ConversionError, "exchange_api", "current_work_stream", device_name(device),
                 "has no current stream, and no reason is given", "pass a DLPack capsule")
-        # torch never destroys a stream, and its allocator is told of those that it does not know.
+        lasts = stream != NULL and offer.torch and is_own_stream(device.device_id)
         return device_operations().set_producer(
-            managed, <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT, None, offer.torch,
+            managed, <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT, None, lasts,
             exported if offer.torch and not pinned else None)
     except BaseException:
         managed_release(managed)

@@ -5,6 +5,7 @@ from dlbridge.request cimport Request
 
 
 cdef int prepare_questions(object kind) except -1
+cdef bint is_own_stream(int device_id) except -1
 cdef bint is_torch(object kind)
 cdef Managed* mark_torch(Managed* managed, object tensor, const Request* request) except NULL
 cdef object prepare_subclass(object tensor, const Request* request)

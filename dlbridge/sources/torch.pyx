@@ -220,3 +220,12 @@ cdef object torch_refusal(object tensor):
     return refusal(UnsupportedError, "torch", "type", f"{kind} of {getattr(tensor, 'dtype', 'unknown dtype')}",
                    "could not be exported", "functorch wrappers and torch-only dtypes have no DLPack form; x.clone() "
                    "or x.to(dtype) outside of the transform has")
+
+
+cdef bint is_own_stream(int device_id) except -1:
+    """Whether torch's current stream is of its own pool, which lives for ever; the ids of others are even addresses."""
+    try:
+        number = sys.modules["torch"]._C._cuda_getCurrentStream(device_id)[0]
+    except Exception:
+        return False
+    return number == 0 or number & 1 == 1

@@ -8,3 +8,4 @@ from dlbridge.targets.target cimport Target
 cdef object call_consumer(object importer, Target target, object producer)
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
 cdef object consumer_error(Target target)
+cdef object wrap_error(Target target, object error)

@@ -15,7 +15,7 @@ cdef object call_consumer(object importer, Target target, object producer):
     except (DLBridgeError, MemoryError):
         raise
     except Exception as error:
-        raise _wrap(target, error) from error
+        raise wrap_error(target, error) from error
 
 
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device):
@@ -32,12 +32,12 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
 cdef object consumer_error(Target target):
     """The exception for a C call that failed: what it raised, if it raised at all, is the cause."""
     cause = take_error()
-    wrapped = _wrap(target, cause)
+    wrapped = wrap_error(target, cause)
     wrapped.__cause__ = cause
     return wrapped
 
 
-def _wrap(Target target, error):
+cdef object wrap_error(Target target, object error):
     return refusal(ConversionError, target.name, "import", f"{type(error).__qualname__}: {_first_line(error)}",
                    "was raised by the library", "its message says what it needs")
 

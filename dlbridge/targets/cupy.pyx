@@ -3,10 +3,12 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
+from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
 from dlbridge.devices.table cimport ANY_DEVICE_ID
 from dlbridge.managed cimport Managed
+from dlbridge.request cimport keeps_handle
 from dlbridge.targets cimport numpy
+from dlbridge.targets.consumer cimport wrap_error
 from dlbridge.targets.namespace cimport deliver
 from dlbridge.targets.target cimport Target
 
@@ -24,14 +26,18 @@ cdef Target new_target():
 
 def _load(Target target):
     cupy = target.namespace
+    target.upload_type = kDLROCM if cupy.cuda.runtime.is_hip else kDLCUDA
     target.array_types = (cupy.ndarray,)
     target.function = cupy.from_dlpack
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
-    stream = (<Target> target).namespace.cuda.get_current_stream(max(0, device.device_id))
-    out[0] = stream.ptr or STREAM_LEGACY_DEFAULT
-    return stream
+    try:
+        stream = (<Target> target).namespace.cuda.get_current_stream(max(0, device.device_id))
+        out[0] = stream.ptr or STREAM_LEGACY_DEFAULT
+    except Exception as error:
+        raise wrap_error(<Target> target, error) from error
+    return stream if keeps_handle(stream) else None
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):

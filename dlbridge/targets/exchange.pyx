@@ -5,12 +5,13 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t
 
-from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
+from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
 from dlbridge.capsule cimport new_versioned_capsule
 from dlbridge.devices.table cimport ANY_DEVICE_ID
 from dlbridge.dtypes cimport rows_named
 from dlbridge.managed cimport Managed, managed_hold, managed_release, managed_unhold
 from dlbridge.sources.exchange cimport find_exchange_api
+from dlbridge.sources.torch cimport is_own_stream
 from dlbridge.targets.target cimport Target
 
 from dlbridge.dtypes import NAMES
@@ -32,6 +33,7 @@ def _load_torch(Target target):
     target.rows &= rows_named(name for name in NAMES if hasattr(torch, name))    # older versions lack the newest
     target.array_types = (torch.Tensor,)
     target.api = find_exchange_api(torch.Tensor)
+    target.upload_type = kDLROCM if getattr(torch.version, "hip", None) else kDLCUDA
     target.function = torch.from_dlpack     # torch before 2.10 has no exchange API
 
 
@@ -53,7 +55,7 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
-    """torch's streams live as long as torch does, so the module stands for what keeps them."""
+    """torch's own streams live as long as torch does, so the module stands for what keeps them."""
     cdef Target torch = <Target> target
     cdef void* stream = NULL
     if torch.api == NULL:
@@ -61,7 +63,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
     elif torch.api.current_work_stream(device.device_type, device.device_id, &stream):
         raise consumer_error(torch)
     out[0] = <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT
-    return torch.namespace
+    return torch.namespace if is_own_stream(device.device_id) else None
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):

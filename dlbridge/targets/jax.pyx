@@ -4,7 +4,7 @@ import numpy as np
 
 from libc.stdint cimport uint64_t
 
-from dlbridge.abi cimport DLDevice, kDLCPU
+from dlbridge.abi cimport DLDevice, kDLCPU, kDLCUDA
 from dlbridge.capsule cimport new_legacy_capsule
 from dlbridge.dtypes cimport get_row, row_name, rows_named
 from dlbridge.managed cimport Managed
@@ -38,6 +38,7 @@ def _load(Target target):
     import jax.numpy
     target.rows &= rows_named(name for name in NAMES if hasattr(jax.numpy, name))    # older versions lack the newest
     target.asked_rows = wide_rows
+    target.upload_type = kDLCUDA
     target.array_types = (jax.Array,)
     target.function = jax.dlpack.from_dlpack
 
@@ -65,10 +66,11 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """By JAX's own copy."""
+    """By JAX's own copy, which reads the source for as long as it is not ready."""
     cdef int index = max(0, device.device_id)
     array = numpy.deliver(managed, target)
-    return target.namespace.device_put(array, target.namespace.devices("gpu")[index])
+    jax = target.namespace
+    return jax.device_put(array, jax.local_devices(backend="gpu")[index]).block_until_ready()
 
 
 # ---- the way in ------------------------------------------------------------------------------------------------------

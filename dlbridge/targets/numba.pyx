@@ -1,11 +1,9 @@
 """Numba's DeviceNDArray, over memory that a Tensor keeps."""
 
-from numpy import ascontiguousarray
-
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice
+from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, kDLCUDA
 from dlbridge.devices.table cimport ANY_DEVICE_ID
 from dlbridge.managed cimport Managed, managed_release
 from dlbridge.request cimport READONLY_SHARE
@@ -29,8 +27,8 @@ cdef Target new_target():
 
 def _load(Target target):
     cuda = target.namespace
+    target.upload_type = kDLCUDA
     target.array_types = (cuda.devicearray.DeviceNDArray,)
-    target.function = cuda.from_cuda_array_interface
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
@@ -43,27 +41,33 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object deliver(Managed* managed, Target target):
-    """The stream is not named: the memory is in order on the one that was asked for, and Numba would block for it."""
-    cdef int index = managed.abi.dl_tensor.device.device_id
+    """The stream is named where it is not the default one: Numba's own methods then use it."""
+    index = managed.abi.dl_tensor.device.device_id
     try:
         interface = cuda_interface(managed)
     except BaseException:
         managed_release(managed)
         raise
-    del interface["stream"]
-    tensor = new_tensor(managed, READONLY_SHARE)
-    importer = target.function
-    current = target.namespace.current_context().device.id if index else None
-    if current is None or current == index:
-        return call_consumer(lambda owner: importer(interface, owner=owner, sync=False), target, tensor)
-    with target.namespace.gpus[index]:
-        return call_consumer(lambda owner: importer(interface, owner=owner, sync=False), target, tensor)
+    if interface["stream"] == STREAM_LEGACY_DEFAULT:
+        del interface["stream"]
+    cuda = target.namespace
+
+    def importer(owner):
+        # Its array belongs to the current context, which may be another device's.
+        if cuda.current_context().device.id == index:
+            return cuda.from_cuda_array_interface(interface, owner=owner, sync=False)
+        with cuda.gpus[index]:
+            return cuda.from_cuda_array_interface(interface, owner=owner, sync=False)
+
+    return call_consumer(importer, target, new_tensor(managed, READONLY_SHARE))
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
     """By Numba's own copy, which takes only compact arrays."""
     cdef int index = device.device_id
-    array = ascontiguousarray(numpy.deliver(managed, target))
+    array = numpy.deliver(managed, target)
+    if not array.flags.c_contiguous:
+        array = array.copy()
     if index == ANY_DEVICE_ID:
         return target.namespace.to_device(array)
     with target.namespace.gpus[index]:

@@ -1,6 +1,6 @@
 """Target: what a library can hold, as data, and how its array is made."""
 
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from dlbridge.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED
@@ -50,6 +50,7 @@ cdef class Target:
     cdef Accepts accepts
     cdef Deliver deliver
     cdef Upload upload                  # or NULL
+    cdef int32_t upload_type            # … to devices of which DLPack type; 0 where there is none
     cdef CurrentStream current_stream   # or NULL: the library asks a Tensor to be ordered
     cdef const DLPackExchangeAPI* api   # or NULL
     cdef object namespace               # the imported module, or what the user gave
