@@ -25,7 +25,7 @@ import numpy as np
 import dlbridge
 
 ROUNDS = 50         # how often a batch is read: a buffer that is overwritten meanwhile shows in the sum
-WOULD = "one stream fills a few buffers while torch, CuPy or Numba works, on another, on those that are full"
+WOULD = "a stream fills a few buffers while torch, CuPy or Numba works, on another one, on those that are full"
 
 
 class Buffer:
@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Nothing to run: numba-cuda is not installed. With it, and a GPU, {WOULD}.")
         return 0
     if not cuda.is_available():
-        print(f"Nothing to run: there is no GPU here. With one, {WOULD}.")
+        print(f"Nothing to run: there is no GPU here. On one, {WOULD}.")
         return 0
     name = options.consumer or first_that_sees_a_gpu()
     consumer = CONSUMERS[name]()

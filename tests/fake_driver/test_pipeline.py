@@ -172,6 +172,6 @@ def test_without_a_gpu_it_says_so_in_one_line():
         runpy.run_path({str(PIPELINE)!r}, run_name="__main__")
     """
     child = run(code, None, CUDA_VISIBLE_DEVICES="")
-    assert child.stdout.startswith("Nothing to run: there is no GPU here. With one, ")
+    assert child.stdout.startswith("Nothing to run: there is no GPU here. On one, ")
     assert child.stdout.count("\n") == 1
     assert child.stderr == ""
