@@ -311,8 +311,10 @@ cdef object ordered(object src, const Request* request):
     """An array that is the target's own already, after the stream that was asked for is made to wait for it."""
     cdef DLDevice device
     cdef Managed* managed
+    cdef Request asked = request[0]
+    asked.detach = True         # nothing is taken from it
     if request.stream != STREAM_UNORDERED and hasattr(type(src), "__cuda_array_interface__"):
-        managed = acquire_by(find_route(src, "dlbridge").offers, src, request)
+        managed = acquire_by(find_route(src, "dlbridge").offers, src, &asked)
         try:
             if has_streams(managed.abi.dl_tensor.device.device_type):
                 device_operations().name_device(managed, &device)
