@@ -14,7 +14,7 @@ from dlbridge.abi cimport (
     kDLCUDA,
     kDLCUDAManaged,
 )
-from dlbridge.devices.table cimport device_name, device_operations, is_host, same_device
+from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host, same_device
 from dlbridge.dtypes cimport describe, find_dlpack, get_row
 from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
 from dlbridge.managed cimport (
@@ -241,14 +241,17 @@ cdef int decide_label(const Managed* managed, Target target, const Request* requ
     cdef bint unified = device.device_type == kDLCUDAManaged
     cdef int32_t own_label = PINNED if pinned else UNIFIED
     if (pinned or unified) and not (target.holds & own_label and target.holds & OTHER_DEVICES):
-        if unified and target.holds & OTHER_DEVICES or not target.holds & HOST:
+        # A library with a current stream works on a device; of JAX one cannot know.
+        if unified and target.current_stream != NULL or not target.holds & HOST:
             out.steps |= TO_DEVICE_LABEL
             return 0
         return decide_host(managed, target, out)
     if host and not target.holds & HOST:
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"is the host's memory, which {target.name} does not have", 'pass device="cuda"')
-    if not host and not target.holds & OTHER_DEVICES:
+    # A build of torch for the CPU would make a tensor of it all the same, with which it can do nothing.
+    if not host and (not target.holds & OTHER_DEVICES or (
+            has_streams(device.device_type) and target.upload != NULL and not target.upload_type)):
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"is not the host's memory, which is all that {target.name} has", 'pass device="cpu"')
     return 0

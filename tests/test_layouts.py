@@ -191,9 +191,12 @@ def target_of(library):
     return BY_NAME["array_api_strict"].to if library == "array_api_strict" else library
 
 
-# These two do not end in an error: a versioned capsule has no copy=False, and torch has packed float4 as pairs.
+# These two do not end in an error: a versioned capsule has no copy=False, and torch has packed float4 as pairs. What
+# needs a driver is in tests/fake_driver/test_quirks.py, and CuPy's rows, which need a GPU, in tests/gpu/test_pairs.py.
+NEEDS_A_DRIVER = {"HOST", "PINNED", "UNIFIED"}
 REFUSING = [quirk for quirk in QUIRKS
-            if quirk.library != "dlpack_versioned" and (quirk.library, quirk.lacks) != ("torch", "PACKED")]
+            if quirk.library not in ("dlpack_versioned", "cupy", "numba") and quirk.lacks not in NEEDS_A_DRIVER
+            and (quirk.library, quirk.lacks) != ("torch", "PACKED")]
 
 
 @pytest.mark.parametrize("quirk", REFUSING, ids=lambda quirk: f"{quirk.library}-{quirk.lacks}")

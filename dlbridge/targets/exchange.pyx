@@ -33,7 +33,12 @@ def _load_torch(Target target):
     target.rows &= rows_named(name for name in NAMES if hasattr(torch, name))    # older versions lack the newest
     target.array_types = (torch.Tensor,)
     target.api = find_exchange_api(torch.Tensor)
-    target.upload_type = kDLROCM if getattr(torch.version, "hip", None) else kDLCUDA
+    if getattr(torch.version, "hip", None):
+        target.upload_type = kDLROCM
+    elif getattr(torch.version, "cuda", None):
+        target.upload_type = kDLCUDA
+    else:
+        target.current_stream = NULL
     target.function = torch.from_dlpack     # torch before 2.10 has no exchange API
 
 
