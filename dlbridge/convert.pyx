@@ -151,20 +151,25 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     """
     cdef Request request
     cdef Tensor tensor
+    cdef Route route
     parse_request(&request, device, copy, stream, readonly, detach)
-    tensor = carry(src, aim(&request, find_route(src, "dlbridge")), &request)
-    if tensor is src and (tensor.policy != request.readonly or (
-            request.has_stream and has_streams(tensor.managed.abi.dl_tensor.device.device_type))):
-        return another(tensor, &request)
+    route = aim(&request, find_route(src, "dlbridge"))
+    if route.already and is_already(src, &request):
+        return same_or_another(src, &request)
+    tensor = carry(src, route, &request)
     tensor.policy = request.readonly
     return tensor
 
 
-cdef Tensor another(Tensor tensor, const Request* request):
-    """A Tensor over the memory of one, with another policy or for another stream."""
-    cdef Managed* managed = managed_share(tensor.managed)
+cdef Tensor same_or_another(Tensor tensor, const Request* request):
+    """A Tensor itself, or one over its memory with another policy or for another stream."""
+    cdef bint streams = has_streams(tensor.managed.abi.dl_tensor.device.device_type)
+    cdef Managed* managed
+    if tensor.policy == request.readonly and not (streams and request.has_stream):
+        return tensor
+    managed = managed_share(tensor.managed)
     try:
-        if has_streams(managed.abi.dl_tensor.device.device_type):
+        if streams:
             device_operations().inherit(managed, tensor.managed)
             order_streams(managed, 0, request)
     except BaseException:

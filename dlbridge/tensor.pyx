@@ -492,7 +492,8 @@ cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, 
             raise refusal(ConversionError, "dlpack", "max_version", None,
                           "asks for a legacy capsule, which cannot flag read-only memory",
                           'pass max_version=(1, 0), or make the Tensor with readonly="share" and do not write')
-        needed = writable_steps(managed)
+        on_host = is_host(managed.abi.dl_tensor.device.device_type)
+        needed = writable_steps(managed) if on_host else <int32_t> COPY_SPAN
     if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
         needed = pack_steps(managed)
     if needed and copy is False:

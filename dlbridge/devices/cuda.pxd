@@ -32,7 +32,8 @@ ctypedef struct Calls:
 
 ctypedef struct Driver:
     Calls calls
-    bint loaded
+    bint found                          # it is on this machine
+    bint loaded                         # … and has begun
     int32_t family                      # CUDA or ROCM
     int32_t device_type                 # of its devices' memory, as DLPack numbers it
     int32_t host_type                   # … of pinned memory

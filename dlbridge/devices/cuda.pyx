@@ -98,7 +98,9 @@ cdef Driver* any_driver() except NULL:
         try:
             return find_driver(kDLROCM)
         except DeviceError:
-            pass
+            # Of one that is there and does not begin there is more to say.
+            if drivers[<int> ROCM].found and not drivers[<int> CUDA].found:
+                raise
         raise
 
 
@@ -114,6 +116,7 @@ cdef int load(Driver* driver) except -1:
     if library == NULL:
         raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], "is not on this machine",
                       "install the GPU's driver, or pass host memory")
+    driver.found = True
     for index, names in enumerate(SYMBOLS):
         calls[index] = dlsym(library, names[<int> driver.family].encode())
         if calls[index] == NULL:

@@ -338,9 +338,12 @@ cdef Managed* duplicate(Managed* source) except NULL:
     cdef Span span = managed_span(source)
     cdef Managed* made
     cdef Pooled* pooled
+    cdef object keeper = None
     need_driver(source, handover)
     if span.high_bytes == span.low_bytes:
         return managed_share(source)
+    if ready_stream(handover).keeper != NULL:
+        keeper = <object> ready_stream(handover).keeper
     pooled = new_pooled(handover)
     try:
         copy_into(pooled, handover, managed_data(source) + span.low_bytes, span.high_bytes - span.low_bytes)
@@ -356,7 +359,6 @@ cdef Managed* duplicate(Managed* source) except NULL:
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
     try:
-        keeper = <object> ready_stream(handover).keeper if ready_stream(handover).keeper != NULL else None
         set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts, None)
     except BaseException:
         managed_release(made)
