@@ -1,0 +1,381 @@
+"""The way back: when the last consumer lets go, the producer's stream waits for the consumer's, if that is sound."""
+
+import pytest
+from fake_driver.harness import run
+
+both = pytest.mark.parametrize("platform", ["cuda", "hip"])
+AT_ONCE = {"NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT": "0"}        # Numba frees when the last array goes
+
+
+@both
+def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
+    run(
+        """
+        import dlbridge
+        from dlbridge.devices.streams import unordered_releases
+        from fake_driver.producers import Interface, Stream, counts, delete, driver, order
+        driver.make_current(0)
+        start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
+        legacy = 0 if driver.hip else 1
+
+        def back(tensor, stream):
+            capsule = tensor.__dlpack__(stream=stream)
+            driver.clear()
+            before = unordered_releases()
+            delete(capsule)
+            return order(), unordered_releases() - before
+
+        def on(stream):
+            return dlbridge.asdlpack(Interface(start), stream=stream)       # ready there, which nobody has to wait for
+
+        back(on(Stream(first)), Stream(then))                               # makes the event
+        events = counts()
+        for producer, consumer, expected in [
+            (Stream(first), Stream(then), ([(then, first)], 0)),
+            (Stream(first), None, ([(legacy, first)], 0)),
+            (Stream(first), 2, ([(2, first)], 0)),
+            (1, Stream(then), ([(then, legacy)], 0)),
+            (2, Stream(then), ([(then, 2)], 0)),
+            (1, 2, ([(2, legacy)], 0)),
+            (first, Stream(then), ([], 1)),             # bare handles may be gone
+            (Stream(first), then, ([], 1)),
+            (first, then, ([], 1)),
+            (first, None, ([], 1)),
+            (1, then, ([], 1)),
+            (Stream(first), Stream(first), ([], 0)),    # nothing to order
+            (first, first, ([], 0)),
+            (1, None, ([], 0)),
+            (Stream(first), -1, ([], 0)),
+            (-1, Stream(then), ([], 0)),
+            (None, Stream(then), ([], 0)),              # the interface says that nobody need wait
+        ]:
+            if driver.hip and consumer == 2:
+                continue                                # no stream of ROCm there
+            assert back(on(producer), consumer) == expected, (producer, consumer)
+            if expected[1]:
+                assert driver.log() == []               # a handle that may be stale is not even looked at
+        assert counts() == events
+        """,
+        platform,
+    )
+
+
+def test_the_order_is_record_wait_free():
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        from dlbridge.devices.streams import unordered_releases
+        from fake_driver.producers import driver, fields, order
+        from numba import cuda
+
+        own, other = cuda.stream(), cuda.stream()
+        for stream, handle in [(other, int(other)), (cuda.legacy_default_stream(), 1), (2, 2)]:
+            array = cuda.to_device(np.arange(4.0), stream=own)
+            start = array.__cuda_array_interface__["data"][0]
+            made = dlbridge.asdlpack(array, stream=stream)
+            del array
+            driver.clear()
+            del made
+            assert order() == [(handle, int(own))]
+            assert driver.calls()[-3:] == ["EventRecord", "StreamWaitEvent", "MemFree"], driver.calls()
+            assert fields(driver.log("MemFree")[0])["pointer"] == start
+        assert unordered_releases() == 0
+
+        array = cuda.to_device(np.arange(4.0), stream=own)
+        start, made = array.__cuda_array_interface__["data"][0], dlbridge.asdlpack(array, stream=int(other))
+        del array
+        driver.clear()
+        del made
+        assert driver.calls() == ["MemFree"] and unordered_releases() == 1
+        """,
+        **AT_ONCE,
+    )
+
+
+def test_copies_are_freed_in_the_order_of_their_stream():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, Stream, counts, delete, driver, order
+        driver.make_current(0)
+        first, then = Stream(driver.stream()), Stream(driver.stream())
+        source = Interface(driver.allocate(0, 16), stream=1)
+        dlbridge.asdlpack(source)                           # the driver's contexts stay
+        before = counts()
+        tensor = dlbridge.asdlpack(source, stream=first, copy=True)
+        assert tensor.data_ptr != source.entries["data"][0]
+        capsule = tensor.__dlpack__(stream=then)
+        driver.clear()
+        del tensor
+        assert driver.log() == []
+        delete(capsule)
+        assert order() == [(then.handle, first.handle)]
+        assert driver.calls()[-1] == "MemFreeAsync"
+        assert driver.log("MemFreeAsync")[0].endswith(f"stream={first.handle:#x}")
+        assert counts()[1:] == before[1:]
+        """
+    )
+
+
+@both
+def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
+    run(
+        """
+        import sys
+        import threading
+        import weakref
+        import dlbridge
+        from dlbridge.devices.streams import unordered_releases
+        from fake_driver.producers import Interface, Stream, counts, delete, driver, order
+        driver.make_current(0)
+        start, gone = driver.allocate(0, 16), []
+        sys.unraisablehook = gone.append                # an error in a destructor would come here
+
+        def release(prepare, consumer=None, producer=None):
+            first, then = producer or Stream(driver.stream()), consumer or Stream(driver.stream())
+            source = Interface(start)
+            owner = weakref.ref(source)
+            capsule = dlbridge.asdlpack(source, stream=first).__dlpack__(stream=then)
+            del source
+            assert owner()
+            before = unordered_releases(), counts()
+            driver.clear()
+            try:
+                raise KeyError("pending")
+            except KeyError:
+                prepare(first, then, capsule)
+                if owner():
+                    delete(capsule)
+            waits = driver.log("StreamWaitEvent")
+            assert owner() is None and counts()[3] == before[1][3]
+            return unordered_releases() - before[0], waits
+
+        def in_thread(first, then, capsule):
+            def work():
+                driver.make_current(0)
+                delete(capsule)
+                driver.value("CtxPopCurrent")
+            thread = threading.Thread(target=work)
+            thread.start()
+            thread.join()
+
+        assert release(lambda first, then, capsule: None)[0] == 0
+        for prepare in (
+            lambda first, then, capsule: driver.kill_stream(first.handle),
+            lambda first, then, capsule: driver.kill_stream(then.handle),
+            lambda first, then, capsule: driver.capture(first.handle),
+            lambda first, then, capsule: driver.capture(then.handle, 2),
+        ):
+            assert release(prepare) == (1, [])
+        assert release(in_thread)[0] == 0
+        # The per-thread default stream of the thread that lets go is another one.
+        assert release(in_thread, producer=2) == (1, [])
+        assert release(lambda *_: None, producer=2)[0] == 0
+        if not driver.hip:
+            assert release(in_thread, consumer=2) == (1, [])
+            assert release(lambda *_: None, consumer=2)[0] == 0
+        for call in "CtxGetCurrent", "StreamIsCapturing", "EventRecord", "StreamWaitEvent":
+            counted, waits = release(lambda *_: driver.fail(call, 719))
+            assert counted == 1 and all(" -> 719" in wait for wait in waits)
+            driver.fail(call, 0)
+        assert release(lambda *_: None)[0] == 0
+        assert release(lambda *_: driver.deinitialize()) == (1, [])
+        assert gone == []
+        """,
+        platform,
+    )
+
+
+def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer():
+    run(
+        """
+        import sys
+        import weakref
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import Interface, Producer, Stream, delete, driver
+        from numba import cuda
+        driver.make_current(0)
+        start = driver.allocate(0, 16)
+
+        def hold(*objects):
+            return [weakref.ref(each) for each in objects]
+
+        def alive(references):
+            return [reference() is not None for reference in references]
+
+        # The consumer's: as long as the result, or an export of it, lives.
+        for made in (
+            lambda stream: dlbridge.asdlpack(Interface(start, stream=1), stream=stream),
+            lambda stream: dlbridge.convert(Interface(start, stream=1), "numba", stream=stream),
+            lambda stream: dlbridge.convert(Producer(start), "numba", stream=stream),
+            lambda stream: dlbridge.asdlpack(Producer(start), stream=stream),
+            lambda stream: dlbridge.asdlpack(Interface(start, stream=1), stream=stream, copy=True),
+        ):
+            stream = Stream(driver.stream())
+            result, streams = made(stream), hold(stream)
+            del stream
+            assert alive(streams) == [True]
+            if isinstance(result, dlbridge.Tensor):
+                capsule = result.__dlpack__()
+                del result
+                assert alive(streams) == [True]
+                delete(capsule)
+                del capsule
+            else:
+                del result
+            assert alive(streams) == [False]
+
+        # A capsule's own, which its export alone keeps.
+        tensor, stream = dlbridge.asdlpack(Interface(start, stream=1)), Stream(driver.stream())
+        capsule, streams = tensor.__dlpack__(stream=stream), hold(stream)
+        del stream
+        assert alive(streams) == [True]
+        delete(capsule)
+        assert alive(streams) == [False]
+
+        # Numba's, which the producer's array has: its handle is destroyed with it.
+        stream = cuda.stream()
+        array = cuda.to_device(np.arange(4.0), stream=stream)
+        tensor, references = dlbridge.asdlpack(array), hold(stream, array)
+        del stream, array
+        assert alive(references) == [True, True] and driver.log("StreamDestroy") == []
+        del tensor
+        assert alive(references) == [False, False]
+
+        # None where no order was asked for, nor where a call fails.
+        stream = Stream(-1)
+        tensor, references = dlbridge.asdlpack(Interface(start, stream=1), stream=stream), hold(stream)
+        del stream
+        assert alive(references) == [False]
+        stream, source = Stream(driver.stream()), Interface(start, stream=1)
+        references = hold(stream, source)
+        for call in "EventRecord", "StreamWaitEvent", "StreamIsCapturing", "PointerGetAttributes", "CtxGetCurrent":
+            driver.fail(call, 719)
+            for function in (
+                lambda: dlbridge.asdlpack(source, stream=stream), lambda: dlbridge.to_dlpack(source, stream=stream),
+            ):
+                before = sys.getrefcount(stream), sys.getrefcount(source)
+                try:
+                    function()
+                except dlbridge.errors.DeviceError:
+                    pass
+                else:
+                    raise AssertionError(call)
+                assert (sys.getrefcount(stream), sys.getrefcount(source)) == before
+            driver.fail(call, 0)
+        del stream, source, function
+        assert alive(references) == [False, False]
+        """,
+        **AT_ONCE,
+    )
+
+
+@both
+def test_deleters_run_once_on_every_way(platform):
+    run(
+        """
+        import dlbridge
+        import numpy
+        from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver, held
+        driver.make_current(0)
+        device = ROCM if driver.hip else CUDA, 0
+        start, then = driver.allocate(0, 16), Stream(driver.stream())
+        ways = [
+            lambda source: dlbridge.asdlpack(source),
+            lambda source: dlbridge.asdlpack(source, stream=then),
+            lambda source: dlbridge.asdlpack(source, stream=-1),
+            lambda source: dlbridge.asdlpack(source, copy=True),
+            lambda source: dlbridge.asdlpack(source).__dlpack__(stream=then),
+            lambda source: dlbridge.to_dlpack(source, stream=then),
+            lambda source: dlbridge.convert(source, "numpy", device="cpu"),
+            lambda source: dlbridge.convert(source, "torch", device="cpu"),
+            lambda source: dlbridge.explain(source, "numpy", device="cpu"),
+            lambda source: dlbridge.convert(source, "numpy"),                   # refused
+            lambda source: dlbridge.convert(source, "numpy", device="cpu", copy=False),
+            lambda source: dlbridge.asdlpack(source).__cuda_array_interface__,
+            lambda source: dlbridge.asdlpack(source.capsule(), stream=then),
+        ]
+        for index, way in enumerate(ways):
+            source = Producer(start, device)
+            try:
+                made = way(source)
+            except dlbridge.errors.DLBridgeError:
+                assert index in (9, 10)
+            made = None
+            assert (source.deleted, held) == (1, []), index
+        # Once, when the last of many is gone.
+        source = Producer(start, device)
+        tensor = dlbridge.asdlpack(source)
+        capsules = [tensor.__dlpack__(stream=then) for _ in range(3)]
+        del tensor
+        delete(capsules.pop())
+        capsules.pop()                      # one that nobody has consumed
+        assert source.deleted == 0
+        capsules.pop()
+        assert source.deleted == 1
+        """,
+        platform,
+    )
+
+
+AT_EXIT = """
+    import atexit
+    import sys
+    import threading
+    import dlbridge
+    from fake_driver.producers import Interface, LoudInterface, Stream, driver
+    driver.make_current(0)
+    start = driver.allocate(0, 16)
+
+    def make(copy=None, kind=LoudInterface):
+        '''Two results to be ordered, the one when the other is gone.'''
+        tensor = dlbridge.asdlpack(kind(start, stream=1), stream=Stream(driver.stream()), copy=copy)
+        made = tensor, tensor.__dlpack__(stream=Stream(driver.stream()))
+        driver.clear()
+        return made
+"""
+IN_ORDER = "gone after 14 calls\n"      # of both: whether either stream captures, record, wait; each in its context
+NO_CALL = "gone after 0 calls\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("made = make()", NO_CALL),                                                      # in a module's globals
+        ("sys.kept = make()", None),                                                    # in what goes last
+        ("cycle = [make()]; cycle.append(cycle)", NO_CALL),
+        ("atexit.register(lambda made: None, make())", None),                           # by the exit functions
+        ("made = make(); atexit.register(lambda: globals().pop('made'))", IN_ORDER),
+        ("atexit.register(make)", IN_ORDER),                                             # handed over while Python ends
+        ("made = make(); atexit.register(driver.deinitialize)", NO_CALL),
+        ("made = make(copy=True)", None),                                                # a device copy is left there
+    ],
+)
+def test_results_that_are_alive_at_the_end_do_no_harm(code, said):
+    ended = run(AT_EXIT + f"    {code}\n")
+    assert ended.stderr == ""
+    assert said is None or ended.stdout == said
+
+
+@both
+def test_a_daemon_thread_that_lets_go_at_the_end_does_no_harm(platform):
+    for _ in range(3):
+        ended = run(
+            AT_EXIT + """
+    def work():
+        driver.make_current(0)
+        started.set()
+        while True:
+            make(kind=Interface)
+
+    started = threading.Event()
+    for _ in range(3):
+        threading.Thread(target=work, daemon=True).start()
+    started.wait()
+    made = [make(kind=Interface) for _ in range(100)]
+    """,
+            platform,
+        )
+        assert (ended.stderr, ended.stdout) == ("", "")
