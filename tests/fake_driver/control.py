@@ -26,7 +26,7 @@ FUNCTIONS = {
     "allocate": (HANDLE, ctypes.c_int, ctypes.c_size_t, ctypes.c_int),
     "free": (ctypes.c_int, HANDLE),
     "copy": (ctypes.c_int, HANDLE, HANDLE, ctypes.c_size_t),
-    "fail": (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_int),
+    "fail": (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int),
     "alive": (ctypes.c_int, ctypes.c_char_p),
 }
 
@@ -53,9 +53,13 @@ class Driver:
     def clear(self) -> None:
         self.library.fake_clear()
 
-    def fail(self, call: str, code: int, after: int = 0) -> None:
-        """Make `call` (without its prefix) fail with `code` once `after` more have passed; code 0: no longer."""
-        self._check(self.library.fake_fail(call.encode(), code, after), f"fail {call}")
+    def fail(self, call: str, code: int, after: int = 0, times: int = 0) -> None:
+        """
+        Make `call` (without its prefix) fail with `code` once `after` more have passed; code 0: no longer.
+
+        So many `times`, or from then on.
+        """
+        self._check(self.library.fake_fail(call.encode(), code, after, times), f"fail {call}")
 
     def deinitialize(self) -> None:
         """Make all calls fail, as they do while a process ends."""

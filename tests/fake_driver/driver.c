@@ -56,7 +56,7 @@ static struct object {                                  /* its address is an eve
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static handle context_of;               /* what memory is said to be of, in place of its device's primary context */
 static int initialized = HIP, deinitialized, concurrent_managed_access = 1, pushed;
-static struct { char call[48]; int code, after; } failures[32];
+static struct { char call[48]; int code, after, times; } failures[32];
 static char text[1 << 23];
 static size_t written;
 
@@ -85,8 +85,12 @@ static int forced(const char *call)
     if (deinitialized)
         return DEINITIALIZED;
     for (EACH(i, failures))
-        if (failures[i].code && !strcmp(failures[i].call, call) && !(failures[i].after && failures[i].after--))
-            return failures[i].code;
+        if (failures[i].code && !strcmp(failures[i].call, call) && !(failures[i].after && failures[i].after--)) {
+            int code = failures[i].code;
+            if (failures[i].times && !--failures[i].times)
+                failures[i].code = 0;
+            return code;
+        }
     return initialized || !strcmp(call, "Init") || !strcmp(call, "DriverGetVersion") ? SUCCESS : NOT_INITIALIZED;
 }
 
@@ -321,7 +325,7 @@ static int pop(handle *context)
 
 static int push(handle context, int instead)
 {
-    if (check(ordinal(context)) || !devices[ordinal(context)].retained || depth == 64)
+    if (check(ordinal(context)) || (!HIP && !devices[ordinal(context)].retained) || depth == 64)
         return INVALID_CONTEXT;
     if (instead)
         pop(NULL);
@@ -473,7 +477,7 @@ int fake_capture(handle of, int status)
     return stream ? SUCCESS : INVALID_HANDLE;
 }
 
-int fake_fail(const char *call, int code, int after)
+int fake_fail(const char *call, int code, int after, int times)
 {
     LOCKED;
     for (EACH(i, failures))
@@ -481,6 +485,7 @@ int fake_fail(const char *call, int code, int after)
             snprintf(failures[i].call, sizeof failures[i].call, "%s", call);
             failures[i].code = code;
             failures[i].after = after;
+            failures[i].times = times;
             return SUCCESS;
         }
     return INVALID_VALUE;

@@ -119,7 +119,8 @@ def order() -> list[tuple[int, int]]:
     """The pairs (first, then) of streams in the log so far: `then` was made to wait for what `first` had been given."""
     pairs, lines = [], driver.log(*EVENTS)
     for record, wait in zip(lines[::2], lines[1::2], strict=True):
-        assert (record.split()[0], wait.split()[0]) == EVENTS and "->" not in record + wait, lines
+        assert (record.split()[0], wait.split()[0]) == EVENTS, lines
+        assert "->" not in record + wait, lines
         first, then = fields(record), fields(wait)
         assert (first["event"], first["device"]) == (then["event"], then["device"]), lines
         pairs.append((first["stream"], then["stream"]))

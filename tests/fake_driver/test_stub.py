@@ -223,6 +223,8 @@ def test_a_call_fails_when_it_is_told_to(platform):
         assert driver.call("StreamSynchronize", 1) == 999
         driver.fail("StreamSynchronize", 0)
         assert driver.call("StreamSynchronize", 1) == 0
+        driver.fail("StreamSynchronize", 999, after=1, times=2)
+        assert [driver.call("StreamSynchronize", 1) for _ in range(4)] == [0, 999, 999, 0]
         driver.fail("EventCreate", 2)
         driver.clear()
         assert driver.log() == []

@@ -1,0 +1,176 @@
+"""Nothing is left over after thousands of hand-offs, from many threads at once."""
+
+import pytest
+from fake_driver.harness import run
+
+both = pytest.mark.parametrize("platform", ["cuda", "hip"])
+
+HAND_OFFS = """
+    import gc
+    import sys
+    import threading
+    import dlbridge
+    from dlbridge.devices.streams import unordered_releases
+    from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, delete, driver, held, order
+    for device in 0, 1:
+        driver.make_current(device)
+    kind = ROCM if driver.hip else CUDA
+    starts = [driver.allocate(device, 16) for device in (0, 1)]
+
+    class Work:
+        '''The hand-offs of one thread, from streams and to streams of its own.'''
+
+        def __init__(self):
+            self.first, self.then = ([Stream(driver.stream(device)) for device in (0, 1)] for _ in range(2))
+            self.sources = [
+                Interface(start, stream=1) for start, first in zip(starts, self.first)]
+            self.producers = [Producer(start, (kind, device)) for device, start in enumerate(starts)]
+
+        def __call__(self, times):
+            for index in range(times):
+                device = index % 2
+                source, producer, first, then = (
+                    each[device] for each in (self.sources, self.producers, self.first, self.then))
+                dlbridge.asdlpack(source, stream=then)                          # ordered both ways
+                dlbridge.asdlpack(source, stream=1)                             # in order as it is
+                dlbridge.asdlpack(source, stream=-1)
+                dlbridge.asdlpack(producer, stream=then)
+                capsule = dlbridge.asdlpack(source, stream=first).__dlpack__(stream=then)
+                delete(capsule) if index % 3 else None
+                if index % 16 == 0:
+                    dlbridge.asdlpack(source, stream=then, copy=True)
+                    dlbridge.convert(source, "numpy", device="cpu", stream=then)
+
+        def references(self):
+            return [sys.getrefcount(each) for group in vars(self).values() for each in group]
+"""
+
+
+@both
+def test_ten_thousand_hand_offs_leave_nothing(platform):
+    run(
+        HAND_OFFS + """
+    work = Work()
+    work(32)
+    gc.collect()
+    before, references, objects = counts(), work.references(), len(gc.get_objects())
+    driver.clear()
+    for _ in range(20):
+        work(100)               # five hand-offs each
+        waits = driver.log("StreamWaitEvent")
+        driver.clear()
+        assert len(waits) >= 500
+    gc.collect()
+    assert (counts(), work.references(), held, unordered_releases()) == (before, references, [], 0)
+    assert before[0] == 2                           # an event for each device
+    assert abs(len(gc.get_objects()) - objects) < 50
+    """,
+        platform,
+    )
+
+
+@both
+def test_eight_threads_at_once_leave_nothing(platform):
+    run(
+        HAND_OFFS + """
+    works = [Work() for _ in range(8)]
+    works[0](32)
+    before, errors = counts(), []
+
+    def thread(work, index):
+        try:
+            driver.make_current(index % 2)
+            barrier.wait()
+            work(150)
+            assert driver.current_device() == index % 2
+            driver.value("CtxPopCurrent")
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    references = [work.references() for work in works]
+    barrier = threading.Barrier(8)
+    sys.setswitchinterval(1e-5)
+    threads = [threading.Thread(target=thread, args=(work, index)) for index, work in enumerate(works)]
+    driver.clear()
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert errors == [] and [work.references() for work in works] == references and held == []
+    assert counts()[1] == before[1] and counts()[3] == before[3]
+    # Every event that came too late to be kept is destroyed.
+    assert counts()[0] == 2
+    assert not [line for line in driver.log() if "->" in line]
+    assert unordered_releases() == 0
+    """,
+        platform,
+    )
+
+
+@both
+def test_one_tensor_is_handed_out_by_many_threads_at_once(platform):
+    run(
+        HAND_OFFS + """
+    first = Stream(driver.stream(0))
+    source = Interface(starts[0], stream=1)
+    tensor = dlbridge.asdlpack(source, stream=first)
+    streams = [Stream(driver.stream(0)) for _ in range(8)]
+    before, references = counts(), [sys.getrefcount(each) for each in (tensor, source, first, *streams)]
+    barrier = threading.Barrier(8)
+
+    def thread(stream):
+        driver.make_current(1)
+        barrier.wait()
+        for _ in range(200):
+            delete(tensor.__dlpack__(stream=stream))
+            tensor.__cuda_array_interface__, tensor.__dlpack__()
+        driver.value("CtxPopCurrent")
+
+    driver.clear()
+    threads = [threading.Thread(target=thread, args=(stream,)) for stream in streams]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    legacy = 0 if driver.hip else 1
+    lines = driver.log("StreamWaitEvent")
+    for stream in streams:
+        assert sum(f"stream={stream.handle:#x} " in line for line in lines) == 200
+    assert sum(f"stream={first.handle:#x} " in line for line in lines) == 8 * 400
+    assert (counts(), unordered_releases()) == ([1, *before[1:]], 0)
+    del threads, each, stream
+    assert [sys.getrefcount(each) for each in (tensor, source, first, *streams)] == references
+    """,
+        platform,
+    )
+
+
+def test_numbas_arrays_leave_nothing():
+    run(
+        """
+        import gc
+        import dlbridge
+        from dlbridge.devices.streams import unordered_releases
+        from fake_driver.producers import counts, driver
+        from numba import cuda
+        stream = cuda.stream()
+
+        def hand_over():
+            for device in 0, 1:
+                with cuda.gpus[device]:
+                    array = cuda.device_array(16, "f4", stream=stream if device == 0 else 0)
+                    tensor = dlbridge.asdlpack(array, stream=cuda.legacy_default_stream())
+                    back = dlbridge.convert(tensor, "numba")
+                    again = dlbridge.convert(dlbridge.asdlpack(back), "numba", copy=True)
+                    dlbridge.convert(again, "numpy", device="cpu")
+
+        hand_over()
+        before = counts()
+        for _ in range(500):
+            hand_over()
+        gc.collect()
+        assert counts() == before and unordered_releases() == 0
+        """,
+        NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT="0",
+    )

@@ -1,0 +1,257 @@
+"""Descriptions of device memory that are odd, old, hostile or wrong."""
+
+import pytest
+from fake_driver.harness import run
+
+both = pytest.mark.parametrize("platform", ["cuda", "hip"])
+fault = pytest.mark.xfail
+
+
+@both
+def test_every_version_of_the_interface_is_read(platform):
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        start = driver.allocate(0, 4096)
+        driver.write(start, bytes(range(256)) * 16)
+        raw = np.frombuffer(bytes(range(256)) * 16, "u1")
+
+        class Zero:         # version 0: no version, and strides always given
+            __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (start, False), "strides": (4,)}
+
+        class ByInstance:
+            pass
+
+        instance = ByInstance()
+        instance.__cuda_array_interface__ = Zero.__cuda_array_interface__
+        for source in Zero(), instance:
+            tensor = dlbridge.asdlpack(source)
+            assert (tensor.shape, tensor.strides, tensor.dtype, tensor.owner) == ((4,), (1,), "float32", source)
+            assert (tensor.protocol, tensor.readonly) == ("cuda_array_interface", False)
+
+        for version, entries in [
+            (1, {"strides": None}), (1, {}), (1, {"strides": (4,), "mask": None}), (2, {"strides": None}),
+            (3, {"strides": None, "stream": None}), (3, {"descr": [("", "<f4")]}), (99, {"unknown": object()}),
+        ]:
+            tensor = dlbridge.asdlpack(Interface(start, version=version, **entries))
+            assert (tensor.shape, tensor.strides, tensor.data_ptr) == ((4,), (1,), start)
+
+        # The bytes that come to the host are those that NumPy reads from the same description.
+        for typestr in (
+            "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16",
+            ">i2", ">u4", ">f8", ">c16",
+        ):
+            step = np.dtype(typestr).itemsize
+            for offset, shape, strides in [
+                (0, (8,), None), (0, (2, 3), None), (0, (3, 2), (step, 3 * step)), (0, (5,), (2 * step,)),
+                (4 * step, (5,), (-step,)), (5 * step, (2, 3), (-3 * step, -step)), (step, (), ()),
+                (0, (3, 4), (0, step)), (0, (4, 0, 2), None), (0, (1, 5), (999, step)), (0, (3,), (step + 1,)),
+            ]:
+                expected = np.ndarray(shape, typestr, raw, offset, strides)
+                source = Interface(start + offset, shape, typestr, strides=strides)
+                for to in "numpy", "torch":
+                    if to == "torch" and typestr == "|b1":
+                        continue
+                    found = np.asarray(dlbridge.convert(source, to, device="cpu"))
+                    assert found.dtype.newbyteorder("=") == expected.dtype.newbyteorder("=")
+                    assert found.shape == shape
+                    assert found.astype(found.dtype.newbyteorder("=")).tobytes() == expected.astype(
+                        expected.dtype.newbyteorder("=")).tobytes(), (to, typestr, offset, shape, strides)
+        """,
+        platform,
+    )
+
+
+@both
+def test_a_wrong_description_is_refused_by_the_name_of_its_field(platform):
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, counts, driver
+        from dlbridge.errors import ConversionError, DeviceError, UnsupportedError
+        driver.make_current(0)
+        start = driver.allocate(0, 64)
+        dlbridge.asdlpack(Interface(start))
+        before = counts()
+
+        def refused(error, *texts, **changed):
+            source = Interface(start)
+            for field, value in changed.items():
+                source.entries[field] = value
+                if value is refused:
+                    del source.entries[field]
+            for function in (
+                lambda: dlbridge.asdlpack(source), lambda: dlbridge.convert(source, "numpy", device="cpu"),
+                lambda: dlbridge.to_dlpack(source, stream=-1), lambda: dlbridge.convert(source, "numba"),
+            ):
+                try:
+                    function()
+                except error as raised:
+                    assert all(text in str(raised) for text in texts), raised
+                else:
+                    raise AssertionError((changed, texts))
+            assert dlbridge.explain(source, "dlbridge").action == "refuse"
+
+        for field in "shape", "typestr", "data":
+            refused(ConversionError, f"'{field}'", **{field: refused})
+        refused(ConversionError, "'stream' 0", "forbids", "use 1 for the legacy default stream", stream=0)
+        for stream in -1, 2**63, 2**64, "1", 1.0, (1,), object():
+            refused(ConversionError, "'stream'", "is no stream", stream=stream)
+        for version in -1, "3", None, 3.0:
+            refused(ConversionError, "'version'", "is no version", version=version)
+        refused(ConversionError, "'mask'", "would be dropped", mask=Interface(start))
+        for shape in [4], 4, None, (-1,), (2**63,), ("4",), (4.0,), (2**62, 2**62), (1,) * 65, (2**61,):
+            refused(ConversionError, shape=shape)
+        for strides in (4, 4), [4], 4, ("4",), (2**63,), (2**61,):
+            refused(ConversionError, "strides", strides=strides)
+        for typestr in "<V2", "|V8", "<f3", "<f16", "f4", "", None, b"<f4", "|O8", "<M8[ns]", "<U4":
+            refused(ConversionError, "'typestr'", typestr=typestr)
+        for data in start, None, (start,), (start, False, 0), [start, False], ("0x10", False), (2**64, False), (-1, 0):
+            refused(ConversionError, "'data'", data=data)
+        refused(ConversionError, "data", "has no memory for 4 elements", data=(0, False))
+        refused(DeviceError, "is no memory that the driver knows", data=(1, False))
+
+        class Raises:
+            @property
+            def __cuda_array_interface__(self):
+                raise error
+
+        for error in RuntimeError("mine"), KeyboardInterrupt():
+            try:
+                dlbridge.asdlpack(Raises())
+            except BaseException as raised:
+                assert raised is error
+            else:
+                raise AssertionError
+        error = AttributeError("not for this array")        # then nothing is offered
+        try:
+            dlbridge.asdlpack(Raises())
+        except UnsupportedError:
+            pass
+
+        class NoDict:
+            __cuda_array_interface__ = [("shape", (4,))]
+
+        try:
+            dlbridge.asdlpack(NoDict())
+        except ConversionError as raised:
+            assert "'__cuda_array_interface__' 'list': is not a dict" in str(raised), raised
+        assert counts() == before
+        """,
+        platform,
+    )
+
+
+@fault(strict=True, reason="True passes for 1, the legacy default stream")
+def test_a_truth_value_is_no_stream():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        try:
+            dlbridge.asdlpack(Interface(driver.allocate(0, 64), stream=True))
+        except dlbridge.errors.ConversionError as error:
+            assert "'stream'" in str(error)
+        else:
+            raise AssertionError
+        """
+    )
+
+
+def test_what_only_another_protocol_can_say_is_taken_from_that():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import BFLOAT, Interface, Producer, driver
+        driver.make_current(0)
+        start = driver.allocate(0, 64)
+
+        class Both(Producer):
+            __cuda_array_interface__ = Interface(start, (4,), "<V2").entries
+
+        driver.write(start, b"\\x80\\x3f\\x00\\x40\\x40\\x40\\x80\\x40")
+        both = Both(start, code=BFLOAT, bits=16)
+        for to in "numpy", "torch", "jax":
+            found = dlbridge.convert(both, to, device="cpu")
+            assert "bfloat16" in str(found.dtype) and [float(each) for each in found] == [1, 2, 3, 4], to
+        tensor = dlbridge.asdlpack(both)
+        assert (tensor.dtype, tensor.device, hasattr(tensor, "__cuda_array_interface__")) == (
+            "bfloat16", "cuda:0", False)
+        """
+    )
+
+
+@fault(strict=True, reason="device ids beyond 63 and below 0 index past the driver's tables: SIGSEGV")
+@both
+def test_a_device_that_the_driver_does_not_have_is_refused(platform):
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import CUDA, ROCM, Producer, counts, driver
+        driver.make_current(0)
+        kind, start, then = ROCM if driver.hip else CUDA, driver.allocate(0, 64), driver.stream()
+        for index in 2, 63, 64, 65, 1000, -1, -5, 10**8, -(2**31), 2**31 - 1:
+            source = Producer(start, (kind, index))
+            tensor = dlbridge.asdlpack(source.capsule())
+            before = counts()
+            for function in (
+                lambda: dlbridge.asdlpack(source.capsule(), stream=then),
+                lambda: tensor.__dlpack__(stream=then),
+                lambda: dlbridge.convert(source.capsule(), "numpy", device="cpu"),
+                lambda: dlbridge.asdlpack(tensor, copy=True),
+            ):
+                try:
+                    function()
+                except dlbridge.errors.DeviceError:
+                    pass
+                else:
+                    raise AssertionError(index)
+            assert counts() == before
+        """,
+        platform,
+    )
+
+
+def test_numbas_arrays_are_sources_on_both_devices():
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import Stream, driver, ordered
+        from numba import cuda
+        data = np.arange(24, dtype="float32").reshape(4, 6)
+        for device in 0, 1:
+            with cuda.gpus[device]:
+                array = cuda.to_device(data)
+                for source, view in [
+                    (array, data), (array[1:3], data[1:3]), (array[:, ::2], data[:, ::2]),
+                    (array[::-1], data[::-1]), (array[2:2], data[2:2]), (array[4:], data[4:]),
+                    (cuda.to_device(np.array(3.0)), np.array(3.0)),
+                    (cuda.to_device(np.zeros((0, 3))), np.zeros((0, 3))),
+                    (cuda.to_device(np.asfortranarray(data)), np.asfortranarray(data)),
+                ]:
+                    tensor = dlbridge.asdlpack(source)
+                    face = source.__cuda_array_interface__
+                    assert (tensor.shape, tensor.dtype, tensor.owner) == (view.shape, str(view.dtype), source)
+                    if view.size:
+                        assert tensor.device == f"cuda:{device}"
+                        assert tensor.data_ptr == face["data"][0]
+                        assert tensor.strides == tuple(step // view.itemsize for step in view.strides)
+                    for to in "numpy", "torch":
+                        if to == "torch" and not view.size:
+                            continue
+                        found = np.asarray(dlbridge.convert(source, to, device="cpu"))
+                        assert found.dtype == view.dtype and np.array_equal(found, view), (to, view)
+            cuda.gpus[0].get_primary_context().push()
+            assert np.array_equal(dlbridge.convert(array, "numpy", device="cpu"), data)
+            cuda.gpus[0].get_primary_context().pop()
+
+        stream, then = cuda.stream(), Stream(driver.stream())
+        array = cuda.to_device(data, stream=stream)
+        assert ordered(lambda: dlbridge.asdlpack(array, stream=then)) == [(int(stream), then.handle)]
+        """
+    )

@@ -1,0 +1,587 @@
+"""Numba's arrays as results, what a Tensor gives of device memory, and targets that have none."""
+
+import pytest
+from fake_driver.harness import run
+
+fault = pytest.mark.xfail
+
+
+def test_numba_gets_the_memory_as_it_is():
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import Interface, driver
+        from numba import cuda
+        driver.make_current(0)
+        start = driver.allocate(0, 4096)
+        bits = np.arange(4096, dtype="u1")
+        driver.write(start, bits.tobytes())
+        for typestr in (
+            "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16",
+        ):
+            step = np.dtype(typestr).itemsize
+            for offset, shape, strides in [
+                (0, (8,), None), (0, (2, 3), None), (0, (3, 2), (step, 3 * step)), (0, (5,), (2 * step,)),
+                (4 * step, (5,), (-step,)), (step, (), None), (0, (3, 4), (0, step)),
+                (0, (2, 2, 2), (step, 2 * step, 4 * step)),
+            ]:
+                source = Interface(start + offset, shape, typestr, strides=strides, stream=1)
+                for copy in None, False:
+                    array = dlbridge.convert(source, "numba", copy=copy)
+                    assert type(array) is cuda.cudadrv.devicearray.DeviceNDArray
+                    expected = np.ndarray(shape, typestr, bits, offset, strides)
+                    assert array.__cuda_array_interface__["data"][0] == start + offset
+                    assert (array.shape, array.strides, array.dtype, array.size) == (
+                        expected.shape, expected.strides, expected.dtype, expected.size)
+                    if min(array.strides or (1,)) > 0:
+                        assert array.copy_to_host().tobytes() == expected.tobytes()
+        for shape in (0,), (3, 0, 2):
+            array = dlbridge.convert(Interface(0, shape), "numba")
+            assert (array.shape, array.size, array.copy_to_host().shape) == (shape, 0, shape)
+
+        # What is written on either side is seen on the other.
+        array = dlbridge.convert(Interface(start, (4,), "<f4"), "numba")
+        array.copy_to_device(np.array([1, 2, 3, 4], "f4"))
+        assert np.frombuffer(driver.read(start, 16), "f4").tolist() == [1, 2, 3, 4]
+
+        # An array of Numba's own is itself; by any name.
+        own = cuda.to_device(np.arange(3))
+        for to in "numba", cuda, cuda.cudadrv.devicearray.DeviceNDArray:
+            assert dlbridge.convert(own, to) is own
+            assert dlbridge.convert(Interface(start), to).__cuda_array_interface__["data"][0] == start
+        """
+    )
+
+
+def test_what_numba_lacks_is_refused():
+    run(
+        """
+        import dlbridge
+        import ml_dtypes
+        import numpy as np
+        import torch
+        from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError
+        from fake_driver.producers import BFLOAT, Interface, Producer, counts, driver, held
+        driver.make_current(0)
+        start = driver.allocate(0, 64)
+        dlbridge.convert(Interface(start), "numba")
+        before = counts()
+
+        def refused(source, error, *texts, **keywords):
+            try:
+                dlbridge.convert(source, "numba", **keywords)
+            except error as raised:
+                assert all(text in str(raised) for text in texts), raised
+            else:
+                raise AssertionError(texts)
+
+        LACKS = "is a type that numba does not have"
+        refused(Producer(start, code=BFLOAT, bits=16), ConversionError, "dtype bfloat16", LACKS)
+        for code, name in (7, "float8_e3m4"), (10, "float8_e4m3fn"), (12, "float8_e5m2"):
+            refused(Producer(start, code=code, bits=8), ConversionError, f"dtype {name}", LACKS)
+        for host in np.zeros(3), torch.zeros(3), bytearray(3):
+            refused(host, DeviceError, "device cpu", "is the host's memory, which numba does not have",
+                    'pass device="cuda"')
+        refused(Interface(start), DeviceError, "cuda:0", "is not cuda:1", device="cuda:1")
+        refused(Interface(start, typestr=">f4"), CopyRequiredError, "byte order", copy=False)
+        refused(Interface(start, readonly=True), ConversionError, 'readonly "error"', readonly="error")
+        refused(Interface(start, readonly=True), CopyRequiredError, 'readonly="share"', copy=False)
+        refused(np.zeros(3, ml_dtypes.bfloat16), ConversionError, LACKS, device="cuda")
+        assert counts() == before and held == []
+        """
+    )
+
+
+def test_read_only_memory_is_copied_on_its_device_shared_or_refused():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, Stream, counts, driver, fields, order
+        for device in 0, 1:
+            driver.make_current(device)
+            start, first = driver.allocate(device, 64), Stream(driver.stream(device))
+            driver.write(start, bytes(range(64)))
+            before = counts()
+            for shape, strides, nbytes in [((4, 4), None, 64), ((2, 8), (4, 8), 64), ((100, 4), (0, 4), 16)]:
+                # As many bytes as are touched: of a row that is seen a hundred times, one.
+                source = Interface(start, shape, readonly=True, strides=strides, stream=first.handle)
+                shared = dlbridge.convert(source, "numba", readonly="share")
+                assert shared.__cuda_array_interface__["data"] == (start, False)
+                driver.clear()
+                copy = dlbridge.convert(source, "numba")
+                face = copy.__cuda_array_interface__
+                assert order() == [(first.handle, 1)]
+                [allocated], [copied] = driver.log("MemAllocAsync"), driver.log("MemcpyDtoDAsync")
+                at = fields(allocated)["pointer"]
+                assert fields(allocated) == {"pointer": at, "bytes": nbytes, "stream": 1}
+                assert fields(copied) == {"to": at, "from": start, "bytes": nbytes, "stream": 1, "device": device}
+                assert face["data"] == (at, False) and copy.strides == shared.strides
+                assert driver.read(at, nbytes) == driver.read(start, nbytes)
+                del shared
+                driver.clear()
+                del copy
+                assert driver.log("MemFreeAsync") == [f"MemFreeAsync pointer={at:#x} stream=0x1"]
+                assert counts()[1] == before[1]
+        """,
+        NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT="0",
+    )
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "shape=(0,)",
+        "shape=(4,), strides=(8,)",
+        "shape=(9, 4), strides=(0, 4)",
+        "shape=(2, 3), strides=(16, -4), start=start + 16",
+    ],
+)
+@fault(strict=True, reason="copies on a device are of dense memory with elements only")
+def test_any_layout_is_copied_on_its_device(entries):
+    run(
+        f"""
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        start = driver.allocate(0, 64)
+        driver.write(start, bytes(range(64)))
+        source = Interface(**dict(dict(start=start), {entries}), readonly=True)
+        expected = dlbridge.convert(source, "numpy", device="cpu").tolist()
+        for keywords in dict(), dict(copy=True):
+            made = dlbridge.convert(source, "numba", **keywords)
+            assert dlbridge.convert(dlbridge.asdlpack(made), "numpy", device="cpu").tolist() == expected
+            assert made.__cuda_array_interface__["data"][0] != source.entries["data"][0] or not made.size
+        """
+    )
+
+
+def test_numbas_context_is_the_memorys_and_the_current_one_is_put_back():
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import Interface, driver
+        from numba import cuda
+        with cuda.gpus[0]:
+            pass
+        sources = [Interface(driver.allocate(device, 16), stream=1) for device in (0, 1)]
+        for current in 0, 1:
+            with cuda.gpus[current]:
+                # The device that is not current: 0, while 1 is, is the next test.
+                for device in {1, current}:
+                    before = driver.current_device(), driver.alive("pushed"), cuda.current_context().device.id
+                    for source in sources[device], dlbridge.asdlpack(sources[device]):
+                        array = dlbridge.convert(source, "numba")
+                        assert array.gpu_data.context.device.id == device
+                        for keywords in {"copy": True}, {"readonly": "share"}:
+                            array = dlbridge.convert(source, "numba", **keywords)
+                            assert array.gpu_data.context.device.id == device
+                        assert (driver.current_device(), driver.alive("pushed"), current) == before
+        """
+    )
+
+
+@fault(strict=True, reason="an array of device 0 is made in the context that is current")
+def test_numbas_context_is_device_0s_while_another_is_current():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        from numba import cuda
+        with cuda.gpus[1]:
+            array = dlbridge.convert(Interface(driver.allocate(0, 16), stream=1), "numba")
+            assert array.gpu_data.context.device.id == 0
+            assert cuda.current_context().device.id == 1
+        """
+    )
+
+
+def test_host_memory_is_uploaded_where_it_is_asked_for():
+    run(
+        """
+        import dlbridge
+        import jax.numpy as jnp
+        import numpy as np
+        import torch
+        from fake_driver.producers import Interface, driver
+        from numba import cuda
+        elements = np.arange(12, dtype="f4").reshape(3, 4)
+        frozen = elements.copy()
+        frozen.flags.writeable = False
+        for current in 0, 1:
+            with cuda.gpus[current]:
+                for device, index in ("cuda:0", 0), ("cuda:1", 1), ((2, 1), 1), ("cuda", current):
+                    for source in (
+                        elements, torch.from_numpy(elements), jnp.asarray(elements), frozen, elements.T,
+                        elements.astype(">f4"), elements[2], elements[:0],
+                    ):
+                        before = driver.current_device(), driver.alive("pushed")
+                        array = dlbridge.convert(source, "numba", device=device)
+                        assert (driver.current_device(), driver.alive("pushed")) == before
+                        assert isinstance(array, cuda.cudadrv.devicearray.DeviceNDArray)
+                        expected = np.asarray(source)
+                        assert (array.shape, array.dtype) == (expected.shape, np.dtype("f4"))
+                        if array.size:
+                            assert driver.value("PointerGetAttribute", 9, array.__cuda_array_interface__["data"][0]
+                                                ) & 0xff == index
+                            assert array.gpu_data.context.device.id == index
+                            with cuda.gpus[index]:
+                                assert np.array_equal(array.copy_to_host(), expected)
+        plan = dlbridge.explain(elements, "numba", device="cuda")
+        assert (plan.action, plan.target) == ("copy", "numba")
+        for device, error in ("cuda:2", dlbridge.errors.DeviceError), ("rocm:0", Exception):
+            try:
+                dlbridge.convert(elements, "numba", device=device)
+            except error as raised:
+                assert isinstance(raised, dlbridge.errors.DLBridgeError), raised
+            else:
+                raise AssertionError(device)
+        """
+    )
+
+
+@fault(strict=True, reason="Numba refuses them")
+def test_host_memory_with_holes_is_uploaded():
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        elements = np.arange(12, dtype="f4").reshape(3, 4)
+        for source in elements[:, ::2], elements[::-1], np.broadcast_to(elements[0], (5, 4)):
+            array = dlbridge.convert(source, "numba", device="cuda")
+            assert np.array_equal(array.copy_to_host(), source)
+        """
+    )
+
+
+@fault(strict=True, reason="gives an array of the device's over the host's memory")
+def test_numba_has_no_host_memory():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        for kind in "device", "host", "managed":
+            source = Interface(driver.allocate(0, 64, kind))
+            for device in "cpu", (1, 0):
+                try:
+                    dlbridge.convert(source, "numba", device=device)
+                except dlbridge.errors.DeviceError as error:
+                    assert "numba" in str(error)
+                else:
+                    raise AssertionError(kind)
+        """
+    )
+
+
+@fault(strict=True, reason="a type without __dlpack_device__ is taken to be on the CPU")
+def test_numbas_array_is_not_on_the_cpu():
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        from numba import cuda
+        array = cuda.to_device(np.arange(3))
+        assert dlbridge.convert(array, "numba", device="cuda:0") is array
+        try:
+            dlbridge.convert(array, "numba", device="cpu")
+        except dlbridge.errors.DeviceError:
+            pass
+        else:
+            raise AssertionError
+        """
+    )
+
+
+@fault(strict=True, reason="kept as the key of a route; its device is not looked at")
+def test_an_array_as_the_target_is_not_kept():
+    run(
+        """
+        import weakref
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import Interface, driver
+        from numba import cuda
+        with cuda.gpus[1]:
+            like = cuda.to_device(np.arange(3))
+        reference = weakref.ref(like)
+        with cuda.gpus[0]:
+            made = dlbridge.convert(np.arange(3), like)
+            assert made.gpu_data.context.device.id == 1
+            del like
+            assert reference() is None
+        """
+    )
+
+
+def test_device_memory_reaches_the_host_only_where_that_is_asked_for():
+    run(
+        """
+        import dlbridge
+        import jax
+        import numpy as np
+        import torch
+        from dlbridge.errors import CopyRequiredError, DeviceError
+        from fake_driver.producers import Interface, Stream, driver, fields, order
+        driver.make_current(0)
+        for device in 0, 1:
+            start, first = driver.allocate(device, 64), Stream(driver.stream(device))
+            expected = np.arange(16, dtype="f4")
+            driver.write(start, expected.tobytes())
+            for stream, on in [(first.handle, first.handle), (None, 2), (1, 1), (2, 2)]:
+                source = Interface(start, (16,), stream=stream)
+                for to in "numpy", "memoryview", "array_api_strict":
+                    if to == "array_api_strict":
+                        import array_api_strict as to
+                    try:
+                        dlbridge.convert(source, to)
+                    except DeviceError as error:
+                        assert 'pass device="cpu"' in str(error), error
+                    else:
+                        raise AssertionError(to)
+                for to in "numpy", "torch", "jax", "memoryview", "dlbridge", "dlpack":
+                    driver.clear()
+                    found = dlbridge.convert(source, to, device="cpu")
+                    assert order() == []
+                    [copied], [waited] = driver.log("MemcpyDtoHAsync"), driver.log("StreamSynchronize")
+                    assert fields(waited) == {"stream": on, "device": device}
+                    assert fields(copied) | {"to": 0} == {
+                        "to": 0, "from": start, "bytes": 64, "stream": on, "device": device}
+                    if to == "dlpack":
+                        found = dlbridge.convert(found, "numpy")
+                    assert np.array_equal(np.asarray(found), expected), to
+                    found = np.asarray(dlbridge.convert(source, "numpy", device="cpu"))
+                    found[:] = 7                    # it is the caller's own
+                    try:
+                        dlbridge.convert(source, to, device="cpu", copy=False)
+                    except CopyRequiredError as error:
+                        assert "device" in str(error)
+                    else:
+                        raise AssertionError(to)
+                # stream=-1 orders nothing, but what is copied is there.
+                driver.clear()
+                assert np.array_equal(dlbridge.convert(source, "numpy", device="cpu", stream=-1), expected)
+                assert [fields(line)["stream"] for line in driver.log("MemcpyDtoHAsync", "StreamSynchronize")] == [2, 2]
+            frozen = Interface(start, (16,), readonly=True)
+            assert dlbridge.convert(frozen, "numpy", device="cpu").flags.writeable
+            swapped = dlbridge.convert(Interface(start, (16,), ">f4"), "torch", device="cpu")
+            assert np.array_equal(swapped.numpy(), expected.view(">f4").astype("f4"))
+            # Nothing of the source is kept.
+            assert np.array_equal(dlbridge.asdlpack(source, device="cpu"), expected)
+
+            tensor = dlbridge.asdlpack(Interface(start, (16,), stream=first.handle))
+            for keywords in {"dl_device": (1, 0)}, {"dl_device": (1, 0), "copy": True}:
+                for version in None, (1, 3):
+                    driver.clear()
+                    capsule = tensor.__dlpack__(max_version=version, **keywords)
+                    assert [fields(line)["stream"] for line in driver.log("MemcpyDtoHAsync", "StreamSynchronize")] == [
+                        first.handle] * 2 and order() == []
+                    assert np.array_equal(dlbridge.convert(capsule, "numpy"), expected)
+            assert np.array_equal(np.from_dlpack(tensor, device="cpu"), expected)
+            for keywords in {"dl_device": (1, 0), "copy": False}, {"dl_device": (2, 7)}, {"dl_device": (10, 0)}:
+                try:
+                    tensor.__dlpack__(**keywords)
+                except (CopyRequiredError, DeviceError):
+                    pass
+                else:
+                    raise AssertionError(keywords)
+        """
+    )
+
+
+def test_a_tensor_copies_on_its_device():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import (
+            Interface, Stream, counts, delete, driver, fields, order, ordered, tensor_of)
+        driver.make_current(0)
+        start, first, then = driver.allocate(0, 16), Stream(driver.stream()), Stream(driver.stream())
+        driver.write(start, b"0123456789abcdef")
+        tensor = dlbridge.asdlpack(Interface(start, stream=first.handle))
+        before = counts()
+        for copy, shares in (None, True), (False, True), (True, False):
+            driver.clear()
+            capsule = tensor.__dlpack__(copy=copy, stream=then)
+            described = tensor_of(capsule)
+            assert order() == [(first.handle, then.handle)]
+            assert (described.data == start) == shares == (not driver.log("MemAllocAsync"))
+            if not shares:
+                lines = driver.log("MemAllocAsync", "MemcpyDtoDAsync")
+                assert [fields(line)["stream"] for line in lines] == [then.handle] * 2      # after the wait
+                assert driver.calls().index("StreamWaitEvent") < driver.calls().index("MemcpyDtoDAsync")
+                assert driver.read(described.data, 16) == b"0123456789abcdef"
+            delete(capsule)
+            assert counts()[1:] == before[1:]
+        copy = dlbridge.asdlpack(Interface(start, stream=first.handle), copy=True)
+        assert [fields(line)["stream"] for line in driver.log("MemcpyDtoDAsync")][-1] == first.handle
+        assert copy.__cuda_array_interface__["stream"] == first.handle and not copy.readonly
+        assert ordered(lambda: copy.__dlpack__(stream=then)) == [(first.handle, then.handle)]
+
+        frozen = dlbridge.asdlpack(Interface(start, stream=1, readonly=True))
+        assert dlbridge.asdlpack(frozen, copy=True).readonly is False
+        assert tensor_of(frozen.__dlpack__()).data != start                 # a legacy capsule cannot say it
+        versioned = dlbridge.asdlpack(frozen.__dlpack__(max_version=(1, 0)))
+        assert (versioned.data_ptr, versioned.readonly) == (start, True)
+        for policy, error in ("share", None), ("error", dlbridge.errors.ConversionError):
+            frozen = dlbridge.asdlpack(frozen, readonly=policy)
+            try:
+                assert tensor_of(frozen.__dlpack__()).data == start and error is None
+            except dlbridge.errors.ConversionError:
+                assert error
+        """
+    )
+
+
+@fault(strict=True, reason="a copy's stream is not remembered where its source had none: it is read before it is made")
+def test_a_copy_is_ready_on_the_stream_on_which_it_was_made():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver, fields, ordered
+        driver.make_current(0)
+        start, then = driver.allocate(0, 16), driver.stream()
+        for entries, stream in [({"stream": None}, None), ({"stream": driver.stream()}, -1)]:
+            driver.clear()
+            copy = dlbridge.asdlpack(Interface(start, **entries), copy=True, stream=stream)
+            on = fields(driver.log("MemcpyDtoDAsync")[0])["stream"]
+            assert copy.__cuda_array_interface__["stream"] == on
+            assert ordered(lambda: copy.__dlpack__(stream=then)) == [(on, then)]
+        """
+    )
+
+
+@fault(strict=True, reason="the source is let go, on its stream, before a copy on a stream without an object is done")
+def test_the_source_of_a_copy_may_be_written_when_the_call_returns():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver, order
+        driver.make_current(0)
+        first, then = driver.stream(), driver.stream()
+        source = Interface(driver.allocate(0, 16), stream=first)
+        driver.clear()
+        copy = dlbridge.asdlpack(source, copy=True, stream=then)
+        assert order() == [(first, then), (then, first)]
+        """
+    )
+
+
+@fault(strict=True, reason="the CPU reads a device's memory: SIGSEGV")
+def test_a_pickle_holds_the_elements():
+    run(
+        """
+        import pickle
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        start = driver.allocate(0, 16)
+        driver.write(start, b"0123456789abcdef")
+        for strides in None, (-4,):
+            tensor = dlbridge.asdlpack(Interface(start + 12 if strides else start, strides=strides))
+            copy = pickle.loads(pickle.dumps(tensor))
+            assert (copy.device, copy.shape, copy.dtype) == ("cpu", (4,), "float32")
+            expected = np.frombuffer(b"0123456789abcdef", "f4")[::-1 if strides else 1]
+            assert np.asarray(copy).tobytes() == expected.tobytes()
+        """
+    )
+
+
+@fault(strict=True, reason="cuda.core takes dl_device, and refuses it")
+def test_cuda_cores_buffers_reach_the_host():
+    run(
+        """
+        import dlbridge
+        from cuda.core import Device
+        from cuda.core.utils import StridedMemoryView
+        from fake_driver.producers import driver
+        device = Device(0)
+        device.set_current()
+        buffer = device.allocate(16, stream=device.create_stream())
+        driver.write(int(buffer.handle), b"0123456789abcdef")
+        for source in buffer, StridedMemoryView.from_dlpack(buffer, stream_ptr=-1):
+            for to in "numpy", "torch", "jax":
+                found = dlbridge.convert(source, to, device="cpu")
+                assert bytes(found.tolist()) == b"0123456789abcdef"
+        """
+    )
+
+
+@fault(strict=True, reason="the Tensor between them is told the number of the stream, not the object")
+def test_a_tensor_hands_on_the_object_of_the_stream():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, Stream, driver, ordered
+        driver.make_current(0)
+        first, then = Stream(driver.stream()), Stream(driver.stream())
+        tensor = dlbridge.asdlpack(Interface(driver.allocate(0, 16)), stream=first)
+        result = [dlbridge.convert(tensor, "numba", stream=then)]
+        assert ordered(result.clear) == [(then.handle, first.handle)]
+        """
+    )
+
+
+@fault(strict=True, reason="a copy is freed on the per-thread default stream of whoever lets it go")
+def test_a_copy_on_a_threads_own_stream_is_freed_where_all_wait():
+    run(
+        """
+        import threading
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        result = [dlbridge.asdlpack(Interface(driver.allocate(0, 16)), stream=2, copy=True)]
+        thread = threading.Thread(target=result.clear)
+        thread.start()
+        thread.join()
+        assert driver.log("MemFreeAsync")[0].endswith(" stream=0x1")
+        """
+    )
+
+
+@fault(strict=True, reason="takes this thread's per-thread default stream for the one that was meant")
+def test_another_threads_own_stream_is_not_this_ones():
+    run(
+        """
+        import threading
+        import dlbridge
+        from fake_driver.producers import Interface, driver, ordered
+        driver.make_current(0)
+        then, orders = driver.stream(), []
+        tensor = dlbridge.asdlpack(Interface(driver.allocate(0, 16), stream=1), stream=2)
+
+        def work():
+            driver.make_current(0)
+            for stream in 2, then:
+                orders.append(ordered(lambda: tensor.__dlpack__(stream=stream)))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        # The legacy default stream waits for every thread's own; without its help nothing can be recorded there.
+        assert orders == [[(1, 2)], [(1, then)]]
+        """
+    )
+
+
+@fault(strict=True, reason="an event that is gone is kept for the next time, for ever")
+def test_an_event_that_is_gone_is_made_anew():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver, fields, ordered
+        driver.make_current(0)
+        first, then = driver.stream(), driver.stream()
+        source = Interface(driver.allocate(0, 16), stream=first)
+        driver.clear()
+        dlbridge.asdlpack(source, stream=then)
+        driver.call("EventDestroy", fields(driver.log("EventRecord")[0])["event"])      # as a device's reset does
+        try:
+            dlbridge.asdlpack(source, stream=then)
+        except dlbridge.errors.DeviceError:
+            pass
+        assert ordered(lambda: dlbridge.asdlpack(source, stream=then)) == [(first, then)]
+        """
+    )
