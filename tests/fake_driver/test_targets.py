@@ -52,6 +52,67 @@ def test_numba_gets_the_memory_as_it_is():
     )
 
 
+def test_torch_takes_device_memory_even_where_it_can_do_nothing_with_it():
+    run(
+        """
+        import dlbridge
+        import torch
+        from dlbridge.devices.streams import unordered_releases
+        from fake_driver.producers import Interface, Producer, Stream, driver, held, order, ordered
+        driver.make_current(0)
+        start, first, then = driver.allocate(1, 64), Stream(driver.stream(1)), Stream(driver.stream(1))
+        source = dlbridge.asdlpack(Interface(start, (2, 3), strides=(4, 8)), stream=first)
+        driver.clear()
+        tensor = dlbridge.convert(source, "torch", stream=then)
+        assert (tensor.data_ptr(), tensor.device, tensor.shape, tensor.stride()) == (
+            start, torch.device("cuda", 1), (2, 3), (1, 2))
+        assert order() == [(first.handle, then.handle)]
+        alias = tensor.detach()
+        del tensor
+        assert order() == [(first.handle, then.handle)]
+        driver.clear()
+        del alias                                       # by a deleter that torch calls without the GIL
+        assert order() == [(then.handle, first.handle)] and unordered_releases() == 0
+        producer = Producer(start, (2, 1))
+        tensor = dlbridge.convert(producer, "torch")
+        assert producer.told == [1] and held == [producer]
+        again = dlbridge.asdlpack(tensor)
+        assert (again.device, again.data_ptr, again.protocol) == ("cuda:1", start, "exchange_api")
+        del tensor
+        assert held == [producer]
+        del again
+        assert held == [] and producer.deleted == 1
+        """
+    )
+
+
+def test_numbas_own_arrays_are_ordered_for_a_stream_that_is_named():
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import Interface, Stream, driver, ordered
+        from numba import cuda
+        own, then = cuda.stream(), Stream(driver.stream())
+        array, plain = cuda.to_device(np.arange(3), stream=own), cuda.to_device(np.arange(3))
+        result = []
+        assert ordered(lambda: result.append(dlbridge.convert(array, "numba", stream=then))) == [
+            (int(own), then.handle)]
+        assert result[0] is array
+        assert ordered(lambda: dlbridge.convert(array, "numba")) == []
+        assert ordered(lambda: dlbridge.convert(array, "numba", stream=-1)) == []
+        # What Numba says None of may still be written to on its default stream.
+        assert ordered(lambda: dlbridge.asdlpack(plain, stream=then)) == [(1, then.handle)]
+        # A result's own methods go on where it is ready.
+        made = dlbridge.convert(Interface(driver.allocate(0, 16), stream=1), "numba", stream=then)
+        assert made.__cuda_array_interface__["stream"] == then.handle
+        driver.clear()
+        made.copy_to_host()
+        assert f"stream={then.handle:#x}" in driver.log("MemcpyDtoHAsync")[0]
+        """
+    )
+
+
 def test_what_numba_lacks_is_refused():
     run(
         """
