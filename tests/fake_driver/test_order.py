@@ -357,7 +357,6 @@ def test_a_tensor_is_handed_to_many_streams_each_in_order(platform):
     )
 
 
-@pytest.mark.xfail(strict=True, reason="once there and back before it is ordered")
 def test_a_tensor_is_ordered_once_for_a_stream():
     run(
         """

@@ -271,7 +271,6 @@ def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer()
     )
 
 
-@pytest.mark.xfail(strict=True, reason="the stream is let go with the order of the source")
 def test_the_stream_of_a_copy_is_kept_until_it_is_freed_there():
     run(
         """

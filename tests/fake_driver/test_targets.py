@@ -490,7 +490,6 @@ def test_a_tensor_copies_on_its_device():
     )
 
 
-@pytest.mark.xfail(strict=True, reason="asks for a compact copy, which takes a kernel")
 def test_a_legacy_capsule_of_read_only_memory_is_a_copy():
     run(
         """
