@@ -267,10 +267,7 @@ def test_a_driver_that_does_not_start_is_tried_again():
     )
 
 
-@pytest.mark.parametrize(
-    "driver",
-    [None, "cuda", "hip"],
-)
+@pytest.mark.parametrize("driver", [None, "cuda", "hip"])
 def test_a_driver_that_fails_is_the_one_that_is_spoken_of(driver):
     """On a machine with one family's driver, the error is that driver's."""
     run(
