@@ -58,6 +58,8 @@ cdef Driver* find_driver(int32_t device_type) except NULL
 cdef Driver* any_driver() except NULL
 cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1
+cdef void* current_context(Driver* driver) noexcept nogil
+cdef void restore_context(Driver* driver, void* context) noexcept nogil
 cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
 cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint fetch(

@@ -209,6 +209,18 @@ cdef bint leave(Driver* driver, const Entered* entered, Failure* failure) noexce
     return True
 
 
+cdef void* current_context(Driver* driver) noexcept nogil:
+    cdef void* context = NULL
+    driver.calls.context_get_current(&context)
+    return context
+
+
+cdef void restore_context(Driver* driver, void* context) noexcept nogil:
+    """After code of others that may have popped it."""
+    if context != NULL and current_context(driver) != context:
+        driver.calls.context_push(context)
+
+
 # ---- where memory is -----------------------------------------------------------------------------------------------
 
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
@@ -355,13 +367,17 @@ cdef bint fetch(
 cdef bint duplicate_bytes(
     Driver* driver, int32_t device_id, void** made, void* source, size_t nbytes, int64_t stream, Failure* failure,
 ) noexcept nogil:
-    """Copy within a device, into memory of its pool, both in the order of a stream; the host goes on."""
+    """Copy within a device, into memory of its pool, both in the order of a stream; the host goes on.
+
+    Not while that is captured: the memory would be the graph's, and not there to be given back.
+    """
     cdef Calls* calls = &driver.calls
     cdef void* handle = handle_of(driver, stream)
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    if not failed(driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
+    if not is_capturing(driver, stream, failure) and not failed(
+            driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
         failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
     leave(driver, &entered, failure)
     return is_well(failure)

@@ -30,6 +30,7 @@ from dlbridge.devices.cuda cimport (
     Location,
     any_driver,
     checked_ordinal,
+    current_context,
     deallocate,
     driver_error,
     duplicate_bytes,
@@ -37,6 +38,7 @@ from dlbridge.devices.cuda cimport (
     find_driver,
     follow,
     locate,
+    restore_context,
     wait_for,
 )
 from dlbridge.devices.table cimport operations
@@ -217,6 +219,16 @@ cdef int name_device(Managed* managed, DLDevice* out) except -1:
     return 0
 
 
+cdef void* context_now(int32_t device_type) except? NULL:
+    """The caller's current context, for restore()."""
+    return current_context(find_driver(device_type))
+
+
+cdef int restore(int32_t device_type, void* context) except -1:
+    restore_context(find_driver(device_type), context)
+    return 0
+
+
 cdef int order(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
     """Let the consumer's stream wait until the memory is ready."""
     cdef Handover* handover = known_handover(managed)
@@ -341,7 +353,7 @@ cdef Managed* duplicate(Managed* source) except NULL:
     cdef object keeper = None
     need_driver(source, handover)
     if span.high_bytes == span.low_bytes:
-        return managed_share(source)
+        return marked_as_copy(managed_share(source))
     if ready_stream(handover).keeper != NULL:
         keeper = <object> ready_stream(handover).keeper
     pooled = new_pooled(handover)
@@ -356,13 +368,18 @@ cdef Managed* duplicate(Managed* source) except NULL:
     made.abi.dl_tensor.byte_offset = 0
     made.abi.dl_tensor.device.device_type = handover.driver.device_type
     made.abi.dl_tensor.device.device_id = handover.device_id
-    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
-    made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
+    marked_as_copy(made)
     try:
         set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts, None)
     except BaseException:
         managed_release(made)
         raise
+    return made
+
+
+cdef Managed* marked_as_copy(Managed* made) noexcept nogil:
+    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
     return made
 
 
@@ -472,6 +489,8 @@ operations.stream_of = stream_of
 operations.order = order
 operations.follow = follow_on
 operations.name_device = name_device
+operations.current_context = context_now
+operations.restore_context = restore
 operations.await_producer = await_producer
 operations.fetch = fetch_bytes
 operations.duplicate = duplicate

@@ -28,6 +28,8 @@ ctypedef struct Operations:
     int (*order)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
     int (*follow)(const DLDevice* device, int64_t first, int64_t then) except -1
     int (*name_device)(Managed* managed, DLDevice* out) except -1
+    void* (*current_context)(int32_t device_type) except? NULL
+    int (*restore_context)(int32_t device_type, void* context) except -1
     int (*await_producer)(Managed* managed) except -1
     int (*fetch)(Managed* source, void* into, const void* begin, size_t nbytes) except -1
     Managed* (*duplicate)(Managed* source) except NULL

@@ -4,7 +4,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, kDLCUDA
-from dlbridge.devices.table cimport ANY_DEVICE_ID
+from dlbridge.devices.table cimport ANY_DEVICE_ID, Operations, device_operations
 from dlbridge.managed cimport Managed, managed_release
 from dlbridge.request cimport READONLY_SHARE
 from dlbridge.targets cimport numpy
@@ -50,16 +50,26 @@ cdef object deliver(Managed* managed, Target target):
         raise
     if interface["stream"] == STREAM_LEGACY_DEFAULT:
         del interface["stream"]
-    cuda = target.namespace
+    from_interface = target.namespace.from_cuda_array_interface
 
     def importer(owner):
-        # Its array belongs to the current context, which may be another device's.
-        if cuda.current_context().device.id == index:
-            return cuda.from_cuda_array_interface(interface, owner=owner, sync=False)
-        with cuda.gpus[index]:
-            return cuda.from_cuda_array_interface(interface, owner=owner, sync=False)
+        return on_device(target, index, lambda: from_interface(interface, owner=owner, sync=False))
 
     return call_consumer(importer, target, new_tensor(managed, READONLY_SHARE))
+
+
+cdef object on_device(Target target, int index, object make):
+    """Call ``make`` with a device's context; Numba's first way into another device forgets the way back."""
+    cdef Operations* operations = device_operations()
+    cdef void* before = operations.current_context(kDLCUDA)
+    cuda = target.namespace
+    try:
+        if cuda.current_context().device.id == index:
+            return make()
+        with cuda.gpus[index]:
+            return make()
+    finally:
+        operations.restore_context(kDLCUDA, before)
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
@@ -68,7 +78,5 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device):
     array = numpy.deliver(managed, target)
     if not array.flags.c_contiguous:
         array = array.copy()
-    if index == ANY_DEVICE_ID:
-        return target.namespace.to_device(array)
-    with target.namespace.gpus[index]:
-        return target.namespace.to_device(array)
+    to_device = target.namespace.to_device
+    return to_device(array) if index == ANY_DEVICE_ID else on_device(target, index, lambda: to_device(array))
