@@ -27,7 +27,7 @@ def test_pinned_memory_is_the_hosts_once_its_stream_is_done(platform):
                 (Interface(start, stream=first), first), (Interface(start, stream=2), 2),
                 (Interface(start, version=2), legacy), (producer, legacy),
             ]:
-                for to in "numpy", "torch", "jax":
+                for to in ("numpy",) if driver.hip else ("numpy", "torch", "jax"):
                     for device_given in None, "cpu":
                         driver.clear()
                         found = dlbridge.convert(source, to, device=device_given)
@@ -113,10 +113,8 @@ def test_managed_memory_is_the_hosts_where_the_device_lets_it_read():
             assert dlbridge.asdlpack(source).__dlpack_device__() == (CUDA_MANAGED, 0)
             for concurrent in True, False:
                 driver.concurrent_managed_access(concurrent)
-                for to in "numpy", "torch", "jax":
+                for to in "numpy", "jax":
                     for keywords in {}, {"device": "cpu"}:
-                        if not keywords and to != "numpy":
-                            continue                    # they have the device's memory too
                         driver.clear()
                         found = dlbridge.convert(source, to, **keywords)
                         assert np.array_equal(np.asarray(found), expected)
@@ -151,7 +149,6 @@ def test_the_cpu_waits_before_it_reads_pinned_memory(platform):
             (lambda: dlbridge.asdlpack(source, copy=True), first),
             (lambda: dlbridge.asdlpack(Interface(start, typestr=">f4", stream=first)), first),
             (lambda: dlbridge.asdlpack(Interface(start, (2,), strides=(5,), stream=first)), first),
-            (lambda: dlbridge.convert(Interface(start, readonly=True, stream=first), "torch"), first),
             (lambda: dlbridge.asdlpack(source, copy=True, stream=then), then),
             (lambda: tensor.__dlpack__(copy=True), legacy),
             (lambda: tensor.__dlpack__(copy=True, stream=-1), None),

@@ -51,14 +51,14 @@ def test_every_version_of_the_interface_is_read(platform):
             ]:
                 expected = np.ndarray(shape, typestr, raw, offset, strides)
                 source = Interface(start + offset, shape, typestr, strides=strides)
-                for to in "numpy", "torch":
-                    if to == "torch" and typestr == "|b1":
-                        continue
-                    found = np.asarray(dlbridge.convert(source, to, device="cpu"))
-                    assert found.dtype.newbyteorder("=") == expected.dtype.newbyteorder("=")
-                    assert found.shape == shape
-                    assert found.astype(found.dtype.newbyteorder("=")).tobytes() == expected.astype(
-                        expected.dtype.newbyteorder("=")).tobytes(), (to, typestr, offset, shape, strides)
+                found = dlbridge.convert(source, "numpy", device="cpu")
+                assert (found.dtype, found.shape) == (expected.dtype, shape)
+                assert found.tobytes() == expected.tobytes(), (typestr, offset, shape, strides)
+                # In the machine's own byte order, and in elements' strides.
+                found = np.from_dlpack(dlbridge.asdlpack(source, device="cpu"))
+                native = expected.dtype.newbyteorder("=")
+                assert (found.dtype, found.shape) == (native, shape)
+                assert found.tobytes() == expected.astype(native).tobytes(), (typestr, offset, shape, strides)
         """,
         platform,
     )
@@ -238,11 +238,8 @@ def test_numbas_arrays_are_sources_on_both_devices():
                         assert tensor.device == f"cuda:{device}"
                         assert tensor.data_ptr == face["data"][0]
                         assert tensor.strides == tuple(step // view.itemsize for step in view.strides)
-                    for to in "numpy", "torch":
-                        if to == "torch" and not view.size:
-                            continue
-                        found = np.asarray(dlbridge.convert(source, to, device="cpu"))
-                        assert found.dtype == view.dtype and np.array_equal(found, view), (to, view)
+                    found = dlbridge.convert(source, "numpy", device="cpu")
+                    assert found.dtype == view.dtype and np.array_equal(found, view), view
             cuda.gpus[0].get_primary_context().push()
             assert np.array_equal(dlbridge.convert(array, "numpy", device="cpu"), data)
             cuda.gpus[0].get_primary_context().pop()

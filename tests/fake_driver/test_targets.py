@@ -120,7 +120,6 @@ def test_what_numba_lacks_is_refused():
         import dlbridge
         import ml_dtypes
         import numpy as np
-        import torch
         from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError
         from fake_driver.producers import BFLOAT, Interface, Producer, counts, driver, held
         driver.make_current(0)
@@ -140,7 +139,7 @@ def test_what_numba_lacks_is_refused():
         refused(Producer(start, code=BFLOAT, bits=16), ConversionError, "dtype bfloat16", LACKS)
         for code, name in (7, "float8_e3m4"), (10, "float8_e4m3fn"), (12, "float8_e5m2"):
             refused(Producer(start, code=code, bits=8), ConversionError, f"dtype {name}", LACKS)
-        for host in np.zeros(3), torch.zeros(3), bytearray(3):
+        for host in np.zeros(3), bytearray(3), dlbridge.asdlpack(np.zeros(3)):
             refused(host, DeviceError, "device cpu", "is the host's memory, which numba does not have",
                     'pass device="cuda"')
         refused(Interface(start), DeviceError, "cuda:0", "is not cuda:1", device="cuda:1")
@@ -220,13 +219,13 @@ def test_numbas_context_is_the_memorys_and_the_current_one_is_put_back():
         import numpy as np
         from fake_driver.producers import Interface, driver
         from numba import cuda
-        with cuda.gpus[0]:
-            pass
+        for device in 0, 1:
+            with cuda.gpus[device]:         # Numba makes its context, and the current one with it
+                pass
         sources = [Interface(driver.allocate(device, 16), stream=1) for device in (0, 1)]
         for current in 0, 1:
             with cuda.gpus[current]:
-                # The device that is not current: 0, while 1 is, is the next test.
-                for device in {1, current}:
+                for device in 0, 1:
                     before = driver.current_device(), driver.alive("pushed"), cuda.current_context().device.id
                     for source in sources[device], dlbridge.asdlpack(sources[device]):
                         array = dlbridge.convert(source, "numba")
@@ -239,30 +238,13 @@ def test_numbas_context_is_the_memorys_and_the_current_one_is_put_back():
     )
 
 
-def test_numbas_context_is_device_0s_while_another_is_current():
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver
-        from numba import cuda
-        with cuda.gpus[0]:              # Numba makes its context, and the current one with it
-            pass
-        with cuda.gpus[1]:
-            array = dlbridge.convert(Interface(driver.allocate(0, 16), stream=1), "numba")
-            assert array.gpu_data.context.device.id == 0
-            assert cuda.current_context().device.id == 1
-        """
-    )
-
-
 def test_host_memory_is_uploaded_where_it_is_asked_for():
     run(
         """
         import dlbridge
         import jax.numpy as jnp
         import numpy as np
-        import torch
-        from fake_driver.producers import Interface, driver
+        from fake_driver.producers import driver
         from numba import cuda
         elements = np.arange(12, dtype="f4").reshape(3, 4)
         frozen = elements.copy()
@@ -274,8 +256,8 @@ def test_host_memory_is_uploaded_where_it_is_asked_for():
             with cuda.gpus[current]:
                 for device, index in ("cuda:0", 0), ("cuda:1", 1), ((2, 1), 1), ("cuda", current):
                     for source in (
-                        elements, torch.from_numpy(elements), jnp.asarray(elements), frozen, elements.T,
-                        elements.astype(">f4"), elements[2], elements[:0],
+                        elements, jnp.asarray(elements), frozen, elements.T, elements.astype(">f4"), elements[2],
+                        elements[:0], elements[:, ::2], elements[::-1], np.broadcast_to(elements[0], (5, 4)),
                     ):
                         before = driver.current_device(), driver.alive("pushed")
                         array = dlbridge.convert(source, "numba", device=device)
@@ -298,19 +280,6 @@ def test_host_memory_is_uploaded_where_it_is_asked_for():
                 assert isinstance(raised, dlbridge.errors.DLBridgeError), raised
             else:
                 raise AssertionError(device)
-        """
-    )
-
-
-def test_host_memory_with_holes_is_uploaded():
-    run(
-        """
-        import dlbridge
-        import numpy as np
-        elements = np.arange(12, dtype="f4").reshape(3, 4)
-        for source in elements[:, ::2], elements[::-1], np.broadcast_to(elements[0], (5, 4)):
-            array = dlbridge.convert(source, "numba", device="cuda")
-            assert np.array_equal(array.copy_to_host(), source)
         """
     )
 
@@ -567,9 +536,8 @@ def test_cuda_cores_buffers_reach_the_host():
         buffer = device.allocate(16, stream=device.create_stream())
         driver.write(int(buffer.handle), b"0123456789abcdef")
         for source in buffer, StridedMemoryView.from_dlpack(buffer, stream_ptr=-1):
-            for to in "numpy", "torch", "jax":
-                found = dlbridge.convert(source, to, device="cpu")
-                assert bytes(found.tolist()) == b"0123456789abcdef"
+            found = dlbridge.convert(source, "numpy", device="cpu")
+            assert found.tobytes() == b"0123456789abcdef"
         """
     )
 
