@@ -65,7 +65,7 @@ def test_without_a_driver_device_memory_is_refused_and_says_so():
             for function in (
                 lambda: dlbridge.asdlpack(source), lambda: dlbridge.to_dlpack(source, stream=-1),
                 lambda: dlbridge.convert(source, "numpy", device="cpu"),
-                lambda: dlbridge.convert(source, "torch", stream=7),
+                lambda: dlbridge.convert(source, "numpy", stream=7),
             ):
                 try:
                     function()

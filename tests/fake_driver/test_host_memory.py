@@ -188,20 +188,6 @@ def test_an_upload_waits_before_it_reads_pinned_memory():
     )
 
 
-def test_managed_memory_is_on_its_device():
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver
-        driver.make_current(0)
-        for index in 0, 1:
-            start = driver.allocate(index, 16, "managed")
-            array = dlbridge.convert(Interface(start, stream=1), "numba", device=f"cuda:{index}")
-            assert array.__cuda_array_interface__["data"][0] == start
-        """
-    )
-
-
 def test_a_copy_of_managed_memory_is_the_devices():
     run(
         """
@@ -211,24 +197,6 @@ def test_a_copy_of_managed_memory_is_the_devices():
         for index in 0, 1:
             copy = dlbridge.asdlpack(Interface(driver.allocate(index, 16, "managed"), stream=1), copy=True)
             assert copy.device == f"cuda:{index}"
-        """
-    )
-
-
-def test_torch_uploads_pinned_memory_as_the_hosts():
-    run(
-        """
-        import dlbridge
-        import torch
-        from fake_driver.producers import Interface, driver
-        torch.version.cuda = "13.0"             # a build for the CPU comes as far as its own upload
-        driver.make_current(0)
-        try:
-            dlbridge.convert(Interface(driver.allocate(0, 16, "host"), stream=1), "torch", device="cuda:0")
-        except dlbridge.errors.DeviceError as error:
-            assert "AssertionError: Torch not compiled with CUDA" in str(error), error
-        else:
-            raise AssertionError
         """
     )
 

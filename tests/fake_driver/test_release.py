@@ -307,7 +307,7 @@ def test_deleters_run_once_on_every_way(platform):
             lambda source: dlbridge.asdlpack(source).__dlpack__(stream=then),
             lambda source: dlbridge.to_dlpack(source, stream=then),
             lambda source: dlbridge.convert(source, "numpy", device="cpu"),
-            lambda source: dlbridge.convert(source, "torch", device="cpu"),
+            lambda source: dlbridge.asdlpack(source, device="cpu"),
             lambda source: dlbridge.explain(source, "numpy", device="cpu"),
             lambda source: dlbridge.convert(source, "numpy"),                   # refused
             lambda source: dlbridge.convert(source, "numpy", device="cpu", copy=False),
