@@ -1,5 +1,6 @@
 """Numba's arrays as results, what a Tensor gives of device memory, and targets that have none."""
 
+import pytest
 from fake_driver.harness import run
 
 
@@ -235,6 +236,21 @@ def test_numbas_context_is_the_memorys_and_the_current_one_is_put_back():
                             array = dlbridge.convert(source, "numba", **keywords)
                             assert array.gpu_data.context.device.id == device
                         assert (driver.current_device(), driver.alive("pushed"), current) == before
+        """
+    )
+
+
+@pytest.mark.xfail(strict=True, reason="Numba makes a context by replacing the current one, and then pops it")
+def test_the_first_use_of_another_device_leaves_the_current_one():
+    run(
+        """
+        import dlbridge
+        import numpy as np
+        from fake_driver.control import driver
+        driver.make_current(0)
+        before = driver.current_device(), driver.alive("pushed")
+        dlbridge.convert(np.arange(3), "numba", device="cuda:1")
+        assert (driver.current_device(), driver.alive("pushed")) == before
         """
     )
 
