@@ -1,6 +1,5 @@
 """Numba's arrays as results, what a Tensor gives of device memory, and targets that have none."""
 
-import pytest
 from fake_driver.harness import run
 
 
@@ -240,7 +239,6 @@ def test_numbas_context_is_the_memorys_and_the_current_one_is_put_back():
     )
 
 
-@pytest.mark.xfail(strict=True, reason="Numba makes a context by replacing the current one, and then pops it")
 def test_the_first_use_of_another_device_leaves_the_current_one():
     run(
         """
