@@ -127,7 +127,8 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     src, device, copy, detach
         As for :func:`convert`.
     stream : int or stream object, optional
-        The stream on which the memory will be used; None is the legacy default stream. Host memory has none.
+        The stream on which the memory will be used. None leaves that to its consumers: each names its own, or the legacy
+        default one is meant. Host memory has none.
     readonly : {"copy", "share", "error"}
         What a legacy capsule of the Tensor, which has no flags, does with read-only memory. The Tensor itself and its
         versioned capsules share it and say so.
