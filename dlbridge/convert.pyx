@@ -127,8 +127,8 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     src, device, copy, detach
         As for :func:`convert`.
     stream : int or stream object, optional
-        The stream on which the memory will be used. None leaves that to its consumers: each names its own, or the legacy
-        default one is meant. Host memory has none.
+        The stream on which the memory will be used. None leaves that to its consumers: each names its own, or means the
+        legacy default one. Host memory has none.
     readonly : {"copy", "share", "error"}
         What a legacy capsule of the Tensor, which has no flags, does with read-only memory. The Tensor itself and its
         versioned capsules share it and say so.
@@ -319,7 +319,9 @@ cdef object ordered(object src, const Request* request):
     cdef Managed* managed
     cdef Request asked = request[0]
     asked.detach = True         # nothing is taken from it
-    if request.stream != STREAM_UNORDERED and hasattr(type(src), "__cuda_array_interface__"):
+    # torch's type has the interface for tensors of the CPU too, and for those without memory: they are returned as is.
+    if request.stream != STREAM_UNORDERED and hasattr(type(src), "__cuda_array_interface__") and getattr(
+            src, "is_cuda", True):
         managed = acquire_by(find_route(src, "dlbridge").offers, src, &asked)
         try:
             if has_streams(managed.abi.dl_tensor.device.device_type):

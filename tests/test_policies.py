@@ -260,6 +260,15 @@ def test_what_is_no_device_is_refused(device):
         dlbridge.convert(numbered((3,)), "torch", device=device)
 
 
+@pytest.mark.parametrize("make", [
+    lambda: torch.ones(3), lambda: torch.ones(3, device="meta"), lambda: torch.eye(3).to_sparse(),
+    lambda: torch.ones(3, requires_grad=True), lambda: dlbridge.asdlpack(b"abc"),
+], ids=["tensor", "meta", "sparse", "gradient", "Tensor"])
+def test_what_is_the_targets_own_is_returned_whatever_the_stream(make):
+    source = make()
+    assert dlbridge.convert(source, type(source), stream=1) is source
+
+
 @pytest.mark.parametrize("stream", [0, -2])
 def test_forbidden_streams(stream):
     with pytest.raises(dlbridge.DeviceError, match="forbidden"):
