@@ -45,12 +45,12 @@ cdef object deliver(Managed* managed, Target target):
     index = managed.abi.dl_tensor.device.device_id
     try:
         interface = cuda_interface(managed)
+        from_interface = target.namespace.from_cuda_array_interface
     except BaseException:
         managed_release(managed)
         raise
     if interface["stream"] == STREAM_LEGACY_DEFAULT:
         del interface["stream"]
-    from_interface = target.namespace.from_cuda_array_interface
 
     def importer(owner):
         return on_device(target, index, lambda: from_interface(interface, owner=owner, sync=False))

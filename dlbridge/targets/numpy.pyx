@@ -109,7 +109,7 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object base_over(Managed* managed):
-    """A smaller base than the block, which is then freed; or None, and the block stays."""
+    """A smaller base than the block, which is then freed; or None, and the block stays. On failure it is released."""
     cdef HeldBuffer held
     # A tensor is a base as good as any. An ndarray is not: NumPy would put its base in its place, and a subclass may
     # have more to keep alive. Nor is what an interface was read from: the user could let go of it through the base.
@@ -117,7 +117,11 @@ cdef object base_over(Managed* managed):
         return managed_unwrapped(managed)
     if managed.owns != OWNS_BUFFER:
         return None
-    held = HeldBuffer.__new__(HeldBuffer)
+    try:
+        held = HeldBuffer.__new__(HeldBuffer)
+    except BaseException:
+        managed_release(managed)
+        raise
     if not managed_take_view(managed, &held.view):
         return None
     held.exporter = <object> held.view.obj
