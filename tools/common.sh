@@ -1,0 +1,99 @@
+# What the scripts of this folder share; each sources it, nobody runs it.
+#
+# A script works on a copy of the tree of its own, so that builds of different kinds never meet. What takes long to make
+# (interpreters, environments) stays in $TOOLS for the next run: remove that folder to start afresh. A script ends with
+# the line "N passed, M failed", a count of its checks, and fails if one failed. Needs python3 (3.11), git, a C compiler
+# and, where Debian packages are missing, root.
+set -euo pipefail
+exec </dev/null
+# LC_ALL: compilers quote in ASCII. JAX_PLATFORMS: no accelerator is looked for.
+export LC_ALL=C PIP_DISABLE_PIP_VERSION_CHECK=1 JAX_PLATFORMS=cpu
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+script=$(basename "$0" .sh)
+TOOLS=${TOOLS:-$repository/build/tools}
+work=$TOOLS/$script
+logs=$work/logs
+mkdir -p "$logs"
+passed=0
+failed=0
+
+stage() { printf '\n==== %s (after %d s)\n' "$1" "$SECONDS"; }
+fail() { printf 'FAILED: %s\n' "$1" >&2; exit 1; }
+
+# need COMMAND PACKAGE...: installs Debian packages where the command, or the file, is missing.
+need() {
+    local wanted=$1
+    shift
+    if command -v "$wanted" >/dev/null || [ -e "$wanted" ]; then return; fi
+    [ "$(id -u)" = 0 ] || fail "$wanted is missing, and installing it needs root (apt-get install $*)"
+    { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } \
+        >"$logs/apt.log" 2>&1 || { tail -n 20 "$logs/apt.log"; fail "$* could not be installed"; }
+}
+
+# copy_tree FOLDER: the files of the tree as they are now, and the seeded bugs as one more module of the package, so that
+# they are built as everything else is. What was built there before stays, where its source did not change.
+copy_tree() {
+    mkdir -p "$1"
+    git -C "$repository" ls-files --cached --others --exclude-standard -z |
+        tar -C "$repository" --null --ignore-failed-read -cf - -T - | tar -C "$1" -xf -
+    cp -p "$repository/tools/seeded.pyx" "$1/dlbridge/seeded.pyx"
+}
+
+# environment FOLDER PYTHON REQUIREMENT...: a virtual environment, kept while its requirements stay the same.
+environment() {
+    local folder=$1 python=$2 wanted
+    shift 2
+    wanted=$(printf '%s\n' "$python" "$@")
+    if [ "$(cat "$folder/wanted" 2>/dev/null)" = "$wanted" ]; then return; fi
+    rm -rf "$folder"
+    "$python" -m venv "$folder"
+    "$folder/bin/pip" install -q "$@" >"$logs/pip.log" 2>&1 || { tail -n 20 "$logs/pip.log"; return 1; }
+    printf '%s\n' "$wanted" >"$folder/wanted"
+}
+
+# extra NAME: the requirements of an extra of pyproject.toml, one in a line.
+extra() {
+    python3 -c '
+import sys, tomllib
+with open(sys.argv[1], "rb") as file:
+    project = tomllib.load(file)["project"]
+print(*project["optional-dependencies"][sys.argv[2]], sep="\n")' "$repository/pyproject.toml" "$1"
+}
+
+count() {
+    printf '%s %s (%d s)\n' "$1" "$2" "$((SECONDS - began))"
+    if [ "$1" = passed ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+# check NAME COMMAND...: the command must succeed. Its output goes to a log, the end of which is shown if it does not.
+check() {
+    local name=$1 log=$logs/${1// /_}.log began=$SECONDS
+    shift
+    if "$@" >"$log" 2>&1; then
+        grep -aE '^(=+ )?[0-9]+ passed' "$log" | tail -n 1 || true
+        count passed "$name"
+    else
+        tail -n 60 "$log"
+        count FAILED "$name"
+    fi
+}
+
+# check_finds NAME TEXT COMMAND...: the command, which has a seeded bug in it, must say TEXT (an extended regular
+# expression): a tool that does not find that bug proves nothing by its silence.
+check_finds() {
+    local name=$1 text=$2 log=$logs/${1// /_}.log began=$SECONDS
+    shift 2
+    "$@" >"$log" 2>&1 || true
+    if grep -aqE "$text" "$log"; then
+        count passed "$name"
+    else
+        tail -n 60 "$log"
+        count FAILED "$name: \"$text\" was not said"
+    fi
+}
+
+finish() {
+    printf '\n%d passed, %d failed\n' "$passed" "$failed"
+    [ "$failed" = 0 ]
+}
