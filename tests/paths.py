@@ -1,7 +1,7 @@
 """One case per path through dlbridge: every source to every target, shared, copied and refused.
 
 ``PATHS`` maps a name to a function without arguments that goes the path once and drops all it made. Who looks for what
-a path leaves behind (memory, references, errors of a tool) goes through all of them; only installed libraries are in it.
+a path leaves behind (memory, references, errors of a tool) goes through them all; only installed libraries are in it.
 """
 
 import array
