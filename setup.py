@@ -19,6 +19,7 @@ DIRECTIVES = {
     "embedsignature": True,
     "embedsignature.format": "clinic",
     "always_allow_keywords": False,
+    "freethreading_compatible": True,
 }
 
 

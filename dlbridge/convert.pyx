@@ -42,6 +42,7 @@ from dlbridge.plan cimport (
     kept_route,
     reason_text,
     reason_way_out,
+    taken_route,
 )
 from dlbridge.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
 from dlbridge.request cimport COPY_ALWAYS, Request, consumer_stream, parse_request, wants_versioned
@@ -255,21 +256,26 @@ cdef object whole_asdlpack = asdlpack
 
 cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
     """convert(src, to) with a kept route, which no array as ``to`` ever has."""
-    cdef PyObject* route
+    cdef PyObject* found
+    cdef Route route
     if count == 2 and names == NULL:
-        route = kept_route(arguments[0], arguments[1])
-        if route != NULL:
-            return carry(<object> arguments[0], <Route> route, &(<Route> route).plain)
+        found = kept_route(arguments[0], arguments[1])
+        if found != NULL:
+            route = <Route> taken_route(found)
+            return carry(<object> arguments[0], route, &route.plain)
     return PyObject_Vectorcall(whole_convert, arguments, count, names)
 
 
 cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
     """asdlpack(src); a Tensor is looked at again, for its own policy."""
-    cdef PyObject* route
+    cdef PyObject* found
+    cdef Route route
     if count == 1 and names == NULL:
-        route = kept_route(arguments[0], <PyObject*> "dlbridge")
-        if route != NULL and not (<Route> route).already:
-            return carry(<object> arguments[0], <Route> route, &(<Route> route).plain)
+        found = kept_route(arguments[0], <PyObject*> "dlbridge")
+        if found != NULL:
+            route = <Route> taken_route(found)
+            if not route.already:
+                return carry(<object> arguments[0], route, &route.plain)
     return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
 
 
@@ -301,13 +307,12 @@ cdef bint is_already(object src, const Request* request) except -1:
 
 
 cdef inline object carry(object src, Route route, const Request* request):
+    """The caller holds the route, and the request in it: a producer's code can register, and so clear the routes."""
     cdef Managed* managed
-    # Held, and the request in it: a producer's code can register something, and so clear the routes.
-    cdef Route held = route
-    cdef Target target = held.target
+    cdef Target target = route.target
     if route.already and is_already(src, request):
         return ordered(src, request) if request.has_stream else src
-    managed = acquire_by(held.offers, src, request)
+    managed = acquire_by(route.offers, src, request)
     if fits(managed, target, request):
         return target.deliver(managed, target)
     return carry_placed(managed, target, request)

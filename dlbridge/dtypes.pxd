@@ -6,6 +6,7 @@ cimport numpy
 from cpython.object cimport PyObject
 
 from dlbridge.abi cimport DLDataType
+from dlbridge.atomic cimport load_pointer
 
 
 cdef enum:
@@ -46,7 +47,8 @@ cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) n
 
 cdef inline numpy.dtype numpy_dtype(int row):
     """The NumPy dtype of a row. MissingLibraryError where it is one of ml_dtypes', and ml_dtypes is not installed."""
-    return <numpy.dtype> numpy_dtypes[row] if numpy_dtypes[row] != NULL else import_numpy_dtype(row)
+    cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[row])
+    return <numpy.dtype> found if found != NULL else import_numpy_dtype(row)
 
 cdef numpy.dtype import_numpy_dtype(int row)
 cdef str row_name(int row)

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 
 cimport numpy
-from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.string cimport memset
 
@@ -34,6 +33,7 @@ from dlbridge.abi cimport (
     kDLInt,
     kDLUInt,
 )
+from dlbridge.atomic cimport load_row, replace_pointer, store_row
 
 from dlbridge.errors import MissingLibraryError, refusal
 
@@ -213,11 +213,14 @@ cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) n
 cdef int find_registered(numpy.ndarray array) except -2:
     """The row of a type that another package registered with NumPy, which numbers them from NPY_USERDEF on."""
     cdef int slot = numpy.PyArray_TYPE(array) - NPY_USERDEF
+    cdef int row
     if not 0 <= slot < USER_TYPES:
         return _find_registered(array.dtype)
-    if by_user_type[slot] == UNSEEN:
-        by_user_type[slot] = _find_registered(array.dtype)
-    return by_user_type[slot]
+    row = load_row(&by_user_type[slot])
+    if row == UNSEEN:
+        row = _find_registered(array.dtype)
+        store_row(&by_user_type[slot], row)
+    return row
 
 
 cdef int _find_registered(object dtype) except -2:
@@ -229,8 +232,9 @@ cdef int _find_registered(object dtype) except -2:
 
 cdef numpy.dtype import_numpy_dtype(int row):
     dtype = _import_numpy_dtype(NAMES[row])
-    Py_INCREF(dtype)
-    numpy_dtypes[row] = <PyObject*> dtype
+    # Another thread's may have come first, to which nobody else has counted a reference.
+    if replace_pointer(<void**> &numpy_dtypes[row], NULL, <void*> dtype):
+        Py_INCREF(dtype)
     return dtype
 
 

@@ -14,23 +14,9 @@ from dlbridge.abi cimport (
     DLTensor,
     kDLCPU,
 )
+from dlbridge.atomic cimport ONE_AT_A_TIME, add, load
 from dlbridge.dtypes cimport NO_ROW, get_row
 from dlbridge.layout cimport LARGEST_SPAN, Span
-
-
-cdef extern from *:
-    """
-    #define dlbridge_add_to(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
-    #define dlbridge_read(where) __atomic_load_n(where, __ATOMIC_ACQUIRE)
-    #ifdef Py_GIL_DISABLED
-      #define DLBRIDGE_GIL 0
-    #else
-      #define DLBRIDGE_GIL 1
-    #endif
-    """
-    const bint ONE_AT_A_TIME "DLBRIDGE_GIL"     # who holds the GIL is the only one who does
-    int32_t add_to "dlbridge_add_to"(int32_t* where, int32_t value) noexcept nogil
-    int32_t read "dlbridge_read"(const int32_t* where) noexcept nogil
 
 
 cdef enum:
@@ -185,10 +171,10 @@ cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil
 
 cdef inline void managed_retain(Managed* managed) noexcept nogil:
     """By who holds the GIL and a reference: if that is the only one, nobody else can change their number meanwhile."""
-    if ONE_AT_A_TIME and read(&managed.references) == 1:
+    if ONE_AT_A_TIME and load(&managed.references) == 1:
         managed.references = 2
     else:
-        add_to(&managed.references, 1)
+        add(&managed.references, 1)
 
 cdef inline Managed* managed_made_lendable(Managed* managed) noexcept nogil:
     """Make it a block that many may have at a time: a deleter lets go of one reference, and the last one of the owner.

@@ -21,6 +21,7 @@ from dlbridge.abi cimport (
     kDLTrn,
     kDLVulkan,
 )
+from dlbridge.atomic cimport add, exchange_byte, load
 from dlbridge.dtypes cimport NO_ROW, describe, find_dlpack, get_row
 from dlbridge.layout cimport (
     BACKWARD,
@@ -57,7 +58,6 @@ cdef extern from *:
         PyThreadState *mine = PyGILState_GetThisThreadState();
         return mine != NULL && mine == DLBRIDGE_RUNNING_STATE();
     }
-    #define dlbridge_exchange(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
     #define dlbridge_exporter(view) (((Py_buffer *) (view))->obj)
     /* Of an object to which the caller has a reference and whose count nobody else can change meanwhile. */
     #ifdef Py_GIL_DISABLED
@@ -84,7 +84,6 @@ cdef extern from *:
     Releases* releases_here "dlbridge_releases_here"() noexcept nogil
     bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
     bint holds_gil "dlbridge_holds_gil"() noexcept nogil
-    uint8_t exchange "dlbridge_exchange"(uint8_t* where, uint8_t value) noexcept nogil
     PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
     bint others_hold "DLBRIDGE_OTHERS_HOLD"(PyObject* obj) noexcept nogil
 
@@ -394,7 +393,7 @@ cdef object managed_unwrapped(Managed* managed):
 
     For a consumer that can hold an object itself, and tells nobody that the memory is writable when it is not.
     """
-    if managed.owns != OWNS_OBJECT or read(&managed.references) != 1 or (
+    if managed.owns != OWNS_OBJECT or load(&managed.references) != 1 or (
             managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY):
         return None
     owner = <object> managed.abi.manager_ctx
@@ -405,7 +404,7 @@ cdef object managed_unwrapped(Managed* managed):
 
 cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil:
     """Move the Py_buffer that a block owns, exporter and all, and free the block; False, and it stays."""
-    if read(&managed.references) != 1 or exporter(managed.abi.manager_ctx) == NULL:
+    if load(&managed.references) != 1 or exporter(managed.abi.manager_ctx) == NULL:
         return False
     move_buffer(into, <Py_buffer*> managed.abi.manager_ctx)
     free(managed)
@@ -516,7 +515,7 @@ cdef void managed_forget(Managed* managed) noexcept nogil:
     """Drop a reference; the last one frees the block, and lets the owner go where nobody has yet."""
     cdef uint8_t owns
     # Nobody can add to the only reference but who holds it, so that case needs no atomic step, which costs 5 ns.
-    if read(&managed.references) == 1 or add_to(&managed.references, -1) == 0:
+    if load(&managed.references) == 1 or add(&managed.references, -1) == 0:
         owns = managed.owns
         if owns == OWNS_NOTHING:
             free(managed)
@@ -529,8 +528,8 @@ cdef void managed_forget(Managed* managed) noexcept nogil:
 cdef void managed_release(Managed* managed) noexcept nogil:
     """Let the owner go now, whoever still refers to the block, and drop a reference. What a deleter does."""
     cdef uint8_t owns = OWNS_NOTHING
-    if read(&managed.references) != 1:
-        owns = exchange(&managed.owns, OWNS_NOTHING)
+    if load(&managed.references) != 1:
+        owns = exchange_byte(&managed.owns, OWNS_NOTHING)
     if owns == OWNS_NOTHING:
         managed_forget(managed)
     else:
@@ -576,7 +575,7 @@ cdef void release_and_forget(Managed* managed, Release release, Releases* here) 
 
 cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
     cdef Managed* managed = <Managed*> tensor
-    if read(&managed.references) != 1 or not released_early(managed):
+    if load(&managed.references) != 1 or not released_early(managed):
         managed_release(managed)
 
 
@@ -624,7 +623,7 @@ cdef void legacy_deleter(DLManagedTensor* tensor) noexcept nogil:
 
 cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
     cdef Managed* managed = <Managed*> tensor
-    if read(&managed.references) != 1 or not released_early(managed):
+    if load(&managed.references) != 1 or not released_early(managed):
         managed_forget(managed)
 
 

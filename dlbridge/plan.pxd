@@ -4,13 +4,22 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor, kDLCPU
+from dlbridge.atomic cimport load_rows, lock, unlock
 from dlbridge.managed cimport Managed
 from dlbridge.request cimport COPY_ALWAYS, READONLY_SHARE, Request
 from dlbridge.targets.target cimport READ_ONLY, Target
 
 
+cdef extern from *:
+    """
+    #define dlbridge_taken(found) (found)
+    """
+    object taken_route "dlbridge_taken"(PyObject* found)    # a Route, under Cython's care: with it goes the reference
+
 cdef extern from "Python.h":
     PyTypeObject* Py_TYPE(PyObject* obj) noexcept
+    void Py_INCREF(PyObject* obj) noexcept
+    void Py_DECREF(PyObject* obj) noexcept
 
 cdef enum:
     ROUTES = 256                # bounded: a program that makes types without end keeps at most so many alive
@@ -45,18 +54,25 @@ cdef class Route:
 
 
 cdef PyObject* routes[ROUTES]           # Route, owned, or NULL
+cdef unsigned char route_locks[ROUTES]  # of each of them
 
 cdef inline size_t slot_of(PyObject* kind, PyObject* to) noexcept:
     # Objects are 16 bytes apart at least, so the low bits tell nothing.
     return (<size_t> kind >> 4 ^ <size_t> to >> 3) % ROUTES
 
 cdef inline PyObject* kept_route(PyObject* src, PyObject* to) noexcept:
-    """The Route that is kept for the type of src and this very ``to``, borrowed, or NULL."""
+    """A new reference to the Route that is kept for the type of src and this very ``to``, or NULL."""
     cdef PyObject* kind = <PyObject*> Py_TYPE(src)
-    cdef PyObject* found = routes[slot_of(kind, to)]
-    if found != NULL and <PyObject*> (<Route> found).source_type == kind and <PyObject*> (<Route> found).to == to:
-        return found
-    return NULL
+    cdef size_t slot = slot_of(kind, to)
+    cdef PyObject* found
+    lock(&route_locks[slot])
+    found = routes[slot]
+    if found != NULL and (<PyObject*> (<Route> found).source_type != kind or <PyObject*> (<Route> found).to != to):
+        found = NULL
+    if found != NULL:
+        Py_INCREF(found)
+    unlock(&route_locks[slot])
+    return found
 
 cdef Route find_route(object src, object to)
 
@@ -68,7 +84,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     return (
         managed.marks & ~target.holds == 0
-        and target.plain_rows >> managed.row & 1
+        and load_rows(&target.plain_rows) >> managed.row & 1
         and tensor.device.device_type == kDLCPU
         and (target.alignment == 1 or <size_t> tensor.data % <size_t> target.alignment == 0)
         and request.copy != COPY_ALWAYS

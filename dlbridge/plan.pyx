@@ -2,7 +2,6 @@
 
 cimport cython
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t
 
 from dlbridge.abi cimport (
@@ -14,6 +13,7 @@ from dlbridge.abi cimport (
     kDLCUDA,
     kDLCUDAManaged,
 )
+from dlbridge.atomic cimport add_size, load_rows, load_size, lock, unlock
 from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host, same_device
 from dlbridge.dtypes cimport describe, find_dlpack, get_row
 from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
@@ -75,7 +75,7 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 
 # ---- routes --------------------------------------------------------------------------------------------------------
 
-cdef size_t registrations = 0       # how often the routes were cleared; one that was begun before is not kept
+cdef size_t registrations = 0       # how often the routes were cleared; one that was begun before is not kept. Atomic
 
 
 @cython.auto_pickle(False)
@@ -86,12 +86,12 @@ cdef class Route:
 cdef Route find_route(object src, object to):
     """The route that is kept, or a new one."""
     cdef PyObject* found = kept_route(<PyObject*> src, <PyObject*> to)
-    return <Route> found if found != NULL else make_route(src, to)
+    return <Route> taken_route(found) if found != NULL else make_route(src, to)
 
 
 cdef Route make_route(object src, object to):
     cdef object kind = type(src)
-    cdef size_t before = registrations
+    cdef size_t before = load_size(&registrations)
     cdef Route route = Route.__new__(Route)
     route.source_type = kind
     route.to = to
@@ -102,29 +102,35 @@ cdef Route make_route(object src, object to):
     route.plain = NOTHING_ASKED
     route.plain.target = <PyObject*> route.target
     route.plain.current_stream = route.target.current_stream
-    # Predicates and imports are code of others, and may have registered meanwhile; and what holds for a proxy, which
-    # poses as another class, says nothing about its type.
-    if src.__class__ is kind and before == registrations:
-        keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route)
+    # What holds for a proxy, which poses as another class, says nothing about its type.
+    if src.__class__ is kind:
+        keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route, before)
     return route
 
 
-cdef void keep_route(size_t slot, Route route):
-    """Put a route, or None, in a slot; what was there is let go last, for that may run code of others."""
-    cdef PyObject* before = routes[slot]
-    if route is not None:
-        Py_INCREF(route)
-    routes[slot] = NULL if route is None else <PyObject*> route
+cdef void keep_route(size_t slot, Route route, size_t begun):
+    """Put a route, or None, in a slot; what was there is let go last, for that may run code of others.
+
+    Not one that was begun before a registration: predicates and imports are code of others, and so are other threads.
+    """
+    cdef PyObject* before = NULL
+    lock(&route_locks[slot])
+    if route is None or begun == load_size(&registrations):
+        before = routes[slot]
+        routes[slot] = NULL if route is None else <PyObject*> route
+        if route is not None:
+            Py_INCREF(routes[slot])
+    unlock(&route_locks[slot])
     if before != NULL:
-        Py_DECREF(<object> before)
+        Py_DECREF(before)
 
 
 def clear_routes():
     """Forget every route; each ``register_*`` does so."""
-    global registrations
-    registrations += 1
+    # First the count, then the slots: what was begun before is put into a slot ere that is cleared, or not at all.
+    cdef size_t now = add_size(&registrations, 1)
     for slot in range(ROUTES):
-        keep_route(slot, None)
+        keep_route(slot, None, now)
 
 
 # ---- decisions -----------------------------------------------------------------------------------------------------
@@ -179,7 +185,7 @@ cdef int decide(const Managed* managed, Target target, const Request* request, D
     if refused is not None:
         raise refused
     decide_device(managed, target, request, out)
-    if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not target.plain_rows >> managed.row & 1:
+    if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
         decide_elements(managed, target, out)
     decide_layout(managed, target, out)
     if request.copy == COPY_ALWAYS and not is_copy(out):

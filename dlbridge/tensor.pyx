@@ -115,6 +115,8 @@ cdef Managed* NOTHING = managed_made_lendable(new_nothing())
 cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy):
     cdef Tensor tensor
     try:
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().make_known(managed)
         tensor = Tensor.__new__(Tensor)
     except BaseException:
         managed_release(managed)

@@ -3,6 +3,8 @@
 Nothing is linked, and without device memory nothing is loaded. The two drivers differ in names and in few numbers.
 """
 
+from threading import Lock
+
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t
 from posix.dlfcn cimport RTLD_NOW, dlopen, dlsym
@@ -15,16 +17,9 @@ from dlbridge.abi cimport (
     kDLROCM,
     kDLROCMHost,
 )
+from dlbridge.atomic cimport exchange_pointer, load_flag, load_pointer, replace_pointer, store_flag
 
 from dlbridge.errors import DeviceError, refusal
-
-cdef extern from *:
-    """
-    #define dlbridge_take(where) __atomic_exchange_n(where, NULL, __ATOMIC_ACQ_REL)
-    #define dlbridge_put(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
-    """
-    void* take "dlbridge_take"(void** where) noexcept nogil
-    void* put "dlbridge_put"(void** where, void* value) noexcept nogil
 
 cdef enum Family:
     CUDA
@@ -69,6 +64,7 @@ SYMBOLS = (
     ("cuGetErrorString", "hipDrvGetErrorString"),
 )
 
+cdef object loading = Lock()
 cdef Driver[FAMILIES] drivers
 drivers[<int> CUDA].family = CUDA
 drivers[<int> CUDA].device_type = kDLCUDA
@@ -85,8 +81,10 @@ drivers[<int> ROCM].managed_type = kDLROCM
 cdef Driver* find_driver(int32_t device_type) except NULL:
     """The driver of a device type, ready for calls."""
     cdef Driver* driver = &drivers[<int> ROCM if device_type in (kDLROCM, kDLROCMHost) else <int> CUDA]
-    if not driver.loaded:
-        load(driver)
+    if not load_flag(&driver.loaded):
+        with loading:
+            if not driver.loaded:
+                load_driver(driver)
     return driver
 
 
@@ -99,12 +97,12 @@ cdef Driver* any_driver() except NULL:
             return find_driver(kDLROCM)
         except DeviceError:
             # Of one that is there and does not begin there is more to say.
-            if drivers[<int> ROCM].found and not drivers[<int> CUDA].found:
+            if load_flag(&drivers[<int> ROCM].found) and not load_flag(&drivers[<int> CUDA].found):
                 raise
         raise
 
 
-cdef int load(Driver* driver) except -1:
+cdef int load_driver(Driver* driver) except -1:
     cdef void* library = NULL
     cdef void** calls = <void**> &driver.calls
     cdef Failure failure = Failure(0, 0, False)
@@ -116,7 +114,7 @@ cdef int load(Driver* driver) except -1:
     if library == NULL:
         raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], "is not on this machine",
                       "install the GPU's driver, or pass host memory")
-    driver.found = True
+    store_flag(&driver.found, True)
     for index, names in enumerate(SYMBOLS):
         calls[index] = dlsym(library, names[<int> driver.family].encode())
         if calls[index] == NULL:
@@ -126,7 +124,7 @@ cdef int load(Driver* driver) except -1:
     failure.error = driver.calls.init(0)
     if failure.error:
         raise driver_error(driver, &failure)
-    driver.loaded = True
+    store_flag(&driver.loaded, True)        # last: whoever reads it reads the calls without the lock
     return 0
 
 
@@ -177,22 +175,32 @@ ctypedef struct Entered:
 
 cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
     """Make a device's primary context the current one, unless it is; leave() puts back what was there."""
-    cdef int device = 0
     cdef Calls* calls = &driver.calls
+    cdef void* primary = primary_context(driver, device_id, failure)
     entered.pushed = False
     entered.before = NULL
-    if driver.contexts[device_id] == NULL:
-        if failed(driver, &calls.device_get, calls.device_get(&device, device_id), failure) or failed(
-                driver, &calls.primary_context_retain,
-                calls.primary_context_retain(&driver.contexts[device_id], device), failure):
-            return False
-    if failed(driver, &calls.context_get_current, calls.context_get_current(&entered.before), failure):
+    if primary == NULL or failed(
+            driver, &calls.context_get_current, calls.context_get_current(&entered.before), failure):
         return False
-    if entered.before != driver.contexts[device_id]:
-        entered.pushed = not failed(
-            driver, &calls.context_push, calls.context_push(driver.contexts[device_id]), failure)
+    if entered.before != primary:
+        entered.pushed = not failed(driver, &calls.context_push, calls.context_push(primary), failure)
         return entered.pushed
     return True
+
+
+cdef void* primary_context(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:
+    """Retained for good; that two threads may do so at a time changes nothing."""
+    cdef int device = 0
+    cdef void* made = NULL
+    cdef Calls* calls = &driver.calls
+    cdef void* kept = load_pointer(&driver.contexts[device_id])
+    if kept != NULL:
+        return kept
+    if failed(driver, &calls.device_get, calls.device_get(&device, device_id), failure) or failed(
+            driver, &calls.primary_context_retain, calls.primary_context_retain(&made, device), failure):
+        return NULL
+    replace_pointer(&driver.contexts[device_id], NULL, made)
+    return made
 
 
 cdef bint leave(Driver* driver, const Entered* entered, Failure* failure) noexcept nogil:
@@ -279,7 +287,7 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
         return 0                # of a memory pool, which belongs to the device
     if not enter(driver, ordinal, &entered, &failure) or not leave(driver, &entered, &failure):
         raise driver_error(driver, &failure)
-    if context != driver.contexts[ordinal]:
+    if context != load_pointer(&driver.contexts[ordinal]):
         raise refusal(DeviceError, family_name(driver), "context", f"{<size_t> context:#x}",
                       f"of {<size_t> pointer:#x} is not the device's primary one, which the other libraries use",
                       "import pycuda.autoprimaryctx in place of pycuda.autoinit")
@@ -311,14 +319,14 @@ cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then,
 
 cdef void tie(Driver* driver, int32_t device_id, void* first, void* then, Failure* failure) noexcept nogil:
     cdef Calls* calls = &driver.calls
-    cdef void* event = take(&driver.events[device_id])
+    cdef void* event = exchange_pointer(&driver.events[device_id], NULL)
     if event == NULL and failed(
             driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
         return
     if not failed(driver, &calls.event_record, calls.event_record(event, first), failure):
         failed(driver, &calls.stream_wait_event, calls.stream_wait_event(then, event, 0), failure)
     if is_well(failure):
-        event = put(&driver.events[device_id], event)
+        event = exchange_pointer(&driver.events[device_id], event)
     # One is kept for each device; another thread's may have come first, and one that failed may be broken.
     if event != NULL:
         failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)

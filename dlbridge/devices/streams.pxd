@@ -22,4 +22,5 @@ ctypedef struct Handover:
     Stream producer             # on which the memory is ready
     Stream consumer             # to which it was given; UNORDERED before that, and where no order was asked for
     PyObject* tensor            # torch's, owned: its allocator is told of consumers (record_stream); or NULL
+    unsigned char lock          # of driver and device_id
     unsigned long thread        # whose per-thread default stream is meant by STREAM_PER_THREAD_DEFAULT

@@ -24,6 +24,7 @@ from dlbridge.abi cimport (
     kDLCUDA,
     kDLROCM,
 )
+from dlbridge.atomic cimport count_one, exchange_pointer, load_pointer, lock, store_flag, unlock
 from dlbridge.devices.cuda cimport (
     Driver,
     Failure,
@@ -60,12 +61,6 @@ from dlbridge.managed cimport (
 )
 
 from dlbridge.errors import DeviceError
-
-cdef extern from *:
-    """
-    #define dlbridge_count(where) __atomic_add_fetch(where, 1, __ATOMIC_RELAXED)
-    """
-    int64_t count_one "dlbridge_count"(int64_t* where) noexcept nogil
 
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
@@ -115,17 +110,24 @@ cdef int set_stream(Stream* stream, int64_t number, object keeper, bint lasts) e
 
 
 cdef int need_driver(Managed* managed, Handover* handover) except -1:
-    """Load the driver, and find the device whose streams matter: DLPack numbers pinned and managed memory 0."""
+    """Load the driver, and find the device whose streams matter: DLPack numbers pinned and managed memory 0.
+
+    The block may have been lent already, and so another thread be doing the same.
+    """
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef Driver* driver
     cdef Location location = Location(0, tensor.device.device_id, False)
-    if handover.driver != NULL:
+    if load_pointer(<void**> &handover.driver) != NULL:
         return 0
     driver = find_driver(tensor.device.device_type)
     if tensor.device.device_type != driver.device_type and tensor.data != NULL:
         locate(driver, managed_data(managed), &location)
-    handover.device_id = checked_ordinal(driver, location.device_id)
-    handover.driver = driver
+    checked_ordinal(driver, location.device_id)
+    lock(&handover.lock)
+    if handover.driver == NULL:
+        handover.device_id = location.device_id
+        exchange_pointer(<void**> &handover.driver, driver)      # last: who sees it reads device_id without the lock
+    unlock(&handover.lock)
     return 0
 
 
@@ -180,6 +182,12 @@ cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, 
         base = handover_of(<Managed*> foreign)
         if base != NULL and base.consumer.number == stream:
             set_stream(&base.consumer, stream, keeper, lasts)
+    return 0
+
+
+cdef int make_known(Managed* managed) except -1:
+    """Before a block is lent to many: from then on nobody may put a Handover around its owner."""
+    known_handover(managed)
     return 0
 
 
@@ -485,6 +493,7 @@ operations.locate = place_pointer
 operations.set_producer = set_producer
 operations.label_device = label_device
 operations.inherit = inherit
+operations.make_known = make_known
 operations.stream_of = stream_of
 operations.order = order
 operations.follow = follow_on
@@ -495,4 +504,4 @@ operations.await_producer = await_producer
 operations.fetch = fetch_bytes
 operations.duplicate = duplicate
 operations.is_readable = is_readable
-operations.ready = True
+store_flag(&operations.ready, True)

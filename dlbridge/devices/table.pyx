@@ -22,6 +22,7 @@ from dlbridge.abi cimport (
     kDLVulkan,
     kDLWebGPU,
 )
+from dlbridge.atomic cimport load_flag
 
 from dlbridge.errors import DeviceError, refusal
 
@@ -72,7 +73,7 @@ cdef bint has_streams(int32_t device_type) noexcept nogil:
 
 
 cdef Operations* device_operations() except NULL:
-    if not operations.ready:
+    if not load_flag(&operations.ready):
         import_module("dlbridge.devices.streams")
     return &operations
 

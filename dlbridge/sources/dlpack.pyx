@@ -6,6 +6,7 @@ reaches the user and is not mistaken for an old signature (torch calls such a pr
 
 import inspect
 
+cimport cython
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.pycapsule cimport (
     PyCapsule_CheckExact,
@@ -34,6 +35,7 @@ from dlbridge.abi cimport (
     kDLCPU,
     kDLROCM,
 )
+from dlbridge.atomic cimport load_bits, store_bits
 from dlbridge.devices.table cimport device_operations, has_streams, is_host
 from dlbridge.managed cimport (
     NEGATED,
@@ -126,6 +128,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef DLDevice device
     cdef bint negated = False
     cdef object keeper = None, told = None
+    cdef unsigned int known = load_bits(&offer.keywords)
     if offer.torch:
         obj = prepare_subclass(obj, request)
         plain = exchange.offers(type(obj))
@@ -138,13 +141,13 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     except AttributeError:
         return NULL
     device = _device_of(obj)
-    keywords = _keywords(device, offer, request)
-    if not is_host(device.device_type) and "dl_device" not in keywords and offer.keywords & TAKES_STREAM:
+    keywords = _keywords(device, known, request)
+    if not is_host(device.device_type) and "dl_device" not in keywords and known & TAKES_STREAM:
         keeper = _tell_stream(keywords, &device, request)
         told = keywords.get("stream")
         if offer.none_is_unordered and told == STREAM_UNORDERED:
             keywords["stream"] = None
-    capsule = _call(method, offer, keywords)
+    capsule = _call(method, offer, known, keywords)
     if not PyCapsule_CheckExact(capsule):
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
                       f"returned a {type(capsule).__qualname__}, not a capsule", REPORT)
@@ -167,16 +170,16 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     return managed
 
 
-cdef dict _keywords(DLDevice device, Offer offer, const Request* request):
+cdef dict _keywords(DLDevice device, unsigned int known, const Request* request):
     """What to tell the producer: our version, whether it may copy, and where the memory shall be."""
     keywords = {}
-    if offer.keywords & (TAKES_MAX_VERSION | UNKNOWN):
+    if known & (TAKES_MAX_VERSION | UNKNOWN):
         keywords["max_version"] = MAX_VERSION
-    if request.copy == COPY_NEVER and offer.keywords & TAKES_COPY:
+    if request.copy == COPY_NEVER and known & TAKES_COPY:
         keywords["copy"] = False
     # CUDA's and ROCm's memory dlbridge fetches itself: some producers take the keyword, and refuse it (cuda.core).
     if not is_host(device.device_type) and not has_streams(device.device_type) and (
-            request.has_device and is_host(request.device.device_type) and offer.keywords & TAKES_DL_DEVICE):
+            request.has_device and is_host(request.device.device_type) and known & TAKES_DL_DEVICE):
         keywords["dl_device"] = CPU         # the producer then synchronises, and takes no stream
     return keywords
 
@@ -225,16 +228,16 @@ cdef DLDevice _device_of(object obj):
     return device
 
 
-cdef object _call(object method, Offer offer, dict keywords):
-    if not offer.keywords & UNKNOWN:
+cdef object _call(object method, Offer offer, unsigned int known, dict keywords):
+    if not known & UNKNOWN:
         return method(**keywords)
     try:
         capsule = method(**keywords)
-        offer.keywords = offer.keywords & ~UNKNOWN | TAKES_MAX_VERSION
+        store_bits(&offer.keywords, known & ~UNKNOWN | TAKES_MAX_VERSION)
     except TypeError as error:
         if "max_version" not in str(error):
             raise
-        offer.keywords &= ~(UNKNOWN | TAKES_MAX_VERSION)
+        store_bits(&offer.keywords, known & ~(UNKNOWN | TAKES_MAX_VERSION))
         del keywords["max_version"]
         capsule = method(**keywords)
     return capsule
@@ -247,7 +250,13 @@ cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) e
 
 
 cdef Managed* take_capsule(object capsule, bint peek) except NULL:
-    """Consume a capsule: describe and validate first, and only then rename, so that a failure loses nothing."""
+    """Consume a capsule, for which another thread may be reaching too."""
+    with cython.critical_section(capsule):
+        return take_named(capsule, peek)
+
+
+cdef Managed* take_named(object capsule, bint peek) except NULL:
+    """Describe and validate first, and only then rename, so that a failure loses nothing."""
     cdef DLManagedTensorVersioned* versioned
     cdef DLManagedTensor* legacy
     cdef Managed* managed

@@ -12,6 +12,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
 from dlbridge.abi cimport kDLBfloat, kDLComplex, kDLFloat
+from dlbridge.atomic cimport load_size, lock, store_size, unlock
 from dlbridge.managed cimport CONJUGATED, NEGATED, Managed, managed_release, raise_pending
 from dlbridge.request cimport Request
 
@@ -38,6 +39,7 @@ ctypedef struct Libtorch:
     AskHandle is_conj
 
 cdef Libtorch libtorch
+cdef unsigned char libtorch_lock
 
 cdef dict SYMBOLS = {
     "requires_grad": ("libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv"),
@@ -53,7 +55,7 @@ cdef enum Said:
 
 cdef int prepare_questions(object kind) except -1:
     """Find libtorch's functions, once; where torch does not let us try them, Python is asked until another time."""
-    symbols = None if libtorch.offset else _find_symbols()
+    symbols = None if load_size(&libtorch.offset) else _find_symbols()
     if symbols is None:
         return 0
     try:
@@ -74,8 +76,11 @@ cdef int try_symbols(dict symbols, tuple examples) except -1:
     found.is_neg = <AskHandle> <size_t> symbols["is_neg"]
     found.is_conj = <AskHandle> <size_t> symbols["is_conj"]
     if found.offset and all([ask_libtorch(&found, tensor) == ask_python(tensor) for tensor in examples]):
-        libtorch.requires_grad, libtorch.is_neg, libtorch.is_conj = found.requires_grad, found.is_neg, found.is_conj
-        libtorch.offset = found.offset
+        lock(&libtorch_lock)
+        if not libtorch.offset:
+            libtorch.requires_grad, libtorch.is_neg, libtorch.is_conj = found.requires_grad, found.is_neg, found.is_conj
+            store_size(&libtorch.offset, found.offset)      # last: whoever reads it reads the rest without the lock
+        unlock(&libtorch_lock)
     return 0
 
 
@@ -131,7 +136,7 @@ cdef Managed* mark_torch(Managed* managed, object tensor, const Request* request
 
     On failure the block is released.
     """
-    cdef uint32_t said = ask_libtorch(&libtorch, tensor) if libtorch.offset else ask_python(tensor)
+    cdef uint32_t said = ask_libtorch(&libtorch, tensor) if load_size(&libtorch.offset) else ask_python(tensor)
     cdef int code
     if not said:
         return managed

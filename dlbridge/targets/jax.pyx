@@ -53,16 +53,16 @@ cdef object accepts(const Managed* managed, Target target):
 
 
 cdef object deliver(Managed* managed, Target target):
-    global import_host
     if get_row(managed.row).subbyte:
         return target.namespace.numpy.asarray(numpy.deliver(managed, target))
     # JAX arrays are immutable, so a legacy capsule of read-only memory, which JAX asks for (jax#40789), is safe.
     if managed.abi.dl_tensor.device.device_type != kDLCPU:
         return call_consumer(target.function, target, new_tensor(managed, READONLY_SHARE))
     capsule = new_legacy_capsule(managed)
-    if import_host is None:
-        import_host = _find_importer(target)
-    return call_consumer(import_host, target, capsule)
+    importer = importers.get("host")
+    if importer is None:
+        importer = importers.setdefault("host", _find_importer(target))
+    return call_consumer(importer, target, capsule)
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
@@ -75,7 +75,7 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device):
 
 # ---- the way in ------------------------------------------------------------------------------------------------------
 
-cdef object import_host = None      # takes a capsule of host memory; found with the first array, for it starts JAX
+cdef dict importers = {}        # of capsules, by where the memory is; found with the first array, for that starts JAX
 
 
 cdef tuple TRAITS = (

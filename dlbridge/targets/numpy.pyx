@@ -11,6 +11,7 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge.atomic cimport add_rows, load_pointer
 from dlbridge.capsule cimport new_capsule
 from dlbridge.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
 from dlbridge.layout cimport STRIDED
@@ -76,7 +77,7 @@ cdef object accepts(const Managed* managed, Target target):
     except MissingLibraryError as error:
         return error
     if not get_row(row).subbyte:
-        target.plain_rows |= <uint64_t> 1 << <int> row       # it is there: need not be asked again
+        add_rows(&target.plain_rows, <uint64_t> 1 << <int> row)     # it is there: need not be asked again
     return None
 
 
@@ -143,8 +144,9 @@ cdef class HeldBuffer:
 
 cdef numpy.dtype dtype_of(Managed* managed):
     """On failure the block is released."""
-    if numpy_dtypes[managed.row] != NULL and not managed.marks & SWAPPED:
-        return <numpy.dtype> numpy_dtypes[managed.row]
+    cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[managed.row])
+    if found != NULL and not managed.marks & SWAPPED:
+        return <numpy.dtype> found
     try:
         dtype = numpy_dtype(managed.row)
         return dtype.newbyteorder() if managed.marks & SWAPPED else dtype

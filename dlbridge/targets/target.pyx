@@ -7,6 +7,7 @@ cimport cython
 
 from libc.stdint cimport uint64_t
 
+from dlbridge.atomic cimport load_flag, store_flag
 from dlbridge.dtypes cimport get_row, rows_named
 
 from dlbridge.dtypes import NAMES
@@ -43,11 +44,12 @@ cdef class Target:
 
     cdef int load(self) except -1:
         """Import the library and read off what it can hold; the first conversion to it does so, and no import."""
-        if self.loaded:
+        cdef object namespace = self.namespace
+        if load_flag(&self.loaded):
             return 0
         if self.library is not None:
             try:
-                self.namespace = importlib.import_module(self.library)
+                namespace = importlib.import_module(self.library)
             except ImportError as error:
                 # A library that is there but broken says so itself.
                 if error.name is not None and error.name != self.library:
@@ -56,6 +58,7 @@ cdef class Target:
                               f"pip install {self.install}") from error
         with reading:
             if not self.loaded:
+                self.namespace = namespace
                 self.read_off()
         return 0
 
@@ -81,7 +84,7 @@ cdef class Target:
             self._load(self)
         # What fits() may pass without a look at the device is the host's memory.
         self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows) if self.holds & HOST else 0
-        self.loaded = True
+        store_flag(&self.loaded, True)      # last: whoever reads it reads the rest without the lock
         return 0
 
     cdef bint owns(self, object src):
