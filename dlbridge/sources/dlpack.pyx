@@ -5,6 +5,7 @@ reaches the user and is not mistaken for an old signature (torch calls such a pr
 """
 
 import inspect
+import re
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
@@ -111,13 +112,22 @@ cdef Offer _offer_method(object kind, object method):
 
 
 def _learn_keywords(method):
+    text = getattr(method, "__text_signature__", None)
+    if isinstance(text, str):
+        # Of a builtin. inspect has it parsed into a tree, in which threads of Python 3.11 disturb each other
+        # (cpython#106905: SystemError, AST constructor recursion depth mismatch).
+        return _keywords_of(re.findall(r"\w+", text), "**" in text)
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
         return UNKNOWN
+    return _keywords_of(parameters, any(each.kind is each.VAR_KEYWORD for each in parameters.values()))
+
+
+def _keywords_of(names, takes_any):
     # Beside **keywords those that are named are known all the same: the stream must not be lost.
-    known = UNKNOWN if any(each.kind is each.VAR_KEYWORD for each in parameters.values()) else 0
-    for name in parameters:
+    known = UNKNOWN if takes_any else 0
+    for name in names:
         known |= KEYWORDS.get(name, 0)
     return known
 
