@@ -23,12 +23,17 @@ DIRECTIVES = {
 }
 
 
+# Where it was built must not show in what was built, or no two builds are the same.
+PREFIXES = [f"-ffile-prefix-map={HERE.resolve()}=.", f"-ffile-prefix-map={numpy.get_include()}=numpy/include"]
+
+
 def extension(path: Path) -> Extension:
     return Extension(
         ".".join(path.with_suffix("").parts),
         [path.as_posix()],
         include_dirs=[numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION")],
+        extra_compile_args=PREFIXES,
         depends=[pxd.as_posix() for pxd in sorted(HERE.glob("dlbridge/**/*.pxd"))],
     )
 

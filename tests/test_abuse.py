@@ -1,5 +1,6 @@
 """Objects, targets and orders of events that nobody means, and that must not crash, mislead or leak all the same."""
 
+import ast
 import gc
 import subprocess
 import sys
@@ -284,3 +285,19 @@ def test_first_conversions_of_many_threads_see_the_same_target():
         print(wrong)
     """)
     assert output == "[]\n"
+
+
+def test_signature_of_a_builtin_is_not_parsed(monkeypatch):
+    """Threads of Python 3.11 that parse at a time disturb each other (cpython#106905)."""
+    class Unknown:
+        pass
+
+    def parse(*arguments, **keywords):
+        raise SystemError("AST constructor recursion depth mismatch")
+
+    tensor = dlbridge.asdlpack(np.arange(3.0))
+    dlbridge.register_source(Unknown, lambda unknown: tensor)       # and so every route is made anew
+    with monkeypatch.context() as patch:
+        patch.setattr(ast, "parse", parse)
+        array = dlbridge.convert(tensor, "numpy")
+    assert array.tolist() == [0, 1, 2]

