@@ -34,7 +34,12 @@ WATCHED = """
 
     class Environment(type(os.environ)):
         def __getitem__(self, name):
-            asked.append(name)
+            frame = sys._getframe(1)
+            while frame.f_globals["__name__"] in ("os", "_collections_abc"):
+                frame = frame.f_back
+            # Compiled code has no frame: what it asks for, the program seems to.
+            if frame.f_globals["__name__"].partition(".")[0] in ("__main__", "dlbridge"):
+                asked.append(name)
             return super().__getitem__(name)
 
     os.environ.__class__ = Environment
@@ -76,7 +81,7 @@ def test_conversions_touch_nothing_but_memory():
     # Of torch, and only what it has loaded itself (RTLD_NOLOAD).
     assert set(libraries) <= {"libc10.so", "libtorch_cpu.so"}
     assert [event for event in events if event[0] != "ctypes.dlopen"] == []
-    assert [name for name in asked if not name.startswith(("JAX_", "XLA_", "TORCH_", "PYTORCH_"))] == []
+    assert asked == []
 
 
 def test_the_watch_sees():
