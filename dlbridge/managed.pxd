@@ -236,6 +236,7 @@ cdef str protocol_name(Protocol protocol)
 cdef object managed_owner(Managed* managed)
 cdef tuple managed_shape(const Managed* managed)
 cdef tuple managed_strides(const Managed* managed)
+cdef tuple integers(const int64_t* values, int32_t count, int64_t factor)
 
 cdef object take_error()
 cdef int raise_pending() except -1

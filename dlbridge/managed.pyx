@@ -1,6 +1,8 @@
 """Managed: own memory, describe it, validate it once, and let it go exactly once."""
 
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
@@ -671,8 +673,19 @@ cdef object managed_owner(Managed* managed):
 
 
 cdef tuple managed_shape(const Managed* managed):
-    return tuple([managed.abi.dl_tensor.shape[axis] for axis in range(managed.abi.dl_tensor.ndim)])
+    return integers(managed.abi.dl_tensor.shape, managed.abi.dl_tensor.ndim, 1)
 
 
 cdef tuple managed_strides(const Managed* managed):
-    return tuple([managed.abi.dl_tensor.strides[axis] for axis in range(managed.abi.dl_tensor.ndim)])
+    return integers(managed.abi.dl_tensor.strides, managed.abi.dl_tensor.ndim, 1)
+
+
+cdef tuple integers(const int64_t* values, int32_t count, int64_t factor):
+    """Not by a list comprehension: where there is no memory for the list, Cython 3.3 lets an item of it go twice."""
+    cdef tuple made = PyTuple_New(count)
+    cdef int32_t index
+    for index in range(count):
+        value = values[index] * factor
+        Py_INCREF(value)        # SET_ITEM steals it
+        PyTuple_SET_ITEM(made, index, value)
+    return made

@@ -79,13 +79,12 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
         raise TypeError(f"register_target: name {name!r}: needs a string, and a callable deliver (pass both)")
     abilities = known("holds", holds, SAYABLE)
     wanted = NAMES if dtypes is None else known("dtypes", dtypes, NAMES)
-    lifted = [HOLDS[flag] for flag in abilities]
     if not isinstance(alignment, int) or alignment < 1:
         raise ValueError(f"register_target: alignment {alignment!r}: is no number of bytes (pass 1 or more)")
 
     def settle(Target target):
-        for flag in lifted:
-            target.holds |= <unsigned int> flag
+        for flag in abilities:
+            target.holds |= <unsigned int> HOLDS[flag]
         target.rows = rows_named(wanted)
         target.alignment = alignment
         if array_type is not None:

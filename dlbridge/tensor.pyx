@@ -54,6 +54,7 @@ from dlbridge.managed cimport (
     PROTOCOL_DLPACK,
     Managed,
     Protocol,
+    integers,
     managed_checked,
     managed_count,
     managed_data,
@@ -241,9 +242,9 @@ cdef class Tensor:
                 f"data_ptr={self.data_ptr:#x})")
 
     def _repr_html_(self):
-        rows = "".join(
-            f"<tr><th>{field}</th><td>{getattr(self, field)}</td></tr>"
-            for field in ("shape", "strides", "dtype", "device", "readonly", "protocol", "nbytes"))
+        rows = ""
+        for field in ("shape", "strides", "dtype", "device", "readonly", "protocol", "nbytes"):
+            rows += f"<tr><th>{field}</th><td>{getattr(self, field)}</td></tr>"
         return f"<table><caption>dlbridge.Tensor at {self.data_ptr:#x}</caption>{rows}</table>"
 
     def __reduce__(self):
@@ -316,7 +317,7 @@ cdef class Tensor:
             "typestr": typestr,
             "descr": [("", typestr)],
             "data": (self.data_ptr, self.readonly),
-            "strides": tuple([stride * step for stride in self.strides]),
+            "strides": integers(self.managed.abi.dl_tensor.strides, self.managed.abi.dl_tensor.ndim, step),
             "version": 3,
         }
 
@@ -378,13 +379,12 @@ cdef dict cuda_interface(Managed* managed):
     if typestr is None:
         raise AttributeError(
             f"__cuda_array_interface__: dtype {describe(tensor.dtype)}: has no typestr (use __dlpack__)")
-    step = managed_item_bytes(managed)
     return {
         "shape": managed_shape(managed),
         "typestr": typestr,
         "descr": [("", typestr)],
         "data": (<size_t> managed_data(managed), bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)),
-        "strides": tuple([stride * step for stride in managed_strides(managed)]),
+        "strides": integers(tensor.strides, tensor.ndim, managed_item_bytes(managed)),
         "stream": None if stream == STREAM_UNORDERED else stream,
         "version": 3,
     }
@@ -512,6 +512,7 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
     cdef const char* format = get_row(managed.row).format
     cdef int64_t item_bytes = managed_item_bytes(managed)
     cdef Py_ssize_t* extents
+    cdef int32_t axis           # left to itself, it would be an object, for which there may be no memory
     view.obj = None
     if format == NULL or managed_packed(managed) or not is_host(described.device.device_type):
         raise refusal(ConversionError, "buffer", "dtype", f"{tensor.dtype} on {tensor.device}",
@@ -562,7 +563,8 @@ cdef bint is_layout_asked_for(Py_buffer* view, int flags) noexcept:
 
 cdef object new_array_struct(Managed* base):
     """NumPy's C structure in a capsule without a name, which keeps the memory by its context."""
-    cdef int ndim = base.abi.dl_tensor.ndim
+    cdef int32_t ndim = base.abi.dl_tensor.ndim
+    cdef int32_t axis
     cdef int64_t item_bytes = managed_item_bytes(base)
     cdef Managed* managed = managed_share(base)
     cdef PyArrayInterface* interface = <PyArrayInterface*> malloc(
@@ -621,12 +623,19 @@ cdef int exchange_allocate(
     try:
         made = new_like(prototype)
     except BaseException as error:
-        kind = type(error).__name__.encode()
-        text = str(error).encode()
-        set_error(context, kind, text)
+        tell(set_error, context, error)
         return -1
     out[0] = &made.abi
     return 0
+
+
+cdef void tell(SetError set_error, void* context, object error) noexcept:
+    try:
+        kind, text = type(error).__name__.encode(), str(error).encode()
+    except BaseException:
+        set_error(context, b"MemoryError", b"there was none left to say which error it was")
+    else:
+        set_error(context, kind, text)
 
 
 cdef Managed* new_like(const DLTensor* prototype) except NULL:

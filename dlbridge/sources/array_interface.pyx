@@ -135,6 +135,7 @@ cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:
 cdef int check_within(Managed* managed, Py_buffer* view) except -1:
     """With a buffer the end of the memory is known, so a shape that lies can be seen."""
     cdef Py_ssize_t start = <char*> managed.abi.dl_tensor.data - <char*> view.buf
+    cdef Py_ssize_t low, high
     cdef Span span = managed_span(managed)
     if managed_count(managed) and (start + span.low_bytes < 0 or start + span.high_bytes > view.len):
         low, high = start + span.low_bytes, start + span.high_bytes

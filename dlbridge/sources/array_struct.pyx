@@ -48,6 +48,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
                       "has no DLPack type", way_out(kind))
     if interface.nd and interface.shape == NULL:
         raise _refused("shape", "NULL", f"has no extents for nd {interface.nd}")
+    owner = (obj, capsule)      # before there is a block that could be lost for want of it
     managed = managed_new(PROTOCOL_ARRAY_STRUCT, interface.nd)
     managed.abi.dl_tensor.data = interface.data
     managed_set_row(managed, row)
@@ -56,7 +57,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if not interface.flags & NPY_ARRAY_NOTSWAPPED and interface.itemsize > 1:
         managed.marks |= SWAPPED
-    managed_own_object(managed, (obj, capsule))
+    managed_own_object(managed, owner)
     return managed_checked(managed)
 
 

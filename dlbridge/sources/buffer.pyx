@@ -1,6 +1,7 @@
 """The buffer protocol, PEP 3118."""
 
 from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
+from libc.stdint cimport int64_t
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.dtypes cimport find_format, way_out
@@ -8,6 +9,7 @@ from dlbridge.managed cimport (
     PROTOCOL_BUFFER,
     SWAPPED,
     Managed,
+    integers,
     managed_checked,
     managed_nbytes,
     managed_release,
@@ -80,24 +82,31 @@ cdef Managed* decline(Offer offer) except? NULL:
 
 cdef int refuse_view(Py_buffer* view, int row) except -1:
     """Let the export go and say why, if there is a reason: suboffsets may all be negative, and then lead nowhere."""
-    error = None
-    if view.ndim and view.shape == NULL:
-        error = _refused("shape", "NULL", f"has no extents for ndim {view.ndim}")
-    elif row < 0:
-        text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
-        error = refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
-                        way_out(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
-    elif any([view.suboffsets[axis] >= 0 for axis in range(view.ndim)]):
-        suboffsets = [view.suboffsets[axis] for axis in range(view.ndim)]
-        error = _refused("suboffsets", suboffsets, "lead through pointers, which no array library holds")
-    if error is not None:
+    try:
+        check_view(view, row)
+    except BaseException:
         PyBuffer_Release(view)
-        raise error
+        raise
+    return 0
+
+
+cdef int check_view(const Py_buffer* view, int row) except -1:
+    cdef int axis
+    if view.ndim and view.shape == NULL:
+        raise _refused("shape", "NULL", f"has no extents for ndim {view.ndim}")
+    if row < 0:
+        text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
+        raise refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
+                      way_out(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
+    for axis in range(view.ndim):
+        if view.suboffsets[axis] >= 0:
+            raise _refused("suboffsets", integers(<const int64_t*> view.suboffsets, view.ndim, 1),
+                           "lead through pointers, which no array library holds")
     return 0
 
 
 cdef int refuse_length(Managed* managed, Py_ssize_t length) except -1:
-    nbytes = managed_nbytes(managed)
+    cdef int64_t nbytes = managed_nbytes(managed)
     managed_release(managed)
     raise _refused("len", length, f"does not match the {nbytes} bytes of its shape")
 

@@ -67,13 +67,14 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     strides = interface.get("strides")
     if strides is None and top_module(type(obj)) in REPEATS_UNSAID:
         strides = obj.strides
+    owner = (obj, interface)    # before there is a block that could be lost for want of it
     managed = new_from_interface(
         PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), strides)
     managed.abi.dl_tensor.data = address
     if read_only:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     managed.abi.dl_tensor.device.device_type = kDLCUDA
-    managed_own_object(managed, (obj, interface))
+    managed_own_object(managed, owner)
     managed = managed_checked(managed)
     try:
         # The protocol does not say which device the memory is on; only the driver knows (pydlpack takes 0).
