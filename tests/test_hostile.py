@@ -25,6 +25,7 @@ from dlbridge.testing.producers import (
     rename_capsule,
     view_of,
 )
+from hostile_buffer import HostileBuffer
 
 HOUSE_SHAPE = re.compile(r"[^:]+: .+: .+ \(.+\)", re.DOTALL)
 TARGETS = ("numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge")
@@ -789,6 +790,32 @@ def test_buffer_with_suboffsets():
 
     buffer = _testbuffer.ndarray(list(range(6)), shape=[2, 3], format="i", flags=_testbuffer.ND_PIL)
     assert "suboffsets" in str(refused_by(dlbridge.convert, buffer, "numpy"))
+
+
+@pytest.mark.parametrize("ndim", [65, 2**31 - 1, -1])
+@pytest.mark.parametrize("target", HOST_TARGETS)
+def test_buffer_of_impossible_rank_with_suboffsets(ndim, target):
+    """Nothing of so long a list is read: this one has a single entry."""
+    def convert_it():
+        exporter = HostileBuffer(ndim=ndim, suboffsets=(-1,))
+        text = str(refused_by(dlbridge.convert, exporter, target))
+        return text, exporter.exported, exporter.released
+
+    text, exported, released = run_in_child(convert_it).result()
+    assert f"ndim {ndim}" in text
+    assert exported == released == 1
+
+
+@pytest.mark.parametrize("target", HOST_TARGETS)
+def test_array_interface_over_a_buffer_that_lies_about_its_axes(target):
+    """Its shape is NULL: a memoryview of it would crash in Python itself, and only the bytes are asked for."""
+    def convert_it():
+        data = HostileBuffer(ndim=2, shape=None, strides=None, len=24)
+        return dlbridge.convert(ArrayInterface(data=data, strides=None), "numpy").tolist(), data.exported
+
+    values, exported = run_in_child(convert_it).result()
+    assert values == [[0, 1, 2], [3, 4, 5]]
+    assert exported == 1
 
 
 def test_released_memoryview():

@@ -35,7 +35,7 @@ WATCHED = """
     class Environment(type(os.environ)):
         def __getitem__(self, name):
             frame = sys._getframe(1)
-            while frame.f_globals["__name__"] in ("os", "_collections_abc"):
+            while frame.f_globals["__name__"] in ("os", "collections.abc"):
                 frame = frame.f_back
             # Compiled code has no frame: what it asks for, the program seems to.
             if frame.f_globals["__name__"].partition(".")[0] in ("__main__", "dlbridge"):

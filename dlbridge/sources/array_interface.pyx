@@ -1,8 +1,8 @@
 """``__array_interface__``: version 3, whose ``data`` is an address, a buffer or absent, and version 2's attributes."""
 
-from cpython.buffer cimport PyBuffer_IsContiguous
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
-from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.layout cimport Span
@@ -70,6 +70,7 @@ cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request
 
 cdef Managed* build(object obj, dict interface, object owner) except NULL:
     cdef Managed* managed
+    cdef HeldBuffer buffer
     cdef void* address
     cdef bint read_only
     # All entries before any of them is looked into: that may run code of others, and the dictionary is theirs.
@@ -81,7 +82,7 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
                            "fill it first, x.filled(value)")
     if not isinstance(data, tuple):
         offset = interface.get("offset")
-        buffer = view_of(obj if data is None else data)
+        buffer = bytes_of(obj if data is None else data)
         managed = new_from_interface(PROTOCOL_ARRAY_INTERFACE, shape, typestr, strides)
         return place_on_buffer(managed, buffer, offset, owner)
     read_address(PROTOCOL_ARRAY_INTERFACE, data, &address, &read_only)
@@ -93,33 +94,47 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
     return managed_checked(managed)
 
 
-cdef Managed* place_on_buffer(Managed* managed, object buffer, object offset, object owner) except NULL:
+cdef Managed* place_on_buffer(Managed* managed, HeldBuffer buffer, object offset, object owner) except NULL:
     """Without an address the memory is that of a buffer: the entry's, or the object's own."""
     try:
         managed_own_object(managed, (owner, buffer))
-        set_buffer(managed, buffer, 0 if offset is None else offset)
+        set_buffer(managed, &buffer.view, 0 if offset is None else offset)
     except BaseException:
         managed_release(managed)
         raise
     managed = managed_checked(managed)
-    check_within(managed, PyMemoryView_GET_BUFFER(buffer))
+    check_within(managed, &buffer.view)
     return managed
 
 
-cdef object view_of(object data):
+@cython.auto_pickle(False)
+@cython.final
+cdef class HeldBuffer:
+    """An exporter's bytes, held until the memory is nobody's any more."""
+    cdef Py_buffer view
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef HeldBuffer bytes_of(object data):
+    """Plain bytes are all that is asked for: a memoryview would believe what the exporter says of shape and strides."""
+    held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
     try:
-        return PyMemoryView_FromObject(data)
+        PyObject_GetBuffer(data, &held.view, PyBUF_SIMPLE)
     except TypeError:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", type(data).__qualname__,
                            "is neither a pair (address, read-only) nor a buffer", REPORT) from None
+    except (BufferError, ValueError) as error:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", data, f"is a buffer with gaps, or has none now: {error}",
+                           REPORT) from error
+    return held
 
 
-cdef int set_buffer(Managed* managed, object buffer, object offset) except -1:
+cdef int set_buffer(Managed* managed, Py_buffer* view, object offset) except -1:
     """Take the memory of a buffer from ``offset`` bytes on; it stays exported while the memory is in use."""
-    cdef Py_buffer* view = PyMemoryView_GET_BUFFER(buffer)
-    if not PyBuffer_IsContiguous(view, b"C"):
-        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", buffer, "is a buffer with gaps",
-                           REPORT)
+    if view.buf == NULL and view.len:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", "NULL", f"is no memory for {view.len} bytes", REPORT)
     cdef int overflow = 0
     # Converted before it is compared: a subclass of int may compare as it likes.
     cdef long long start = PyLong_AsLongLongAndOverflow(offset, &overflow) if PyLong_Check(offset) else -1

@@ -6,6 +6,7 @@ from libc.stdint cimport int64_t
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.dtypes cimport find_format, way_out
 from dlbridge.managed cimport (
+    MAX_NDIM,
     PROTOCOL_BUFFER,
     SWAPPED,
     Managed,
@@ -92,6 +93,8 @@ cdef int refuse_view(Py_buffer* view, int row) except -1:
 
 cdef int check_view(const Py_buffer* view, int row) except -1:
     cdef int axis
+    if not 0 <= view.ndim <= MAX_NDIM:
+        return 0                # managed_take_buffer() says so; no array of theirs is read for so many axes
     if view.ndim and view.shape == NULL:
         raise _refused("shape", "NULL", f"has no extents for ndim {view.ndim}")
     if row < 0:
