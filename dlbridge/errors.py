@@ -1,5 +1,6 @@
 """The exception tree. Every message reads ``stage: field value: what is wrong (what to do)``."""
 
+from collections.abc import Callable
 from typing import TypeVar
 
 
@@ -43,11 +44,20 @@ class MissingLibraryError(DLBridgeError, ImportError):
 # The way out where a producer's description of its memory contradicts itself.
 REPORT = "report it to the producer; until then pass a copy, such as numpy.array(x)"
 
+
+def shown(value: object, write: Callable[[object], str] = repr) -> str:
+    """Write a value for a message; where it cannot be written (Python refuses integers of 4301 digits), its type."""
+    try:
+        return write(value)
+    except Exception:
+        return f"of type {type(value).__qualname__}"
+
+
 _Error = TypeVar("_Error", bound=DLBridgeError)
 
 
 def refusal(error: type[_Error], stage: str, field: str, value: object, wrong: object, way_out: object) -> _Error:
     """Make an error of the one shape that every message has: ``stage: field value: what is wrong (what to do)``."""
-    made = error(f"{stage}: {field} {value}: {wrong} ({way_out})")
+    made = error(f"{stage}: {field} {shown(value, str)}: {wrong} ({way_out})")
     made.way_out = str(way_out)
     return made

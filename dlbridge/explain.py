@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dlbridge.convert import examine
-from dlbridge.errors import DLBridgeError
+from dlbridge.errors import DLBridgeError, shown
 
 
 class Plan(NamedTuple):
@@ -88,7 +88,7 @@ def explain(src: object, to: object, **keywords: Any) -> Plan:
       instead  pass x.astype(x.dtype.newbyteorder("="))
     """
     kind = type(src)
-    facts: dict[str, Any] = {"source": f"{kind.__module__}.{kind.__qualname__}", "target": str(to)}
+    facts: dict[str, Any] = {"source": f"{kind.__module__}.{kind.__qualname__}", "target": shown(to, str)}
     try:
         examine(facts, src, to, **keywords)
     except DLBridgeError as error:

@@ -7,7 +7,7 @@ from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from dlbridge.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
 from dlbridge.devices.table cimport parse_device
 
-from dlbridge.errors import DeviceError, refusal
+from dlbridge.errors import DeviceError, refusal, shown
 
 NOTHING_ASKED.has_device = NOTHING_ASKED.has_stream = NOTHING_ASKED.detach = NOTHING_ASKED.peek = False
 NOTHING_ASKED.copy = COPY_IF_NEEDED
@@ -31,7 +31,7 @@ cdef int parse_request(
     if copy is True or copy is False:
         request.copy = COPY_ALWAYS if copy is True else COPY_NEVER
     elif copy is not None:
-        raise TypeError(f"convert: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
+        raise TypeError(f"convert: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
     request.readonly = _parse_readonly(readonly)
     return 0
 
@@ -40,7 +40,7 @@ cdef ReadonlyPolicy _parse_readonly(object readonly) except? READONLY_ERROR:
     policy = READONLY_POLICIES.get(readonly) if isinstance(readonly, str) else None
     if policy is None:
         raise ValueError(
-            f'convert: readonly {readonly!r}: is not one of "copy", "share" and "error" '
+            f'convert: readonly {shown(readonly)}: is not one of "copy", "share" and "error" '
             '("share" promises not to write)')
     return policy
 
@@ -51,7 +51,7 @@ cdef int64_t parse_stream(object stream, str stage) except? -2:
         return checked_stream(stream, stage)
     handle = stream_handle(stream)
     if not PyLong_Check(handle) or type(handle) is bool:
-        raise TypeError(f"{stage}: stream {stream!r}: is no integer and names none (pass the handle, 1, 2 or -1)")
+        raise TypeError(f"{stage}: stream {shown(stream)}: is no integer and names none (pass the handle, 1, 2 or -1)")
     # An object means what it says: the driver's 0 is the legacy default stream, unless the program is built otherwise.
     return checked_stream(handle, stage) if handle else STREAM_LEGACY_DEFAULT
 
@@ -60,7 +60,8 @@ cdef object stream_handle(object stream):
     """The handle that a stream object names; CUDA's own protocol, or torch's, CuPy's and Numba's attributes."""
     handle = None
     if hasattr(type(stream), "__cuda_stream__"):
-        _, handle = stream.__cuda_stream__()
+        answer = stream.__cuda_stream__()       # a version, and the handle
+        handle = answer[1] if isinstance(answer, (tuple, list)) and len(answer) == 2 else None
     else:
         # torch's, CuPy's and Numba's streams name their handle each in their own way.
         for field in ("cuda_stream", "ptr", "handle"):
@@ -71,7 +72,10 @@ cdef object stream_handle(object stream):
                 handle = 0 if handle is None else handle
                 break
     if handle is not None and not PyLong_Check(handle) and hasattr(type(handle), "__int__"):
-        handle = int(handle)        # a driver binding's own type
+        try:
+            handle = int(handle)    # a driver binding's own type
+        except (TypeError, ValueError, OverflowError):
+            handle = None
     return handle
 
 
@@ -100,6 +104,6 @@ cdef bint wants_versioned(object max_version) except -1:
     if not PyTuple_Check(max_version) or PyTuple_GET_SIZE(max_version) != 2 or not (
             PyLong_Check(<object> PyTuple_GET_ITEM(max_version, 0))
             and PyLong_Check(<object> PyTuple_GET_ITEM(max_version, 1))):
-        raise TypeError(f"dlpack: max_version {max_version!r}: is not a pair of integers (pass (1, 3), or None)")
+        raise TypeError(f"dlpack: max_version {shown(max_version)}: is not a pair of integers (pass (1, 3), or None)")
     major = PyLong_AsLongAndOverflow(<object> PyTuple_GET_ITEM(max_version, 0), &overflow)
     return overflow > 0 or (overflow == 0 and major >= DLPACK_MAJOR_VERSION)

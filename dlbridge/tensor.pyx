@@ -95,7 +95,7 @@ from dlbridge.sources.array_struct cimport (
 )
 
 from dlbridge.dtypes import NAMES
-from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal, shown
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
@@ -397,7 +397,7 @@ cdef object export_capsule(Tensor tensor, bint versioned, object stream, object 
     cdef int32_t steps = export_device(tensor.managed, stream, dl_device)
     cdef Managed* managed
     if copy is not None and copy is not True and copy is not False:
-        raise TypeError(f"dlpack: copy {copy!r}: is not one of None, True and False (None copies only if needed)")
+        raise TypeError(f"dlpack: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
     if copy is True:
         on_host = is_host(tensor.managed.abi.dl_tensor.device.device_type) or steps & FETCH
         steps |= COPY if on_host else <int32_t> COPY_SPAN

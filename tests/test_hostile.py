@@ -406,11 +406,23 @@ def test_dlpack_method_that_returns_a_used_capsule():
     assert producer.deleted == 1
 
 
+# More digits than Python writes out: no message may fail over them.
+UNWRITABLE = 10**5000
+
+
+def name_of(value):
+    try:
+        return type(value).__name__ if isinstance(value, memoryview) else repr(value)
+    except ValueError:
+        return f"{type(value).__name__} of unwritable numbers"
+
+
 DEVICES = [
-    None, 1, (), (1,), (1, 0, 0), ("cpu", 0), (1, "0"), (2**70, 0), (1, 2**70), (None, None), "cpu", {1: 0, 2: 0, 3: 0}]
+    None, 1, (), (1,), (1, 0, 0), ("cpu", 0), (1, "0"), (2**70, 0), (1, 2**70), (None, None), "cpu", {1: 0, 2: 0, 3: 0},
+    (UNWRITABLE, 0), memoryview(bytes(4)).cast("B", (2, 2))]
 
 
-@pytest.mark.parametrize("device", DEVICES, ids=repr)
+@pytest.mark.parametrize("device", DEVICES, ids=name_of)
 def test_dlpack_device_that_is_rubbish(device):
     class Nowhere(Producer):
         def __dlpack_device__(self):
@@ -498,6 +510,15 @@ class Truth:
         raise OwnError("asked for its truth")
 
 
+class Sliced(str):
+    """A string whose parts are none."""
+
+    __slots__ = ()
+
+    def __getitem__(self, _):
+        return []
+
+
 INTERFACES = {
     "shape missing": ({"shape": NOT_GIVEN}, "shape"),
     "shape None": ({"shape": None}, "shape"),
@@ -507,6 +528,7 @@ INTERFACES = {
     "shape of floats": ({"shape": (2.0, 3.0)}, "shape"),
     "shape negative": ({"shape": (-2, 3)}, "shape"),
     "shape beyond 64 bits": ({"shape": (2**70, 3)}, "shape"),
+    "shape unwritable": ({"shape": (UNWRITABLE, 3)}, "shape"),
     "shape overflows": ({"shape": (2**40, 2**40), "strides": None}, "shape|strides"),
     "shape of 65": ({"shape": (1,) * 65, "strides": None}, "ndim"),
     "shape of 1000, with strides": ({"shape": (1,) * 1000, "strides": (4,) * 1000}, "ndim"),
@@ -518,6 +540,7 @@ INTERFACES = {
     "typestr of a huge size": ({"typestr": "<f99999999999999999999"}, "typestr"),
     "typestr of a negative size": ({"typestr": "<f-4"}, "typestr"),
     "typestr of no order": ({"typestr": "?f4"}, "typestr"),
+    "typestr that answers by itself": ({"typestr": Sliced("<j4")}, "typestr"),
     "typestr of no kind": ({"typestr": "<\u0166" + "4"}, "typestr"),
     "typestr of a date": ({"typestr": "<M8[ns]"}, "typestr"),
     "typestr of objects": ({"typestr": "|O8"}, "typestr"),
@@ -530,6 +553,7 @@ INTERFACES = {
     "strides too many": ({"strides": (12, 4, 4)}, "strides"),
     "strides of strings": ({"strides": ("12", "4")}, "strides"),
     "strides beyond 64 bits": ({"strides": (2**70, 4)}, "strides"),
+    "strides unwritable": ({"strides": (UNWRITABLE, 4)}, "strides"),
     "strides overflow": ({"strides": (2**62, 4), "shape": (5, 3)}, "strides"),
     "strides int64 min": ({"strides": (INT64_MIN, 4), "shape": (3, 3)}, "strides"),
     "data an address alone": ({"data": 4096}, "data"),
@@ -540,6 +564,7 @@ INTERFACES = {
     "data of one": ({"data": (4096,)}, "data"),
     "data negative": ({"data": (-8, False)}, "data"),
     "data beyond 64 bits": ({"data": (2**64, False)}, "data"),
+    "data unwritable": ({"data": (UNWRITABLE, False)}, "data"),
     "data NULL": ({"data": (0, False)}, "data"),
     "data a short buffer": ({"data": bytearray(23), "strides": None}, "shape"),
     "data a short buffer, backwards": ({"data": bytearray(24), "strides": (-12, 4)}, "shape"),
@@ -834,6 +859,14 @@ def test_cuda_array_interface_without_a_driver(version, target):
     assert issubclass(kind, dlbridge.DeviceError), text
 
 
+class Liar(int):
+    """A number that is within all limits, by its own account."""
+
+    __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: True
+    __eq__ = lambda self, other: False
+    __hash__ = int.__hash__
+
+
 CUDA_INTERFACES = {
     name: case for name, case in INTERFACES.items() if "buffer" not in name and "offset" not in name
 } | {
@@ -842,6 +875,8 @@ CUDA_INTERFACES = {
     "stream 0": ({"stream": 0}, "stream"),
     "stream negative": ({"stream": -5}, "stream"),
     "stream a string": ({"stream": "1"}, "stream"),
+    "stream unwritable": ({"stream": UNWRITABLE}, "stream"),
+    "stream that compares as it likes": ({"stream": Liar(2**70)}, "stream"),
 }
 
 
@@ -850,6 +885,38 @@ def test_cuda_array_interface_is_refused(entries, field):
     kind, text = run_in_child(convert_interface, CudaArrayInterface, entries, "torch").result()
     assert issubclass(kind, dlbridge.ConversionError)
     assert re.search(rf"^cuda_array_interface: '?(?:{field})\b", text), text
+
+
+# ---- keywords --------------------------------------------------------------------------------------------------------
+
+class Stream:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __cuda_stream__(self):
+        return self.answer
+
+
+KEYWORDS = {
+    "device unwritable": ({"device": (1, UNWRITABLE)}, dlbridge.DeviceError, "device"),
+    "copy unwritable": ({"copy": UNWRITABLE}, TypeError, "copy"),
+    "readonly unwritable": ({"readonly": UNWRITABLE}, ValueError, "readonly"),
+    "stream unwritable": ({"stream": UNWRITABLE}, dlbridge.DeviceError, "stream"),
+    "stream object that answers a number": ({"stream": Stream(7)}, TypeError, "stream"),
+    "stream object that answers nothing": ({"stream": Stream(())}, TypeError, "stream"),
+    "stream object that answers not-a-number": ({"stream": Stream((0, float("nan")))}, TypeError, "stream"),
+}
+
+
+@pytest.mark.parametrize(("keywords", "kind", "field"), cases(KEYWORDS))
+def test_keyword_of_no_value(keywords, kind, field):
+    with pytest.raises(kind, match=f"^convert: {field} "):
+        dlbridge.convert(np.zeros(2), "numpy", **keywords)
+
+
+def test_target_that_cannot_be_written_is_explained():
+    plan = dlbridge.explain(np.zeros(2), UNWRITABLE)
+    assert (plan.action, plan.target) == ("refuse", "of type int")
 
 
 # ---- no arrays at all ------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from dlbridge.abi cimport (
 )
 from dlbridge.atomic cimport load_flag
 
-from dlbridge.errors import DeviceError, refusal
+from dlbridge.errors import DeviceError, refusal, shown
 
 
 # device type -> name as in device="cuda:1", whether the CPU may read the memory as it stands
@@ -125,5 +125,5 @@ cdef int32_t _checked_id(object index, object device) except -2:
 
 
 def _unknown(device):
-    return refusal(DeviceError, "convert", "device", repr(device), "is no device that dlbridge knows",
+    return refusal(DeviceError, "convert", "device", shown(device), "is no device that dlbridge knows",
                    'pass "cpu", "cuda:0", a (type, id) pair or the library\'s own device object')

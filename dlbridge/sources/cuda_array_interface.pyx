@@ -123,6 +123,9 @@ cdef int check_entries(dict interface) except -1:
         raise refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
                            "would be dropped, and masked values would pass for real ones", "fill it first")
     stream = interface.get("stream")
+    if isinstance(stream, int) and type(stream) is not bool:
+        # Of a subclass the number alone: it may compare as it likes.
+        stream = interface["stream"] = int.__int__(stream)
     if stream is not None and (not PyLong_Check(stream) or type(stream) is bool or not 0 <= stream <= LARGEST_HANDLE):
         raise _refused("stream", stream, "is no stream")
     if stream is not None and stream == 0:

@@ -54,7 +54,7 @@ from dlbridge.sources cimport exchange
 from dlbridge.sources.offer cimport Offer, new_offer, top_module
 from dlbridge.sources.torch cimport is_torch, prepare_subclass
 
-from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal
+from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal, shown
 
 
 cdef enum Keyword:
@@ -232,9 +232,9 @@ cdef DLDevice _device_of(object obj):
     try:
         device.device_type, index = pair
         device.device_id = 0 if index is None else index    # paddle says (1, None)
-    except (TypeError, ValueError, OverflowError):
-        raise refusal(ConversionError, "dlpack", "__dlpack_device__", repr(pair), "is not a pair (type, id)",
-                      REPORT) from None
+    except Exception as error:
+        raise refusal(ConversionError, "dlpack", "__dlpack_device__", shown(pair), "is not a pair (type, id)",
+                      REPORT) from error
     return device
 
 

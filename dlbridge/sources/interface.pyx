@@ -19,11 +19,11 @@ from dlbridge.managed cimport (
     protocol_name,
 )
 
-from dlbridge.errors import REPORT, ConversionError, refusal
+from dlbridge.errors import REPORT, ConversionError, refusal, shown
 
 
 cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object remedy):
-    return refusal(ConversionError, protocol_name(protocol), f"'{field}'", repr(value), wrong, remedy)
+    return refusal(ConversionError, protocol_name(protocol), f"'{field}'", shown(value), wrong, remedy)
 
 
 cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr, object strides) except NULL:
@@ -49,7 +49,8 @@ cdef int read_typestr(Protocol protocol, object typestr, bint* swapped) except -
     if not isinstance(typestr, str):
         raise refuse_field(protocol, "typestr", typestr, "is not a string", REPORT)
     # A subclass may say another thing each time it is asked.
-    row = find_typestr(typestr if type(typestr) is str else str.__str__(typestr), swapped)
+    typestr = typestr if type(typestr) is str else str.__str__(typestr)
+    row = find_typestr(typestr, swapped)
     if row < 0:
         raise refuse_field(protocol, "typestr", typestr, "has no DLPack type", way_out(typestr[1:2]))
     return row

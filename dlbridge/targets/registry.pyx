@@ -8,7 +8,7 @@ from dlbridge.sources.offer cimport top_module
 from dlbridge.targets cimport buffer, cupy, dlpack, exchange, jax, namespace, numba, numpy, tensor
 from dlbridge.targets.target cimport Target
 
-from dlbridge.errors import UnsupportedError, refusal
+from dlbridge.errors import UnsupportedError, refusal, shown
 
 cdef dict targets = {}          # by name
 
@@ -43,9 +43,9 @@ cdef Target find_target(object to):
         # An array stands for its library, any other object or class for itself.
         target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
     if target is None:
-        shown = repr(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
+        text = shown(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
         meant = _meant(to) if isinstance(to, str) else ""
-        raise refusal(UnsupportedError, "convert", "to", shown, "is no target that dlbridge knows",
+        raise refusal(UnsupportedError, "convert", "to", text, "is no target that dlbridge knows",
                       f"{meant}one of {', '.join(names())}, any namespace with from_dlpack, or register_target()")
     return target
 
