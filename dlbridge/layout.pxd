@@ -1,6 +1,6 @@
 """Shape arithmetic on plain arrays of int64: no objects, no GIL, no exception."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 
 cdef extern from *:

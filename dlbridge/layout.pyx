@@ -87,7 +87,8 @@ cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noe
 
 cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t count) noexcept nogil:
     """Compact in some order of the axes: every element's place is used exactly once."""
-    cdef int64_t expected = 1, seen = 0
+    cdef int64_t expected = 1
+    cdef uint64_t seen = 0
     cdef int32_t axis, found
     if count <= 1:
         return True
@@ -99,6 +100,6 @@ cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, i
                 break
         if found < 0:
             return False
-        seen |= <int64_t> 1 << found
+        seen |= <uint64_t> 1 << found
         expected *= shape[found]
     return True

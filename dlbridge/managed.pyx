@@ -232,6 +232,8 @@ cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py
     cdef int64_t odd_bits = get_row(managed.row).item_bytes - 1
     cdef bint odd = False
     cdef int32_t axis
+    if not tensor.ndim:
+        return                  # and both may be NULL
     memcpy(tensor.shape, shape, tensor.ndim * sizeof(int64_t))
     if strides_bytes == NULL:
         fill_compact(tensor.ndim, tensor.shape, tensor.strides)
@@ -363,7 +365,8 @@ cdef object refused(Managed* managed, int fault):
             "dtype": describe(tensor.dtype),
             "shape": managed_shape(managed),
             "strides": managed_strides(managed),
-            "count": managed_count(managed),
+            # Of other faults it may be more than 64 bits say.
+            "count": managed_count(managed) if fault == NO_MEMORY else None,
             "data": "NULL",
             "device_type": tensor.device.device_type,
             "byte_offset": tensor.byte_offset,
