@@ -15,7 +15,7 @@ class Outcome(NamedTuple):
     """What became of a function that ran in a child."""
 
     value: Any
-    error: BaseException | None     # what it raised
+    error: BaseException | None     # what it raised; a ChildProcessError where it ended before it could answer
     signal: str | None              # what killed it: "SIGSEGV"; "SIGALRM" where it ran too long
     stderr: str                     # everything that reached the file descriptor
 
@@ -43,6 +43,9 @@ def run_in_child(function: Callable[..., Any], *arguments: Any, seconds: int = 6
         text = stderr.read().decode(errors="replace")
         if os.WIFSIGNALED(status):
             return Outcome(None, None, signal.Signals(os.WTERMSIG(status)).name, text)
+        if not os.fstat(answer.fileno()).st_size:       # a sanitizer ends the process so
+            ended = ChildProcessError(f"no answer, and exit code {os.waitstatus_to_exitcode(status)}\n{text}")
+            return Outcome(None, ended, None, text)
         value, error = pickle.load(answer)
         return Outcome(value, error, None, text)
 
