@@ -78,7 +78,7 @@ SOURCES = {
     "struct": lambda: Interface(numbers(), "__array_struct__"),
     "DLPack": lambda: Interface(numbers(), "__dlpack__"),
     "producer": lambda: Producer(),
-    "legacy producer": lambda: Producer(name=b"dltensor"),
+    "legacy producer": lambda: Producer(versioned=False),
     "capsule": lambda: dlbridge.to_dlpack(numbers()),
     "legacy capsule": lambda: dlbridge.to_dlpack(numbers(), max_version=None),
     "Tensor": lambda: dlbridge.asdlpack(numbers()),
