@@ -686,6 +686,7 @@ cdef tuple managed_strides(const Managed* managed):
 cdef tuple integers(const int64_t* values, int32_t count, int64_t factor):
     """Not by a list comprehension: where there is no memory for the list, Cython 3.3 lets an item of it go twice."""
     cdef tuple made = PyTuple_New(count)
+    cdef object value           # left to itself, it would be an int64
     cdef int32_t index
     for index in range(count):
         value = values[index] * factor

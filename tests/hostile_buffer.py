@@ -16,7 +16,7 @@ _increase = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pytho
 
 
 class Exporter:
-    """Gives out the bytes of ``view`` as its Py_buffer; ``owned`` is whether the view names its exporter, as it must."""
+    """Gives out the bytes of ``view`` as its Py_buffer; ``owned``: whether the view names its exporter, as it must."""
 
     view = b""
     owned = True

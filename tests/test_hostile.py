@@ -9,6 +9,7 @@ import re
 
 import numpy as np
 import pytest
+from hostile_buffer import HostileBuffer
 
 import dlbridge
 from dlbridge.testing import abi
@@ -25,7 +26,6 @@ from dlbridge.testing.producers import (
     rename_capsule,
     view_of,
 )
-from hostile_buffer import HostileBuffer
 
 HOUSE_SHAPE = re.compile(r"[^:]+: .+: .+ \(.+\)", re.DOTALL)
 TARGETS = ("numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge")
@@ -863,7 +863,10 @@ class Liar(int):
     """A number that is within all limits, by its own account."""
 
     __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: True
-    __eq__ = lambda self, other: False
+
+    def __eq__(self, other):
+        return False
+
     __hash__ = int.__hash__
 
 

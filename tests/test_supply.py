@@ -81,7 +81,7 @@ def test_conversions_touch_nothing_but_memory():
     # Of torch, and only what it has loaded itself (RTLD_NOLOAD).
     assert set(libraries) <= {"libc10.so", "libtorch_cpu.so"}
     assert [event for event in events if event[0] != "ctypes.dlopen"] == []
-    assert asked == []
+    assert [name for name in asked if not name.startswith("PYARROW_")] == []      # pyarrow is compiled too
 
 
 def test_the_watch_sees():

@@ -1,8 +1,8 @@
 """``__array_interface__``: version 3, whose ``data`` is an address, a buffer or absent, and version 2's attributes."""
 
-cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
+from cpython.object cimport PyObject
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge.layout cimport Span
@@ -16,6 +16,7 @@ from dlbridge.managed cimport (
     managed_span,
 )
 from dlbridge.request cimport Request
+from dlbridge.sources.buffer cimport HeldBuffer
 from dlbridge.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge.sources.offer cimport Offer, new_offer
 
@@ -107,16 +108,6 @@ cdef Managed* place_on_buffer(Managed* managed, HeldBuffer buffer, object offset
     return managed
 
 
-@cython.auto_pickle(False)
-@cython.final
-cdef class HeldBuffer:
-    """An exporter's bytes, held until the memory is nobody's any more."""
-    cdef Py_buffer view
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.view)
-
-
 cdef HeldBuffer bytes_of(object data):
     """Plain bytes are all that is asked for: a memoryview would believe what the exporter says of shape and strides."""
     held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
@@ -128,6 +119,8 @@ cdef HeldBuffer bytes_of(object data):
     except (BufferError, ValueError) as error:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", data, f"is a buffer with gaps, or has none now: {error}",
                            REPORT) from error
+    if <PyObject*> held.view.obj != NULL:
+        held.exporter = <object> held.view.obj
     return held
 
 

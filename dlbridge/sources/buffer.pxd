@@ -4,3 +4,7 @@ from dlbridge.sources.offer cimport Offer
 
 
 cdef Offer offers(object kind)
+
+cdef class HeldBuffer:
+    cdef object exporter        # view.obj once more: only a container has a trashcan
+    cdef Py_buffer view

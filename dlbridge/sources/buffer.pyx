@@ -1,5 +1,6 @@
 """The buffer protocol, PEP 3118."""
 
+cimport cython
 from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
 from libc.stdint cimport int64_t
 
@@ -106,6 +107,17 @@ cdef int check_view(const Py_buffer* view, int row) except -1:
             raise _refused("suboffsets", integers(<const int64_t*> view.suboffsets, view.ndim, 1),
                            "lead through pointers, which no array library holds")
     return 0
+
+
+@cython.auto_pickle(False)
+@cython.final
+@cython.no_gc_clear             # a buffer is released, not forgotten
+@cython.trashcan(True)          # a chain of arrays over buffers of arrays may be as long as it likes
+cdef class HeldBuffer:
+    """An exporter's buffer, held until the last who needs it is gone."""
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
 
 
 cdef int refuse_length(Managed* managed, Py_ssize_t length) except -1:

@@ -2,9 +2,7 @@
 
 import numpy as np
 
-cimport cython
 cimport numpy
-from cpython.buffer cimport PyBuffer_Release
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -29,6 +27,7 @@ from dlbridge.managed cimport (
     managed_unwrapped,
     raise_pending,
 )
+from dlbridge.sources.buffer cimport HeldBuffer
 from dlbridge.targets.target cimport Target
 
 from dlbridge.dtypes import NAMES
@@ -127,19 +126,6 @@ cdef object base_over(Managed* managed):
         return None
     held.exporter = <object> held.view.obj
     return held
-
-
-@cython.auto_pickle(False)
-@cython.final
-@cython.no_gc_clear             # a buffer is released, not forgotten
-@cython.trashcan(True)          # a chain of arrays over buffers of arrays may be as long as it likes
-cdef class HeldBuffer:
-    """An exporter's buffer, held until the last array over it is gone."""
-    cdef object exporter        # view.obj once more: only a container has a trashcan
-    cdef Py_buffer view
-
-    def __dealloc__(self):
-        PyBuffer_Release(&self.view)
 
 
 cdef numpy.dtype dtype_of(Managed* managed):
