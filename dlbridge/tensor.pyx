@@ -367,7 +367,8 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
         raise refusal(ConversionError, "pickle", "shape", f"{shape}, strides {strides}",
                       f"touches {span.high_bytes} bytes of {len(elements)}", "the pickle is damaged: make it again")
     made.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
-    memcpy(made.abi.dl_tensor.data, <const char*> elements, len(elements))
+    if elements:            # there is no address where there is nothing, and memcpy() wants one
+        memcpy(made.abi.dl_tensor.data, <const char*> elements, len(elements))
     return new_tensor(made, READONLY_COPY)
 
 
