@@ -121,7 +121,7 @@ def _learn_keywords(method):
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
         return UNKNOWN
-    return _keywords_of(parameters, any(each.kind is each.VAR_KEYWORD for each in parameters.values()))
+    return _keywords_of(parameters, any([each.kind is each.VAR_KEYWORD for each in parameters.values()]))
 
 
 def _keywords_of(names, takes_any):

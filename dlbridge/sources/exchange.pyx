@@ -52,7 +52,7 @@ ALLOWED = (
 cdef Offer offers(object kind):
     cdef Offer offer
     cdef const DLPackExchangeAPI* api
-    if not any(getattr(sys.modules.get(module), name, None) is kind for module, name in ALLOWED):
+    if not any([getattr(sys.modules.get(module), name, None) is kind for module, name in ALLOWED]):
         return None
     api = find_exchange_api(kind)
     if api == NULL:
