@@ -64,7 +64,7 @@ def of_pyarrow():
 SOURCES = {
     "ndarray": numbers,
     "ndarray of 0 axes": lambda: np.array(1.0),
-    "ndarray without elements": lambda: np.zeros((0, 3)),
+    "ndarray without elements": lambda: np.zeros((0, 3), "float32"),
     "reversed ndarray": lambda: numbers()[::-1],
     "transposed ndarray": lambda: numbers().T,
     "swapped ndarray": lambda: numbers().astype(">f4"),
