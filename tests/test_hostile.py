@@ -6,6 +6,7 @@ Whatever may kill the interpreter runs in a forked child, where a signal is a fa
 import ctypes
 import importlib.util
 import re
+import types
 
 import numpy as np
 import pytest
@@ -902,6 +903,8 @@ class Stream:
 
 KEYWORDS = {
     "device unwritable": ({"device": (1, UNWRITABLE)}, dlbridge.DeviceError, "device"),
+    "device of an unwritable index": (
+        {"device": types.SimpleNamespace(type="cuda", index=UNWRITABLE)}, dlbridge.DeviceError, "device"),
     "copy unwritable": ({"copy": UNWRITABLE}, TypeError, "copy"),
     "readonly unwritable": ({"readonly": UNWRITABLE}, ValueError, "readonly"),
     "stream unwritable": ({"stream": UNWRITABLE}, dlbridge.DeviceError, "stream"),

@@ -102,7 +102,7 @@ cdef int parse_device(object device, DLDevice* out) except -1:
     for type_field, id_field in (("type", "index"), ("platform", "id")):
         name, index = getattr(device, type_field, None), getattr(device, id_field, None)
         if isinstance(name, str):
-            return _parse_name(f"{name}" if index is None else f"{name}:{index}", device, out)
+            return _parse_name(f"{name}" if index is None else f"{name}:{shown(index, str)}", device, out)
     raise _unknown(device)
 
 
