@@ -89,7 +89,9 @@ cdef class Target:
 
     cdef bint owns(self, object src):
         """Whether src is an array of this library already."""
-        return any([type(src) is kind for kind in self.array_types]) if self.exact else isinstance(src, self.array_types)
+        if self.exact:
+            return any([type(src) is kind for kind in self.array_types])
+        return isinstance(src, self.array_types)
 
     cdef object why_not(self, const Managed* managed):
         """The exception that accepts() gives, or None."""
