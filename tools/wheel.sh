@@ -13,28 +13,28 @@ export SOURCE_DATE_EPOCH
 
 build_in() {
     rm -rf "${work:?}/$1"
-    copy_tree "$work/$1"
+    copy_tree "$work/$1" || return
     rm "$work/$1/dlbridge/seeded.pyx"
     python -m build "$work/$1"
 }
 
 same() {
-    sha256sum "$work/$1"/dist/*.whl "$work/$2"/dist/*.whl
+    sha256sum "$work/$1"/dist/*.whl "$work/$2"/dist/*.whl || return
     cmp "$work/$1"/dist/*.whl "$work/$2"/dist/*.whl
 }
 
 audit() {
     rm -rf "$work/repaired"
-    auditwheel show "$work"/one/dist/*.whl
-    auditwheel repair --wheel-dir "$work/repaired" "$work"/one/dist/*.whl
+    auditwheel show "$work"/one/dist/*.whl || return
+    auditwheel repair --wheel-dir "$work/repaired" "$work"/one/dist/*.whl || return
     # No library of another package was copied into it.
     ! unzip -l "$work"/repaired/*.whl | grep '\.libs/'
 }
 
 self_test() {
     rm -rf "$work/user"
-    python3 -m venv "$work/user"
-    "$work/user/bin/pip" install -q "$work"/repaired/*.whl
+    python3 -m venv "$work/user" || return
+    "$work/user/bin/pip" install -q "$work"/repaired/*.whl || return
     (cd "$work" && user/bin/dlbridge selftest)
 }
 
