@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import array_api_strict
 import jax
+import jax.experimental
 import numpy as np
 import pyarrow
 import torch
@@ -24,7 +25,9 @@ from cuda.core.utils import StridedMemoryView
 from PIL import Image
 
 import dlbridge
+from dlbridge.testing.producers import Producer
 
+enable_x64 = (jax if hasattr(jax, "enable_x64") else jax.experimental).enable_x64         # JAX 0.8 moved it
 ALIGNMENT = 64          # what JAX needs to share
 
 
@@ -73,6 +76,11 @@ class PyBuffer(ctypes.Structure):
         ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
         ("internal", ctypes.c_void_p),
     )
+
+
+def versioned(array):
+    """What gives versioned capsules of an array: itself, and before NumPy 2.1 a producer over it."""
+    return Producer(array) if np.lib.NumpyVersion(np.__version__) < "2.1.0" else array
 
 
 # ---- objects with one protocol only --------------------------------------------------------------------------------
@@ -325,12 +333,13 @@ EXPORTERS = (
              address=buffer_address, protocol="array_interface"),
     Exporter("array_interface version 2", lambda e, s: VersionTwo(e), protocol="array_interface"),
     Exporter("instance attribute", lambda e, s: ByInstance(e), protocol="array_interface"),
-    Exporter("proxy", lambda e, s: Proxy(e), protocol="dlpack"),
+    Exporter("proxy", lambda e, s: Proxy(versioned(e)), protocol="dlpack"),
     Exporter("legacy capsule", lambda e, s: e.__dlpack__(), once=True, protocol="dlpack (legacy)"),
-    Exporter("versioned capsule", lambda e, s: e.__dlpack__(max_version=(1, 0)), once=True, protocol="dlpack"),
-    Exporter("versioned capsule read-only", lambda e, s: make_read_only(e, s).__dlpack__(max_version=(1, 0)),
-             once=True, readonly=True, protocol="dlpack"),
+    Exporter("versioned capsule", lambda e, s: versioned(e).__dlpack__(max_version=(1, 0)), once=True,
+             protocol="dlpack"),
+    Exporter("versioned capsule read-only", lambda e, s: versioned(make_read_only(e, s)).__dlpack__(
+        max_version=(1, 0)), once=True, readonly=True, protocol="dlpack"),
     Exporter("legacy __dlpack__", lambda e, s: LegacyProducer(e), protocol="dlpack (legacy)"),
-    Exporter("versioned __dlpack__", lambda e, s: VersionedProducer(e), protocol="dlpack"),
+    Exporter("versioned __dlpack__", lambda e, s: VersionedProducer(versioned(e)), protocol="dlpack"),
     Exporter("dlbridge.Tensor", lambda e, s: dlbridge.asdlpack(e), library="dlbridge", protocol="exchange_api"),
 )

@@ -78,7 +78,7 @@ def check(array, target="numpy"):
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     assert copied.dtype == native.dtype
     assert copied.shape == array.shape
-    assert copied.tobytes() == native.tobytes()
+    assert copied.squeeze().tobytes() == native.squeeze().tobytes()     # NumPy 2.0 writes 32 axes at most
     assert not np.shares_memory(copied, array)
     assert copied.flags.writeable
     return result

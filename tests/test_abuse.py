@@ -18,7 +18,7 @@ import dlbridge
 def run_child(program):
     """Run a program that might crash; its output."""
     done = subprocess.run(
-        [sys.executable, "-P", "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 

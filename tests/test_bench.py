@@ -39,7 +39,7 @@ def bench(*words):
 def without(hidden, *words, **keywords):
     """Run the command as on a machine that lacks some modules."""
     code = HIDING.format(hidden=hidden)
-    command = [sys.executable, "-P", "-c", code, "bench", "--rounds", "2", "--calls", "10", *map(str, words)]
+    command = [sys.executable, "-c", code, "bench", "--rounds", "2", "--calls", "10", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, **keywords)
 
 
@@ -70,7 +70,7 @@ def test_every_goal_is_about_a_row():
 
 def test_everything_is_measured_where_every_library_is(tmp_path):
     path = tmp_path / "all.json"
-    command = [sys.executable, "-P", "-W", "error", "-m", "dlbridge", "bench", "--rounds", "1", "--calls", "10"]
+    command = [sys.executable, "-W", "error", "-m", "dlbridge", "bench", "--rounds", "1", "--calls", "10"]
     done = subprocess.run([*command, "--json", str(path)], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     results = json.loads(path.read_text())["runs"][0]
@@ -332,7 +332,7 @@ def test_the_chart_is_drawn(tmp_path, name, begins):
 def test_a_progress_bar_on_a_terminal_only_with_rich(hidden):
     terminal, stderr = pty.openpty()
     code = HIDING.format(hidden=hidden)
-    command = [sys.executable, "-P", "-c", code, "bench", "--rounds", "2", "--group", "numpy_torch"]
+    command = [sys.executable, "-c", code, "bench", "--rounds", "2", "--group", "numpy_torch"]
     # The terminal's buffer takes the little that is written here, and keeps it while its end is open.
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr, check=True, env=os.environ | {"TERM": "xterm"})
     os.write(stderr, b"end")
@@ -377,7 +377,7 @@ def test_rounds_are_a_number(rounds, capsys):
 
 def test_importing_dlbridge_does_not_import_the_benchmark():
     code = "import sys, dlbridge; print(*[name for name in sys.modules if name.startswith('dlbridge.bench')])"
-    assert subprocess.check_output([sys.executable, "-P", "-c", code], text=True) == "\n"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "\n"
 
 
 def test_the_wheel_carries_no_source_of_the_floors_and_no_goals():

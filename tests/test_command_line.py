@@ -36,7 +36,7 @@ def dlbridge_command(request, tmp_path):
 
 
 def numpy_alone(*words):
-    return subprocess.run([sys.executable, "-P", "-c", NUMPY_ALONE, *words], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", NUMPY_ALONE, *words], capture_output=True, text=True)
 
 
 def journeys(text):

@@ -20,6 +20,7 @@ def test_examples_run(name):
     assert outcome.failed == 0
 
 
+@pytest.mark.needs("torch")
 def test_example_of_the_readme_runs():
     readme = Path(__file__).parents[1] / "README.md"
     outcome = doctest.testfile(str(readme), module_relative=False, globs={"dlbridge": dlbridge})

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from exporters import aligned
+from exporters import aligned, enable_x64
 
 import dlbridge
 
@@ -72,7 +72,7 @@ LAYOUTS = {
 
 @pytest.fixture(autouse=True)
 def x64():
-    with jax.enable_x64(True):
+    with enable_x64(True):
         yield
 
 

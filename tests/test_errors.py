@@ -3,12 +3,11 @@
 import re
 
 import array_api_strict
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from exporters import numbered
+from exporters import enable_x64, numbered, versioned
 from importers import CapsuleProducer, capsule_struct
 
 import dlbridge
@@ -49,7 +48,7 @@ class NotACapsule:
 
 
 def capsule(**changes):
-    made = numbered((3, 4)).__dlpack__(max_version=(1, 0))
+    made = versioned(numbered((3, 4))).__dlpack__(max_version=(1, 0))
     struct = capsule_struct(made)
     for path, value in changes.items():
         *parents, field = path.split("__")
@@ -178,5 +177,5 @@ def test_an_error_leaves_the_source_as_it_was():
             dlbridge.convert(memoryview(source)[1:], to, **keywords)
         source.extend(b"x")     # a BufferError, were the buffer still exported
     made = numbered((3,)).__dlpack__()
-    with jax.enable_x64(False), pytest.raises(dlbridge.DeviceError):
+    with enable_x64(False), pytest.raises(dlbridge.DeviceError):
         dlbridge.convert(made, "jax", device="cuda")

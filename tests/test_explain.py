@@ -141,7 +141,7 @@ def test_missing_ml_dtypes_is_seen_beforehand():
 
     # A child that never imported it.
     program = "import sys, torch, dlbridge\n" + textwrap.dedent(inspect.getsource(explain_it)) + "print(explain_it())"
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "('refuse', True)\n"
 
 

@@ -3,6 +3,7 @@
 Whatever may kill the interpreter runs in a forked child, where a signal is a failed case.
 """
 
+import contextlib
 import ctypes
 import importlib.util
 import re
@@ -44,7 +45,8 @@ def cases(table):
 def targets_are_loaded():
     """A child inherits what is imported: no test pays for an import of its own."""
     for target in TARGETS:
-        dlbridge.convert(np.zeros(2, np.float32), target)
+        with contextlib.suppress(dlbridge.MissingLibraryError):
+            dlbridge.convert(np.zeros(2, np.float32), target)
 
 
 def refused_by(convert, *arguments):

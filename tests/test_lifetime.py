@@ -35,7 +35,8 @@ SHARING = ("numpy", "torch", "memoryview", "dlpack", "dlbridge")    # JAX copies
 @pytest.fixture(autouse=True, scope="module")
 def targets_are_loaded():
     for target in TARGETS:
-        dlbridge.convert(np.zeros(2, np.float32), target)
+        with contextlib.suppress(dlbridge.MissingLibraryError):
+            dlbridge.convert(np.zeros(2, np.float32), target)
 
 
 def aligned(count, dtype=np.float32):
@@ -533,7 +534,7 @@ ENDINGS = {
 def test_interpreter_ends_in_silence(ending):
     program = PRELUDE + textwrap.dedent(ending)
     done = subprocess.run(
-        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120, check=False)
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
 
@@ -576,6 +577,7 @@ def test_ten_thousand_conversions_leave_nothing(source, target):
     tracemalloc.start()
     try:
         convert_often(100)
+        gc.collect()
         before, _ = tracemalloc.get_traced_memory()
         convert_often(500)
         gc.collect()

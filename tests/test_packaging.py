@@ -52,5 +52,5 @@ def test_the_licences_are_installed(installed):
 @pytest.mark.parametrize("module", ["dlbridge", "dlbridge.demo", "dlbridge.testing", "dlbridge.__main__"])
 def test_importing_imports_no_framework(module):
     code = f"import sys, {module}; print(*sorted({FRAMEWORKS!r} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-P", "-W", "error", "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "\n", "")

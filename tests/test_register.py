@@ -35,7 +35,7 @@ class Thumbnail(Image):
 @pytest.mark.parametrize("kind", [Image, Thumbnail])
 @pytest.mark.parametrize("acquire", [
     lambda image: image.pixels,
-    lambda image: image.pixels.__dlpack__(max_version=(1, 0)),
+    lambda image: image.pixels.__dlpack__(),
     lambda image: dlbridge.asdlpack(image.pixels),
     lambda image: memoryview(image.pixels),
 ], ids=["array", "capsule", "Tensor", "buffer"])

@@ -1,9 +1,9 @@
 """Random arrays through every pair of targets and back, bit by bit."""
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from exporters import enable_x64
 from hypothesis import given
 from hypothesis import strategies as st
 from importers import IMPORTERS, deliver
@@ -48,7 +48,7 @@ def arrays(draw, names=NATIVE):
 def check(array, first, second):
     before = array.tobytes()
     native = array.astype(array.dtype.newbyteorder("=")).tobytes()
-    with jax.enable_x64(True):
+    with enable_x64(True):
         step = deliver(first, array)
         step = deliver(second, step)
         back = dlbridge.convert(step, "numpy")

@@ -22,7 +22,7 @@ from dlbridge.testing.producers import ArrayInterface, Producer
 
 def child(program):
     """What a fresh interpreter prints."""
-    command = [sys.executable, "-P", "-c", textwrap.dedent(program)]
+    command = [sys.executable, "-c", textwrap.dedent(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr

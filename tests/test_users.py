@@ -233,7 +233,8 @@ def test_jax_does_not_keep_its_promise_to_copy():
     source = aligned(16, np.float32)
     promised = jnp.from_dlpack(source, copy=True)
     source[:] = 9
-    assert promised.tolist() == [9] * 16, "it shares"
+    shares = jax.__version_info__ > (0, 8, 0)
+    assert promised.tolist() == [9 if shares else 0] * 16
 
     source = aligned(16, np.float32)
     made = dlbridge.convert(source, "jax", copy=True)
@@ -370,7 +371,7 @@ def test_jax_takes_wide_numbers_once_it_is_told_to():
         "import jax, numpy, dlbridge; jax.config.update('jax_enable_x64', True);"
         "print(dlbridge.convert(numpy.array([2**40 + 1]), 'jax')[0])")
     done = subprocess.run(
-        [sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=120, check=True)
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert (done.stdout, done.stderr) == (f"{2**40 + 1}\n", "")
 
 

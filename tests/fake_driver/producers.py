@@ -83,6 +83,7 @@ def delete(capsule: object) -> None:
 
 
 held: list["Producer"] = []
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))      # C may call deleters until the process ends
 
 
 class Producer:
@@ -94,7 +95,7 @@ class Producer:
         self.deleter = Deleter(self._delete)
         self.tensor = DLTensor(start, *device, 1, code, bits, 1, self.shape, None, 0, None, self.deleter)
 
-    def _delete(self, _: int) -> None:
+    def _delete(self, _: int, held: list["Producer"] = held) -> None:
         self.deleted += 1
         held.remove(self)
 

@@ -165,6 +165,7 @@ else:
     )
 
 
+@pytest.mark.needs("numba")
 def test_without_a_gpu_it_says_so_in_one_line():
     code = f"""
         import runpy, sys

@@ -1,5 +1,6 @@
 """Numba's arrays as results, what a Tensor gives of device memory, and targets that have none."""
 
+import pytest
 from fake_driver.harness import run
 
 
@@ -559,6 +560,7 @@ def test_a_tensor_hands_on_the_object_of_the_stream():
     )
 
 
+@pytest.mark.needs("a GIL")      # without it, the thread that made an object lets it go
 def test_a_copy_on_a_threads_own_stream_is_freed_where_all_wait():
     run(
         """
