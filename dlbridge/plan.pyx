@@ -55,6 +55,7 @@ from dlbridge.request cimport (
 from dlbridge.sources.registry cimport find_offers
 from dlbridge.targets.registry cimport find_target
 from dlbridge.targets.target cimport (
+    ANY_ORDER,
     ANY_STRIDES,
     HOST,
     NEGATIVE_STRIDES,
@@ -146,6 +147,7 @@ cdef tuple REASONS = (
     ("strides", "{strides} go backwards, which {target} cannot hold", CONTIGUOUS),
     ("strides", "{strides} repeat elements, which {target} cannot hold", CONTIGUOUS),
     ("strides", "{strides} of shape {shape} leave holes, which {target} cannot hold", CONTIGUOUS),
+    ("strides", "{strides} of shape {shape} are not in C order, which {target} needs", CONTIGUOUS),
     ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
      "allocate more and slice where an aligned address begins"),
     ("dtype", "{dtype} has its bits in another place than {target} has them", "nothing to do: bits must move"),
@@ -340,6 +342,8 @@ cdef int decide_layout(const Managed* managed, Target target, Decision* out) exc
     elif managed.marks & STRIDED and not holds & ANY_STRIDES and not is_dense(
             tensor.ndim, tensor.shape, tensor.strides, managed_count(managed)):
         want(out, COPY, HOLES)
+    elif managed.marks & STRIDED and not holds & (ANY_STRIDES | ANY_ORDER):
+        want(out, COPY, AXIS_ORDER)
     elif target.alignment > 1 and managed_count(managed) and <size_t> managed_data(managed) % target.alignment:
         want(out, COPY, MISALIGNED)
     return 0

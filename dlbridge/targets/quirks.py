@@ -30,6 +30,7 @@ QUIRKS = (
     Quirk("jax", "NEGATIVE_STRIDES", "jax#8082", "refuses them, even with copy=True"),
     Quirk("jax", "ZERO_STRIDES", "jax#8082", "refuses them, even with copy=True"),
     Quirk("jax", "ANY_STRIDES", "jax#8082", "takes only arrays without holes, in any order of the axes"),
+    Quirk("jax", "ANY_ORDER", "jax#17784", "takes the elements in another order", below="0.8.0"),
     Quirk("jax", "ODD_STRIDES", "jax#8082", "refuses them, even with copy=True"),
     Quirk("jax", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
     Quirk("jax", "PINNED", "seen in 0.10.2", "refuses the device type"),

@@ -15,7 +15,7 @@ cdef enum Holds:
     ODD_STRIDES = BYTE_STRIDES  # no multiple of the item size
     NEGATIVE_STRIDES = BACKWARD
     ZERO_STRIDES = REPEATED
-    ANY_STRIDES = STRIDED       # without it: dense in some order of the axes
+    ANY_STRIDES = STRIDED       # without it: dense, in C order or ANY_ORDER
     READ_ONLY = 256             # the consumer can be told, and heeds it
     PACKED = 512                # elements below a byte, side by side
     PADDED = 1024               # elements below a byte, one in each
@@ -23,6 +23,7 @@ cdef enum Holds:
     HOST = 4096                 # memory that is
     PINNED = 8192               # pinned memory under its own device type
     UNIFIED = 16384             # managed memory under its own device type
+    ANY_ORDER = 32768           # of the axes, where not ANY_STRIDES
 
 
 cdef class Target

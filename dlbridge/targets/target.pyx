@@ -26,6 +26,7 @@ HOLDS = {
     "HOST": HOST,
     "PINNED": PINNED,
     "UNIFIED": UNIFIED,
+    "ANY_ORDER": ANY_ORDER,
 }
 
 
