@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Eight threads under ThreadSanitizer, on CPython 3.13t: bash tools/tsan.sh [SECONDS]
+#
+# CPython and dlbridge are built with it by one compiler; NumPy's wheel is not, so nothing is seen of what it does, nor
+# of what it orders. CPython's own races are left out by the list in its source. What counts is a report that names
+# dlbridge's code in one of its stacks.
+source "$(dirname "$0")/common.sh"
+source "$(dirname "$0")/interpreters.sh"
+
+seconds=${1:-30}
+tree=$work/tree
+bin=$work/venv/bin
+reports=$work/reports
+
+# under_tsan COMMAND...: its reports go to files of their own, one for each process.
+under_tsan() {
+    rm -rf "$reports"
+    mkdir -p "$reports"
+    TSAN_OPTIONS="suppressions=$suppressions:log_path=$reports/report:exitcode=0:history_size=4" "$bin/python" "$@"
+    cat "$reports"/* 2>/dev/null || true
+}
+
+# no_report COMMAND...: none that names dlbridge; how many others there were is said.
+no_report() {
+    under_tsan "$@" >"$logs/reports.log" 2>&1 || { tail -n 20 "$logs/reports.log"; return 1; }
+    python3 - "$logs/reports.log" <<'PYTHON'
+import re
+import sys
+
+text = open(sys.argv[1], errors="replace").read()
+reports = re.findall(r"WARNING: ThreadSanitizer.*?SUMMARY[^\n]*", text, re.DOTALL)
+ours = [report for report in reports if re.search(r"^ +#\d+ .*/dlbridge/", report, re.MULTILINE)]
+print(text.partition("==================")[0])
+print(*ours[:5], sep="\n\n")
+print(f"{len(reports)} reports, {len(ours)} of them with dlbridge's code")
+sys.exit(bool(ours))
+PYTHON
+}
+
+stage "CPython 3.13t with ThreadSanitizer, and dlbridge for it"
+find_python 3.13t-tsan || fail "there is no CPython with ThreadSanitizer"
+suppressions=$(dirname "$python")/Tools/tsan/suppressions_free_threading.txt
+copy_tree "$tree"
+# Cython takes half an hour under the sanitizer, and makes the same C anywhere.
+environment "$work/cython" python3 "setuptools>=77" "Cython>=3.3,<4" "numpy>=2"
+check "C" env -C "$tree" "$work/cython/bin/python" setup.py --version
+check "wheel" wheel_of "$tree" "$work"
+environment "$work/venv" "$python" --only-binary=:all: numpy
+"$bin/pip" install -q --no-deps --force-reinstall "$wheel"
+cd "$work"
+
+stage "threads"
+cat >race.py <<'PYTHON'
+import threading
+from dlbridge import seeded
+
+threads = [threading.Thread(target=seeded.race, args=(100_000,)) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+PYTHON
+check_finds "seeded: a race" "SUMMARY: ThreadSanitizer: data race .*dlbridge_race" under_tsan race.py
+check "8 threads for $seconds s" no_report "$tree/tests/stress.py" --seconds "$seconds" --threads 8
+cat "$logs/8_threads_for_${seconds}_s.log"
+finish

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Every version that dlbridge says it runs with: bash tools/versions.sh [PYTHON...]
+#
+# On each Python the core is tested twice, with the oldest NumPy that has a wheel there and nothing else, and with the
+# newest and JAX; what needs a library that is not there is deselected (see tests/optional.py). On 3.11 all the tests run,
+# with a torch that has DLPack's C exchange API and with the last one that does not. What was not to be had is said at the
+# end. Takes about 40 minutes on 2 cores, downloads about 5 GB, most of it torch with CUDA, and keeps 10 GB in $TOOLS.
+source "$(dirname "$0")/common.sh"
+source "$(dirname "$0")/interpreters.sh"
+
+pythons=${*:-3.10 3.11 3.12 3.13 3.14 3.13t 3.14t}
+full=3.11
+torches="2.13.0 2.9.1"
+numpys="2.0.0 2.1.0 2.2.0 2.3.2 2.4.0"      # among which the oldest is looked for; 2.3.2 was the first for 3.14
+tree=$work/tree
+wheels_only=--only-binary=:all:
+absent=()
+
+not_had() {
+    absent+=("$1")
+    echo "not to be had: $1"
+}
+
+# versions ENVIRONMENT NAME...: of what is installed there.
+versions() {
+    "$1/bin/python" - "${@:2}" <<'PYTHON'
+import platform
+import sys
+from importlib.metadata import version
+
+print(f"Python {platform.python_version()}{getattr(sys, 'abiflags', '')}", *(f"{name} {version(name)}" for name in sys.argv[1:]), sep=", ")
+PYTHON
+}
+
+# run_tests ENVIRONMENT NAME...: on the wheel; the names are what the cell is called after.
+run_tests() {
+    local bin=$1/bin cell
+    "$bin/pip" install -q --no-deps --force-reinstall "$wheel"
+    cell=$(versions "$@")
+    check "$cell: tests" nice "$bin/pytest" -q "$tree/tests"
+    check "$cell: selftest" "$bin/dlbridge" selftest
+}
+
+core() {
+    local numpy where=$work/$1
+    export DLBRIDGE_TEST_LIBRARIES=
+    for numpy in $numpys; do
+        if environment "$where/oldest" "$python" $wheels_only "numpy==$numpy" pytest hypothesis >/dev/null; then break; fi
+        not_had "NumPy $numpy on Python $1"
+    done
+    run_tests "$where/oldest" numpy
+    if environment "$where/newest" "$python" $wheels_only jax numpy pytest hypothesis >/dev/null; then
+        DLBRIDGE_TEST_LIBRARIES=jax,ml_dtypes
+        run_tests "$where/newest" numpy jax
+    else
+        not_had "JAX on Python $1"
+        environment "$where/newest" "$python" $wheels_only numpy pytest hypothesis
+        run_tests "$where/newest" numpy
+    fi
+    unset DLBRIDGE_TEST_LIBRARIES
+}
+
+everything() {
+    local torch
+    for torch in $torches; do
+        extra test | sed "s/^torch==.*/torch==$torch/" >"$work/$torch.txt"
+        if environment "$work/$1/torch-$torch" "$python" -r "$work/$torch.txt"; then
+            run_tests "$work/$1/torch-$torch" numpy torch jax
+        else
+            not_had "torch $torch on Python $1"
+        fi
+    done
+}
+
+copy_tree "$tree"
+rm "$tree/dlbridge/seeded.pyx"      # what is tested here is the wheel as it is published
+cd "$work"      # where no folder is called dlbridge
+for version in $pythons; do
+    stage "Python $version"
+    find_python "$version" || { not_had "Python $version"; continue; }
+    check "Python $version: wheel" wheel_of "$tree" "$work/$version"
+    [ "$(ls "$work/$version/wheel" 2>/dev/null)" ] || continue
+    core "$version"
+    if [ "$version" = $full ]; then everything "$version"; fi
+done
+
+stage "what was not to be had: ${#absent[@]}"
+[ "${#absent[@]}" = 0 ] || printf '%s\n' "${absent[@]}"
+finish
