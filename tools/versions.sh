@@ -37,7 +37,7 @@ run_tests() {
     local bin=$1/bin cell
     "$bin/pip" install -q --no-deps --force-reinstall "$wheel"
     cell=$(versions "$@")
-    check "$cell: tests" nice "$bin/pytest" -q "$tree/tests"
+    check "$cell: tests" "$bin/pytest" -q "$tree/tests"
     check "$cell: selftest" "$bin/dlbridge" selftest
 }
 
