@@ -87,7 +87,7 @@ cdef tuple find_offers(object kind):
     offers.sort(key=lambda offer: offer.protocol != preferred)
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
-    return (*[offer for accepts, offer in list(registered) if accepts(kind)], *offers)
+    return tuple([offer for accepts, offer in list(registered) if accepts(kind)] + offers)
 
 
 cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL:
