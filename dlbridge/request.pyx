@@ -87,6 +87,7 @@ cdef bint keeps_handle(object stream) except -1:
 
 
 cdef int64_t checked_stream(object handle, str stage) except? -2:
+    handle = handle if type(handle) is int else int.__int__(handle)     # a subclass may compare as it likes
     if handle == 0 or handle < STREAM_UNORDERED:
         raise refusal(DeviceError, stage, "stream", handle,
                       "is ambiguous, and forbidden by the array API standard",

@@ -420,6 +420,17 @@ def name_of(value):
         return f"{type(value).__name__} of unwritable numbers"
 
 
+class Liar(int):
+    """A number that is within all limits, by its own account."""
+
+    __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: True
+
+    def __eq__(self, other):
+        return False
+
+    __hash__ = int.__hash__
+
+
 DEVICES = [
     None, 1, (), (1,), (1, 0, 0), ("cpu", 0), (1, "0"), (2**70, 0), (1, 2**70), (None, None), "cpu", {1: 0, 2: 0, 3: 0},
     (UNWRITABLE, 0), memoryview(bytes(4)).cast("B", (2, 2))]
@@ -862,17 +873,6 @@ def test_cuda_array_interface_without_a_driver(version, target):
     assert issubclass(kind, dlbridge.DeviceError), text
 
 
-class Liar(int):
-    """A number that is within all limits, by its own account."""
-
-    __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: True
-
-    def __eq__(self, other):
-        return False
-
-    __hash__ = int.__hash__
-
-
 CUDA_INTERFACES = {
     name: case for name, case in INTERFACES.items() if "buffer" not in name and "offset" not in name
 } | {
@@ -910,6 +910,8 @@ KEYWORDS = {
     "copy unwritable": ({"copy": UNWRITABLE}, TypeError, "copy"),
     "readonly unwritable": ({"readonly": UNWRITABLE}, ValueError, "readonly"),
     "stream unwritable": ({"stream": UNWRITABLE}, dlbridge.DeviceError, "stream"),
+    "stream that compares as it likes": ({"stream": Liar(2**70)}, dlbridge.DeviceError, "stream"),
+    "device that compares as it likes": ({"device": (1, Liar(2**70))}, dlbridge.DeviceError, "device"),
     "stream object that answers a number": ({"stream": Stream(7)}, TypeError, "stream"),
     "stream object that answers nothing": ({"stream": Stream(())}, TypeError, "stream"),
     "stream object that answers not-a-number": ({"stream": Stream((0, float("nan")))}, TypeError, "stream"),

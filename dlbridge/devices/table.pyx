@@ -93,10 +93,12 @@ cdef int parse_device(object device, DLDevice* out) except -1:
     if isinstance(device, str):
         return _parse_name(str.__str__(device), device, out)
     if isinstance(device, tuple) and len(device) == 2 and PyLong_Check(device[0]):
-        if device[0] not in TABLE or not (device[1] is None or PyLong_Check(device[1])):
+        # Of subclasses the numbers alone: they may compare as they like.
+        kind, index = int.__int__(device[0]), device[1]
+        if kind not in TABLE or not (index is None or PyLong_Check(index)):
             raise _unknown(device)
-        out.device_type = device[0]
-        out.device_id = ANY_DEVICE_ID if device[1] is None else _checked_id(device[1], device)
+        out.device_type = kind
+        out.device_id = ANY_DEVICE_ID if index is None else _checked_id(int.__int__(index), device)
         return 0
     # torch.device has type and index, a JAX device has platform and id.
     for type_field, id_field in (("type", "index"), ("platform", "id")):
