@@ -19,9 +19,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import paths
 
 import dlbridge
-import paths
 from dlbridge.testing import abi
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer, capsule_name, new_capsule, view_of

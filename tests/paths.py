@@ -85,8 +85,9 @@ SOURCES = {
     "Tensor of bytes": lambda: dlbridge.asdlpack(b"Hello, world"),
 }
 if is_there("ml_dtypes"):
-    import ml_dtypes  # noqa: F401: NumPy knows its types by name from then on
+    import ml_dtypes  # noqa: F401
 
+    # Since it is imported, NumPy knows its types by name.
     SOURCES["bfloat16 ndarray"] = lambda: numbers().astype("bfloat16")
     SOURCES["int4 ndarray"] = lambda: np.ones((3, 4), "int4")
 if is_there("torch"):

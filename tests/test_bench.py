@@ -8,10 +8,10 @@ import pty
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 import torch
 
 from dlbridge.__main__ import main

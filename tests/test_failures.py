@@ -29,7 +29,9 @@ def wrapper(tmp_path_factory):
 def run(wrapper, program, *arguments):
     """What a program prints that runs under the wrapper, which need not be a test of its own to be quick."""
     environment = {
-        **os.environ, "LD_PRELOAD": os.fspath(wrapper), "PYTHONMALLOC": "malloc", "PYTHONPATH": os.pathsep.join(sys.path)}
+        **os.environ, "LD_PRELOAD": os.fspath(wrapper), "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
     done = subprocess.run(
         [sys.executable, HERE / program, *arguments], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -60,5 +62,7 @@ def test_nobody_is_killed_and_nothing_is_written(failed):
 
 def test_without_memory_nothing_is_lost_nor_let_go_twice(failed):
     wrong = {
-        f"{source} {path}": wrong for source, (paths, _) in failed.items() for path, (_, wrong) in paths.items() if wrong}
+        f"{source} {path}": wrong
+        for source, (paths, _) in failed.items() for path, (_, wrong) in paths.items() if wrong
+    }
     assert wrong == {}
