@@ -1,6 +1,5 @@
 """``__array_interface__``, versions 2 and 3: entries of any type, mappings that change, properties that raise."""
 
-
 import dlbridge
 from fuzz.harness import (
     ACTIONS,
