@@ -6,30 +6,24 @@ glibc alone, whose own functions it stands before.
 
 import json
 import os
-import pathlib
 import subprocess
 import sys
-import sysconfig
 
 import pytest
-
-HERE = pathlib.Path(__file__).parent
+from compiling import HERE, compiled
 
 
 @pytest.fixture(scope="module")
 def wrapper(tmp_path_factory):
-    library = tmp_path_factory.mktemp("failing") / "failing.so"
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
-    subprocess.run(
-        [*compiler, "-shared", "-fPIC", "-O1", "-ftls-model=initial-exec", "-o", library, HERE / "failing.c"],
-        check=True, timeout=100)
-    return library
+    return compiled("failing.c", tmp_path_factory.mktemp("failing"))
 
 
 def run(wrapper, program, *arguments):
-    """What a program prints that runs under the wrapper, which need not be a test of its own to be quick."""
+    """What a program prints that runs under the wrapper."""
     environment = {
-        **os.environ, "LD_PRELOAD": os.fspath(wrapper), "PYTHONMALLOC": "malloc",
+        **os.environ,
+        "LD_PRELOAD": os.fspath(wrapper),
+        "PYTHONMALLOC": "malloc",
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     done = subprocess.run(

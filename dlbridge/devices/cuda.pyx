@@ -3,7 +3,8 @@
 Nothing is linked, and without device memory nothing is loaded. The two drivers differ in names and in few numbers.
 """
 
-from threading import Lock
+import os
+from threading import RLock
 
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t
@@ -64,7 +65,17 @@ SYMBOLS = (
     ("cuGetErrorString", "hipDrvGetErrorString"),
 )
 
-cdef object loading = Lock()
+cdef object loading = RLock()           # again by the same thread: what makes an error may collect garbage that converts
+
+
+def _renew_lock():
+    """In a forked child, where the thread that may have held it does not run."""
+    global loading
+    loading = RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
 cdef Driver[FAMILIES] drivers
 drivers[<int> CUDA].family = CUDA
 drivers[<int> CUDA].device_type = kDLCUDA

@@ -1,6 +1,7 @@
 """Target: what a library can hold, as data, and how its array is made."""
 
 import importlib
+import os
 from threading import RLock
 
 cimport cython
@@ -34,6 +35,15 @@ cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) i
 
 # Read off by half, a target holds more than its library does: no other thread may use it meanwhile, nor begin anew.
 cdef object reading = RLock()
+
+
+def _renew_lock():
+    """In a forked child, where the thread that may have held it does not run."""
+    global reading
+    reading = RLock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 @cython.auto_pickle(False)

@@ -1,0 +1,20 @@
+"""Refuses subinterpreters before anything is loaded: what one of them had loaded would be refused to the main one."""
+
+import importlib
+
+
+def _is_main() -> bool:
+    """Whether this is the interpreter that the process began with."""
+    for name in ("_interpreters", "_xxsubinterpreters"):    # from Python 3.13 on; before
+        try:
+            interpreters = importlib.import_module(name)
+        except ImportError:
+            continue
+        return bool(interpreters.get_current() == interpreters.get_main())
+    return True
+
+
+if not _is_main():
+    raise ImportError(
+        "dlbridge: interpreter: is a subinterpreter, which NumPy does not support (import dlbridge in the main "
+        "interpreter, or in processes; with mod_wsgi, WSGIApplicationGroup %{GLOBAL})", name="dlbridge")
