@@ -6,6 +6,7 @@ a path leaves behind (memory, references, errors of a tool) goes through them al
 
 import array
 import contextlib
+import ctypes
 import functools
 import importlib.util
 import pickle
@@ -13,7 +14,9 @@ import pickle
 import numpy as np
 
 import dlbridge
-from dlbridge.testing.producers import Producer
+from dlbridge import copying
+from dlbridge.testing import abi
+from dlbridge.testing.producers import CudaArrayInterface, Producer
 
 
 class Interface:
@@ -74,15 +77,28 @@ SOURCES = {
     "bytearray": lambda: bytearray(b"Hello, world"),
     "memoryview": lambda: memoryview(bytearray(24)).cast("d"),
     "array.array": lambda: array.array("f", range(12)),
+    "ctypes array": lambda: (ctypes.c_float * 12)(),
     "interface": lambda: Interface(numbers(), "__array_interface__"),
     "struct": lambda: Interface(numbers(), "__array_struct__"),
     "DLPack": lambda: Interface(numbers(), "__dlpack__"),
-    "producer": lambda: Producer(),
-    "legacy producer": lambda: Producer(versioned=False),
+    "producer": lambda: Producer(keeps=False),
+    "read-only producer": lambda: Producer(keeps=False, flags=abi.READ_ONLY),
+    "producer of packed int4": lambda: Producer(keeps=False, code=0, bits=4),
+    "producer of padded int4": lambda: Producer(keeps=False, code=0, bits=4, flags=abi.SUBBYTE_PADDED),
+    "producer with an offset": lambda: Producer(keeps=False, shape=(1, 3), byte_offset=12),
+    "legacy producer": lambda: Producer(keeps=False, versioned=False),
     "capsule": lambda: dlbridge.to_dlpack(numbers()),
     "legacy capsule": lambda: dlbridge.to_dlpack(numbers(), max_version=None),
     "Tensor": lambda: dlbridge.asdlpack(numbers()),
     "Tensor of bytes": lambda: dlbridge.asdlpack(b"Hello, world"),
+    # What is refused everywhere, at one stage or another.
+    "list": lambda: [1.0, 2.0],
+    "masked ndarray": lambda: np.ma.array([1.0, 2.0], mask=[True, False]),
+    "dates": lambda: np.zeros(3, "M8[s]"),
+    "producer that refuses": lambda: Producer(keeps=False, error=BufferError("not today")),
+    "producer without memory": lambda: Producer(keeps=False, data=None),
+    "producer elsewhere": lambda: Producer(keeps=False, device_type=12),
+    "CUDA interface": lambda: CudaArrayInterface(numbers()),
 }
 if is_there("ml_dtypes"):
     import ml_dtypes  # noqa: F401
@@ -134,8 +150,21 @@ def consume(source):
     for protocol in ("__array_interface__", "__array_struct__", "__cuda_array_interface__"):
         getattr(tensor, protocol, None)
     pickle.loads(pickle.dumps(tensor))
-    repr(tensor)
+    repr(tensor), tensor._repr_html_(), tensor.owner, tensor.__dlpack_device__()
     memoryview(tensor)      # last, for not all types have this form
+
+
+def copy_in_parts(source):
+    """As many threads copy a large array."""
+    before = copying._set_split(0, 1)
+    try:
+        dlbridge.convert(source, "numpy", copy=True)
+    finally:
+        copying._set_split(*before)
+
+
+class Namespace:
+    from_dlpack = staticmethod(np.from_dlpack)
 
 
 USES = {
@@ -143,8 +172,15 @@ USES = {
     for target in TARGETS for suffix, options in OPTIONS.items()
 } | {
     "through a Tensor": consume,
+    "to torch, writable": functools.partial(bridge, "torch", {"readonly": "error"}),
+    "to numpy, on a GPU": functools.partial(bridge, "numpy", {"device": "cuda"}),
+    "to a type": lambda source: dlbridge.convert(source, np.ndarray),
+    "to what an array is": lambda source: dlbridge.convert(source, np.zeros(1)),
+    "to a namespace": lambda source: dlbridge.convert(source, Namespace),
+    "copied in parts": copy_in_parts,
     "explained": lambda source: str(dlbridge.explain(source, "memoryview")),
     "from_dlpack": dlbridge.from_dlpack,
+    "from_dlpack, copied": lambda source: dlbridge.from_dlpack(source, device="cpu", copy=True),
     "to_dlpack, legacy": lambda source: dlbridge.to_dlpack(source, max_version=None),
 }
 
