@@ -17,8 +17,9 @@ def test_corpus(name, tmp_path):
     board = tmp_path / "case"
     child = subprocess.run(
         [sys.executable, "-W", "error", "-m", "fuzz.corpus", "replay", name, board], cwd=HERE, capture_output=True,
-        text=True, timeout=300, env={**os.environ, "PYTHONFAULTHANDLER": "1"})
-    assert child.returncode == 0, f"{board.read_text().partition(chr(10))[0]}\n{child.stderr}"
+        text=True, timeout=300, env={**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONSAFEPATH": ""})
+    case = board.read_text().splitlines()[:1] if board.exists() else "none"
+    assert child.returncode == 0, f"case {case}\n{child.stderr}"
     assert child.stderr == ""
     assert int(child.stdout) == len(corpus.cases(name)) > 100
 

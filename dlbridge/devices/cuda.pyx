@@ -3,9 +3,6 @@
 Nothing is linked, and without device memory nothing is loaded. The two drivers differ in names and in few numbers.
 """
 
-import os
-from threading import RLock
-
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t
 from posix.dlfcn cimport RTLD_NOW, dlopen, dlsym
@@ -21,6 +18,7 @@ from dlbridge.abi cimport (
 from dlbridge.atomic cimport exchange_pointer, load_flag, load_pointer, replace_pointer, store_flag
 
 from dlbridge.errors import DeviceError, refusal
+from dlbridge.locks import ForkableLock
 
 cdef enum Family:
     CUDA
@@ -65,17 +63,7 @@ SYMBOLS = (
     ("cuGetErrorString", "hipDrvGetErrorString"),
 )
 
-cdef object loading = RLock()           # again by the same thread: what makes an error may collect garbage that converts
-
-
-def _renew_lock():
-    """In a forked child, where the thread that may have held it does not run."""
-    global loading
-    loading = RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
-
+cdef object loading = ForkableLock()
 cdef Driver[FAMILIES] drivers
 drivers[<int> CUDA].family = CUDA
 drivers[<int> CUDA].device_type = kDLCUDA
@@ -93,7 +81,7 @@ cdef Driver* find_driver(int32_t device_type) except NULL:
     """The driver of a device type, ready for calls."""
     cdef Driver* driver = &drivers[<int> ROCM if device_type in (kDLROCM, kDLROCMHost) else <int> CUDA]
     if not load_flag(&driver.loaded):
-        with loading:
+        with loading.lock:
             if not driver.loaded:
                 load_driver(driver)
     return driver

@@ -1,8 +1,6 @@
 """Target: what a library can hold, as data, and how its array is made."""
 
 import importlib
-import os
-from threading import RLock
 
 cimport cython
 
@@ -13,6 +11,7 @@ from dlbridge.dtypes cimport get_row, rows_named
 
 from dlbridge.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError, refusal
+from dlbridge.locks import ForkableLock
 
 HOLDS = {
     "NEGATIVE_STRIDES": NEGATIVE_STRIDES,
@@ -34,16 +33,7 @@ HOLDS = {
 cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) if get_row(row).subbyte)
 
 # Read off by half, a target holds more than its library does: no other thread may use it meanwhile, nor begin anew.
-cdef object reading = RLock()
-
-
-def _renew_lock():
-    """In a forked child, where the thread that may have held it does not run."""
-    global reading
-    reading = RLock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+cdef object reading = ForkableLock()
 
 
 @cython.auto_pickle(False)
@@ -67,7 +57,7 @@ cdef class Target:
                     raise
                 raise refusal(MissingLibraryError, self.name, "module", self.library, "is not installed",
                               f"pip install {self.install}") from error
-        with reading:
+        with reading.lock:
             if not self.loaded:
                 self.namespace = namespace
                 self.read_off()
