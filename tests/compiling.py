@@ -12,6 +12,6 @@ def compiled(name, folder):
     library = folder / name.replace(".c", ".so")
     compiler = (sysconfig.get_config_var("CC") or "cc").split()
     subprocess.run(
-        [*compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-ftls-model=initial-exec", "-o", library,
-         HERE / name, "-lpthread"], check=True, timeout=100)
+        [*compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", "-ftls-model=initial-exec",
+         "-I", sysconfig.get_path("include"), "-o", library, HERE / name, "-lpthread"], check=True, timeout=100)
     return library

@@ -157,7 +157,7 @@ def test_daemon_threads_convert_until_the_end(delay):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    return compiled("exiting.c", tmp_path_factory.mktemp("exiting"))
+    return compiled("deleters.c", tmp_path_factory.mktemp("deleters"))
 
 
 @pytest.mark.parametrize("microseconds", [0, 20, 200])

@@ -140,6 +140,8 @@ cdef int set_stream(Managed* managed, object exported, Offer offer) except -1:
 cdef object _refused(object obj, Offer offer):
     """What the export raised, if it raised at all (cuda.core sets no exception), in dlbridge's words."""
     cause = take_error()
+    if isinstance(cause, (MemoryError, RecursionError)):
+        return cause
     if offer.torch:
         refused = torch_refusal(obj)
     else:

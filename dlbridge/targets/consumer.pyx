@@ -7,12 +7,15 @@ from dlbridge.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, refusal
 
+# What is said of neither the library nor the memory: dlbridge's own errors, and the interpreter's about its limits.
+UNTOUCHED = DLBridgeError, MemoryError, RecursionError
+
 
 cdef object call_consumer(object importer, Target target, object producer):
     """Hand a capsule or a Tensor to the library's own importer."""
     try:
         return importer(producer)
-    except (DLBridgeError, MemoryError):
+    except UNTOUCHED:
         raise
     except Exception as error:
         raise wrap_error(target, error) from error
@@ -22,7 +25,7 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
     """Let the library copy host memory to a device; steals managed, also when it fails."""
     try:
         return target.upload(managed, target, device)
-    except (DLBridgeError, MemoryError):
+    except UNTOUCHED:
         raise
     except Exception as error:
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
@@ -32,6 +35,8 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
 cdef object consumer_error(Target target):
     """The exception for a C call that failed: what it raised, if it raised at all, is the cause."""
     cause = take_error()
+    if isinstance(cause, UNTOUCHED):
+        return cause
     wrapped = wrap_error(target, cause)
     wrapped.__cause__ = cause
     return wrapped
