@@ -15,11 +15,12 @@ HERE = Path(__file__).parent
 def test_corpus(name, tmp_path):
     """In a process of its own, which may die, and where no real library is imported that an exporter poses as."""
     board = tmp_path / "case"
+    board.touch()
+    path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
     child = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "fuzz.corpus", "replay", name, board], cwd=HERE, capture_output=True,
-        text=True, timeout=300, env={**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONSAFEPATH": ""})
-    case = board.read_text().splitlines()[:1] if board.exists() else "none"
-    assert child.returncode == 0, f"case {case}\n{child.stderr}"
+        [sys.executable, "-W", "error", "-m", "fuzz.corpus", "replay", name, board], capture_output=True, text=True,
+        timeout=300, env={**os.environ, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"})
+    assert child.returncode == 0, f"{board.read_text().partition(chr(10))[0]}\n{child.stderr}"
     assert child.stderr == ""
     assert int(child.stdout) == len(corpus.cases(name)) > 100
 

@@ -80,7 +80,11 @@ class Fields:
     def name(self):
         if not self.has_format:
             return "uint8" if self.itemsize == 1 else None
-        return LETTERS.get(self.letter, {}).get(self.itemsize)
+        text = self.prefix + self.letter        # which may begin with a prefix too
+        return LETTERS.get(text[text[:1] in PREFIXES[1:]:], {}).get(self.itemsize)
+
+    def is_swapped(self):
+        return self.has_format and self.itemsize > 1 and (self.prefix + self.letter)[:1] in (b">", b"!")
 
     def described(self):
         if self.name() is None or not 0 <= self.ndim <= 64 or (self.ndim and not self.has_shape):
@@ -170,7 +174,7 @@ def run(source):
 def check_made(fields, described, action, copy, made, taken):
     if taken and action is not explained:
         check(described.span is not None, "accepted", fields.__dict__)
-    swapped = fields.prefix in (b">", b"!") and fields.itemsize > 1 and fields.has_format
+    swapped = fields.is_swapped()
     odd = described.shape is not None and any(stride % fields.itemsize for stride in described.strides)
     if described.is_real() and action in (take, every_face) and described.nbytes() <= LARGEST_COPY:
         check(taken or (copy is False and (swapped or odd)), "refused", fields.__dict__)
