@@ -57,7 +57,9 @@ class Absent:
     # ---- imports while the tests are collected
 
     def find_spec(self, name, path=None, target=None):
-        return importlib.machinery.ModuleSpec(name, self) if name.partition(".")[0] in self.names else None
+        if name.partition(".")[0] not in self.names:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, origin="absent")
 
     def create_module(self, spec):
         return Placeholder(spec.name)

@@ -33,7 +33,8 @@ class Interface:
 
 
 def is_there(library):
-    return importlib.util.find_spec(library) is not None
+    found = importlib.util.find_spec(library)
+    return found is not None and found.origin != "absent"       # a placeholder of optional.py
 
 
 def numbers():

@@ -10,12 +10,14 @@ source "$(dirname "$0")/interpreters.sh"
 seconds=${1:-30}
 tree=$work/tree
 reports=$work/reports
+symbolizer=/usr/lib/llvm-19/bin/llvm-symbolizer
+options="exitcode=0:history_size=4:external_symbolizer_path=$symbolizer"
 
 # under_tsan COMMAND...: its reports go to files of their own, one for each process.
 under_tsan() {
     rm -rf "$reports"
     mkdir -p "$reports"
-    TSAN_OPTIONS="suppressions=$suppressions:log_path=$reports/report:exitcode=0:history_size=4" "$python" "$@"
+    TSAN_OPTIONS="$options:suppressions=$suppressions:log_path=$reports/report" "$python" "$@"
     cat "$reports"/* 2>/dev/null || true
 }
 
@@ -39,6 +41,7 @@ PYTHON
 stage "CPython 3.13t with ThreadSanitizer, and dlbridge for it"
 find_python 3.13t || fail "there is no free-threaded CPython"
 environment "$work/venv" "$python" --only-binary=:all: "setuptools>=77" "Cython>=3.3,<4" "numpy>=2"
+need "$symbolizer" llvm-19     # suppressions are names
 find_python 3.13t-tsan || fail "there is no CPython with ThreadSanitizer"
 suppressions=$(dirname "$python")/Tools/tsan/suppressions_free_threading.txt
 copy_tree "$tree"
@@ -52,7 +55,14 @@ cat >race.py <<'PYTHON'
 import threading
 from dlbridge import seeded
 
-threads = [threading.Thread(target=seeded.race, args=(100_000,)) for _ in range(2)]
+
+def race(barrier):
+    barrier.wait()      # one that began after the other's end would be in order with it
+    seeded.race(10_000_000)
+
+
+barrier = threading.Barrier(2)
+threads = [threading.Thread(target=race, args=(barrier,)) for _ in range(2)]
 for thread in threads:
     thread.start()
 for thread in threads:
