@@ -6,7 +6,9 @@
 #   tests/gpu, which need a GPU;
 #   test_bench, test_floors and test_ten_thousand_conversions: times and sizes mean nothing where memory has red zones
 #     and freed memory is held back; valgrind.sh and debug_python.sh look for what is lost;
-#   test_typing, test_packaging, test_command_line: mypy, and what pip installs (the self-test is run by itself);
+#   test_failures, which brings a malloc() of its own;
+#   test_typing, test_packaging, test_supply, test_command_line: mypy, and what pip installs (the self-test is run by
+#     itself);
 #   test_the_threads_that_are_not_there: a sanitizer's process does not fit into the memory that it limits.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 need gcc build-essential
@@ -57,7 +59,7 @@ tests=("${sanitized[@]}" -m pytest -v --capture=sys -p no:cacheprovider
     --deselect=tests/test_lifetime.py::test_ten_thousand_conversions_leave_nothing
     --deselect=tests/test_copies.py::test_the_threads_that_are_not_there_are_done_without
 )
-left_out=(tests/gpu tests/test_{bench,floors,typing,packaging,command_line}.py)
+left_out=(tests/gpu tests/test_{bench,floors,typing,packaging,supply,command_line,failures}.py)
 in_children=(tests/test_hostile.py tests/fake_driver)
 
 "${tests[@]}" "${in_children[@]}" >"$work/children.log" 2>&1 &
