@@ -282,6 +282,7 @@ def test_other_types_are_refused_with_a_way_out(source, way_out, target):
 
 # ---- the table in the documentation ----------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_the_documented_table_is_what_happens():
     root = pathlib.Path(__file__).parents[1]
     spec = importlib.util.spec_from_file_location("dtypes_table", root / "tools" / "dtypes_table.py")
