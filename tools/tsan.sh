@@ -13,24 +13,24 @@ reports=$work/reports
 symbolizer=/usr/lib/llvm-19/bin/llvm-symbolizer
 options="exitcode=0:history_size=4:external_symbolizer_path=$symbolizer"
 
-# under_tsan COMMAND...: its reports go to files of their own, one for each process.
+# under_tsan COMMAND...: what it says, and then its reports.
 under_tsan() {
     rm -rf "$reports"
     mkdir -p "$reports"
-    TSAN_OPTIONS="$options:suppressions=$suppressions:log_path=$reports/report" "$python" "$@"
+    TSAN_OPTIONS="$options:suppressions=$suppressions:log_path=$reports/report" "$python" "$@" || return
     cat "$reports"/* 2>/dev/null || true
 }
 
 # no_report COMMAND...: none that names dlbridge; how many others there were is said.
 no_report() {
-    under_tsan "$@" >"$logs/reports.log" 2>&1 || { tail -n 20 "$logs/reports.log"; return 1; }
+    under_tsan "$@" >"$logs/reports.log" 2>&1 || { cat "$logs/reports.log"; return 1; }
     python3 - "$logs/reports.log" <<'PYTHON'
 import re
 import sys
 
 text = open(sys.argv[1], errors="replace").read()
 reports = re.findall(r"WARNING: ThreadSanitizer.*?SUMMARY[^\n]*", text, re.DOTALL)
-ours = [report for report in reports if re.search(r"^ +#\d+ .*/dlbridge/", report, re.MULTILINE)]
+ours = [report for report in reports if re.search(r"^ +#\d+ \S+ (\S*/)?dlbridge/", report, re.MULTILINE)]
 print(text.partition("==================")[0])
 print(*ours[:5], sep="\n\n")
 print(f"{len(reports)} reports, {len(ours)} of them with dlbridge's code")
