@@ -4,7 +4,8 @@
 # First with a NumPy compiled for that interpreter too, for only then is the total of all references exact; then with all
 # the libraries, as wheels (see references.py). Debian's debug interpreter loads the wheels of the ordinary one.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
-need python3.11-dbg python3.11-dbg python3.11-venv
+need python3.11-dbg python3.11-dbg
+need /usr/lib/python3.11/ensurepip/_bundled python3.11-venv
 need gcc build-essential
 python=$(command -v python3.11-dbg)
 
@@ -30,8 +31,7 @@ for library in ("numpy", "torch", "jax", "ml_dtypes", "pyarrow"):
 }
 
 stage "NumPy compiled for the debug interpreter"
-environment "$work/compiled" "$python" --no-binary numpy "numpy<2.5" \
-    -Csetup-args=-Dallow-noblas=true -Csetup-args=-Dcpu-dispatch=none -Ccompile-args=-j2 ||
+environment "$work/compiled" "$python" --no-binary numpy --config-settings=setup-args=-Dcpu-dispatch=none numpy ||
     fail "NumPy could not be compiled"
 paths compiled total
 
