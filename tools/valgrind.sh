@@ -37,7 +37,7 @@ while read -r bug text; do
     check_finds "$bug" "$text" memcheck "$work/$bug.xml" -c "from dlbridge import seeded; seeded.$bug()"
 done <<'BUGS'
 read_beyond InvalidRead: .* dlbridge_read_beyond
-branch_on_unset UninitCondition: .* dlbridge_branch_on_unset
+branch_on_unset Uninit(Condition|Value): .*branch_on_unset
 lose_memory Leak_DefinitelyLost: .* dlbridge_lose
 BUGS
 
