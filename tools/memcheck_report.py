@@ -1,7 +1,7 @@
 """Tell the errors of a valgrind report (XML) that are of a folder: REPORT FOLDER.
 
-An error is of the folder if code of it is anywhere in the stack. Memory is lost by who asked for it: code that Python
-runs meanwhile, such as that of a library which is imported, is not of the folder.
+An error is of the folder if code of it is in the stack before Python runs any code: what Python code does that was
+called from the folder, such as importing a library, is not the folder's.
 """
 
 import sys
@@ -15,7 +15,7 @@ def told(error, folder):
     kind = error.findtext("kind")
     frames = list(error.iter("frame"))
     names = [frame.findtext("fn") or frame.findtext("obj") or "?" for frame in frames]
-    if kind.startswith("Leak_") and PYTHON in names:
+    if PYTHON in names:
         frames = frames[:names.index(PYTHON)]
     if not any((frame.findtext("obj") or "").startswith(folder) for frame in frames):
         return None

@@ -3,7 +3,7 @@
 #
 # PYTHON, if set, is the python of an environment that has the test extra; else one is made. CPython, the dynamic loader
 # and the libraries have errors of their own there: what counts is an error, or memory definitely lost, with dlbridge's
-# code in the stack.
+# code in the stack (and no Python code that it called).
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 need valgrind valgrind
 need gcc build-essential
