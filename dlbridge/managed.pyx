@@ -60,6 +60,24 @@ cdef extern from *:
         PyThreadState *mine = PyGILState_GetThisThreadState();
         return mine != NULL && mine == DLBRIDGE_RUNNING_STATE();
     }
+    static inline PyObject *dlbridge_take_raised(void) {
+    #if PY_VERSION_HEX >= 0x030C0000
+        return PyErr_GetRaisedException();
+    #else
+        PyObject *kind, *error, *traceback;
+        PyErr_Fetch(&kind, &error, &traceback);
+        if (kind == NULL) {
+            return NULL;
+        }
+        PyErr_NormalizeException(&kind, &error, &traceback);
+        if (traceback != NULL) {
+            PyException_SetTraceback(error, traceback);
+        }
+        Py_DECREF(kind);
+        Py_XDECREF(traceback);
+        return error;
+    #endif
+    }
     #define dlbridge_exporter(view) (((Py_buffer *) (view))->obj)
     /* Of an object to which the caller has a reference and whose count nobody else can change meanwhile. */
     #ifdef Py_GIL_DISABLED
@@ -86,6 +104,7 @@ cdef extern from *:
     Releases* releases_here "dlbridge_releases_here"() noexcept nogil
     bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
     bint holds_gil "dlbridge_holds_gil"() noexcept nogil
+    PyObject* take_raised "dlbridge_take_raised"()
     PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
     bint others_hold "DLBRIDGE_OTHERS_HOLD"(PyObject* obj) noexcept nogil
 
@@ -379,11 +398,15 @@ cdef object refused(Managed* managed, int fault):
 
 cdef object take_error():
     """The exception that a C call left behind, or None: not every library sets one when it fails."""
-    try:
-        raise_pending()
-    except Exception as error:
-        return error
-    return None
+    # Not by raising and catching it, for which Cython needs memory: without, it takes a missing exception for one.
+    cdef PyObject* raised = take_raised()
+    if raised == NULL:
+        return None
+    error = <object> raised
+    Py_DECREF(raised)
+    if not isinstance(error, Exception):
+        raise error                             # KeyboardInterrupt is nobody's answer
+    return error
 
 
 cdef int raise_pending() except -1:

@@ -623,11 +623,10 @@ cdef int exchange_allocate(
     out[0] = NULL
     try:
         made = new_like(prototype)
+        out[0] = &made.abi
     except BaseException as error:
         tell(set_error, context, error)
-        return -1
-    out[0] = &made.abi
-    return 0
+    return 0 if out[0] != NULL else -1
 
 
 cdef void tell(SetError set_error, void* context, object error) noexcept:
@@ -662,33 +661,36 @@ cdef Managed* new_like(const DLTensor* prototype) except NULL:
 cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
     """For whoever uses the memory on, or orders its stream after, our current_work_stream: the default one."""
     cdef Managed* managed
+    cdef int outcome = 0
     try:
         managed = managed_lend((<Tensor?> <object> obj).managed)
         if has_streams(managed.abi.dl_tensor.device.device_type):
             managed_forget(managed)
             managed = managed_share((<Tensor> <object> obj).managed)
             order_export(managed, (<Tensor> <object> obj).managed, 0, None)
+        out[0] = &managed.abi
     except BaseException as error:
-        return set_pending(error)
-    out[0] = &managed.abi
-    return 0
+        outcome = set_pending(error)
+    return outcome
 
 
 cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) noexcept:
     """Steals, also when it fails, as the header says."""
+    cdef int outcome = 0
     try:
         tensor = new_tensor(managed_take_versioned(PROTOCOL_DLPACK, foreign), READONLY_COPY)
+        Py_INCREF(tensor)
+        out[0] = <void*> tensor
     except BaseException as error:
-        return set_pending(error)
-    Py_INCREF(tensor)
-    out[0] = <void*> tensor
-    return 0
+        outcome = set_pending(error)
+    return outcome
 
 
 cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
     """Fill the caller's struct for as long as it holds the object. It has no flags, so read-only memory is refused."""
     cdef Managed* managed
     cdef DLDevice device
+    cdef int outcome = 0
     try:
         managed = (<Tensor?> <object> obj).managed
         if managed.abi.flags & (DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED):
@@ -698,10 +700,10 @@ cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
         if has_streams(managed.abi.dl_tensor.device.device_type):
             device_operations().name_device(managed, &device)
             device_operations().follow(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
+        out[0] = managed.abi.dl_tensor
     except BaseException as error:
-        return set_pending(error)
-    out[0] = managed.abi.dl_tensor
-    return 0
+        outcome = set_pending(error)
+    return outcome
 
 
 cdef int exchange_stream(int32_t device_type, int32_t device_id, void** out) noexcept:

@@ -57,6 +57,14 @@ class Refused(types.SimpleNamespace):
     """Without any protocol."""
 
 
+class Pretending:
+    """With an exchange API that is for another type, and refuses this one: its functions leave an exception behind."""
+
+    __dlpack_c_exchange_api__ = dlbridge.Tensor.__dlpack_c_exchange_api__
+
+
+sys.modules["cuda.core._memoryview"] = types.SimpleNamespace(StridedMemoryView=Pretending)      # or none would ask it
+
 dlbridge.register_source(Registered, operator.attrgetter("array"))
 dlbridge.register_target("failing", operator.attrgetter("shape"))
 
@@ -112,6 +120,7 @@ SOURCES = {
     "buffer of another format": lambda: view_of(ARRAY, format=b"w"),
     "buffer with suboffsets": lambda: view_of(ARRAY, suboffsets=(0, -1)),
     "buffer that lies": lambda: view_of(ARRAY, len=40),
+    "exchange API of another type": lambda: Pretending(),
     "no array": lambda: Refused(),
     "Tensor": lambda: TENSOR,
     "read-only Tensor": lambda: READ_ONLY_TENSOR,

@@ -48,6 +48,8 @@ class Absent:
         self.names = set(names)
         if np.lib.NumpyVersion(np.__version__) < "2.1.0":
             self.names.add("numpy 2.1")
+        if sys.version_info < (3, 11):
+            self.names.add("Python 3.11")
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             self.names.add("a GIL")
         self.words = re.compile(rf"\b({'|'.join(map(re.escape, sorted(self.names)))})\b")

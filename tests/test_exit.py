@@ -42,7 +42,7 @@ convert_all()
 def run(program, *arguments):
     """Run a program that must end well and without a word."""
     done = subprocess.run(
-        [sys.executable, "-P", "-W", "error", "-c", PRELUDE + textwrap.dedent(program), *map(os.fspath, arguments)],
+        [sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(program), *map(os.fspath, arguments)],
         capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

@@ -44,11 +44,16 @@ def run(wrapper, program, *arguments):
 
 # ---- allocations -----------------------------------------------------------------------------------------------------
 
+# Python 3.10 aborts where it has no memory to extend a traceback.
+without_memory = pytest.mark.needs("Python 3.11")
+
+
 @pytest.fixture(scope="module")
 def failed(wrapper):
     return run(wrapper, "failing.py")
 
 
+@without_memory
 def test_every_allocation_of_every_path_fails(failed):
     """Or what follows would speak of nothing."""
     assert len(failed) >= 30
@@ -59,10 +64,12 @@ def test_every_allocation_of_every_path_fails(failed):
     assert outcomes.count(0) < len(outcomes) / 20, "of few paths the interpreter has all memory in stock"
 
 
+@without_memory
 def test_nobody_is_killed_and_nothing_is_written(failed):
     assert {source: said for source, (_, said) in failed.items() if said} == {}
 
 
+@without_memory
 def test_without_memory_nothing_is_lost_nor_let_go_twice(failed):
     wrong = {
         f"{source} {path}": wrong

@@ -45,7 +45,7 @@ assert dlbridge.asdlpack(array).shape == (3,)
 
 
 def run(program):
-    done = subprocess.run([sys.executable, "-P", "-c", PRELUDE + program], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", PRELUDE + program], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -70,7 +70,7 @@ JOB = """
 
 def run_watched(job):
     program = textwrap.dedent(WATCHED).format(forbidden=FORBIDDEN) + textwrap.dedent(job)
-    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     return [ast.literal_eval(line) for line in done.stdout.splitlines()]
 

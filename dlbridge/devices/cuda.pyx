@@ -89,16 +89,19 @@ cdef Driver* find_driver(int32_t device_type) except NULL:
 
 cdef Driver* any_driver() except NULL:
     """The one that is there, where an interface does not say which it speaks of."""
+    cdef Driver* driver = NULL
     try:
-        return find_driver(kDLCUDA)
+        driver = find_driver(kDLCUDA)
     except DeviceError:
         try:
-            return find_driver(kDLROCM)
+            driver = find_driver(kDLROCM)
         except DeviceError:
             # Of one that is there and does not begin there is more to say.
             if load_flag(&drivers[<int> ROCM].found) and not load_flag(&drivers[<int> CUDA].found):
                 raise
-        raise
+        if driver == NULL:
+            raise
+    return driver
 
 
 cdef int load_driver(Driver* driver) except -1:

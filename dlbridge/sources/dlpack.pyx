@@ -117,9 +117,12 @@ def _learn_keywords(method):
         # Of a builtin. inspect has it parsed into a tree, in which threads of Python 3.11 disturb each other
         # (cpython#106905: SystemError, AST constructor recursion depth mismatch).
         return _keywords_of(re.findall(r"\w+", text), "**" in text)
+    parameters = None
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):
+        pass
+    if parameters is None:
         return UNKNOWN
     return _keywords_of(parameters, any([each.kind is each.VAR_KEYWORD for each in parameters.values()]))
 

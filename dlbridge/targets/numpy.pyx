@@ -71,10 +71,13 @@ cdef object accepts(const Managed* managed, Target target):
     cdef int32_t row = managed.row      # left to itself, it would be an int of Python
     if not (ml_dtypes_rows & target.rows) >> row & 1:
         return None             # NumPy's own; or lacking here, and another form of it may do: the plan knows
+    missing = None
     try:
         numpy_dtype(row)
     except MissingLibraryError as error:
-        return error
+        missing = error
+    if missing is not None:
+        return missing
     if not get_row(row).subbyte:
         add_rows(&target.plain_rows, <uint64_t> 1 << <int> row)     # it is there: need not be asked again
     return None

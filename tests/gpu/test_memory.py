@@ -193,7 +193,7 @@ assert np.array_equal(host, np.arange(1, 49, dtype=np.float32)), host
 def test_jax_without_order(target, library):
     library("jax")
     library(target)
-    command = [sys.executable, "-P", "-c", UNORDERED_JAX.format(target=target)]
+    command = [sys.executable, "-c", UNORDERED_JAX.format(target=target)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert child.returncode == 0, f"the child returned {child.returncode}\n{child.stderr[-2000:]}"
     assert target in child.stdout
