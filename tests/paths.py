@@ -164,6 +164,9 @@ def copy_in_parts(source):
         copying._set_split(*before)
 
 
+ARRAY = np.zeros(1)     # not made each time: NumPy 2.4 loses a reference to its dtype then
+
+
 class Namespace:
     from_dlpack = staticmethod(np.from_dlpack)
 
@@ -176,7 +179,7 @@ USES = {
     "to torch, writable": functools.partial(bridge, "torch", {"readonly": "error"}),
     "to numpy, on a GPU": functools.partial(bridge, "numpy", {"device": "cuda"}),
     "to a type": lambda source: dlbridge.convert(source, np.ndarray),
-    "to what an array is": lambda source: dlbridge.convert(source, np.zeros(1)),
+    "to what an array is": lambda source: dlbridge.convert(source, ARRAY),
     "to a namespace": lambda source: dlbridge.convert(source, Namespace),
     "copied in parts": copy_in_parts,
     "explained": lambda source: str(dlbridge.explain(source, "memoryview")),

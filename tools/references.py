@@ -8,6 +8,7 @@ up the real counts of all objects that were there before instead, and sees a ref
 """
 
 import gc
+import itertools
 import sys
 
 WARM_UP = 20
@@ -38,7 +39,7 @@ def left_behind(path, references):
     for _ in range(ROUNDS):
         before = counts(references)
         before = counts(references)         # once more, now that the first result is there and counted
-        for _ in range(LOOPS):
+        for _ in itertools.repeat(None, LOOPS):     # a number would be a block
             path()
         after = counts(references)
         fewest = tuple(min(least, now - then, key=abs) for least, now, then in zip(fewest, after, before, strict=True))
