@@ -19,6 +19,7 @@ cdef enum Step:
     TO_DEVICE_LABEL = 256       # pinned or managed memory, seen as its device's
     FETCH = 512                 # the touched bytes of a device's memory, copied to the host; before all other copies
     UPLOAD = 1024               # nothing to do here: the target's library copies host memory to a device
+    IN_C_ORDER = 2048           # with COPY: compact, whatever order of its axes dense memory has
 
 
 # Steals managed, also when it fails. api: the allocator of the library that the copy is for, or NULL.

@@ -121,8 +121,8 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     made = allocated_by(api, source) if api != NULL and nbytes >= THEIRS else NULL
     if made == NULL:
         made = managed_checked(allocated(source, nbytes))
-    # What follows these steps reads elements in C order.
-    if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK):
+    # What follows the first two reads elements in C order.
+    if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER):
         memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
         made.marks |= source.marks & STRIDED
     copy_elements(made, source)

@@ -34,6 +34,7 @@ from dlbridge.place cimport (
     COPY_BY_TARGET,
     COPY_SPAN,
     FETCH,
+    IN_C_ORDER,
     PACK,
     PACKED_TO_PAIRS,
     PAIRS_TO_PACKED,
@@ -197,6 +198,8 @@ cdef int decide(const Managed* managed, Target target, const Request* request, D
         decide_read_only(managed, target, request, out)
     if request.copy == COPY_NEVER and is_copy(out):
         raise copy_required(managed, target, out.reason)
+    if not target.holds & (ANY_STRIDES | ANY_ORDER):
+        out.steps |= IN_C_ORDER if out.steps & COPY else 0
     return 0
 
 

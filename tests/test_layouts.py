@@ -246,6 +246,9 @@ def test_jax_before_0_8_is_given_c_order():
         source = numpy.arange(64.0, dtype="float32").reshape(8, 8).T
         result = dlbridge.convert(source, "jax")
         assert result.tolist() == source.tolist()
+        assert numpy.asarray(result).flags.c_contiguous
+        for other in (source.astype(">f4"), source[::-1], numpy.frombuffer(source.T.tobytes(), "f4").reshape(8, 8).T):
+            assert numpy.asarray(dlbridge.convert(other, "jax", copy=True)).flags.c_contiguous
         assert result.unsafe_buffer_pointer() != source.ctypes.data
         try:
             dlbridge.convert(source, "jax", copy=False)
