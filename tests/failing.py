@@ -218,7 +218,7 @@ class Path(NamedTuple):
 
     def lost(self, first, last):
         """Blocks that are lost each time: others come and go with what the interpreter keeps in stock."""
-        for times in (2, 40):
+        for times in (2, 40, 200):
             before = live()
             for _ in range(times):
                 self.go(first, last)
