@@ -53,6 +53,7 @@ cdef inline numpy.dtype numpy_dtype(int row):
 cdef numpy.dtype import_numpy_dtype(int row)
 cdef str row_name(int row)
 cdef object row_typestr(int row)
+cdef int find_name(str name) except -2
 cdef uint64_t rows_named(object names)
 cdef str describe(DLDataType dtype)
 cdef str way_out(object numpy_kind)

@@ -266,6 +266,11 @@ cdef object row_typestr(int row):
     return f"{NATIVE}{chr(rows[row].kind)}{rows[row].item_bytes}"
 
 
+cdef int find_name(str name) except -2:
+    """The row of a name, NumPy's or ml_dtypes', or NO_ROW."""
+    return row_by_name.get(name, NO_ROW)
+
+
 cdef uint64_t rows_named(object names):
     """The set of rows with these names, one bit each; names that the table lacks are passed over."""
     cdef uint64_t found = 0

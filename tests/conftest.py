@@ -25,7 +25,8 @@ def pytest_configure(config):
     wanted = LIBRARIES
     if "DLBRIDGE_TEST_LIBRARIES" in os.environ:
         present = {"numpy", "hypothesis", *os.environ["DLBRIDGE_TEST_LIBRARIES"].split(",")}
-        config.pluginmanager.register(Absent({name.partition(".")[0] for name in LIBRARIES + PROGRAMS} - present))
+        tops = {name.partition(".")[0] for name in present}
+        config.pluginmanager.register(Absent({name.partition(".")[0] for name in LIBRARIES + PROGRAMS} - tops))
         wanted = present - {""}
     missing = []
     for name in wanted:

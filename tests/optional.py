@@ -1,6 +1,7 @@
 """Tests without all the libraries: those that need one that is absent are deselected, and counted.
 
-``DLBRIDGE_TEST_LIBRARIES="jax,ml_dtypes"`` names what is there beside NumPy, pytest and hypothesis; it may be empty.
+``DLBRIDGE_TEST_LIBRARIES="jax,ml_dtypes"`` names what is there beside NumPy, pytest and hypothesis; it may be empty. It
+may name all, for a torch that lacks what some tests need.
 While the tests are collected the others import as placeholders. A test needs one of them if a placeholder, or its name,
 is found in the test, its fixtures, the functions of this folder that these use, or its parameters; ``needs`` marks the
 few tests where it cannot be found.
@@ -52,7 +53,13 @@ class Absent:
             self.names.add("Python 3.11")
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             self.names.add("a GIL")
-        self.words = re.compile(rf"\b({'|'.join(map(re.escape, sorted(self.names)))})\b")
+        if "torch" not in self.names:
+            import torch
+
+            self.names |= {name for name, lacks in (
+                ("torch 2.10", not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")),
+                ("torch for CPUs", torch.version.cuda)) if lacks}
+        self.words = re.compile(rf"\b({'|'.join(map(re.escape, sorted(self.names))) or '(?!)'})\b")
         self.functions = {}
         sys.meta_path.insert(0, self)
 

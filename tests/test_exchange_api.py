@@ -257,6 +257,7 @@ def test_work_stream_of_the_cpu_is_null():
 
 # ---- other libraries' tables -----------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch 2.10")
 def test_table_of_torch_is_the_way_in():
     import torch
     tensor = torch.arange(6.0)
@@ -265,6 +266,7 @@ def test_table_of_torch_is_the_way_in():
     assert array.ctypes.data == tensor.data_ptr()
 
 
+@pytest.mark.needs("torch 2.10")
 def test_table_of_torch_takes_what_ours_exports():
     """As a C library would carry a tensor from one to the other, without dlbridge's Python."""
     import torch
@@ -282,6 +284,7 @@ def test_table_of_torch_takes_what_ours_exports():
     memory.extend(b"more")
 
 
+@pytest.mark.needs("torch 2.10")
 def test_table_of_ours_takes_what_torch_exports():
     import torch
     tensor = torch.arange(6.0).reshape(2, 3)
@@ -295,6 +298,7 @@ def test_table_of_ours_takes_what_torch_exports():
     assert np.from_dlpack(made).tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+@pytest.mark.needs("torch 2.10")
 @pytest.mark.parametrize("make", ["FakeTensor", "meta", "sparse", "requires_grad"])
 def test_table_of_torch_is_not_trusted(make):
     """It gives NULL data, or drops what matters, and says nothing."""

@@ -137,6 +137,8 @@ def test_interpreter_ends_in_silence(ending):
     run(ending)
 
 
+# Without, CPython 3.13 stops a daemon thread that holds the lock of an object, and waits for that lock at the end.
+@pytest.mark.needs("a GIL")
 @pytest.mark.parametrize("delay", range(6))
 def test_daemon_threads_convert_until_the_end(delay):
     """At another moment each time, for what matters is where the end finds them."""

@@ -50,7 +50,7 @@ CASES = {
     "a list": (lambda: [1], "torch", {}, "refuse", "list"),
     "no such target": (lambda: np.zeros(3), "turch", {}, "refuse", "turch"),
     "forbidden copy": (lambda: np.zeros(3)[::-1], "torch", {"copy": False}, "refuse", "copy=False"),
-    "elsewhere": (lambda: np.zeros(3), "torch", {"device": "cuda"}, "refuse", "cuda"),
+    "elsewhere": (lambda: np.zeros(3), "torch", {"device": "rocm"}, "refuse", "rocm"),
 }
 
 

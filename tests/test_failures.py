@@ -44,8 +44,8 @@ def run(wrapper, program, *arguments):
 
 # ---- allocations -----------------------------------------------------------------------------------------------------
 
-# Python 3.10 aborts where it has no memory to extend a traceback.
-without_memory = pytest.mark.needs("Python 3.11")
+# Python 3.10 aborts where it has no memory to extend a traceback; without a GIL, malloc() is not Python's allocator.
+without_memory = pytest.mark.needs("Python 3.11", "a GIL")
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +337,7 @@ def convert_within_collections(make, keywords):
     return most
 
 
+@pytest.mark.needs("a GIL")     # without, CPython 3.13 has a threshold of its own
 @pytest.mark.parametrize(("make", "keywords"), COLLECTED.values(), ids=COLLECTED)
 def test_garbage_may_be_collected_anywhere_and_convert_then(make, keywords):
     outcome = run_in_child(convert_within_collections, make, keywords)

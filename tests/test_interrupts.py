@@ -276,7 +276,8 @@ def interrupt_once(go, library):
     interrupted = False
     try:
         go(library, source)
-        len(())
+        for _ in range(100):        # from 3.12 on, not every call looks for it
+            gc.isenabled()
     except KeyboardInterrupt:
         interrupted = True
     gc.collect()

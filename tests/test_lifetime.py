@@ -577,14 +577,18 @@ def test_ten_thousand_conversions_leave_nothing(source, target):
     tracemalloc.start()
     try:
         convert_often(100)
-        gc.collect()
-        before, _ = tracemalloc.get_traced_memory()
-        convert_often(500)
-        gc.collect()
-        after, _ = tracemalloc.get_traced_memory()
+        for _ in range(3):
+            gc.collect()
+            before, _ = tracemalloc.get_traced_memory()
+            convert_often(500)
+            gc.collect()
+            after, _ = tracemalloc.get_traced_memory()
+            if after - before < 500 * 16:
+                break
+        else:
+            pytest.fail("an object for each conversion")
     finally:
         tracemalloc.stop()
-    assert after - before < 500 * 16, "less than one object for each conversion"
     # Pools of the libraries grow once; what is lost each time grows each time.
     for _ in range(3):
         resident = resident_bytes()

@@ -96,7 +96,8 @@ find_python() {
     local candidate log=$logs/python$1.log
     for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"${1%t}".*"${1##*[0-9]}"/bin/"python$1" \
             "$interpreters/$1/bin/python$1" "$interpreters/$1/python"; do
-        if python=$(command -v "$candidate") && "$python" -c "" 2>/dev/null; then return; fi
+        # Of a link what it leads to: a virtual environment of 3.14 looks for the library beside it.
+        if python=$(readlink -f "$(command -v "$candidate")") && "$python" -c "" 2>/dev/null; then return; fi
     done
     echo "python$1 is not here: making it (see $log)"
     case $1 in
@@ -104,7 +105,7 @@ find_python() {
         *t) build_free_threaded "${1%t}" ;;
         *) unpack_python "$1" ;;
     esac >"$log" 2>&1 || { grep -aE '^E: |[Ee]rror' "$log" | tail -n 2; return 1; }
-    python=$(ls "$interpreters/$1/bin/python$1" "$interpreters/$1/python" 2>/dev/null)
+    python=$(readlink -f "$(ls "$interpreters/$1/bin/python$1" "$interpreters/$1/python" 2>/dev/null)")
     "$python" -c ""
 }
 

@@ -48,11 +48,12 @@ from dlbridge.managed cimport (
     managed_own_object,
     managed_own_versioned,
     managed_release,
+    managed_set_row,
 )
 from dlbridge.request cimport COPY_NEVER, Request, consumer_stream
 from dlbridge.sources cimport exchange
 from dlbridge.sources.offer cimport Offer, new_offer, top_module
-from dlbridge.sources.torch cimport is_torch, prepare_subclass
+from dlbridge.sources.torch cimport Bare, bare_memory, is_torch, prepare_subclass
 
 from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal, shown
 
@@ -139,7 +140,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef Managed* managed
     cdef Offer plain
     cdef DLDevice device
-    cdef bint negated = False
+    cdef Bare bare = Bare(-1, 0)
     cdef object keeper = None, told = None
     cdef unsigned int known = load_bits(&offer.keywords)
     if offer.torch:
@@ -147,8 +148,10 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         plain = exchange.offers(type(obj))
         if plain is not None:
             return plain.acquire(obj, plain, request)
-        # Before torch 2.10 there is no exchange API, and __dlpack__ forgets this bit as it does today.
-        negated = obj.is_neg()
+        if exchange.find_exchange_api(type(obj)) == NULL:
+            obj = bare_memory(obj, &bare)
+        elif obj.is_neg():
+            bare.marks = NEGATED
     try:
         method = obj.__dlpack__
     except AttributeError:
@@ -172,8 +175,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise
     if offer.immutable:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    if negated:
-        managed.marks |= NEGATED
+    if bare.row >= 0:
+        managed_set_row(managed, bare.row)
+    managed.marks |= bare.marks
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
         _set_ready(managed, told, keeper)
     if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:

@@ -13,6 +13,7 @@ from libc.stdint cimport uint32_t
 
 from dlbridge.abi cimport kDLBfloat, kDLComplex, kDLFloat
 from dlbridge.atomic cimport load_size, lock, store_size, unlock
+from dlbridge.dtypes cimport find_name
 from dlbridge.managed cimport CONJUGATED, NEGATED, Managed, managed_release, raise_pending
 from dlbridge.request cimport Request
 
@@ -149,8 +150,7 @@ cdef Managed* mark_torch(Managed* managed, object tensor, const Request* request
     code = managed.abi.dl_tensor.dtype.code
     if said & (NEGATED | CONJUGATED) and code != kDLFloat and code != kDLComplex and code != kDLBfloat:
         managed_release(managed)
-        raise refusal(ConversionError, "torch", "is_neg", True, "of integers has no sign bit to flip",
-                      "pass x.resolve_neg()")
+        raise _negative_integers()
     managed.marks |= said & (NEGATED | CONJUGATED)
     return managed
 
@@ -195,6 +195,37 @@ cdef object prepare_subclass(object tensor, const Request* request):
         # Its export refuses one of them and forgets the other; the plain tensor's raw memory can be marked.
         return tensor.as_subclass(sys.modules["torch"].Tensor)
     return tensor
+
+
+cdef object bare_memory(object tensor, Bare* out):
+    """Of a tensor before torch 2.10, which has no exchange API: what ``__dlpack__`` exports, and what it leaves out.
+
+    It forgets the negative bit, as it does today, and refuses the conjugate one and types of one byte that it does not
+    know; a Parameter's memory is held by an alias, since its module puts other memory under it.
+    """
+    for field, _, _ in REFUSALS:
+        if getattr(tensor, field, False):
+            raise torch_refusal(tensor)
+    if type(tensor).__name__ == "Parameter":
+        tensor = tensor.detach()
+    if tensor.is_neg():
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise _negative_integers()
+        out.marks |= NEGATED
+    if tensor.is_conj():
+        out.marks |= CONJUGATED
+        tensor = tensor.conj()          # the same memory, without the bit
+    if tensor.element_size() == 1 and tensor.is_floating_point():
+        out.row = find_name(str(tensor.dtype).partition(".")[2])
+        if out.row < 0:
+            raise torch_refusal(tensor)
+        tensor = tensor.view(sys.modules["torch"].uint8)
+    return tensor
+
+
+def _negative_integers():
+    return refusal(ConversionError, "torch", "is_neg", True, "of integers has no sign bit to flip",
+                   "pass x.resolve_neg()")
 
 
 def _gradient():

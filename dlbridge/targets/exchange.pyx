@@ -8,7 +8,7 @@ from libc.stdint cimport int64_t
 from dlbridge.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
 from dlbridge.capsule cimport new_versioned_capsule
 from dlbridge.devices.table cimport ANY_DEVICE_ID
-from dlbridge.dtypes cimport rows_named
+from dlbridge.dtypes cimport DTypeRow, find_sized, get_row, row_name, rows_named
 from dlbridge.managed cimport Managed, managed_hold, managed_release, managed_unhold
 from dlbridge.sources.exchange cimport find_exchange_api
 from dlbridge.sources.torch cimport is_own_stream
@@ -16,6 +16,9 @@ from dlbridge.targets.target cimport Target
 
 from dlbridge.dtypes import NAMES
 from dlbridge.targets.consumer cimport call_consumer, consumer_error
+
+
+cdef int BYTES = find_sized(b"u", 1)
 
 
 cdef Target new_torch():
@@ -45,7 +48,7 @@ def _load_torch(Target target):
 cdef object deliver(Managed* managed, Target target):
     cdef void* made = NULL
     if target.api == NULL:
-        return call_consumer(target.function, target, new_versioned_capsule(managed))
+        return deliver_by_capsule(managed, target)
     # The library steals, and when it fails it has run the deleter (cuda.core) or not (torch): a second reference keeps
     # the block readable, and its state tells whether the owner is still to be let go.
     managed_hold(managed)
@@ -57,6 +60,16 @@ cdef object deliver(Managed* managed, Target target):
     array = <object> made
     Py_DECREF(array)            # the reference that the library gave
     return array
+
+
+cdef object deliver_by_capsule(Managed* managed, Target target):
+    """To torch before 2.10, whose importer knows no type below bfloat16: those go as the bytes that they are."""
+    cdef const DTypeRow* row = get_row(managed.row)
+    name = row_name(managed.row) if row.kind == b"V" and row.item_bytes == 1 else None
+    if name is not None:
+        managed.abi.dl_tensor.dtype = get_row(BYTES).dlpack     # nobody else has seen this block
+    tensor = call_consumer(target.function, target, new_versioned_capsule(managed))
+    return tensor if name is None else tensor.view(getattr(target.namespace, name))
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):

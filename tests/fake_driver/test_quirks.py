@@ -33,7 +33,10 @@ OF_NUMBA = {
     "SWAPPED_BYTES": "Interface(memory(), typestr='>f4')",
     "READ_ONLY": "Interface(memory(), readonly=True)",
 }
-LABELS = [quirk for quirk in QUIRKS if quirk.lacks in ("PINNED", "UNIFIED") and quirk.library not in ("cupy", "numba")]
+LABELS = [
+    pytest.param(quirk, id=f"{quirk.library}-{quirk.lacks}",
+                 marks=pytest.mark.needs("torch for CPUs") if quirk.library == "torch" else ())
+    for quirk in QUIRKS if quirk.lacks in ("PINNED", "UNIFIED") and quirk.library not in ("cupy", "numba")]
 
 
 def test_every_row_of_numba_is_here():
@@ -62,7 +65,7 @@ def test_numba_has_pinned_and_managed_memory_as_its_devices():
     """)
 
 
-@pytest.mark.parametrize("quirk", LABELS, ids=lambda quirk: f"{quirk.library}-{quirk.lacks}")
+@pytest.mark.parametrize("quirk", LABELS)
 def test_a_library_without_the_label_has_the_memory_as_the_hosts(quirk):
     kind = "host" if quirk.lacks == "PINNED" else "managed"
     run(PRELUDE + f"""

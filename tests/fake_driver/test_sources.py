@@ -160,6 +160,7 @@ def test_a_truth_value_is_no_stream():
     )
 
 
+@pytest.mark.needs("torch for CPUs")
 def test_what_only_another_protocol_can_say_is_taken_from_that():
     run(
         """

@@ -52,6 +52,7 @@ def test_numba_gets_the_memory_as_it_is():
     )
 
 
+@pytest.mark.needs("torch for CPUs")
 def test_torch_takes_device_memory_and_lets_it_go_in_order():
     run(
         """
