@@ -137,7 +137,7 @@ def test_interpreter_ends_in_silence(ending):
     run(ending)
 
 
-# Without, CPython 3.13 stops a daemon thread that holds the lock of an object, and waits for that lock at the end.
+# Without one, CPython 3.13 stops a daemon thread that holds the lock of an object, and waits for that lock at the end.
 @pytest.mark.needs("a GIL")
 @pytest.mark.parametrize("delay", range(6))
 def test_daemon_threads_convert_until_the_end(delay):
@@ -252,6 +252,7 @@ def test_forked_child_uses_and_drops_what_it_inherited():
     """)
 
 
+@pytest.mark.needs("a GIL")     # the lock of an object may be held by a thread that the child does not have
 def test_forked_child_of_a_process_with_busy_threads():
     run_forking("""
         def work():

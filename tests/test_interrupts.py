@@ -184,6 +184,13 @@ def interrupt_often(library, keywords, read_only):
             armed = False
             raise KeyboardInterrupt
 
+    def convert_on():
+        # In a function, for in CPython 3.13 the end of a loop is outside of the try around it.
+        while armed:
+            dlbridge.convert(source, **keywords)
+            dlbridge.convert(memory, **keywords)
+            dlbridge.convert(buffer, **keywords)
+
     signal.signal(signal.SIGALRM, interrupt)
     wrong = []
     for attempt in range(TRIES):
@@ -191,10 +198,7 @@ def interrupt_often(library, keywords, read_only):
         try:
             armed = True
             signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
-            while armed:
-                dlbridge.convert(source, **keywords)
-                dlbridge.convert(memory, **keywords)
-                dlbridge.convert(buffer, **keywords)
+            convert_on()
         except KeyboardInterrupt:
             interrupted = True
         except dlbridge.ConversionError as error:
@@ -269,6 +273,12 @@ def through_a_deleter(library, source):
         source.given += interrupting.given
 
 
+def run_on():
+    """From 3.12 on, not every call looks for an interrupt."""
+    for _ in range(100):
+        gc.isenabled()
+
+
 def interrupt_once(go, library):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     source = Counting(library)
@@ -276,8 +286,7 @@ def interrupt_once(go, library):
     interrupted = False
     try:
         go(library, source)
-        for _ in range(100):        # from 3.12 on, not every call looks for it
-            gc.isenabled()
+        run_on()
     except KeyboardInterrupt:
         interrupted = True
     gc.collect()

@@ -113,6 +113,7 @@ find_python() {
 wheel_of() {
     environment "$2/builder" "$python" --only-binary=:all: "setuptools>=77" "Cython>=3.3,<4" "numpy>=2" || return
     rm -rf "$2/wheel"
+    find "$1/dlbridge" -name '*.c' -delete      # made with the declarations of another version of NumPy
     (cd "$1" && "$2/builder/bin/pip" wheel -v --no-build-isolation --no-deps -w "$2/wheel" .) || return
     wheel=$(echo "$2"/wheel/*.whl)
 }
