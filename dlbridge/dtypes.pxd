@@ -43,6 +43,7 @@ cdef int find_registered(numpy.ndarray array) except -2
 cdef int find_dlpack(DLDataType dtype) noexcept nogil
 cdef int find_sized(char kind, Py_ssize_t item_bytes) noexcept nogil
 cdef int find_typestr(str typestr, bint* swapped) except -2
+cdef int find_arrow(const char* format) noexcept nogil
 cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) noexcept nogil
 
 cdef inline numpy.dtype numpy_dtype(int row):

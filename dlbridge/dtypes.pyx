@@ -93,6 +93,11 @@ LETTERS = {
     "B": ("uint8",), "H": ("uint16",), "I": ("uint32",), "L": ("uint32", "uint64"), "Q": ("uint64",),
     "N": ("uint64",), "P": ("uint64",), "e": ("float16",), "f": ("float32",), "d": ("float64",),
 }
+# Of Arrow's format strings (CDataInterface).
+ARROW_LETTERS = {
+    "c": "int8", "s": "int16", "i": "int32", "l": "int64", "C": "uint8", "S": "uint16", "I": "uint32", "L": "uint64",
+    "e": "float16", "f": "float32", "g": "float64",
+}
 COMPLEX_LETTERS = {"e": ("complex32",), "f": ("complex64",), "d": ("complex128",)}
 
 cdef enum:
@@ -106,6 +111,7 @@ cdef signed char by_code_and_bits[DATA_TYPE_CODES][MAX_BITS + 1]
 cdef signed char by_kind[256][MAX_BYTES + 1]
 cdef signed char by_letter[256][MAX_BYTES + 1]
 cdef signed char by_complex_letter[256][MAX_BYTES + 1]
+cdef signed char by_arrow_letter[256]
 cdef signed char by_user_type[USER_TYPES]
 cdef dict row_by_typestr = {}           # the row, with SWAPPED_TYPESTR where the bytes are in the other order
 cdef dict row_by_name = {name: row for row, name in enumerate(NAMES)}
@@ -119,6 +125,7 @@ cdef int _build_tables() except -1:
     memset(by_kind, NO_ROW, sizeof(by_kind))
     memset(by_letter, NO_ROW, sizeof(by_letter))
     memset(by_complex_letter, NO_ROW, sizeof(by_complex_letter))
+    memset(by_arrow_letter, NO_ROW, sizeof(by_arrow_letter))
     memset(by_numpy_type, NO_ROW, sizeof(by_numpy_type))
     memset(by_user_type, UNSEEN, sizeof(by_user_type))
     for index, (name, code, bits, lanes, kind, pep3118) in enumerate(TABLE):
@@ -143,6 +150,8 @@ cdef int _build_tables() except -1:
     for letter, (name,) in COMPLEX_LETTERS.items():
         index = row_by_name[name]
         by_complex_letter[ord(letter)][rows[index].item_bytes] = index
+    for letter, name in ARROW_LETTERS.items():
+        by_arrow_letter[ord(letter)] = row_by_name[name]
     for char in "?bhilqBHILQefdFD":
         dtype = np.dtype(char)
         by_numpy_type[dtype.num] = row_by_name[dtype.name]
@@ -208,6 +217,11 @@ cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) n
     if is_complex:
         return by_complex_letter[<unsigned char> format[0]][item_bytes]
     return by_letter[<unsigned char> format[0]][item_bytes]
+
+
+cdef int find_arrow(const char* format) noexcept nogil:
+    """The row of an Arrow format string, or NO_ROW."""
+    return by_arrow_letter[<unsigned char> format[0]] if format[0] and not format[1] else NO_ROW
 
 
 cdef int find_registered(numpy.ndarray array) except -2:

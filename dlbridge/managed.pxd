@@ -30,6 +30,7 @@ cdef enum Protocol:
     PROTOCOL_CUDA_ARRAY_INTERFACE
     PROTOCOL_ARRAY_STRUCT
     PROTOCOL_ARRAY_INTERFACE
+    PROTOCOL_ARROW
     PROTOCOL_BUFFER
     PROTOCOL_DLBRIDGE
 
@@ -192,6 +193,8 @@ cdef inline Managed* managed_lend(Managed* managed) noexcept nogil:
 
 # Lets go of what a block owned, or a Wrapped holds, by its kind.
 cdef void release_owner(uint8_t owns, void* owner) noexcept nogil
+# Somebody's function that lets memory go, which takes the GIL if it needs it.
+cdef void release_foreign(void* owner, Release drop) noexcept nogil
 cdef bint python_is_up() noexcept nogil
 
 cdef void managed_release(Managed* managed) noexcept nogil

@@ -135,6 +135,7 @@ cdef tuple PROTOCOL_NAMES = (
     "cuda_array_interface",
     "array_struct",
     "array_interface",
+    "arrow",
     "buffer",
     "dlbridge",
 )

@@ -61,6 +61,7 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1
 cdef void* current_context(Driver* driver) noexcept nogil
 cdef void restore_context(Driver* driver, void* context) noexcept nogil
 cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
+cdef bint follow_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
 cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,

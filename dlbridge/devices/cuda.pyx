@@ -334,6 +334,18 @@ cdef void tie(Driver* driver, int32_t device_id, void* first, void* then, Failur
         failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
 
 
+cdef bint follow_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil:
+    """Let a stream wait for somebody's event, on the device."""
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    if not is_capturing(driver, then, failure):
+        failed(driver, &driver.calls.stream_wait_event,
+               driver.calls.stream_wait_event(handle_of(driver, then), event, 0), failure)
+    leave(driver, &entered, failure)
+    return is_well(failure)
+
+
 cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcept nogil:
     """Whether a stream is being captured into a graph, or cannot tell; noted as a failure."""
     cdef int status = 0

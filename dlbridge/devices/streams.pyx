@@ -38,6 +38,7 @@ from dlbridge.devices.cuda cimport (
     fetch,
     find_driver,
     follow,
+    follow_event,
     locate,
     restore_context,
     wait_for,
@@ -171,6 +172,25 @@ cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint last
     if tensor is not None:
         Py_INCREF(tensor)
         handover.tensor = <PyObject*> tensor
+    return 0
+
+
+cdef int set_producer_event(Managed* managed, void* event) except -1:
+    """The memory is ready once an event has happened; without one it is ready now.
+
+    The legacy default stream waits for it: that one never goes, and consumers know how to wait for a stream.
+    """
+    cdef Handover* handover
+    cdef Failure failure = Failure(0, 0, False)
+    cdef bint done
+    if event == NULL:
+        return set_producer(managed, STREAM_UNORDERED, None, False, None)
+    handover = known_handover(managed)
+    need_driver(managed, handover)
+    with nogil:
+        done = follow_event(handover.driver, handover.device_id, event, STREAM_LEGACY_DEFAULT, &failure)
+    if not done:
+        raise driver_error(handover.driver, &failure)
     return 0
 
 
@@ -491,6 +511,7 @@ cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogi
 
 operations.locate = place_pointer
 operations.set_producer = set_producer
+operations.set_producer_event = set_producer_event
 operations.label_device = label_device
 operations.inherit = inherit
 operations.make_known = make_known

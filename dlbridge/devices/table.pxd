@@ -22,6 +22,7 @@ ctypedef struct Operations:
     bint ready
     int (*locate)(Managed* managed) except -1
     int (*set_producer)(Managed* managed, int64_t stream, object keeper, bint lasts, object tensor) except -1
+    int (*set_producer_event)(Managed* managed, void* event) except -1
     int (*make_known)(Managed* managed) except -1
     int (*inherit)(Managed* managed, const Managed* base) except -1
     int (*label_device)(Managed* managed) except -1

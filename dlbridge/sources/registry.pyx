@@ -7,6 +7,7 @@ from dlbridge.request cimport Request
 from dlbridge.sources cimport (
     array_interface,
     array_struct,
+    arrow,
     buffer,
     cuda_array_interface,
     dlpack,
@@ -24,18 +25,19 @@ cdef extern from "Python.h":
 ctypedef Offer (*Offers)(object kind)
 
 cdef enum:
-    SOURCES = 7
-    INSTANCE_SOURCES = 4
+    SOURCES = 8
+    INSTANCE_SOURCES = 5
 
 # The cheapest that says the most comes first.
 cdef Offers[SOURCES] sources
 sources[0] = numpy.offers
 sources[1] = exchange.offers
-sources[2] = dlpack.offers
-sources[3] = cuda_array_interface.offers
-sources[4] = array_struct.offers
-sources[5] = array_interface.offers
-sources[6] = buffer.offers
+sources[2] = arrow.offers
+sources[3] = dlpack.offers
+sources[4] = cuda_array_interface.offers
+sources[5] = array_struct.offers
+sources[6] = array_interface.offers
+sources[7] = buffer.offers
 
 # Protocols that one instance may have and its type not: a proxy with __getattr__, an attribute set by hand. Asked each
 # time. Not of a class, which has the attributes of its instances, and not their memory.
@@ -44,6 +46,7 @@ instance_sources[0] = dlpack.offers_instance
 instance_sources[1] = cuda_array_interface.offers_instance
 instance_sources[2] = array_struct.offers_instance
 instance_sources[3] = array_interface.offers_instance
+instance_sources[4] = arrow.offers_instance
 
 # Types that one protocol serves better than the order above has it, by the first part of the module and the name.
 PREFERRED = {

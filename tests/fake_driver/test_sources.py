@@ -250,3 +250,60 @@ def test_numbas_arrays_are_sources_on_both_devices():
         assert ordered(lambda: dlbridge.asdlpack(array, stream=then)) == [(int(stream), then.handle)]
         """
     )
+
+
+@both
+def test_event_of_an_arrow_array_is_waited_for_on_the_device(platform):
+    run(
+        """
+        import gc
+
+        import dlbridge
+        from arrow_producers import OfDeviceArray
+        from fake_driver.producers import driver
+        driver.make_current(0)
+        kind = 10 if driver.hip else 2
+        start = driver.allocate(0, 64)
+        stream, consumer = driver.stream(), driver.stream()
+        event = driver.value("EventCreate", 2)
+        driver.call("EventRecord", event, stream)
+        driver.clear()
+
+        # Without an event it is ready now: nobody waits for anything.
+        source = OfDeviceArray(device_type=kind, device_id=0, data=start)
+        tensor = dlbridge.asdlpack(source)
+        assert (tensor.protocol, tensor.data_ptr, tensor.readonly) == ("arrow", start, True)
+        tensor.__dlpack__(stream=consumer, max_version=(1, 3))
+        assert driver.log("StreamWaitEvent", "EventSynchronize", "StreamSynchronize") == []
+
+        source = OfDeviceArray(device_type=kind, device_id=0, data=start, event=event)
+        assert dlbridge.explain(source, "dlbridge").action == "share"
+        assert driver.log("StreamWaitEvent") == []
+        tensor = dlbridge.asdlpack(source)
+        waits = driver.log("StreamWaitEvent")
+        assert len(waits) == 1 and f"{event:#x}" in waits[0], waits
+        capsule = tensor.__dlpack__(stream=consumer, max_version=(1, 3))
+        waits = driver.log("StreamWaitEvent")
+        assert len(waits) == 2 and f"{consumer:#x}" in waits[1], waits      # for the default one, which waits for it
+        assert driver.log("EventSynchronize", "StreamSynchronize") == []    # and the host for none
+        assert source.released["array"] == 1                                # explained
+        del tensor, capsule
+        gc.collect()
+        assert source.released["array"] == 2
+
+        driver.fail("StreamWaitEvent", 700)
+        source = OfDeviceArray(device_type=kind, device_id=0, data=start, event=event)
+        try:
+            dlbridge.asdlpack(source)
+        except dlbridge.DeviceError as error:
+            assert "StreamWaitEvent" in str(error), error
+        assert source.released["array"] == 1
+
+        # Nulls that nobody counted cannot be counted where the CPU cannot look.
+        try:
+            dlbridge.asdlpack(OfDeviceArray(device_type=kind, device_id=0, data=start, null_count=-1, bits=[1] * 6))
+        except dlbridge.ConversionError as error:
+            assert "null_count -1: is unknown" in str(error), error
+        """,
+        platform,
+    )

@@ -1,0 +1,302 @@
+"""Arrow's C interfaces: ``__arrow_c_device_array__``, ``__arrow_c_array__``, and a stream of one chunk.
+
+Arrays of numbers without nulls. Arrow's memory is immutable, so it is read-only here.
+"""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_UNORDERED, DLDevice, kDLCPU
+from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host
+from dlbridge.dtypes cimport find_arrow, get_row
+from dlbridge.layout cimport add_overflows, multiply_overflows
+from dlbridge.managed cimport (
+    OWNS_NOTHING,
+    OWNS_WRAPPED,
+    PROTOCOL_ARROW,
+    Managed,
+    Wrapped,
+    managed_checked,
+    managed_new,
+    managed_own,
+    managed_release,
+    managed_set_layout,
+    managed_set_row,
+    release_foreign,
+)
+from dlbridge.request cimport Request
+from dlbridge.sources.offer cimport Offer, new_offer
+
+from dlbridge.errors import REPORT, ConversionError, refusal
+
+# CDataInterface, "format strings": what to do with those that have no DLPack type, by how they begin. The first line that
+# fits counts.
+WAYS_OUT = {
+    "b": ("has eight bools in a byte", "cast it to uint8, then view the result as bool"),
+    "n": ("has nothing but nulls", "there is nothing to convert"),
+    "td": ("are dates", "cast it to int32 or int64"),
+    "tt": ("are times of the day", "cast it to int32 or int64"),
+    "ts": ("are points in time", "cast it to int64"),
+    "tD": ("are durations", "cast it to int64"),
+    "d": ("are decimals", "cast it to float64"),
+    "+s": ("has columns", "pass its columns one by one"),
+    "+w": ("are lists of one length", "pass x.flatten(), and reshape the result"),
+    "+": ("are nested", "pass x.flatten(), or the parts one by one"),
+    "u": ("are strings", "no array library has them"),
+    "U": ("are strings", "no array library has them"),
+    "v": ("are strings, or bytes", "no array library has them"),
+    "z": ("are bytes of any length", "no array library has them"),
+    "Z": ("are bytes of any length", "no array library has them"),
+    "": ("has no DLPack type", "cast it to a type of numbers"),
+}
+
+
+# The array, moved out of its capsule, for as long as its memory is in use.
+ctypedef struct Held:
+    Wrapped wrapped             # first, as ever; owns nothing else
+    ArrowArray array
+
+
+cdef Offer offers(object kind):
+    if hasattr(kind, "__arrow_c_device_array__"):
+        return new_offer("arrow", acquire_device_array)
+    if hasattr(kind, "__arrow_c_array__"):
+        return new_offer("arrow", acquire_array)
+    return new_offer("arrow", acquire_stream) if hasattr(kind, "__arrow_c_stream__") else None
+
+
+cdef Offer offers_instance(object obj):
+    return offers(obj)
+
+
+cdef Managed* acquire_array(object obj, Offer offer, const Request* request) except? NULL:
+    cdef DLDevice cpu = DLDevice(kDLCPU, 0)
+    try:
+        method = obj.__arrow_c_array__
+    except AttributeError:
+        method = None
+    if method is None:
+        return NULL
+    schema, array = pair_of(method(), "__arrow_c_array__", ARRAY_NAME)
+    return take(<ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME), row_of(schema), cpu)
+
+
+cdef Managed* acquire_device_array(object obj, Offer offer, const Request* request) except? NULL:
+    cdef ArrowDeviceArray* given
+    cdef Managed* managed
+    cdef DLDevice device
+    try:
+        method = obj.__arrow_c_device_array__
+    except AttributeError:
+        method = None
+    if method is None:
+        return NULL
+    schema, array = pair_of(method(), "__arrow_c_device_array__", DEVICE_ARRAY_NAME)
+    given = <ArrowDeviceArray*> PyCapsule_GetPointer(array, DEVICE_ARRAY_NAME)
+    device.device_type = given.device_type
+    device.device_id = 0 if given.device_id == -1 else checked_id(given.device_id)
+    # Read before the array is moved: it owns the event.
+    event = <size_t> (<void**> given.sync_event)[0] if given.sync_event != NULL else 0
+    managed = take(&given.array, row_of(schema), device)
+    if request.peek or is_host(device.device_type):
+        return managed
+    return awaited(managed, <void*> <size_t> event)
+
+
+cdef int32_t checked_id(int64_t device_id) except -1:
+    if not 0 <= device_id < 1 << 31:
+        raise _refused("device_id", device_id, "is no number of a device")
+    return <int32_t> device_id
+
+
+cdef Managed* awaited(Managed* managed, void* event) except NULL:
+    """Note on which stream the memory is ready; the event says when."""
+    cdef DLDevice* device = &managed.abi.dl_tensor.device
+    try:
+        if has_streams(device.device_type):
+            device_operations().set_producer_event(managed, event)
+        elif event != NULL:
+            raise _refused("sync_event", device_name(device[0]), "has events that dlbridge cannot wait for")
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
+cdef tuple pair_of(object answer, str method, const char* name):
+    """The two capsules that a producer gave."""
+    if (not isinstance(answer, tuple) or len(<tuple> answer) != 2
+            or not PyCapsule_IsValid((<tuple> answer)[0], SCHEMA_NAME)
+            or not PyCapsule_IsValid((<tuple> answer)[1], name)):
+        raise _refused(method, type(answer).__qualname__,
+                       f"is not a pair of capsules, {SCHEMA_NAME.decode()} and {name.decode()}")
+    return <tuple> answer
+
+
+# ---- a stream of one chunk -------------------------------------------------------------------------------------------
+
+cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) except? NULL:
+    cdef ArrowArrayStream* stream
+    cdef ArrowSchema schema
+    cdef ArrowArray array
+    cdef DLDevice cpu = DLDevice(kDLCPU, 0)
+    try:
+        method = obj.__arrow_c_stream__
+    except AttributeError:
+        method = None
+    if method is None:
+        return NULL
+    capsule = method()
+    if not PyCapsule_IsValid(capsule, STREAM_NAME):
+        raise _refused("__arrow_c_stream__", type(capsule).__qualname__, f"is no capsule {STREAM_NAME.decode()}")
+    stream = <ArrowArrayStream*> PyCapsule_GetPointer(capsule, STREAM_NAME)
+    if stream.release == NULL:
+        raise _refused("release", "NULL", "is that of a stream that was consumed before")
+    memset(&schema, 0, sizeof(schema))
+    memset(&array, 0, sizeof(array))
+    try:
+        check_call(stream, stream.get_schema(stream, &schema), "get_schema")
+        row = row_of_schema(&schema)
+        only_chunk(stream, &array)
+        return take(&array, row, cpu)
+    finally:
+        if schema.release != NULL:
+            schema.release(&schema)
+        if array.release != NULL:       # not taken
+            array.release(&array)
+
+
+cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk) except -1:
+    """The one chunk that has elements, or the last that has none."""
+    cdef ArrowArray following
+    check_call(stream, stream.get_next(stream, chunk), "get_next")
+    while chunk.release != NULL:
+        memset(&following, 0, sizeof(following))
+        check_call(stream, stream.get_next(stream, &following), "get_next")
+        if following.release == NULL:
+            return 0
+        if chunk.length and following.length:
+            following.release(&following)
+            raise refusal(ConversionError, "arrow", "chunks", "2 or more", "are not one block of memory",
+                          "pass x.combine_chunks() or x.rechunk(), or the chunks one by one")
+        if chunk.length:
+            following.release(&following)
+        else:
+            chunk.release(chunk)
+            chunk[0] = following
+    raise refusal(ConversionError, "arrow", "chunks", 0, "are no memory", "there is nothing to convert")
+
+
+cdef int check_call(ArrowArrayStream* stream, int error, str call) except -1:
+    cdef const char* text
+    if not error:
+        return 0
+    text = stream.get_last_error(stream)
+    said = (<bytes> text).decode("utf-8", "replace") if text != NULL else "it gives no reason"
+    raise refusal(ConversionError, "arrow", call, error, f"is the producer's error: {said}",
+                  "its message says what it needs")
+
+
+# ---- one array -------------------------------------------------------------------------------------------------------
+
+cdef int row_of(object capsule) except -1:
+    return row_of_schema(<const ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME))
+
+
+cdef int row_of_schema(const ArrowSchema* schema) except -1:
+    """The dtype, or why there is none. What is a type of DLPack's has neither children nor a dictionary."""
+    if schema.release == NULL or schema.format == NULL:
+        raise _refused("release" if schema.release == NULL else "format", "NULL", "is that of no schema")
+    row = find_arrow(schema.format)
+    if row >= 0 and schema.dictionary == NULL:
+        return row
+    text = (<bytes> schema.format).decode("utf-8", "replace")
+    if schema.dictionary != NULL:
+        raise refusal(ConversionError, "arrow", "dictionary", repr(text), "are indices of other values",
+                      "pass x.dictionary_decode(), or x.indices")
+    for beginning, (wrong, way_out) in WAYS_OUT.items():
+        if text.startswith(beginning):
+            break
+    raise refusal(ConversionError, "arrow", "format", repr(text), wrong, way_out)
+
+
+cdef Managed* take(ArrowArray* array, int row, DLDevice device) except NULL:
+    """Move an array into a block of its own. On failure it stays with the producer's capsule, or is released."""
+    cdef Managed* managed
+    cdef int64_t offset_bytes
+    check(array, device)
+    managed = managed_new(PROTOCOL_ARROW, 1)
+    managed_set_row(managed, row)
+    managed_set_layout(managed, <const Py_ssize_t*> &array.length, NULL)
+    managed.abi.dl_tensor.device = device
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    # Not const: the flag says that nobody may write.
+    managed.abi.dl_tensor.data = <void*> array.buffers[1]
+    if multiply_overflows(array.offset, get_row(row).item_bytes, &offset_bytes):
+        managed.abi.dl_tensor.byte_offset = <uint64_t> -1       # managed_checked() says what is wrong with that
+    else:
+        managed.abi.dl_tensor.byte_offset = <uint64_t> offset_bytes
+    hold(managed, array)
+    return managed_checked(managed)
+
+
+cdef int hold(Managed* managed, ArrowArray* array) except -1:
+    cdef Held* held = <Held*> malloc(sizeof(Held))
+    if held == NULL:
+        managed_release(managed)
+        raise MemoryError
+    held.wrapped.release = release_held
+    held.wrapped.owns = OWNS_NOTHING
+    held.wrapped.owner = NULL
+    held.array = array[0]
+    array.release = NULL            # moved: the producer's capsule has nothing to release any more
+    managed_own(managed, OWNS_WRAPPED, held)
+    return 0
+
+
+cdef void release_held(void* owner) noexcept nogil:
+    release_foreign(owner, drop_held)
+
+
+cdef void drop_held(void* owner) noexcept nogil:
+    (<Held*> owner).array.release(&(<Held*> owner).array)
+    free(owner)
+
+
+cdef int check(const ArrowArray* array, DLDevice device) except -1:
+    """What the struct can reveal beyond what every block is checked for."""
+    cdef int64_t end
+    if array.release == NULL:
+        raise _refused("release", "NULL", "is that of an array that was consumed before")
+    if array.n_buffers != 2 or array.buffers == NULL:
+        raise _refused("n_buffers", array.n_buffers, "is not 2: the bits of validity, and the values")
+    if array.length < 0 or array.offset < 0 or add_overflows(array.offset, array.length, &end):
+        raise _refused("offset, length", f"{array.offset}, {array.length}", "are no elements of any memory")
+    if array.null_count < -1 or array.null_count > array.length:
+        raise _refused("null_count", array.null_count, f"is no count of {array.length} elements")
+    if array.null_count and count_nulls(array, device):
+        raise refusal(ConversionError, "arrow", "null_count", count_nulls(array, device),
+                      "elements have no value, which no array library can say", "pass x.fill_null(0), or x.drop_nulls()")
+    return 0
+
+
+cdef int64_t count_nulls(const ArrowArray* array, DLDevice device) except -1:
+    """Of an array that has some, or has not counted them."""
+    cdef const uint8_t* bits = <const uint8_t*> array.buffers[0]
+    cdef int64_t index
+    cdef int64_t nulls = 0
+    if array.null_count != -1:
+        return array.null_count
+    if bits == NULL:
+        return 0
+    if not is_host(device.device_type):
+        raise _refused("null_count", -1, f"is unknown, and {device_name(device)} cannot be looked into")
+    for index in range(array.offset, array.offset + array.length):
+        nulls += not bits[index >> 3] >> (index & 7) & 1
+    return nulls
+
+
+cdef object _refused(str field, object value, str wrong):
+    return refusal(ConversionError, "arrow", field, value, wrong, REPORT)
