@@ -292,7 +292,8 @@ cdef int64_t count_nulls(const ArrowArray* array, DLDevice device) except -1:
     if bits == NULL:
         return 0
     if not is_host(device.device_type):
-        raise _refused("null_count", -1, f"is unknown, and {device_name(device)} cannot be looked into")
+        raise refusal(ConversionError, "arrow", "null_count", -1, "is unknown, and only the host's memory can be counted",
+                      "count them first, x.null_count or so")
     for index in range(array.offset, array.offset + array.length):
         nulls += not bits[index >> 3] >> (index & 7) & 1
     return nulls

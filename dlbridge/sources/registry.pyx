@@ -108,7 +108,17 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
             managed = offer.acquire(src, offer, request)
             if managed != NULL:
                 return managed
+    if _load_plugins(type(src)):
+        return acquire_by(find_offers(type(src)), src, request)
     raise _unsupported(type(src))
+
+
+def _load_plugins(kind):
+    """Whether a package has said that it knows the types of this module, and is heard now."""
+    from dlbridge.plugins import SOURCES as group
+    from dlbridge.plugins import load       # reads the metadata of all packages
+
+    return any([load(group, name) for name in {top_module(base): None for base in kind.__mro__}])
 
 
 def _unsupported(kind):

@@ -36,7 +36,7 @@ cdef Target find_target(object to):
     if isinstance(to, Target) and (<Target> to).deliver != NULL:
         return to
     if isinstance(to, str):
-        target = targets.get(str.__str__(to))
+        target = _by_name(str.__str__(to))
     elif isinstance(to, ModuleType):
         target = _by_module(getattr(to, "__name__", None)) or _by_namespace(to)
     else:
@@ -50,10 +50,19 @@ cdef Target find_target(object to):
     return target
 
 
+def _by_name(name):
+    target = targets.get(name)
+    if target is None:
+        from dlbridge.plugins import TARGETS, load      # reads the metadata of all packages
+
+        target = targets.get(name) if load(TARGETS, name) else None
+    return target
+
+
 def _meant(name):
     from difflib import get_close_matches       # a sixth of what importing dlbridge takes, for a mistake
 
-    near = get_close_matches(name, targets, 1)
+    near = get_close_matches(name, names(), 1)
     return f"did you mean {near[0]!r}? " if near else ""
 
 
@@ -85,7 +94,10 @@ def _by_type(kind):
 
 def names():
     """The names that ``to`` takes."""
-    return sorted(targets)
+    from dlbridge.plugins import TARGETS
+    from dlbridge.plugins import names as offered
+
+    return sorted(targets.keys() | offered(TARGETS))
 
 
 def add_target(Target target):
