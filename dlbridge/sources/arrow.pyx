@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_UNORDERED, DLDevice, kDLCPU
+from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, kDLCPU
 from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host
 from dlbridge.dtypes cimport find_arrow, get_row
 from dlbridge.layout cimport add_overflows, multiply_overflows
@@ -31,8 +31,8 @@ from dlbridge.sources.offer cimport Offer, new_offer
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
-# CDataInterface, "format strings": what to do with those that have no DLPack type, by how they begin. The first line that
-# fits counts.
+# CDataInterface, "format strings": what to do with those that have no DLPack type, by how they begin. The first line
+# that fits counts.
 WAYS_OUT = {
     "b": ("has eight bools in a byte", "cast it to uint8, then view the result as bool"),
     "n": ("has nothing but nulls", "there is nothing to convert"),
@@ -278,7 +278,8 @@ cdef int check(const ArrowArray* array, DLDevice device) except -1:
         raise _refused("null_count", array.null_count, f"is no count of {array.length} elements")
     if array.null_count and count_nulls(array, device):
         raise refusal(ConversionError, "arrow", "null_count", count_nulls(array, device),
-                      "elements have no value, which no array library can say", "pass x.fill_null(0), or x.drop_nulls()")
+                      "elements have no value, which no array library can say",
+                      "pass x.fill_null(0), or x.drop_nulls()")
     return 0
 
 
@@ -292,8 +293,8 @@ cdef int64_t count_nulls(const ArrowArray* array, DLDevice device) except -1:
     if bits == NULL:
         return 0
     if not is_host(device.device_type):
-        raise refusal(ConversionError, "arrow", "null_count", -1, "is unknown, and only the host's memory can be counted",
-                      "count them first, x.null_count or so")
+        raise refusal(ConversionError, "arrow", "null_count", -1,
+                      "is unknown, and nulls can be counted in the host's memory only", "count them, x.null_count or so")
     for index in range(array.offset, array.offset + array.length):
         nulls += not bits[index >> 3] >> (index & 7) & 1
     return nulls

@@ -34,9 +34,8 @@ LETTERS = {
     b"S": ("uint16", 2), b"I": ("uint32", 4), b"L": ("uint64", 8), b"e": ("float16", 2), b"f": ("float32", 4),
     b"g": ("float64", 8),
 }
-FORMATS = (*LETTERS, b"b", b"", b"ff", b"n", b"u", b"tdD", b"tss:", b"d:3,0", b"+s", b"+w:2", b"+l", b"\xff\xfe", b"%s{}")
-RELEASE_AT = 8 * 8              # of the schema's and the array's eight-byte fields; the stream's is the fourth
-RELEASE_OF_STREAM_AT = 3 * 8
+FORMATS = (
+    *LETTERS, b"b", b"", b"ff", b"n", b"u", b"tdD", b"tss:", b"d:3,0", b"+s", b"+w:2", b"+l", b"\xff\xfe", b"%s{}")
 LARGEST = 2**63 - 1
 
 Release = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -63,7 +62,7 @@ class Counted:
         self.given = self.released = self.wrongly = 0
 
 
-SCHEMAS, ARRAYS = Counted(7 * 8), Counted(RELEASE_AT)
+SCHEMAS, ARRAYS = Counted(7 * 8), Counted(8 * 8)
 CURRENT = []                    # the Fields that the stream's functions speak for
 
 
@@ -253,7 +252,8 @@ def run(source):
     fields = Fields(source)
     described = fields.described()
     # Of a stream the chunks say how long it is, and of another device nothing may be read.
-    plain = form < 12 and form % 3 == 0 and fields.array_name == b"arrow_array" and fields.schema_name == b"arrow_schema"
+    sound_names = fields.array_name == b"arrow_array" and fields.schema_name == b"arrow_schema"
+    plain = form < 12 and form % 3 == 0 and sound_names
     if not (plain and described.may_copy()):
         copy = False
     CURRENT.append(fields)
