@@ -294,7 +294,7 @@ cdef int64_t count_nulls(const ArrowArray* array, DLDevice device) except -1:
         return 0
     if not is_host(device.device_type):
         raise refusal(ConversionError, "arrow", "null_count", -1,
-                      "is unknown, and nulls can be counted in the host's memory only", "count them, x.null_count or so")
+                      "is unknown, and only the host's memory is looked into", "count them, x.null_count or so")
     for index in range(array.offset, array.offset + array.length):
         nulls += not bits[index >> 3] >> (index & 7) & 1
     return nulls
