@@ -36,6 +36,7 @@ cdef enum Reason:
     AXIS_ORDER
     MISALIGNED
     ELEMENT_FORM
+    NO_SHARING
     OTHER_DEVICE
     READ_ONLY_MEMORY
 

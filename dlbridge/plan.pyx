@@ -66,6 +66,7 @@ from dlbridge.targets.target cimport (
     PADDED,
     PINNED,
     READ_ONLY,
+    SHARING,
     SWAPPED_BYTES,
     UNIFIED,
     ZERO_STRIDES,
@@ -152,6 +153,7 @@ cdef tuple REASONS = (
     ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
      "allocate more and slice where an aligned address begins"),
     ("dtype", "{dtype} has its bits in another place than {target} has them", "nothing to do: bits must move"),
+    ("memory", "of others is nothing that {target} can use", "nothing to do: it is copied"),
     ("device", "is another one than where the memory is", "pass device=None, or an array that is there"),
     ("readonly", "memory would become writable, since {target} cannot be told otherwise",
      'pass readonly="share" and do not write'),
@@ -191,6 +193,8 @@ cdef int decide(const Managed* managed, Target target, const Request* request, D
     if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
         decide_elements(managed, target, out)
     decide_layout(managed, target, out)
+    if not target.holds & SHARING:
+        want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy == COPY_ALWAYS and not is_copy(out):
         # On a device, bytes are copied as they lie: nothing else needs no kernel.
         want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, COPY_ASKED)

@@ -77,6 +77,7 @@ CPU = (kDLCPU, 0)
 # Types whose memory nobody may write and whose export cannot say so, by the first part of the module and the name.
 IMMUTABLE = {
     ("jaxlib", "ArrayImpl"),    # jax#40789: always a legacy capsule, which has no flags
+    ("tensorflow", "EagerTensor"),  # likewise (seen in 2.21)
 }
 # Types that take -1 for the handle of a stream; None is what orders nothing there (seen in jaxlib 0.10.2).
 NONE_IS_UNORDERED = {

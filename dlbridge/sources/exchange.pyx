@@ -31,7 +31,7 @@ from dlbridge.managed cimport (
     take_error,
 )
 from dlbridge.request cimport Request
-from dlbridge.sources.offer cimport Offer, new_offer
+from dlbridge.sources.offer cimport Offer, new_offer, top_module
 from dlbridge.sources.torch cimport is_own_stream, is_torch, mark_torch, prepare_questions, torch_refusal
 
 from dlbridge.errors import ConversionError, refusal
@@ -44,9 +44,13 @@ cdef extern from "Python.h":
 ALLOWED = (
     ("torch", "Tensor"),
     ("torch.nn.parameter", "Parameter"),
+    ("paddle", "Tensor"),
+    ("paddle.base.framework", "EagerParamBase"),
     ("cuda.core._memoryview", "StridedMemoryView"),
     ("dlbridge.tensor", "Tensor"),
 )
+# Of libraries whose table exports what takes part in a gradient as if it did not: the attribute that tells.
+GRADIENT_FREE = {"paddle": "stop_gradient"}
 
 
 cdef Offer offers(object kind):
@@ -60,6 +64,7 @@ cdef Offer offers(object kind):
     offer = new_offer("exchange_api", acquire)
     offer.api = api
     offer.torch = is_torch(kind)
+    offer.gradient_free = GRADIENT_FREE.get(top_module(kind))
     if offer.torch:
         prepare_questions(kind)
         offer.rebound = kind.__name__ == "Parameter"
@@ -86,6 +91,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef object exported = obj
     if offer.torch and (offer.rebound or request.detach):
         exported = obj.detach()
+    if offer.gradient_free is not None and not request.detach and not getattr(obj, offer.gradient_free):
+        raise refusal(ConversionError, top_module(type(obj)), offer.gradient_free, False,
+                      "since a gradient would be lost, and writes bypass it", "pass detach=True, or x.detach()")
     if offer.optional and not offer.torch and has_streams(obj.__dlpack_device__()[0]):
         return NULL             # __dlpack__ can be told the stream; this way all would wait for the default one
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> exported, &foreign) or foreign == NULL:

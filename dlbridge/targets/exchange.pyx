@@ -1,4 +1,4 @@
-"""Libraries with the C exchange API on their type: torch."""
+"""Libraries with the C exchange API on their type: torch, Paddle."""
 
 
 from cpython.object cimport PyObject
@@ -43,6 +43,22 @@ def _load_torch(Target target):
     else:
         target.current_stream = NULL
     target.function = torch.from_dlpack     # torch before 2.10 has no exchange API
+
+
+cdef Target new_paddle():
+    cdef Target target = Target.__new__(Target)
+    target.name = target.library = "paddle"
+    target.install = "paddlepaddle"
+    target.deliver = deliver
+    target._load = _load_paddle
+    return target
+
+
+def _load_paddle(Target target):
+    paddle = target.namespace
+    target.array_types = (paddle.Tensor,)
+    target.api = find_exchange_api(paddle.Tensor)
+    target.function = paddle.utils.dlpack.from_dlpack
 
 
 cdef object deliver(Managed* managed, Target target):

@@ -27,6 +27,13 @@ QUIRKS = (
     Quirk("torch", "READ_ONLY", "seen in 2.13.0", "ignores the read-only flag, and writes"),
     Quirk("torch", "PACKED", "pytorch#146414", "packs float4 as a type of two lanes, and has no other packed type"),
     Quirk("torch", "PADDED", "pytorch#146414", "has no type of one sub-byte element in a byte"),
+    Quirk("paddle", "NEGATIVE_STRIDES", "seen in 3.3.1", "takes them, and then asks for 2^64 bytes"),
+    Quirk("paddle", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("paddle", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("paddle", "READ_ONLY", "seen in 3.3.1", "ignores the read-only flag"),
+    Quirk("paddle", "UNIFIED", "seen in 3.3.1", "refuses the device type"),
+    Quirk("paddle", "PACKED", "seen in 3.3.1", "has no elements below a byte"),
+    Quirk("paddle", "PADDED", "seen in 3.3.1", "has no elements below a byte"),
     Quirk("jax", "NEGATIVE_STRIDES", "jax#8082", "refuses them, even with copy=True"),
     Quirk("jax", "ZERO_STRIDES", "jax#8082", "refuses them, even with copy=True"),
     Quirk("jax", "ANY_STRIDES", "jax#8082", "takes only arrays without holes, in any order of the axes"),
@@ -66,6 +73,46 @@ QUIRKS = (
     Quirk("array_api_strict", "OTHER_DEVICES", "seen in 2.6.1", "wraps NumPy arrays"),
     Quirk("array_api_strict", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("array_api_strict", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("tensorflow", "NEGATIVE_STRIDES", "seen in 2.21", "refuses them"),
+    Quirk("tensorflow", "ZERO_STRIDES", "seen in 2.21", "refuses them"),
+    Quirk("tensorflow", "ANY_STRIDES", "seen in 2.21", "takes compact arrays only"),
+    Quirk("tensorflow", "ANY_ORDER", "seen in 2.21", "takes compact arrays only"),
+    Quirk("tensorflow", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("tensorflow", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("tensorflow", "PINNED", "seen in 2.21", "refuses the device type"),
+    Quirk("tensorflow", "UNIFIED", "seen in 2.21", "refuses the device type"),
+    Quirk("tensorflow", "PACKED", "seen in 2.21", "has one sub-byte element in a byte, and no importer for them"),
+    Quirk("tensorflow", "PADDED", "seen in 2.21", "has no importer for them"),
+    Quirk("tensorflow", "alignment", "seen in 2.21", "takes what is not aligned, and ends the process later", value=64),
+    Quirk("mlx", "NEGATIVE_STRIDES", "seen in 0.32.4", "refuses them"),
+    Quirk("mlx", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("mlx", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("mlx", "PACKED", "seen in 0.32.4", "has no elements below a byte"),
+    Quirk("mlx", "PADDED", "seen in 0.32.4", "has no elements below a byte"),
+    Quirk("mlx", "PINNED", "pytorch#96318", "few libraries know the device type"),
+    Quirk("mlx", "UNIFIED", "pytorch#96318", "few libraries know the device type"),
+    Quirk("mlx", "SHARING", "seen in 0.32.4", "copies on the CPU, whatever it is given"),
+    Quirk("warp", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("warp", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("warp", "READ_ONLY", "seen in 1.19", "asks for a capsule without flags, and writes"),
+    Quirk("warp", "PACKED", "seen in 1.19", "has no elements below a byte"),
+    Quirk("warp", "PADDED", "seen in 1.19", "has no elements below a byte"),
+    Quirk("warp", "UNIFIED", "seen in 1.19", "refuses the device type"),
+    Quirk("tvm_ffi", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("tvm_ffi", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("tvm_ffi", "READ_ONLY", "seen in 0.1.15", "ignores the flag"),
+    Quirk("tvm_ffi", "PADDED", "seen in 0.1.15", "has packed elements only"),
+    Quirk("onnxruntime", "NEGATIVE_STRIDES", "seen in 1.31", "takes compact arrays only"),
+    Quirk("onnxruntime", "ZERO_STRIDES", "seen in 1.31", "takes compact arrays only"),
+    Quirk("onnxruntime", "ANY_STRIDES", "seen in 1.31", "takes compact arrays only"),
+    Quirk("onnxruntime", "ANY_ORDER", "seen in 1.31", "takes compact arrays only"),
+    Quirk("onnxruntime", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
+    Quirk("onnxruntime", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("onnxruntime", "READ_ONLY", "seen in 1.31", "has no read-only values"),
+    Quirk("onnxruntime", "PINNED", "seen in 1.31", "refuses the device type"),
+    Quirk("onnxruntime", "UNIFIED", "seen in 1.31", "refuses the device type"),
+    Quirk("onnxruntime", "PACKED", "seen in 1.31", "has no importer for elements below a byte"),
+    Quirk("onnxruntime", "PADDED", "seen in 1.31", "has no importer for elements below a byte"),
     # A namespace that nobody has looked at is given only what every library can hold.
     Quirk("*", "NEGATIVE_STRIDES", "pytorch#188023", "aborted the process in one library"),
     Quirk("*", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
@@ -84,11 +131,36 @@ DTYPES = {
         "float64", "complex32", "complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz",
         "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn_x2",
     ),
+    "paddle": (     # not uint16, which it takes for bfloat16 (seen in 3.3.1)
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "float16", "float32", "float64",
+        "complex64", "complex128", "bfloat16", "float8_e4m3fn", "float8_e5m2",
+    ),
     "jax": (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
         "float64", "complex64", "complex128", "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
         "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
         "int4", "uint4",
+    ),
+    "tensorflow": (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+        "float64", "complex64", "complex128", "bfloat16",
+    ),
+    "mlx": (        # not float64 and complex128, which it narrows silently (seen in 0.32.4)
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+        "complex64", "bfloat16",
+    ),
+    "warp": (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+        "float64", "bfloat16",
+    ),
+    "tvm_ffi": (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+        "float64", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+        "float8_e8m0fnu", "float4_e2m1fn_x2",
+    ),
+    "onnxruntime": (
+        "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+        "float64", "bfloat16",
     ),
     "cupy": (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
@@ -105,6 +177,20 @@ DTYPES = {
 }
 # Of those, what it takes only by a copy of its own: JAX packs these and imports none of them (seen in 0.10.2).
 COPIED_DTYPES = {"jax": ("float4_e2m1fn", "int4", "uint4")}
+
+
+class ImportOrder(NamedTuple):
+    """A library that must not be imported while another one is."""
+
+    library: str
+    after: str
+    issue: str
+    words: str
+
+
+IMPORT_ORDER = (
+    ImportOrder("paddle", "tensorflow", "seen in 3.3.1 with TensorFlow 2.21", "ends the process"),
+)
 
 
 def quirks_of(library: str, version: str) -> list[Quirk]:

@@ -5,7 +5,19 @@ import sys
 from types import ModuleType
 
 from dlbridge.sources.offer cimport top_module
-from dlbridge.targets cimport buffer, cupy, dlpack, exchange, jax, namespace, numba, numpy, tensor
+from dlbridge.targets cimport (
+    buffer,
+    cupy,
+    dlpack,
+    exchange,
+    jax,
+    libraries,
+    namespace,
+    numba,
+    numpy,
+    onnxruntime,
+    tensor,
+)
 from dlbridge.targets.target cimport Target
 
 from dlbridge.errors import UnsupportedError, refusal, shown
@@ -19,9 +31,13 @@ def _add(Target target):
 
 _add(numpy.new_target())
 _add(exchange.new_torch())
+_add(exchange.new_paddle())
 _add(jax.new_target())
 _add(cupy.new_target())
 _add(numba.new_target())
+_add(onnxruntime.new_target())
+for _target in libraries.new_targets():
+    _add(_target)
 _add(buffer.new_target())
 _add(dlpack.new_legacy())
 _add(tensor.new_target())

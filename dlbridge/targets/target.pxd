@@ -24,6 +24,7 @@ cdef enum Holds:
     PINNED = 8192               # pinned memory under its own device type
     UNIFIED = 16384             # managed memory under its own device type
     ANY_ORDER = 32768           # of the axes, where not ANY_STRIDES
+    SHARING = 65536             # memory of others at all, and not only copies of it
 
 
 cdef class Target
@@ -61,6 +62,7 @@ cdef class Target:
     cdef object _load
 
     cdef int load(self) except -1
+    cdef int check_order(self) except -1
     cdef int read_off(self) except -1
     cdef bint owns(self, object src)
     cdef object why_not(self, const Managed* managed)

@@ -1,6 +1,7 @@
 """Target: what a library can hold, as data, and how its array is made."""
 
 import importlib
+import sys
 
 cimport cython
 
@@ -27,6 +28,7 @@ HOLDS = {
     "PINNED": PINNED,
     "UNIFIED": UNIFIED,
     "ANY_ORDER": ANY_ORDER,
+    "SHARING": SHARING,
 }
 
 
@@ -49,6 +51,7 @@ cdef class Target:
         if load_flag(&self.loaded):
             return 0
         if self.library is not None:
+            self.check_order()
             try:
                 namespace = importlib.import_module(self.library)
             except ImportError as error:
@@ -61,6 +64,16 @@ cdef class Target:
             if not self.loaded:
                 self.namespace = namespace
                 self.read_off()
+        return 0
+
+    cdef int check_order(self) except -1:
+        """Refuse an import that would end the process."""
+        from dlbridge.targets.quirks import IMPORT_ORDER
+
+        for row in IMPORT_ORDER if self.library not in sys.modules else ():
+            if row.library == self.library and row.after in sys.modules:
+                raise refusal(MissingLibraryError, self.name, "import", f"after {row.after}", row.words,
+                              f"import {self.library} before {row.after}")
         return 0
 
     cdef int read_off(self) except -1:
@@ -84,7 +97,9 @@ cdef class Target:
         if self._load is not None:
             self._load(self)
         # What fits() may pass without a look at the device is the host's memory.
-        self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows) if self.holds & HOST else 0
+        self.plain_rows = 0
+        if self.holds & HOST and self.holds & SHARING:
+            self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
         store_flag(&self.loaded, True)      # last: whoever reads it reads the rest without the lock
         return 0
 

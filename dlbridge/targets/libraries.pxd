@@ -1,0 +1,4 @@
+"""Libraries that take arrays through a function of their own."""
+
+
+cdef list new_targets()

@@ -1,0 +1,64 @@
+"""Libraries that take arrays through a function of their own: a row for each."""
+
+import functools
+import operator
+from typing import NamedTuple
+
+from dlbridge.capsule cimport new_legacy_capsule
+from dlbridge.devices.table cimport device_operations, has_streams
+from dlbridge.managed cimport Managed, managed_release
+from dlbridge.targets cimport namespace
+from dlbridge.targets.consumer cimport call_consumer
+from dlbridge.targets.target cimport Target
+
+
+class Library(NamedTuple):
+    """How a library is called, and what it makes."""
+
+    name: str               # as in convert(x, name)
+    module: str             # what is imported
+    install: str            # the pip line's last word
+    importer: str           # its function, from the module on
+    array_type: str
+    capsules: bool = False  # it takes legacy capsules, and no objects
+
+
+LIBRARIES = (
+    Library("array_api_strict", "array_api_strict", "array-api-strict", "from_dlpack", "_array_object.Array"),
+    Library("dpnp", "dpnp", "dpnp", "from_dlpack", "ndarray"),
+    Library("mlx", "mlx.core", "mlx", "from_dlpack", "array"),
+    Library("tensorflow", "tensorflow", "tensorflow", "experimental.dlpack.from_dlpack", "Tensor", capsules=True),
+    Library("tvm_ffi", "tvm_ffi", "apache-tvm-ffi", "from_dlpack", "Tensor"),
+    Library("warp", "warp", "warp-lang", "from_dlpack", "array"),
+)
+
+
+cdef list new_targets():
+    targets = []
+    for row in LIBRARIES:
+        targets.append(new_target(row))
+    return targets
+
+
+cdef Target new_target(object row):
+    cdef Target target = Target.__new__(Target)
+    target.name, target.library, target.install = row.name, row.module, row.install
+    target.deliver = deliver_capsule if row.capsules else namespace.deliver
+    target._load = functools.partial(_load, row)
+    return target
+
+
+def _load(row, Target target):
+    target.function = operator.attrgetter(row.importer)(target.namespace)
+    target.array_types = (operator.attrgetter(row.array_type)(target.namespace),)
+
+
+cdef object deliver_capsule(Managed* managed, Target target):
+    """Nobody can ask a capsule for an order of streams, nor this library for its stream: the host waits."""
+    try:
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().await_producer(managed)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return call_consumer(target.function, target, new_legacy_capsule(managed))

@@ -1,0 +1,30 @@
+"""ONNX Runtime's OrtValue, whose importer takes a legacy capsule of bytes for bools, and is told so."""
+
+from dlbridge.abi cimport kDLBool, kDLUInt
+from dlbridge.capsule cimport new_legacy_capsule
+from dlbridge.managed cimport Managed
+from dlbridge.targets.consumer cimport call_consumer
+from dlbridge.targets.target cimport Target
+
+
+cdef Target new_target():
+    cdef Target target = Target.__new__(Target)
+    target.name = target.library = target.install = "onnxruntime"
+    target.deliver = deliver
+    target._load = _load
+    return target
+
+
+def _load(Target target):
+    value_type = target.namespace.OrtValue
+    target.array_types = (value_type,)
+    bare = target.namespace.capi._pybind_state.OrtValue.from_dlpack
+    target.function = lambda capsule, is_bool: value_type(bare(capsule, is_bool))
+
+
+cdef object deliver(Managed* managed, Target target):
+    cdef bint is_bool = managed.abi.dl_tensor.dtype.code == kDLBool
+    if is_bool:
+        managed.abi.dl_tensor.dtype.code = kDLUInt      # nobody else has seen this block
+    capsule = new_legacy_capsule(managed)
+    return call_consumer(lambda given: target.function(given, is_bool), target, capsule)
