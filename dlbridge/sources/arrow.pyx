@@ -27,7 +27,7 @@ from dlbridge.managed cimport (
     release_foreign,
 )
 from dlbridge.request cimport Request
-from dlbridge.sources.offer cimport Offer, new_offer
+from dlbridge.sources.offer cimport Offer, new_offer, top_module
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
@@ -53,6 +53,10 @@ WAYS_OUT = {
 }
 
 
+# … and where a library has a way of its own, by the first part of the module.
+LIBRARIES_WAYS_OUT = {"pandas": "pass x.to_numpy()", "xarray": "pass x.data"}
+
+
 # The array, moved out of its capsule, for as long as its memory is in use.
 ctypedef struct Held:
     Wrapped wrapped             # first, as ever; owns nothing else
@@ -60,15 +64,25 @@ ctypedef struct Held:
 
 
 cdef Offer offers(object kind):
-    if hasattr(kind, "__arrow_c_device_array__"):
-        return new_offer("arrow", acquire_device_array)
-    if hasattr(kind, "__arrow_c_array__"):
-        return new_offer("arrow", acquire_array)
-    return new_offer("arrow", acquire_stream) if hasattr(kind, "__arrow_c_stream__") else None
+    return offer_of(kind, kind)
 
 
 cdef Offer offers_instance(object obj):
-    return offers(obj)
+    return offer_of(obj, type(obj))
+
+
+cdef Offer offer_of(object obj, object kind):
+    """For what has one of the methods, the type or an instance of it."""
+    cdef Offer offer = None
+    if hasattr(obj, "__arrow_c_device_array__"):
+        offer = new_offer("arrow", acquire_device_array)
+    elif hasattr(obj, "__arrow_c_array__"):
+        offer = new_offer("arrow", acquire_array)
+    elif hasattr(obj, "__arrow_c_stream__"):
+        offer = new_offer("arrow", acquire_stream)
+    if offer is not None:
+        offer.way_out = LIBRARIES_WAYS_OUT.get(top_module(kind))
+    return offer
 
 
 cdef Managed* acquire_array(object obj, Offer offer, const Request* request) except? NULL:
@@ -80,7 +94,7 @@ cdef Managed* acquire_array(object obj, Offer offer, const Request* request) exc
     if method is None:
         return NULL
     schema, array = pair_of(method(), "__arrow_c_array__", ARRAY_NAME)
-    return take(<ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME), row_of(schema), cpu)
+    return take(<ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME), row_of(schema, offer), cpu, offer)
 
 
 cdef Managed* acquire_device_array(object obj, Offer offer, const Request* request) except? NULL:
@@ -99,7 +113,7 @@ cdef Managed* acquire_device_array(object obj, Offer offer, const Request* reque
     device.device_id = 0 if given.device_id == -1 else checked_id(given.device_id)
     # Read before the array is moved: it owns the event.
     event = <size_t> (<void**> given.sync_event)[0] if given.sync_event != NULL else 0
-    managed = take(&given.array, row_of(schema), device)
+    managed = take(&given.array, row_of(schema, offer), device, offer)
     if request.peek or is_host(device.device_type):
         return managed
     return awaited(managed, <void*> <size_t> event)
@@ -158,9 +172,9 @@ cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) ex
     memset(&array, 0, sizeof(array))
     try:
         check_call(stream, stream.get_schema(stream, &schema), "get_schema")
-        row = row_of_schema(&schema)
-        only_chunk(stream, &array)
-        return take(&array, row, cpu)
+        row = row_of_schema(&schema, offer)
+        only_chunk(stream, &array, offer)
+        return take(&array, row, cpu, offer)
     finally:
         if schema.release != NULL:
             schema.release(&schema)
@@ -168,7 +182,7 @@ cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) ex
             array.release(&array)
 
 
-cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk) except -1:
+cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) except -1:
     """The one chunk that has elements, or the last that has none."""
     cdef ArrowArray following
     check_call(stream, stream.get_next(stream, chunk), "get_next")
@@ -180,7 +194,7 @@ cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk) except -1:
         if chunk.length and following.length:
             following.release(&following)
             raise refusal(ConversionError, "arrow", "chunks", "2 or more", "are not one block of memory",
-                          "pass x.combine_chunks() or x.rechunk(), or the chunks one by one")
+                          offer.way_out or "pass x.combine_chunks() or x.rechunk(), or the chunks one by one")
         if chunk.length:
             following.release(&following)
         else:
@@ -201,11 +215,11 @@ cdef int check_call(ArrowArrayStream* stream, int error, str call) except -1:
 
 # ---- one array -------------------------------------------------------------------------------------------------------
 
-cdef int row_of(object capsule) except -1:
-    return row_of_schema(<const ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME))
+cdef int row_of(object capsule, Offer offer) except -1:
+    return row_of_schema(<const ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME), offer)
 
 
-cdef int row_of_schema(const ArrowSchema* schema) except -1:
+cdef int row_of_schema(const ArrowSchema* schema, Offer offer) except -1:
     """The dtype, or why there is none. What is a type of DLPack's has neither children nor a dictionary."""
     if schema.release == NULL or schema.format == NULL:
         raise _refused("release" if schema.release == NULL else "format", "NULL", "is that of no schema")
@@ -215,18 +229,18 @@ cdef int row_of_schema(const ArrowSchema* schema) except -1:
     text = (<bytes> schema.format).decode("utf-8", "replace")
     if schema.dictionary != NULL:
         raise refusal(ConversionError, "arrow", "dictionary", repr(text), "are indices of other values",
-                      "pass x.dictionary_decode(), or x.indices")
+                      offer.way_out or "pass x.dictionary_decode(), or x.indices")
     for beginning, (wrong, way_out) in WAYS_OUT.items():
         if text.startswith(beginning):
             break
-    raise refusal(ConversionError, "arrow", "format", repr(text), wrong, way_out)
+    raise refusal(ConversionError, "arrow", "format", repr(text), wrong, offer.way_out or way_out)
 
 
-cdef Managed* take(ArrowArray* array, int row, DLDevice device) except NULL:
+cdef Managed* take(ArrowArray* array, int row, DLDevice device, Offer offer) except NULL:
     """Move an array into a block of its own. On failure it stays with the producer's capsule, or is released."""
     cdef Managed* managed
     cdef int64_t offset_bytes
-    check(array, device)
+    check(array, device, offer)
     managed = managed_new(PROTOCOL_ARROW, 1)
     managed_set_row(managed, row)
     managed_set_layout(managed, <const Py_ssize_t*> &array.length, NULL)
@@ -265,7 +279,7 @@ cdef void drop_held(void* owner) noexcept nogil:
     free(owner)
 
 
-cdef int check(const ArrowArray* array, DLDevice device) except -1:
+cdef int check(const ArrowArray* array, DLDevice device, Offer offer) except -1:
     """What the struct can reveal beyond what every block is checked for."""
     cdef int64_t end
     if array.release == NULL:
@@ -279,7 +293,7 @@ cdef int check(const ArrowArray* array, DLDevice device) except -1:
     if array.null_count and count_nulls(array, device):
         raise refusal(ConversionError, "arrow", "null_count", count_nulls(array, device),
                       "elements have no value, which no array library can say",
-                      "pass x.fill_null(0), or x.drop_nulls()")
+                      offer.way_out or "pass x.fill_null(0), or x.drop_nulls()")
     return 0
 
 

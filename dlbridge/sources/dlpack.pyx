@@ -38,6 +38,7 @@ from dlbridge.abi cimport (
 )
 from dlbridge.atomic cimport load_bits, store_bits
 from dlbridge.devices.table cimport device_operations, has_streams, is_host
+from dlbridge.dtypes cimport find_sized
 from dlbridge.managed cimport (
     NEGATED,
     PROTOCOL_DLPACK,
@@ -71,6 +72,7 @@ cdef dict KEYWORDS = {
     "dl_device": TAKES_DL_DEVICE,
     "copy": TAKES_COPY,
 }
+cdef int BOOL = find_sized(b"b", 1)
 MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 CPU = (kDLCPU, 0)
 
@@ -78,6 +80,10 @@ CPU = (kDLCPU, 0)
 IMMUTABLE = {
     ("jaxlib", "ArrayImpl"),    # jax#40789: always a legacy capsule, which has no flags
     ("tensorflow", "EagerTensor"),  # likewise (seen in 2.21)
+}
+# Types that export bools as bytes, and how to ask an array of one whether it has bools.
+BOOLS_AS_BYTES = {
+    ("onnxruntime", "OrtValue"): lambda value: value.data_type() == "tensor(bool)",     # seen in 1.31
 }
 # Types that take -1 for the handle of a stream; None is what orders nothing there (seen in jaxlib 0.10.2).
 NONE_IS_UNORDERED = {
@@ -109,6 +115,7 @@ cdef Offer _offer_method(object kind, object method):
     offer.keywords = _learn_keywords(method)
     offer.torch = is_torch(kind)
     offer.immutable = (top_module(kind), kind.__name__) in IMMUTABLE
+    offer.has_bools = BOOLS_AS_BYTES.get((top_module(kind), kind.__name__))
     offer.none_is_unordered = (top_module(kind), kind.__name__) in NONE_IS_UNORDERED
     return offer
 
@@ -164,6 +171,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         told = keywords.get("stream")
         if offer.none_is_unordered and told == STREAM_UNORDERED:
             keywords["stream"] = None
+    if offer.has_bools is not None and offer.has_bools(obj):
+        bare.row = BOOL
     capsule = _call(method, offer, known, keywords)
     if not PyCapsule_CheckExact(capsule):
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",

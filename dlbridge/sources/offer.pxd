@@ -23,6 +23,8 @@ cdef class Offer:
     cdef bint immutable                     # read-only memory whose export has no way to say so
     cdef bint none_is_unordered             # dlpack: it has no -1
     cdef bint optional                      # others are asked after it, so it may decline
+    cdef object has_bools                   # dlpack: whether the bytes of an object are bools; or None
+    cdef str way_out                        # arrow: for what has no form there; or None
     cdef object function                    # a registered acquire, given by a user
 
 

@@ -32,11 +32,11 @@ cdef enum:
 cdef Offers[SOURCES] sources
 sources[0] = numpy.offers
 sources[1] = exchange.offers
-sources[2] = arrow.offers
-sources[3] = dlpack.offers
-sources[4] = cuda_array_interface.offers
-sources[5] = array_struct.offers
-sources[6] = array_interface.offers
+sources[2] = dlpack.offers
+sources[3] = cuda_array_interface.offers
+sources[4] = array_struct.offers
+sources[5] = array_interface.offers
+sources[6] = arrow.offers
 sources[7] = buffer.offers
 
 # Protocols that one instance may have and its type not: a proxy with __getattr__, an attribute set by hand. Asked each
@@ -50,6 +50,8 @@ instance_sources[4] = arrow.offers_instance
 
 # Types that one protocol serves better than the order above has it, by the first part of the module and the name.
 PREFERRED = {
+    # Its __dlpack__ refuses nulls and bools as well, but has no way out to tell.
+    ("pyarrow", "*"): "arrow",
     # On the CPU a tenth of the cost of __dlpack__, and it flags read-only memory; declines elsewhere, and for bfloat16.
     ("jaxlib", "ArrayImpl"): "buffer",
     # It names the stream that the array was written on, where __dlpack__ is told the consumer's and waits by itself: so
@@ -72,6 +74,16 @@ WAYS_OUT = {
     ("scipy", "*"): "pass x.toarray(), or its parts x.data, x.indices, x.indptr",
     ("pandas", "*"): "pass x.to_numpy()",
     ("polars", "*"): "pass x.to_numpy()",
+    # What is not in memory, or not yet, is not brought there unasked.
+    ("h5py", "*"): "pass x[...]",
+    ("zarr", "*"): "pass x[...]",
+    ("dask", "*"): "pass x.compute()",
+    ("xarray", "*"): "pass x.data",
+    ("cv2", "UMat"): "pass x.get()",
+    ("warp", "indexedarray"): "pass x.contiguous()",
+    ("tensorflow", "RaggedTensor"): "pass x.to_tensor()",
+    ("tensorflow", "SparseTensor"): "pass tf.sparse.to_dense(x)",
+    ("tensorflow", "*"): "pass tf.convert_to_tensor(x), where x has a value yet",
 }
 
 registered = []         # of (type or predicate, Offer), the newest first
@@ -79,7 +91,8 @@ registered = []         # of (type or predicate, Offer), the newest first
 
 cdef tuple find_offers(object kind):
     """Who may serve a type, in the order to ask."""
-    preferred = PREFERRED.get((top_module(kind), kind.__name__))
+    module = top_module(kind)
+    preferred = PREFERRED.get((module, kind.__name__)) or PREFERRED.get((module, "*"))
     offers = []
     for index in range(SOURCES):
         offer = sources[index](kind)

@@ -2,7 +2,8 @@
 
 import functools
 import operator
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from dlbridge.capsule cimport new_legacy_capsule
 from dlbridge.devices.table cimport device_operations, has_streams
@@ -21,6 +22,18 @@ class Library(NamedTuple):
     importer: str           # its function, from the module on
     array_type: str
     capsules: bool = False  # it takes legacy capsules, and no objects
+    start: Callable[[Any], None] | None = None      # what has to be done to the module before
+
+
+def _start_warp(warp):
+    """Its importer wants this done, and does not do it (seen in 1.19); the greeting is nothing that was asked for."""
+    field, silent = ("log_level", 30) if hasattr(warp.config, "log_level") else ("quiet", True)     # of older ones
+    before = getattr(warp.config, field)
+    setattr(warp.config, field, silent)
+    try:
+        warp.init()
+    finally:
+        setattr(warp.config, field, before)
 
 
 LIBRARIES = (
@@ -29,7 +42,7 @@ LIBRARIES = (
     Library("mlx", "mlx.core", "mlx", "from_dlpack", "array"),
     Library("tensorflow", "tensorflow", "tensorflow", "experimental.dlpack.from_dlpack", "Tensor", capsules=True),
     Library("tvm_ffi", "tvm_ffi", "apache-tvm-ffi", "from_dlpack", "Tensor"),
-    Library("warp", "warp", "warp-lang", "from_dlpack", "array"),
+    Library("warp", "warp", "warp-lang", "from_dlpack", "array", start=_start_warp),
 )
 
 
@@ -49,6 +62,8 @@ cdef Target new_target(object row):
 
 
 def _load(row, Target target):
+    if row.start is not None:
+        row.start(target.namespace)
     target.function = operator.attrgetter(row.importer)(target.namespace)
     target.array_types = (operator.attrgetter(row.array_type)(target.namespace),)
 
