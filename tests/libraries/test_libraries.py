@@ -1,0 +1,237 @@
+"""The same cases for every library: a new one is a row of rows.py."""
+
+import gc
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from libraries.rows import COMPLEX, FLOATS, INTEGERS, ROWS
+
+import dlbridge
+from dlbridge.targets.libraries import LIBRARIES
+from dlbridge.testing.producers import Producer
+
+DTYPES = ("bool", *INTEGERS, *FLOATS, *COMPLEX)
+rows = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
+dtypes = pytest.mark.parametrize("dtype", DTYPES)
+LAYOUTS = {
+    "transposed": lambda x: x.T,
+    "every second": lambda x: x[:, ::2],
+    "backwards": lambda x: x[::-1],
+    "broadcast": lambda x: np.lib.stride_tricks.as_strided(x, x.shape, (0, x.strides[1])),      # and writable
+}
+
+
+def shared(row):
+    """What explain() says of memory that the library holds as it is."""
+    return "return" if row.name == "numpy" else "share"
+
+
+def numbers(dtype="float32"):
+    """Twelve of them, in memory that every library can share."""
+    memory = np.zeros(4096, "uint8")
+    start = -memory.ctypes.data % 256
+    array = memory[start:start + 12 * np.dtype(dtype).itemsize].view(dtype).reshape(3, 4)
+    array[:] = np.arange(12).reshape(3, 4) % 2 if dtype == "bool" else np.arange(12).reshape(3, 4)
+    if dtype in COMPLEX:
+        array.imag = -1
+    return array
+
+
+# ---- values and memory -----------------------------------------------------------------------------------------------
+
+@rows
+@dtypes
+def test_into_the_library(row, dtype):
+    source = numbers(dtype)
+    if dtype not in row.dtypes:
+        with pytest.raises(dlbridge.ConversionError, match=f"^{row.name}: dtype {dtype}: "):
+            dlbridge.convert(source, row.name)
+        return
+    made = dlbridge.convert(source, row.name)
+    assert isinstance(made, row.array_type)
+    assert row.values(made) == source.tolist()
+    if row.address is not None and row.shares:
+        assert row.address(made) == source.ctypes.data
+
+
+@rows
+@dtypes
+def test_out_of_the_library(row, dtype):
+    if dtype not in row.dtypes:
+        return                  # nor can an array of it be made
+    source = numbers(dtype)
+    given = row.make(source)
+    array = dlbridge.convert(given, "numpy")
+    assert array.dtype == dtype
+    assert array.tolist() == source.tolist()
+    assert array.flags.writeable != row.immutable
+    if row.address is not None:
+        assert array.ctypes.data == row.address(given)
+
+
+@rows
+def test_what_is_shared_is_shared(row):
+    source = numbers()
+    if not row.shares:
+        with pytest.raises(dlbridge.CopyRequiredError, match=f"^{row.name}: memory of others"):
+            dlbridge.convert(source, row.name, copy=False)
+        return
+    made = dlbridge.convert(source, row.name, copy=False)
+    source[0, 0] = 99
+    assert row.values(made)[0][0] == 99
+
+
+@rows
+def test_a_copy_is_one(row):
+    source = numbers()
+    made = dlbridge.convert(source, row.name, copy=True)
+    source[0, 0] = 99
+    assert row.values(made)[0][0] == 0
+
+
+@rows
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(row, layout):
+    source = LAYOUTS[layout](numbers())
+    expected = shared(row) if layout in row.layouts and row.shares else "copy"
+    assert dlbridge.explain(source, row.name).action == expected
+    made = dlbridge.convert(source, row.name)
+    assert row.values(made) == source.tolist()
+    assert dlbridge.convert(made, "numpy").tolist() == source.tolist()
+
+
+@rows
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (2, 1, 3), (1, 2, 1, 2), (1, 1, 2, 1, 2)])
+def test_shapes(row, shape):
+    source = np.zeros(shape, "float32")
+    source[...] = 7
+    if len(shape) not in row.axes:
+        with pytest.raises(dlbridge.ConversionError, match=f"^{row.name}: "):
+            dlbridge.convert(source, row.name)
+        return
+    made = dlbridge.convert(source, row.name)
+    assert dlbridge.convert(made, "numpy").shape == shape
+    assert dlbridge.convert(made, "numpy").tolist() == source.tolist()
+
+
+@rows
+def test_memory_that_is_not_aligned(row):
+    memory = numbers().reshape(12)[1:9]
+    expected = shared(row) if row.alignment <= 4 and row.shares else "copy"
+    assert dlbridge.explain(memory, row.name).action == expected
+    assert row.values(dlbridge.convert(memory, row.name)) == memory.tolist()
+
+
+@rows
+def test_the_other_byte_order(row):
+    source = numbers().astype(">f4")
+    assert row.values(dlbridge.convert(source, row.name)) == source.tolist()
+
+
+# ---- read-only memory ------------------------------------------------------------------------------------------------
+
+@rows
+def test_read_only_memory(row):
+    source = numbers()
+    source.flags.writeable = False
+    expected = shared(row) if row.told and row.shares else "copy"
+    assert dlbridge.explain(source, row.name).action == expected
+    assert row.values(dlbridge.convert(source, row.name)) == source.tolist()
+    shared = dlbridge.convert(source, row.name, readonly="share")
+    if row.address is not None and row.shares:
+        assert row.address(shared) == source.ctypes.data
+
+
+# ---- lifetime --------------------------------------------------------------------------------------------------------
+
+def soon(holds):
+    """Some libraries let go in a thread of their own."""
+    end = time.monotonic() + 20
+    while not holds():
+        gc.collect()
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@rows
+def test_memory_is_held_and_let_go_once(row):
+    producer = Producer(numbers())
+    made = dlbridge.convert(producer, row.name)
+    producer.forget()
+    gc.collect()
+    if row.shares:
+        assert producer.deleted == 0
+    assert row.values(made) == producer.array.tolist()
+    del made
+    assert soon(lambda: producer.deleted == 1)
+    time.sleep(0.05)
+    assert producer.deleted == 1
+
+
+@rows
+def test_an_array_outlives_what_it_came_from(row):
+    array = dlbridge.convert(row.make(numbers()), "numpy")
+    gc.collect()
+    row.make(numbers() + 50)
+    assert array.tolist() == numbers().tolist()
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+@rows
+def test_an_array_stays_itself(row):
+    made = row.make(numbers())
+    assert dlbridge.convert(made, row.name) is made
+
+
+@rows
+def test_the_type_and_an_array_name_the_library(row):
+    for to in (row.array_type, row.make(numbers())):
+        assert isinstance(dlbridge.convert(numbers(), to), row.array_type)
+
+
+@rows
+@pytest.mark.parametrize("other", ROWS, ids=[row.name for row in ROWS])
+def test_every_pair(row, other):
+    source = numbers()
+    assert other.values(dlbridge.convert(row.make(source), other.name)) == source.tolist()
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=[library.name for library in LIBRARIES])
+def test_missing_library(library):
+    top = library.module.partition(".")[0]
+    code = f"""if True:
+        import sys
+        sys.modules[{top!r}] = None
+        import dlbridge
+        try:
+            dlbridge.convert(b"abc", {library.name!r})
+        except dlbridge.MissingLibraryError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(f"is not installed (pip install {library.install})\n")
+
+
+def test_paddle_is_not_imported_after_tensorflow():
+    code = """if True:
+        import tensorflow, dlbridge
+        try:
+            dlbridge.convert(b"abc", "paddle")
+        except dlbridge.MissingLibraryError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == (
+        "paddle: import after tensorflow: ends the process (import paddle before tensorflow)\n"), done.stderr[-500:]
+
+
+def test_it_would_end_the_process():
+    """Or the row is to be deleted."""
+    done = subprocess.run([sys.executable, "-c", "import tensorflow, paddle"], capture_output=True)
+    assert done.returncode < 0
