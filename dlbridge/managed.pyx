@@ -4,7 +4,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport uint32_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
 from dlbridge.abi cimport (
@@ -458,6 +458,31 @@ cdef void release_owner(uint8_t owns, void* owner) noexcept nogil:
 
 cdef void release_wrapped(void* owner) noexcept nogil:
     (<Wrapped*> owner).release(owner)
+
+
+ctypedef struct Kept:
+    Wrapped wrapped             # first, as ever: the owner that forgets
+    PyObject* object            # what it forgets
+
+
+cdef int managed_keep(Managed* managed, object obj) except -1:
+    cdef Kept* kept = <Kept*> malloc(sizeof(Kept))
+    if kept == NULL:
+        managed_release(managed)
+        raise MemoryError
+    kept.wrapped.release = release_kept
+    kept.wrapped.owns, kept.wrapped.owner = managed.owns, managed.abi.manager_ctx
+    Py_INCREF(obj)
+    kept.object = <PyObject*> obj
+    managed_own(managed, OWNS_WRAPPED, kept)
+    return 0
+
+
+cdef void release_kept(void* owner) noexcept nogil:
+    cdef Kept* kept = <Kept*> owner
+    release_owner(kept.wrapped.owns, kept.wrapped.owner)
+    release_object(kept.object)
+    free(kept)
 
 
 cdef bint python_is_up() noexcept nogil:

@@ -45,6 +45,7 @@ from dlbridge.managed cimport (
     PROTOCOL_DLPACK_LEGACY,
     Managed,
     managed_from_tensor,
+    managed_keep,
     managed_own_legacy,
     managed_own_object,
     managed_own_versioned,
@@ -85,6 +86,10 @@ IMMUTABLE = {
 BOOLS_AS_BYTES = {
     ("onnxruntime", "OrtValue"): lambda value: value.data_type() == "tensor(bool)",     # seen in 1.31
 }
+# Types whose capsule does not keep the memory that the object was made over.
+FORGETS = {
+    ("onnxruntime", "OrtValue"),    # of a NumPy array, which is let go with the object (seen in 1.31)
+}
 # Types that take -1 for the handle of a stream; None is what orders nothing there (seen in jaxlib 0.10.2).
 NONE_IS_UNORDERED = {
     ("jaxlib", "ArrayImpl"),
@@ -116,6 +121,7 @@ cdef Offer _offer_method(object kind, object method):
     offer.torch = is_torch(kind)
     offer.immutable = (top_module(kind), kind.__name__) in IMMUTABLE
     offer.has_bools = BOOLS_AS_BYTES.get((top_module(kind), kind.__name__))
+    offer.forgets = (top_module(kind), kind.__name__) in FORGETS
     offer.none_is_unordered = (top_module(kind), kind.__name__) in NONE_IS_UNORDERED
     return offer
 
@@ -183,6 +189,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         # Let the capsule go while the error is held: its destructor may be Python code, and would lose a pending one.
         capsule = None
         raise
+    if offer.forgets:
+        managed_keep(managed, obj)
     if offer.immutable:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if bare.row >= 0:

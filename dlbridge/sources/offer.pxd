@@ -21,6 +21,7 @@ cdef class Offer:
     cdef str gradient_free                  # the attribute that says that no gradient is lost; or None
     cdef bint rebound                       # a torch Parameter: its module puts other memory under it (.data =)
     cdef bint immutable                     # read-only memory whose export has no way to say so
+    cdef bint forgets                       # dlpack: its capsule does not keep the memory that it was made over
     cdef bint none_is_unordered             # dlpack: it has no -1
     cdef bint optional                      # others are asked after it, so it may decline
     cdef object has_bools                   # dlpack: whether the bytes of an object are bools; or None
