@@ -13,6 +13,7 @@ from dlbridge.errors import (
 from dlbridge.explain import Plan, explain
 from dlbridge.register import register_source, register_target, targets
 from dlbridge.tensor import Tensor
+from dlbridge.trees import accepts, convert_tree
 
 __version__ = "0.1.0"
 
@@ -26,8 +27,10 @@ __all__ = [
     "Plan",
     "Tensor",
     "UnsupportedError",
+    "accepts",
     "asdlpack",
     "convert",
+    "convert_tree",
     "explain",
     "from_dlpack",
     "register_source",

@@ -106,6 +106,14 @@ cdef tuple find_offers(object kind):
     return tuple([offer for accepts, offer in list(registered) if accepts(kind)] + offers)
 
 
+def is_source(obj):
+    """Whether an object has a protocol, or a registered source takes it."""
+    if find_offers(type(obj)):
+        return True
+    return not isinstance(obj, type) and any([
+        instance_sources[index](obj) is not None for index in range(INSTANCE_SOURCES)])
+
+
 cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL:
     cdef Managed* managed
     cdef Offer offer

@@ -45,8 +45,8 @@ def address_by_interface(array):
 
 
 ROWS = (
-    Row("numpy", np.ndarray, np.copy, np.ndarray.tolist, lambda x: x.ctypes.data, ("bool", *INTEGERS, *FLOATS, *COMPLEX),
-        told=True),
+    Row("numpy", np.ndarray, np.copy, np.ndarray.tolist, lambda x: x.ctypes.data,
+        ("bool", *INTEGERS, *FLOATS, *COMPLEX), told=True),
     Row("torch", torch.Tensor, torch.tensor, torch.Tensor.tolist, torch.Tensor.data_ptr,
         ("bool", *INTEGERS, *FLOATS, *COMPLEX), SHARED - {"backwards"}),
     Row("jax", jax.Array, jnp.array, lambda x: x.tolist(), lambda x: x.unsafe_buffer_pointer(),

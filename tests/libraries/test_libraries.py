@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import pytest
+from dlbridge.targets.libraries import LIBRARIES
 from libraries.rows import COMPLEX, FLOATS, INTEGERS, ROWS
 
 import dlbridge
-from dlbridge.targets.libraries import LIBRARIES
 from dlbridge.testing.producers import Producer
 
 DTYPES = ("bool", *INTEGERS, *FLOATS, *COMPLEX)
@@ -140,9 +140,9 @@ def test_read_only_memory(row):
     expected = shared(row) if row.told and row.shares else "copy"
     assert dlbridge.explain(source, row.name).action == expected
     assert row.values(dlbridge.convert(source, row.name)) == source.tolist()
-    shared = dlbridge.convert(source, row.name, readonly="share")
+    given = dlbridge.convert(source, row.name, readonly="share")
     if row.address is not None and row.shares:
-        assert row.address(shared) == source.ctypes.data
+        assert row.address(given) == source.ctypes.data
 
 
 # ---- lifetime --------------------------------------------------------------------------------------------------------
