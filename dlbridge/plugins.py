@@ -1,18 +1,19 @@
 """Packages that add sources and targets, by entry points; each is loaded when its name is first needed."""
 
-from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
 TARGETS = "dlbridge.targets"    # the name is that of the target
 SOURCES = "dlbridge.sources"    # the name is the first part of the module of the types
 
+_found: dict[str, tuple[EntryPoint, ...]] = {}
 _loaded: set[EntryPoint] = set()
 
 
-@cache
 def found(group: str) -> tuple[EntryPoint, ...]:
     """What the installed packages offer; looked up once, for it reads the metadata of all of them."""
-    return tuple(entry_points(group=group))
+    if group not in _found:
+        _found[group] = tuple(entry_points(group=group))
+    return _found[group]
 
 
 def load(group: str, name: str) -> bool:

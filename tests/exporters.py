@@ -302,7 +302,7 @@ EXPORTERS = (
              protocol="exchange_api"),
     Exporter("array_api_strict", lambda e, s: array_api_strict.asarray(e, copy=False), protocol="dlpack"),
     Exporter("pyarrow Array", lambda e, s: pyarrow.Array.from_buffers(
-        pyarrow.float32(), e.size, [None, pyarrow.py_buffer(e)]), shape=(24,), readonly=True, protocol="dlpack"),
+        pyarrow.float32(), e.size, [None, pyarrow.py_buffer(e)]), shape=(24,), readonly=True, protocol="arrow"),
     Exporter("pyarrow Tensor", lambda e, s: pyarrow.Tensor.from_numpy(e), protocol="dlpack"),
     # A pyarrow buffer calls its bytes signed.
     Exporter("pyarrow Buffer", lambda e, s: pyarrow.py_buffer(e), shape=(24,), dtype="int8", protocol="buffer"),

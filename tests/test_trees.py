@@ -161,7 +161,8 @@ def test_methods():
 
         @dlbridge.accepts("torch")
         def forward(self, x):
-            assert isinstance(self, Model) and type(self.weight) is np.ndarray
+            assert isinstance(self, Model)
+            assert type(self.weight) is np.ndarray
             return x.sum().item()
 
         @classmethod
@@ -190,7 +191,8 @@ def test_coroutines():
 
     assert inspect.iscoroutinefunction(double)
     result = asyncio.run(double(np.ones(3)))
-    assert type(result) is np.ndarray and result.tolist() == [2, 2, 2]
+    assert type(result) is np.ndarray
+    assert result.tolist() == [2, 2, 2]
 
 
 def test_without_an_array_nothing_is_converted():

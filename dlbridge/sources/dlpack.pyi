@@ -1,6 +1,7 @@
 """``__dlpack__``, and DLPack capsules themselves."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from typing_extensions import CapsuleType
 
@@ -10,6 +11,8 @@ __test__: dict[str, str]
 MAX_VERSION: Final[tuple[int, int]]
 CPU: Final[tuple[int, int]]
 IMMUTABLE: Final[set[tuple[str, str]]]
+BOOLS_AS_BYTES: Final[dict[tuple[str, str], Callable[[Any], bool]]]
+FORGETS: Final[set[tuple[str, str]]]
 NONE_IS_UNORDERED: Final[set[tuple[str, str]]]
 
 REPORT: str

@@ -1,4 +1,4 @@
-"""The C exchange API: a table of C functions on the type (torch, cuda.core, dlbridge's own Tensor)."""
+"""The C exchange API: a table of C functions on the type (torch, Paddle, cuda.core, dlbridge's own Tensor)."""
 
 from typing import Final
 
@@ -8,3 +8,4 @@ __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
 ALLOWED: Final[tuple[tuple[str, str], ...]]
+GRADIENT_FREE: Final[dict[str, str]]

@@ -1,4 +1,4 @@
-"""The C exchange API: a table of C functions on the type (torch, cuda.core, dlbridge's own Tensor).
+"""The C exchange API: a table of C functions on the type (torch, Paddle, cuda.core, dlbridge's own Tensor).
 
 Subclasses inherit the table with its disregard for what they add, so only the exact types of ALLOWED go this way; all
 others go through ``__dlpack__``.

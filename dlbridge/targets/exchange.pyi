@@ -1,4 +1,4 @@
-"""Libraries with the C exchange API on their type: torch."""
+"""Libraries with the C exchange API on their type: torch, Paddle."""
 
 from typing_extensions import CapsuleType
 
