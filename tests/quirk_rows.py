@@ -1,0 +1,3 @@
+"""Whose rows of the quirks table need the extra "all": tests/libraries tries those."""
+
+OF_ALL = frozenset(("paddle", "tensorflow", "mlx", "warp", "tvm_ffi", "onnxruntime"))
