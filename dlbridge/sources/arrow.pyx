@@ -114,8 +114,8 @@ cdef Managed* acquire_device_array(object obj, Offer offer, const Request* reque
     # Read before the array is moved: it owns the event.
     event = <size_t> (<void**> given.sync_event)[0] if given.sync_event != NULL else 0
     managed = take(&given.array, row_of(schema, offer), device, offer)
-    if request.peek or is_host(device.device_type):
-        return managed
+    if request.peek or device.device_type == kDLCPU:
+        return managed          # pinned memory may have its event too
     return awaited(managed, <void*> <size_t> event)
 
 

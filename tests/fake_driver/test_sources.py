@@ -299,6 +299,13 @@ def test_event_of_an_arrow_array_is_waited_for_on_the_device(platform):
             assert "StreamWaitEvent" in str(error), error
         assert source.released["array"] == 1
 
+        driver.fail("StreamWaitEvent", 0)
+        pinned = OfDeviceArray(device_type=kind + 1, device_id=0, data=driver.allocate(0, 64, "host"), event=event)
+        driver.clear()
+        assert dlbridge.convert(pinned, "numpy").tolist() == [0] * 6
+        assert [line.split()[0] for line in driver.log("StreamWaitEvent", "StreamSynchronize")] == [
+            "StreamWaitEvent", "StreamSynchronize"]             # the CPU is about to read it
+
         # Nulls that nobody counted cannot be counted where the CPU cannot look.
         try:
             dlbridge.asdlpack(OfDeviceArray(device_type=kind, device_id=0, data=start, null_count=-1, bits=[1] * 6))
