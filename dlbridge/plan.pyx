@@ -269,6 +269,9 @@ cdef int decide_label(const Managed* managed, Target target, const Request* requ
             has_streams(device.device_type) and target.upload != NULL and not target.upload_type)):
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"is not the host's memory, which is all that {target.name} has", 'pass device="cpu"')
+    if not host and 0 <= target.gpus <= device.device_id:
+        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                      f"is none of the {target.gpus} that {target.name} sees", 'pass device="cpu"')
     return 0
 
 

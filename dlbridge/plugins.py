@@ -2,11 +2,15 @@
 
 from importlib.metadata import EntryPoint, entry_points
 
+from dlbridge.locks import ForkableLock
+
 TARGETS = "dlbridge.targets"    # the name is that of the target
 SOURCES = "dlbridge.sources"    # the name is the first part of the module of the types
 
 _found: dict[str, tuple[EntryPoint, ...]] = {}
+_begun: set[EntryPoint] = set()
 _loaded: set[EntryPoint] = set()
+_calling = ForkableLock()       # who meets the same name meanwhile waits for what is being registered
 
 
 def found(group: str) -> tuple[EntryPoint, ...]:
@@ -17,16 +21,22 @@ def found(group: str) -> tuple[EntryPoint, ...]:
 
 
 def load(group: str, name: str) -> bool:
-    """Call every function that a name stands for and that was not called before; whether there was one."""
-    new = [point for point in found(group) if point.name == name and point not in _loaded]
-    for point in new:
-        _loaded.add(point)      # first, for it may convert
-        try:
-            point.load()()
-        except BaseException:
-            _loaded.discard(point)
-            raise
-    return bool(new)
+    """Call every function that a name stands for and that was not called before; whether to look once more."""
+    wanted = [point for point in found(group) if point.name == name and point not in _loaded]
+    if not wanted:
+        return False
+    with _calling.lock:
+        if any(point in _begun for point in wanted):
+            return False        # it converts itself
+        for point in wanted:
+            if point not in _loaded:        # while this thread waited
+                _begun.add(point)
+                try:
+                    point.load()()
+                    _loaded.add(point)
+                finally:
+                    _begun.discard(point)
+    return True
 
 
 def names(group: str) -> set[str]:

@@ -148,7 +148,7 @@ def accepts(
         def finish(result: Any, like: Any) -> Any:
             if like is None:
                 return result
-            device = explain(like, "dlbridge").device
+            device = explain(like, "dlbridge", detach=True).device
             return map_leaves(
                 lambda leaf: convert(leaf, like, device=device) if is_array(leaf) else leaf, result, walker(to))
 

@@ -13,7 +13,7 @@ UPDATE=${UPDATE:-0}
 tree=$work/tree
 corpus=$work/corpus
 venv=$work/venv
-ALL=(array_structs buffers capsules copies cuda_interfaces exchange interfaces keywords producers)
+ALL=(array_structs arrows buffers capsules copies cuda_interfaces exchange interfaces keywords producers)
 targets=("${@:-${ALL[@]}}")
 
 # Debian bookworm has clang 14 to 19. The code of 14 and of 19 was tried with the runtime that atheris 3.0.0 brings: it

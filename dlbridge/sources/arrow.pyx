@@ -87,10 +87,7 @@ cdef Offer offer_of(object obj, object kind):
 
 cdef Managed* acquire_array(object obj, Offer offer, const Request* request) except? NULL:
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)
-    try:
-        method = obj.__arrow_c_array__
-    except AttributeError:
-        method = None
+    method = getattr(obj, "__arrow_c_array__", None)
     if method is None:
         return NULL
     schema, array = pair_of(method(), "__arrow_c_array__", ARRAY_NAME)
@@ -101,10 +98,7 @@ cdef Managed* acquire_device_array(object obj, Offer offer, const Request* reque
     cdef ArrowDeviceArray* given
     cdef Managed* managed
     cdef DLDevice device
-    try:
-        method = obj.__arrow_c_device_array__
-    except AttributeError:
-        method = None
+    method = getattr(obj, "__arrow_c_device_array__", None)
     if method is None:
         return NULL
     schema, array = pair_of(method(), "__arrow_c_device_array__", DEVICE_ARRAY_NAME)
@@ -156,10 +150,7 @@ cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) ex
     cdef ArrowSchema schema
     cdef ArrowArray array
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)
-    try:
-        method = obj.__arrow_c_stream__
-    except AttributeError:
-        method = None
+    method = getattr(obj, "__arrow_c_stream__", None)
     if method is None:
         return NULL
     capsule = method()

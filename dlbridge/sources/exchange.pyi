@@ -8,4 +8,5 @@ __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
 ALLOWED: Final[tuple[tuple[str, str], ...]]
+NAMES_STREAM: Final[set[str]]
 GRADIENT_FREE: Final[dict[str, str]]

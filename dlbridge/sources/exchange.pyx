@@ -49,6 +49,9 @@ ALLOWED = (
     ("cuda.core._memoryview", "StridedMemoryView"),
     ("dlbridge.tensor", "Tensor"),
 )
+# Libraries whose table names the stream that memory is ready on. Of the others __dlpack__ is told the consumer's, or
+# all would wait for the default one.
+NAMES_STREAM = {"torch", "paddle"}
 # Of libraries whose table exports what takes part in a gradient as if it did not: the attribute that tells.
 GRADIENT_FREE = {"paddle": "stop_gradient"}
 
@@ -64,6 +67,7 @@ cdef Offer offers(object kind):
     offer = new_offer("exchange_api", acquire)
     offer.api = api
     offer.torch = is_torch(kind)
+    offer.names_stream = top_module(kind) in NAMES_STREAM
     offer.gradient_free = GRADIENT_FREE.get(top_module(kind))
     if offer.torch:
         prepare_questions(kind)
@@ -94,8 +98,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if offer.gradient_free is not None and not request.detach and not getattr(obj, offer.gradient_free):
         raise refusal(ConversionError, top_module(type(obj)), offer.gradient_free, False,
                       "since a gradient would be lost, and writes bypass it", "pass detach=True, or x.detach()")
-    if offer.optional and not offer.torch and has_streams(obj.__dlpack_device__()[0]):
-        return NULL             # __dlpack__ can be told the stream; this way all would wait for the default one
+    if offer.optional and not offer.names_stream and has_streams(obj.__dlpack_device__()[0]):
+        return NULL
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> exported, &foreign) or foreign == NULL:
         raise _refused(obj, offer)
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)

@@ -18,6 +18,7 @@ cdef class Offer:
     cdef const DLPackExchangeAPI* api       # exchange
     cdef unsigned int keywords              # dlpack: what __dlpack__ takes
     cdef bint torch                         # a torch.Tensor: carries gradients and lazy bits beside its memory
+    cdef bint names_stream                  # exchange: the table names the stream that the memory is ready on
     cdef str gradient_free                  # the attribute that says that no gradient is lost; or None
     cdef bint rebound                       # a torch Parameter: its module puts other memory under it (.data =)
     cdef bint immutable                     # read-only memory whose export has no way to say so

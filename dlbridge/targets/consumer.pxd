@@ -7,5 +7,6 @@ from dlbridge.targets.target cimport Target
 
 cdef object call_consumer(object importer, Target target, object producer)
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
+cdef object waited_capsule(Managed* managed)
 cdef object consumer_error(Target target)
 cdef object wrap_error(Target target, object error)

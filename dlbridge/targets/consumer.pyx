@@ -1,8 +1,9 @@
 """Calling a target library, and putting its errors into dlbridge's words."""
 
 from dlbridge.abi cimport DLDevice
-from dlbridge.devices.table cimport device_name
-from dlbridge.managed cimport Managed, take_error
+from dlbridge.capsule cimport new_legacy_capsule
+from dlbridge.devices.table cimport device_name, device_operations, has_streams
+from dlbridge.managed cimport Managed, managed_release, take_error
 from dlbridge.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, refusal
@@ -30,6 +31,17 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
     except Exception as error:
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"{type(error).__qualname__}: {_first_line(error)}", "its message says what it needs") from error
+
+
+cdef object waited_capsule(Managed* managed):
+    """A legacy capsule for a library that names no stream: the host waits for device memory; steals managed."""
+    try:
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().await_producer(managed)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return new_legacy_capsule(managed)
 
 
 cdef object consumer_error(Target target):

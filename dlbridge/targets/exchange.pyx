@@ -58,6 +58,10 @@ def _load_paddle(Target target):
     paddle = target.namespace
     target.array_types = (paddle.Tensor,)
     target.api = find_exchange_api(paddle.Tensor)
+    target.current_stream = table_stream
+    # Asked for the stream of a device that it does not see, its table ends the process; without the table, nobody says
+    # whose stream is to wait.
+    target.gpus = paddle.device.cuda.device_count() if target.api != NULL else 0
     target.function = paddle.utils.dlpack.from_dlpack
 
 
@@ -91,13 +95,23 @@ cdef object deliver_by_capsule(Managed* managed, Target target):
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
     """torch's own streams live as long as torch does, so the module stands for what keeps them."""
     cdef Target torch = <Target> target
-    cdef void* stream = NULL
+    cdef int64_t stream
     if torch.api == NULL:
-        stream = <void*> <size_t> torch.namespace.cuda.current_stream(device.device_id).cuda_stream
-    elif torch.api.current_work_stream(device.device_type, device.device_id, &stream):
-        raise consumer_error(torch)
-    out[0] = <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT
+        stream = torch.namespace.cuda.current_stream(device.device_id).cuda_stream
+        out[0] = stream if stream else STREAM_LEGACY_DEFAULT
+    else:
+        table_stream(target, device, out)
     return torch.namespace if is_own_stream(device.device_id) else None
+
+
+cdef object table_stream(PyObject* target, const DLDevice* device, int64_t* out):
+    """By the library's own table; nothing says what keeps the handle alive."""
+    cdef Target library = <Target> target
+    cdef void* stream = NULL
+    if library.api.current_work_stream(device.device_type, device.device_id, &stream):
+        raise consumer_error(library)
+    out[0] = <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT
+    return None
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):

@@ -5,11 +5,9 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dlbridge.capsule cimport new_legacy_capsule
-from dlbridge.devices.table cimport device_operations, has_streams
-from dlbridge.managed cimport Managed, managed_release
+from dlbridge.managed cimport Managed
 from dlbridge.targets cimport namespace
-from dlbridge.targets.consumer cimport call_consumer
+from dlbridge.targets.consumer cimport call_consumer, waited_capsule
 from dlbridge.targets.target cimport Target
 
 
@@ -23,6 +21,7 @@ class Library(NamedTuple):
     array_type: str
     capsules: bool = False  # it takes legacy capsules, and no objects
     start: Callable[[Any], None] | None = None      # what has to be done to the module before
+    gpus: Callable[[Any], int] | None = None        # how many it sees, where memory of another ends the process
 
 
 def _start_warp(warp):
@@ -36,11 +35,17 @@ def _start_warp(warp):
         setattr(warp.config, field, before)
 
 
+def _count_gpus(tensorflow):
+    """Memory of a device that it does not know is let go twice (seen in 2.21)."""
+    return len(tensorflow.config.list_logical_devices("GPU"))
+
+
 LIBRARIES = (
     Library("array_api_strict", "array_api_strict", "array-api-strict", "from_dlpack", "_array_object.Array"),
     Library("dpnp", "dpnp", "dpnp", "from_dlpack", "ndarray"),
     Library("mlx", "mlx.core", "mlx", "from_dlpack", "array"),
-    Library("tensorflow", "tensorflow", "tensorflow", "experimental.dlpack.from_dlpack", "Tensor", capsules=True),
+    Library("tensorflow", "tensorflow", "tensorflow", "experimental.dlpack.from_dlpack", "Tensor", capsules=True,
+            gpus=_count_gpus),
     Library("tvm_ffi", "tvm_ffi", "apache-tvm-ffi", "from_dlpack", "Tensor"),
     Library("warp", "warp", "warp-lang", "from_dlpack", "array", start=_start_warp),
 )
@@ -64,16 +69,11 @@ cdef Target new_target(object row):
 def _load(row, Target target):
     if row.start is not None:
         row.start(target.namespace)
+    if row.gpus is not None:
+        target.gpus = row.gpus(target.namespace)
     target.function = operator.attrgetter(row.importer)(target.namespace)
     target.array_types = (operator.attrgetter(row.array_type)(target.namespace),)
 
 
 cdef object deliver_capsule(Managed* managed, Target target):
-    """Nobody can ask a capsule for an order of streams, nor this library for its stream: the host waits."""
-    try:
-        if has_streams(managed.abi.dl_tensor.device.device_type):
-            device_operations().await_producer(managed)
-    except BaseException:
-        managed_release(managed)
-        raise
-    return call_consumer(target.function, target, new_legacy_capsule(managed))
+    return call_consumer(target.function, target, waited_capsule(managed))

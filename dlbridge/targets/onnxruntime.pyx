@@ -1,9 +1,8 @@
 """ONNX Runtime's OrtValue, whose importer takes a legacy capsule of bytes for bools, and is told so."""
 
 from dlbridge.abi cimport kDLBool, kDLUInt
-from dlbridge.capsule cimport new_legacy_capsule
 from dlbridge.managed cimport Managed
-from dlbridge.targets.consumer cimport call_consumer
+from dlbridge.targets.consumer cimport call_consumer, waited_capsule
 from dlbridge.targets.target cimport Target
 
 
@@ -26,5 +25,5 @@ cdef object deliver(Managed* managed, Target target):
     cdef bint is_bool = managed.abi.dl_tensor.dtype.code == kDLBool
     if is_bool:
         managed.abi.dl_tensor.dtype.code = kDLUInt      # nobody else has seen this block
-    capsule = new_legacy_capsule(managed)
+    capsule = waited_capsule(managed)
     return call_consumer(lambda given: target.function(given, is_bool), target, capsule)

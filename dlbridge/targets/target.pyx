@@ -85,6 +85,7 @@ cdef class Target:
         self.copied_rows = rows_named(COPIED_DTYPES.get(library, ()))
         self.asked_rows = 0
         self.alignment = 1
+        self.gpus = -1
         self.holds = 0
         for flag in HOLDS.values():
             self.holds |= <unsigned int> flag
@@ -96,6 +97,8 @@ cdef class Target:
                 self.holds &= ~<unsigned int> HOLDS[quirk.lacks]
         if self._load is not None:
             self._load(self)
+        if not self.gpus:
+            self.holds &= ~<unsigned int> OTHER_DEVICES
         # What fits() may pass without a look at the device is the host's memory.
         self.plain_rows = 0
         if self.holds & HOST and self.holds & SHARING:

@@ -22,8 +22,9 @@ from fuzz.harness import (
     explained,
     hand_over,
     packed,
+    set_choice,
+    set_number,
     take,
-    wrapped,
 )
 from fuzz.objects import fail, thing
 
@@ -70,18 +71,6 @@ class Fields:
         strides = self.strides.of(self.nd) if self.has_strides else [step * self.itemsize for step in compact(shape)]
         return Described(
             self.data, shape, strides, self.itemsize, KINDS[self.kind, self.itemsize], not self.flags & WRITEABLE)
-
-
-def set_number(name, bits):
-    def change(fields, source):
-        setattr(fields, name, wrapped(source.number(), bits))
-    return change
-
-
-def set_choice(name, table):
-    def change(fields, source):
-        setattr(fields, name, source.choice(table))
-    return change
 
 
 def set_kind(fields, source):

@@ -20,6 +20,8 @@ from fuzz.harness import (
     explained,
     hand_over,
     packed,
+    set_choice,
+    set_number,
     take,
     wrapped,
 )
@@ -118,18 +120,6 @@ class Fields:
             return Described(None, None, None, 1)
         dtype, size = LETTERS[self.format]
         return Described(self.data + self.offset * size, [self.length], [size], size, dtype, True)
-
-
-def set_number(name, bits):
-    def change(fields, source):
-        setattr(fields, name, wrapped(source.number(), bits))
-    return change
-
-
-def set_choice(name, table):
-    def change(fields, source):
-        setattr(fields, name, source.choice(table))
-    return change
 
 
 def set_address(fields, source):

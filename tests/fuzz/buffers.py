@@ -20,6 +20,8 @@ from fuzz.harness import (
     explained,
     hand_over,
     packed,
+    set_choice,
+    set_number,
     take,
     wrapped,
 )
@@ -97,18 +99,6 @@ class Fields:
         if made.span is not None and made.nbytes() != self.len:
             made.span = None
         return made
-
-
-def set_number(name, bits=64):
-    def change(fields, source):
-        setattr(fields, name, wrapped(source.number(), bits))
-    return change
-
-
-def set_choice(name, table):
-    def change(fields, source):
-        setattr(fields, name, source.choice(table))
-    return change
 
 
 def set_kind(fields, source):

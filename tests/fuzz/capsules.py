@@ -22,6 +22,8 @@ from fuzz.harness import (
     hand_over,
     make_capsule,
     packed,
+    set_choice,
+    set_number,
     take,
     wrapped,
 )
@@ -99,19 +101,6 @@ class Fields:
             address, shape, [stride * item_bytes for stride in strides], item_bytes, name, bool(flags & 1))
 
 
-def set_number(name, bits=32, signed=True):
-    def change(fields, source):
-        value = source.number()
-        setattr(fields, name, wrapped(value, bits) if signed else value & ((1 << bits) - 1))
-    return change
-
-
-def set_choice(name, table):
-    def change(fields, source):
-        setattr(fields, name, source.choice(table))
-    return change
-
-
 def set_kind(fields, source):
     fields.code, fields.bits, fields.lanes = source.choice(KINDS)
 
@@ -133,10 +122,10 @@ def set_compact(fields, source):
 
 
 CHANGES = (
-    set_extent, set_stride, set_number("ndim"), set_kind, set_data, set_compact,
+    set_extent, set_stride, set_number("ndim", 32), set_kind, set_data, set_compact,
     set_number("data", 64, False), set_number("byte_offset", 64, False), set_number("flags", 64, False),
     set_number("code", 8, False), set_number("bits", 8, False), set_number("lanes", 16, False),
-    set_choice("device_type", DEVICES), set_number("device_type"), set_number("device_id"),
+    set_choice("device_type", DEVICES), set_number("device_type", 32), set_number("device_id", 32),
     set_number("major", 32, False), set_number("minor", 32, False), set_choice("name", range(len(NAMES))),
     set_choice("has_shape", (False, True)), set_choice("has_strides", (False, True)),
     set_choice("has_deleter", (False, True)),

@@ -130,6 +130,21 @@ def wrapped(value, bits):
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
+def set_number(name, bits=64, signed=True):
+    """A change of a description: a field becomes any number of so many bits."""
+    def change(fields, source):
+        value = source.number()
+        setattr(fields, name, wrapped(value, bits) if signed else value & ((1 << bits) - 1))
+    return change
+
+
+def set_choice(name, table):
+    """A change of a description: a field becomes an entry of a table."""
+    def change(fields, source):
+        setattr(fields, name, source.choice(table))
+    return change
+
+
 class Extents:
     """Shape or strides as a producer has them: as many as ndim says, and never more than 64."""
 

@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import pytest
-from dlbridge.targets.libraries import LIBRARIES
 from libraries.rows import COMPLEX, FLOATS, INTEGERS, ROWS
 
 import dlbridge
+from dlbridge.targets.libraries import LIBRARIES
 from dlbridge.testing.producers import Producer
 
 DTYPES = ("bool", *INTEGERS, *FLOATS, *COMPLEX)
