@@ -8,7 +8,7 @@ WAITED = """
 waits = [fields(line)["stream"] for line in driver.log("StreamSynchronize")]
 assert (waits, order()) == ([stream], [])
 """
-ORDERED = "assert (driver.log('StreamSynchronize'), order()) == ([], [(stream, 1)])"     # the legacy default stream waits
+ORDERED = "assert (driver.log('StreamSynchronize'), order()) == ([], [(stream, 1)])"     # the default stream waits
 REFUSED = "raise AssertionError('was taken')"
 # What must hold once builds for the CPU have taken memory of a GPU; the rest refuse it.
 DEVICE = {"onnxruntime": WAITED, "tvm_ffi": ORDERED}
