@@ -189,6 +189,10 @@ cdef int decide(const Managed* managed, Target target, const Request* request, D
     out.reason = NO_REASON
     if refused is not None:
         raise refused
+    if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
+        raise refusal(ConversionError, target.name, "shape", managed_shape(managed),
+                      f"has {managed.abi.dl_tensor.ndim} axes, and {target.name} takes {target.fewest_axes} to "
+                      f"{target.most_axes}", "reshape it")
     decide_device(managed, target, request, out)
     if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
         decide_elements(managed, target, out)

@@ -14,7 +14,7 @@ from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_
 from quirk_rows import OF_ALL
 
 import dlbridge
-from dlbridge.targets.quirks import QUIRKS, quirks_of
+from dlbridge.targets.quirks import LIMITS, QUIRKS, quirks_of
 
 BY_NAME = {importer.name: importer for importer in IMPORTERS}
 
@@ -143,7 +143,7 @@ def test_every_quirk_names_an_issue_or_a_standard():
     for quirk in QUIRKS:
         assert re.fullmatch(r"[\w.-]+#\d+|dlpack \d\.\d|PEP 3118|seen in [\d.]+", quirk.issue), quirk
         assert quirk.words
-        assert (quirk.value > 1) is (quirk.lacks == "alignment")
+        assert bool(quirk.value) is (quirk.lacks in LIMITS)
     assert len({(quirk.library, quirk.lacks) for quirk in QUIRKS}) == len(QUIRKS)
 
 
@@ -181,6 +181,8 @@ EXERCISES = {
     "PADDED": padded,
     "OTHER_DEVICES": elsewhere,
     "alignment": lambda: numbered((65,), "uint8")[1:],
+    "fewest_axes": lambda: numbered(()),
+    "most_axes": lambda: numbered((1,) * 63 + (2,)),
 }
 
 

@@ -9,4 +9,4 @@ __test__: dict[str, str]
 
 REPORT: str
 WAYS_OUT: Final[dict[str, tuple[str, str]]]
-LIBRARIES_WAYS_OUT: Final[dict[str, str]]
+LIBRARIES_WAYS_OUT: Final[dict[str, dict[str, str]]]

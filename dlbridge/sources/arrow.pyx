@@ -53,8 +53,11 @@ WAYS_OUT = {
 }
 
 
-# … and where a library has a way of its own, by the first part of the module.
-LIBRARIES_WAYS_OUT = {"pandas": "pass x.to_numpy()", "xarray": "pass x.data"}
+# … and where a library has ways of its own, by the first part of the module: for a field, or for all others.
+LIBRARIES_WAYS_OUT = {
+    "pandas": {"null_count": "pass x.fillna(0), or x.dropna()", "*": "pass x.to_numpy()"},
+    "xarray": {"*": "pass x.data"},
+}
 
 
 # The array, moved out of its capsule, for as long as its memory is in use.
@@ -81,7 +84,7 @@ cdef Offer offer_of(object obj, object kind):
     elif hasattr(obj, "__arrow_c_stream__"):
         offer = new_offer("arrow", acquire_stream)
     if offer is not None:
-        offer.way_out = LIBRARIES_WAYS_OUT.get(top_module(kind))
+        offer.ways_out = LIBRARIES_WAYS_OUT.get(top_module(kind))
     return offer
 
 
@@ -185,7 +188,8 @@ cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) ex
         if chunk.length and following.length:
             following.release(&following)
             raise refusal(ConversionError, "arrow", "chunks", "2 or more", "are not one block of memory",
-                          offer.way_out or "pass x.combine_chunks() or x.rechunk(), or the chunks one by one")
+                          way_out_of(
+                              offer, "chunks", "pass x.combine_chunks() or x.rechunk(), or the chunks one by one"))
         if chunk.length:
             following.release(&following)
         else:
@@ -220,11 +224,18 @@ cdef int row_of_schema(const ArrowSchema* schema, Offer offer) except -1:
     text = (<bytes> schema.format).decode("utf-8", "replace")
     if schema.dictionary != NULL:
         raise refusal(ConversionError, "arrow", "dictionary", repr(text), "are indices of other values",
-                      offer.way_out or "pass x.dictionary_decode(), or x.indices")
+                      way_out_of(offer, "dictionary", "pass x.dictionary_decode(), or x.indices"))
     for beginning, (wrong, way_out) in WAYS_OUT.items():
         if text.startswith(beginning):
             break
-    raise refusal(ConversionError, "arrow", "format", repr(text), wrong, offer.way_out or way_out)
+    raise refusal(ConversionError, "arrow", "format", repr(text), wrong, way_out_of(offer, "format", way_out))
+
+
+cdef str way_out_of(Offer offer, str field, str usual):
+    """Of what a field forbids."""
+    if offer.ways_out is None:
+        return usual
+    return offer.ways_out.get(field) or offer.ways_out["*"]
 
 
 cdef Managed* take(ArrowArray* array, int row, DLDevice device, Offer offer) except NULL:
@@ -284,7 +295,7 @@ cdef int check(const ArrowArray* array, DLDevice device, Offer offer) except -1:
     if array.null_count and count_nulls(array, device):
         raise refusal(ConversionError, "arrow", "null_count", count_nulls(array, device),
                       "elements have no value, which no array library can say",
-                      offer.way_out or "pass x.fill_null(0), or x.drop_nulls()")
+                      way_out_of(offer, "null_count", "pass x.fill_null(0), or x.drop_nulls()"))
     return 0
 
 

@@ -26,7 +26,7 @@ cdef class Offer:
     cdef bint none_is_unordered             # dlpack: it has no -1
     cdef bint optional                      # others are asked after it, so it may decline
     cdef object has_bools                   # dlpack: whether the bytes of an object are bools; or None
-    cdef str way_out                        # arrow: for what has no form there; or None
+    cdef dict ways_out                      # arrow: for what has no form there, by field; or None
     cdef object function                    # a registered acquire, given by a user
 
 

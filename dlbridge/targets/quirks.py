@@ -9,11 +9,15 @@ from typing import NamedTuple
 
 class Quirk(NamedTuple):
     library: str
-    lacks: str          # a name of Holds, or "alignment"
+    lacks: str          # a name of Holds, or one of LIMITS
     issue: str          # or the standard, or, where nobody has reported it, the version it was seen in
     words: str          # what happens without the row
     below: str = ""     # the first version without the quirk; "" while there is none
-    value: int = 0      # for "alignment": the bytes it wants
+    value: int = 0      # of a limit
+
+
+# What a row may set, beside taking something away: bytes that the first element is aligned to, and numbers of axes.
+LIMITS = {"alignment": 1, "fewest_axes": 0, "most_axes": 64}
 
 
 QUIRKS = (
@@ -30,6 +34,7 @@ QUIRKS = (
     Quirk("paddle", "NEGATIVE_STRIDES", "seen in 3.3.1", "takes them, and then asks for 2^64 bytes"),
     Quirk("paddle", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("paddle", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
+    Quirk("paddle", "most_axes", "seen in 3.3.1", "refuses more", value=9),
     Quirk("paddle", "READ_ONLY", "seen in 3.3.1", "ignores the read-only flag"),
     Quirk("paddle", "UNIFIED", "pytorch#96318", "few libraries know the device type"),
     Quirk("paddle", "PACKED", "dlpack 1.3", "few libraries have such types"),
@@ -92,6 +97,8 @@ QUIRKS = (
     Quirk("mlx", "PINNED", "pytorch#96318", "few libraries know the device type"),
     Quirk("mlx", "UNIFIED", "pytorch#96318", "few libraries know the device type"),
     Quirk("mlx", "SHARING", "seen in 0.32.4", "copies on the CPU, whatever it is given"),
+    Quirk("warp", "fewest_axes", "seen in 1.19", "fails over a shape of ()", value=1),
+    Quirk("warp", "most_axes", "seen in 1.19", "refuses more", value=4),
     Quirk("warp", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("warp", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
     Quirk("warp", "READ_ONLY", "seen in 1.19", "asks for a capsule without flags, and writes"),
@@ -114,6 +121,15 @@ QUIRKS = (
     Quirk("onnxruntime", "UNIFIED", "pytorch#96318", "few libraries know the device type"),
     Quirk("onnxruntime", "PACKED", "dlpack 1.3", "few libraries have such types"),
     Quirk("onnxruntime", "PADDED", "dlpack 1.3", "few libraries have such types"),
+    Quirk("pyarrow", "fewest_axes", "seen in 26.0.1", "has neither an array nor a tensor without axes", value=1),
+    Quirk("pyarrow", "NEGATIVE_STRIDES", "seen in 26.0.1", "refuses them"),
+    Quirk("pyarrow", "ZERO_STRIDES", "seen in 26.0.1", "has compact arrays; of tensors alone it takes others"),
+    Quirk("pyarrow", "ANY_STRIDES", "seen in 26.0.1", "has compact arrays; of tensors alone it takes others"),
+    Quirk("pyarrow", "ODD_STRIDES", "seen in 26.0.1", "has compact arrays; of tensors alone it takes others"),
+    Quirk("pyarrow", "SWAPPED_BYTES", "seen in 26.0.1", "has native byte order only"),
+    Quirk("pyarrow", "OTHER_DEVICES", "seen in 26.0.1", "has buffers of the host's memory, unless built for CUDA"),
+    Quirk("pyarrow", "PACKED", "seen in 26.0.1", "has no such types"),
+    Quirk("pyarrow", "PADDED", "seen in 26.0.1", "has no such types"),
     # A namespace that nobody has looked at is given only what every library can hold.
     Quirk("*", "NEGATIVE_STRIDES", "pytorch#188023", "aborted the process in one library"),
     Quirk("*", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
@@ -162,6 +178,9 @@ DTYPES = {
     "onnxruntime": (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
         "float64", "bfloat16",
+    ),
+    "pyarrow": (    # not bool, of which it has eight in a byte
+        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
     ),
     "cupy": (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",

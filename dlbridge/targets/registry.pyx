@@ -16,6 +16,7 @@ from dlbridge.targets cimport (
     numba,
     numpy,
     onnxruntime,
+    pyarrow,
     tensor,
 )
 from dlbridge.targets.target cimport Target
@@ -36,6 +37,7 @@ _add(jax.new_target())
 _add(cupy.new_target())
 _add(numba.new_target())
 _add(onnxruntime.new_target())
+_add(pyarrow.new_target())
 for _target in libraries.new_targets():
     _add(_target)
 _add(buffer.new_target())

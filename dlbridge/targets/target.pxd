@@ -49,6 +49,7 @@ cdef class Target:
     cdef uint64_t asked_rows            # … those of them that accepts has a word about
     cdef uint64_t plain_rows            # … the rest, less those below a byte: taken as they are
     cdef int64_t alignment              # of the first element, in bytes
+    cdef int32_t fewest_axes, most_axes
     cdef int32_t gpus                   # how many it sees, where another one's memory would end the process; else -1
     cdef Accepts accepts
     cdef Deliver deliver

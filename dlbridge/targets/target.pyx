@@ -9,6 +9,7 @@ from libc.stdint cimport uint64_t
 
 from dlbridge.atomic cimport load_flag, store_flag
 from dlbridge.dtypes cimport get_row, rows_named
+from dlbridge.managed cimport MAX_NDIM
 
 from dlbridge.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError, refusal
@@ -78,30 +79,31 @@ cdef class Target:
 
     cdef int read_off(self) except -1:
         """Everything, less the library's quirks; then its file has the last word."""
-        from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, quirks_of    # a tenth of importing dlbridge
+        from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, LIMITS, quirks_of    # a tenth of importing dlbridge
 
         library = self.name if self.quirks is None else self.quirks
         self.rows = rows_named(DTYPES.get(library, NAMES))
         self.copied_rows = rows_named(COPIED_DTYPES.get(library, ()))
         self.asked_rows = 0
-        self.alignment = 1
         self.gpus = -1
         self.holds = 0
         for flag in HOLDS.values():
             self.holds |= <unsigned int> flag
+        limits = dict(LIMITS)
         version = str(getattr(self.namespace, "__version__", ""))
         for quirk in quirks_of(library, version):
-            if quirk.lacks == "alignment":
-                self.alignment = quirk.value
+            if quirk.lacks in limits:
+                limits[quirk.lacks] = quirk.value
             else:
                 self.holds &= ~<unsigned int> HOLDS[quirk.lacks]
+        self.alignment, self.fewest_axes, self.most_axes = limits.values()
         if self._load is not None:
             self._load(self)
         if not self.gpus:
             self.holds &= ~<unsigned int> OTHER_DEVICES
-        # What fits() may pass without a look at the device is the host's memory.
+        # What fits() may pass without a look at the device is the host's memory, with any number of axes.
         self.plain_rows = 0
-        if self.holds & HOST and self.holds & SHARING:
+        if self.holds & HOST and self.holds & SHARING and not self.fewest_axes and self.most_axes == MAX_NDIM:
             self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
         store_flag(&self.loaded, True)      # last: whoever reads it reads the rest without the lock
         return 0

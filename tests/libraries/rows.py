@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 import onnxruntime
 import paddle
+import pyarrow as pa
 import tensorflow as tf
 import torch
 import tvm_ffi
@@ -66,4 +67,7 @@ ROWS = (
         lambda x: x.data_ptr(), ("bool", *INTEGERS, *FLOATS)),
     Row("onnxruntime", onnxruntime.OrtValue, lambda x: onnxruntime.OrtValue.ortvalue_from_numpy(x.copy()),
         lambda x: x.numpy().tolist(), lambda x: x.data_ptr(), ("bool", *INTEGERS, *FLOATS), frozenset()),
+    Row("pyarrow", pa.Tensor, lambda x: pa.Tensor.from_numpy(x.copy()), lambda x: x.to_numpy().tolist(),
+        lambda x: x.to_numpy().ctypes.data if isinstance(x, pa.Tensor) else x.buffers()[1].address,
+        (*INTEGERS, *FLOATS), frozenset(("transposed",)), told=True, axes=range(1, 6)),
 )
