@@ -46,9 +46,10 @@ from dlbridge.plan cimport (
 )
 from dlbridge.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
 from dlbridge.request cimport COPY_ALWAYS, Request, consumer_stream, parse_request, wants_versioned
-from dlbridge.sources.registry cimport acquire_by
+from dlbridge.sources.registry cimport acquire_by, has_instance_offer
 from dlbridge.targets.consumer cimport call_upload
 from dlbridge.targets.dlpack cimport new_versioned
+from dlbridge.targets.registry cimport find_target
 from dlbridge.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
@@ -450,6 +451,16 @@ cdef object resolve_array(object to, Request* request):
             device_of(to, &request.device)
         request.has_device = True
     return type(to)
+
+
+def is_source(obj):
+    """Whether an object has a protocol, or a registered source takes it."""
+    return bool(find_route(obj, "dlbridge").offers) or has_instance_offer(obj)
+
+
+def check_target(to):
+    """Raise what convert() raises where ``to`` is no target, or its library is missing."""
+    find_target(to).load()
 
 
 def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):

@@ -14,7 +14,7 @@ from dlbridge.abi cimport (
     kDLCUDAManaged,
 )
 from dlbridge.atomic cimport add_size, load_rows, load_size, lock, unlock
-from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host, same_device
+from dlbridge.devices.table cimport ANY_DEVICE_ID, device_name, device_operations, has_streams, is_host, same_device
 from dlbridge.dtypes cimport describe, find_dlpack, get_row
 from dlbridge.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
 from dlbridge.managed cimport (
@@ -266,8 +266,9 @@ cdef int decide_label(const Managed* managed, Target target, const Request* requ
             return 0
         return decide_host(managed, target, out)
     if host and not target.holds & HOST:
+        own = DLDevice(target.upload_type or kDLCUDA, ANY_DEVICE_ID)
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
-                      f"is the host's memory, which {target.name} does not have", 'pass device="cuda"')
+                      f"is the host's memory, which {target.name} does not have", f'pass device="{device_name(own)}"')
     # A build of torch for the CPU would make a tensor of it all the same, with which it can do nothing.
     if not host and (not target.holds & OTHER_DEVICES or (
             has_streams(device.device_type) and target.upload != NULL and not target.upload_type)):

@@ -8,10 +8,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
-from dlbridge.convert import convert
+from dlbridge.convert import asdlpack, check_target, convert, is_source
 from dlbridge.errors import MissingLibraryError, UnsupportedError, refusal, shown
-from dlbridge.explain import explain
-from dlbridge.sources.registry import is_source
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -75,7 +73,7 @@ def convert_tree(tree: Any, to: Any, *, others: str = "pass", **keywords: Any) -
 
 def is_array(leaf: Any) -> bool:
     """Whether dlbridge takes it for an array in a batch."""
-    return not isinstance(leaf, ATOMS) and bool(is_source(leaf))
+    return not isinstance(leaf, ATOMS) and is_source(leaf)
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any, walk: Callable[..., Any]) -> Any:
@@ -142,13 +140,15 @@ def accepts(
 
         def prepare(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
             like = first_array((given[bound:], named), walker(to)) if returns else None
+            if like is not None:
+                check_target(like)      # before the function has run
             arguments, words = convert_tree((given[bound:], named), to, **keywords)
             return (*given[:bound], *arguments), words, like
 
         def finish(result: Any, like: Any) -> Any:
             if like is None:
                 return result
-            device = explain(like, "dlbridge", detach=True).device
+            device = asdlpack(like, detach=True).device
             return map_leaves(
                 lambda leaf: convert(leaf, like, device=device) if is_array(leaf) else leaf, result, walker(to))
 

@@ -42,3 +42,15 @@ def pytest_collection_finish(session):
     """The lifetime tests collect garbage; what the libraries made at import is set aside, so that this stays quick."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def own_sources():
+    """What a test registers is gone after it."""
+    from dlbridge.plan import clear_routes
+    from dlbridge.sources.registry import registered
+
+    before = list(registered)
+    yield
+    registered[:] = before
+    clear_routes()

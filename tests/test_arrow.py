@@ -51,7 +51,7 @@ def test_nulls_that_a_slice_leaves_out_do_not_matter():
 
 REFUSED = {
     "bool": (lambda: pyarrow.array([True]), r"format 'b': has eight bools in a byte \(cast it to uint8"),
-    "nulls": (lambda: pyarrow.array([1, None]), r"null_count 1: .*\(pass x.fill_null\(0\), or x.drop_nulls\(\)\)"),
+    "nulls": (lambda: pyarrow.array([1, None]), r"null_count 1: .*\(pass x.fill_null\(0\), or x.drop_null\(\)\)"),
     "strings": (lambda: pyarrow.array(["a"]), "format 'u': are strings"),
     "lists": (lambda: pyarrow.array([[1]]), r"format '\+l': are nested \(pass x.flatten\(\)"),
     "only nulls": (lambda: pyarrow.nulls(3), "format 'n': has nothing but nulls"),

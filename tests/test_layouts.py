@@ -11,7 +11,7 @@ import pytest
 import torch
 from exporters import numbered, versioned
 from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_capsule
-from quirk_rows import OF_ALL
+from quirk_rows import HEAVY, OF_ALL
 
 import dlbridge
 from dlbridge.targets.quirks import LIMITS, QUIRKS, quirks_of
@@ -202,7 +202,7 @@ def target_of(library):
 # needs a driver is in tests/fake_driver/test_quirks.py, and CuPy's rows, which need a GPU, in tests/gpu/test_pairs.py.
 NEEDS_A_DRIVER = {"HOST", "PINNED", "UNIFIED"}
 REFUSING = [quirk for quirk in QUIRKS
-            if not quirk.below and quirk.library not in OF_ALL | {"dlpack_versioned", "cupy", "numba"}
+            if not quirk.below and quirk.library not in OF_ALL | HEAVY | {"dlpack_versioned", "cupy", "numba"}
             and quirk.lacks not in NEEDS_A_DRIVER and (quirk.library, quirk.lacks) != ("torch", "PACKED")]
 
 

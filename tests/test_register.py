@@ -7,17 +7,7 @@ import numpy as np
 import pytest
 
 import dlbridge
-from dlbridge.sources import registry as sources
 from dlbridge.testing.child import run_in_child
-
-
-@pytest.fixture
-def own_sources():
-    """What a test registers is gone after it."""
-    before = list(sources.registered)
-    yield
-    sources.registered[:] = before
-    dlbridge.plan.clear_routes()
 
 
 class Image:

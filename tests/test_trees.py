@@ -215,3 +215,30 @@ def test_the_first_array_counts():
 def test_what_is_asked_is_checked_at_once():
     with pytest.raises(ValueError, match='accepts: returns \'same\': is neither None nor "like"'):
         dlbridge.accepts("torch", returns="same")
+
+
+def test_like_a_tensor_or_what_is_no_target():
+    called = []
+
+    @dlbridge.accepts("numpy", returns="like")
+    def increased(x):
+        called.append(x)
+        return x + 1
+
+    result = increased(dlbridge.asdlpack(np.zeros(3)))
+    assert isinstance(result, dlbridge.Tensor)
+    assert np.asarray(result).tolist() == [1, 1, 1]
+    with pytest.raises(dlbridge.UnsupportedError, match="bytearray"):
+        increased(bytearray(8))
+    assert len(called) == 1         # it is said before
+
+
+@pytest.mark.usefixtures("own_sources")
+def test_a_registered_source_is_an_array_from_then_on():
+    class Later:
+        pass
+
+    later = Later()
+    assert dlbridge.convert_tree([later], "numpy") == [later]
+    dlbridge.register_source(Later, lambda obj: np.arange(2))
+    assert dlbridge.convert_tree([later], "numpy")[0].tolist() == [0, 1]

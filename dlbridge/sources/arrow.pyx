@@ -55,6 +55,7 @@ WAYS_OUT = {
 
 # … and where a library has ways of its own, by the first part of the module: for a field, or for all others.
 LIBRARIES_WAYS_OUT = {
+    "polars": {"null_count": "pass x.fill_null(0), or x.drop_nulls()", "chunks": "pass x.rechunk()"},
     "pandas": {"null_count": "pass x.fillna(0), or x.dropna()", "*": "pass x.to_numpy()"},
     "xarray": {"*": "pass x.data"},
 }
@@ -188,8 +189,7 @@ cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) ex
         if chunk.length and following.length:
             following.release(&following)
             raise refusal(ConversionError, "arrow", "chunks", "2 or more", "are not one block of memory",
-                          way_out_of(
-                              offer, "chunks", "pass x.combine_chunks() or x.rechunk(), or the chunks one by one"))
+                          way_out_of(offer, "chunks", "pass x.combine_chunks(), or the chunks one by one"))
         if chunk.length:
             following.release(&following)
         else:
@@ -235,7 +235,7 @@ cdef str way_out_of(Offer offer, str field, str usual):
     """Of what a field forbids."""
     if offer.ways_out is None:
         return usual
-    return offer.ways_out.get(field) or offer.ways_out["*"]
+    return offer.ways_out.get(field) or offer.ways_out.get("*") or usual
 
 
 cdef Managed* take(ArrowArray* array, int row, DLDevice device, Offer offer) except NULL:
@@ -295,7 +295,7 @@ cdef int check(const ArrowArray* array, DLDevice device, Offer offer) except -1:
     if array.null_count and count_nulls(array, device):
         raise refusal(ConversionError, "arrow", "null_count", count_nulls(array, device),
                       "elements have no value, which no array library can say",
-                      way_out_of(offer, "null_count", "pass x.fill_null(0), or x.drop_nulls()"))
+                      way_out_of(offer, "null_count", "pass x.fill_null(0), or x.drop_null()"))
     return 0
 
 

@@ -226,10 +226,10 @@ cdef object _tell_stream(dict keywords, const DLDevice* device, const Request* r
     """
     cdef int64_t stream = STREAM_UNORDERED
     cdef object keeper = None
-    if not request.peek and (request.has_stream or has_streams(device.device_type)):
+    if not (request.has_stream or has_streams(device.device_type)):
+        return None             # other devices' streams may have no numbers: dpnp takes SYCL's queues alone
+    if not request.peek:
         keeper = consumer_stream(request, device, &stream)
-    elif not request.peek:
-        return None
     # The standard's default stream is 1 for CUDA, and 0 for ROCm.
     keywords["stream"] = 0 if device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT else stream
     return keeper

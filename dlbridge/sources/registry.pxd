@@ -8,6 +8,7 @@ from dlbridge.sources.offer cimport Offer
 
 
 cdef tuple find_offers(object kind)
+cdef bint has_instance_offer(object obj) except -1
 
 cdef inline Managed* acquire_by(tuple offers, object src, const Request* request) except NULL:
     """Ask one after the other; a producer whose own code ran and failed is the last that is asked."""

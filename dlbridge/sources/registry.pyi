@@ -11,8 +11,8 @@ __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
 PREFERRED: Final[dict[tuple[str, str], str]]
+FUNCTIONS: Final[dict[tuple[str, str], str]]
 WAYS_OUT: Final[dict[tuple[str, str], str]]
 registered: list[tuple[Callable[[type[Any]], bool], Offer]]
 
-def is_source(obj: object) -> bool: ...
 def add_source(accepts: Callable[[type[Any]], bool], function: Callable[[Any], object]) -> None: ...

@@ -1,5 +1,7 @@
 """The order in which sources are asked, and the sources that users add."""
 
+from importlib import import_module
+
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from dlbridge.managed cimport Managed
@@ -59,6 +61,9 @@ PREFERRED = {
     ("cupy", "ndarray"): "cuda_array_interface",
 }
 
+# Of libraries whose arrays have no protocol: the function that gives a capsule of one, by the same.
+FUNCTIONS = {("mindspore", "Tensor"): "mindspore.utils.to_dlpack"}
+
 # What to do with things that are no arrays, by the first part of the module and the name; bases are looked up too.
 WAYS_OUT = {
     ("builtins", "list"): "pass numpy.asarray(x)",
@@ -103,15 +108,29 @@ cdef tuple find_offers(object kind):
     offers.sort(key=lambda offer: offer.protocol != preferred)
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
-    return tuple([offer for accepts, offer in list(registered) if accepts(kind)] + offers)
+    return tuple([offer for accepts, offer in list(registered) if accepts(kind)] + (offers or by_function(kind)))
 
 
-def is_source(obj):
-    """Whether an object has a protocol, or a registered source takes it."""
-    if find_offers(type(obj)):
-        return True
-    return not isinstance(obj, type) and any([
-        instance_sources[index](obj) is not None for index in range(INSTANCE_SOURCES)])
+cdef list by_function(object kind):
+    """The offer of a library that has one of FUNCTIONS."""
+    for base in kind.__mro__:
+        path = FUNCTIONS.get((top_module(base), base.__name__))
+        if path is not None:
+            offer = new_offer("registered", acquire_registered)
+            module, _, name = path.rpartition(".")
+            offer.function = getattr(import_module(module), name)
+            return [offer]
+    return []
+
+
+cdef bint has_instance_offer(object obj) except -1:
+    """Whether an object has a protocol that its type has not."""
+    cdef Py_ssize_t index
+    if not isinstance(obj, type):
+        for index in range(INSTANCE_SOURCES):
+            if instance_sources[index](obj) is not None:
+                return True
+    return False
 
 
 cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL:

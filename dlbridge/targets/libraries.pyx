@@ -5,8 +5,10 @@ import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from dlbridge.abi cimport DLDevice, kDLOneAPI
+from dlbridge.devices.table cimport ANY_DEVICE_ID
 from dlbridge.managed cimport Managed
-from dlbridge.targets cimport namespace
+from dlbridge.targets cimport namespace, numpy
 from dlbridge.targets.consumer cimport call_consumer, waited_capsule
 from dlbridge.targets.target cimport Target
 
@@ -22,6 +24,7 @@ class Library(NamedTuple):
     capsules: bool = False  # it takes legacy capsules, and no objects
     start: Callable[[Any], None] | None = None      # what has to be done to the module before
     gpus: Callable[[Any], int] | None = None        # how many it sees, where memory of another ends the process
+    upload_type: int = 0                            # the DLPack type of the devices that it copies host memory to
 
 
 def _start_warp(warp):
@@ -42,7 +45,8 @@ def _count_gpus(tensorflow):
 
 LIBRARIES = (
     Library("array_api_strict", "array_api_strict", "array-api-strict", "from_dlpack", "_array_object.Array"),
-    Library("dpnp", "dpnp", "dpnp", "from_dlpack", "ndarray"),
+    Library("dpnp", "dpnp", "dpnp", "from_dlpack", "ndarray", upload_type=kDLOneAPI),
+    Library("mindspore", "mindspore", "mindspore", "utils.from_dlpack", "Tensor", capsules=True),
     Library("mlx", "mlx.core", "mlx", "from_dlpack", "array"),
     Library("tensorflow", "tensorflow", "tensorflow", "experimental.dlpack.from_dlpack", "Tensor", capsules=True,
             gpus=_count_gpus),
@@ -62,6 +66,8 @@ cdef Target new_target(object row):
     cdef Target target = Target.__new__(Target)
     target.name, target.library, target.install = row.name, row.module, row.install
     target.deliver = deliver_capsule if row.capsules else namespace.deliver
+    if row.upload_type:
+        target.upload = upload
     target._load = functools.partial(_load, row)
     return target
 
@@ -69,10 +75,20 @@ cdef Target new_target(object row):
 def _load(row, Target target):
     if row.start is not None:
         row.start(target.namespace)
+    target.upload_type = row.upload_type
     if row.gpus is not None:
         target.gpus = row.gpus(target.namespace)
     target.function = operator.attrgetter(row.importer)(target.namespace)
     target.array_types = (operator.attrgetter(row.array_type)(target.namespace),)
+
+
+cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    """By the array API's own function; devices are numbered as dpctl lists them."""
+    array = numpy.deliver(managed, target)
+    if device.device_id == ANY_DEVICE_ID:
+        return target.namespace.asarray(array)
+    import dpctl
+    return target.namespace.asarray(array, device=dpctl.get_devices()[device.device_id])
 
 
 cdef object deliver_capsule(Managed* managed, Target target):

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_driver.harness import run
-from quirk_rows import OF_ALL
+from quirk_rows import HEAVY, OF_ALL
 
 from dlbridge.targets.quirks import QUIRKS
 
@@ -37,7 +37,8 @@ OF_NUMBA = {
 LABELS = [
     pytest.param(quirk, id=f"{quirk.library}-{quirk.lacks}",
                  marks=pytest.mark.needs("torch for CPUs") if quirk.library == "torch" else ())
-    for quirk in QUIRKS if quirk.lacks in ("PINNED", "UNIFIED") and quirk.library not in OF_ALL | {"cupy", "numba"}]
+    for quirk in QUIRKS
+    if quirk.lacks in ("PINNED", "UNIFIED") and quirk.library not in OF_ALL | HEAVY | {"cupy", "numba"}]
 
 
 def test_every_row_of_numba_is_here():

@@ -1,7 +1,4 @@
-"""A row for each library: how it makes an array, what it can hold, and how it tells what an array has in it."""
-
-from collections.abc import Callable
-from typing import Any, NamedTuple
+"""A row for each library that the extra "all" has. Paddle is imported before TensorFlow, or the process ends."""
 
 import array_api_strict
 import jax
@@ -15,30 +12,10 @@ import tensorflow as tf
 import torch
 import tvm_ffi
 import warp
+from libraries.row import COMPLEX, FLOATS, INTEGERS, SHARED, Row
 
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-FLOATS = ("float16", "float32", "float64")
-COMPLEX = ("complex64", "complex128")
-SHARED = frozenset(("transposed", "every second", "backwards", "broadcast"))
 jax.config.update("jax_enable_x64", True)
 warp.config.log_level = warp.LOG_WARNING
-
-
-class Row(NamedTuple):
-    """What is true of a library, as its documents or a look at it say."""
-
-    name: str                                       # as in convert(x, name)
-    array_type: type
-    make: Callable[[np.ndarray], Any]               # by the library itself
-    values: Callable[[Any], Any]                    # by the library itself, as Python's numbers
-    address: Callable[[Any], int] | None            # of the first element, or None where nobody tells
-    dtypes: tuple[str, ...]                         # of NumPy's own, those that it has
-    layouts: frozenset[str] = SHARED                # of those that it holds as they are
-    shares: bool = True                             # memory of others at all
-    alignment: int = 1                              # below which it cannot
-    told: bool = False                              # it heeds the read-only flag, or never writes
-    immutable: bool = False                         # what comes out of it is read-only
-    axes: range = range(0, 6)                       # how many it can have
 
 
 def address_by_interface(array):

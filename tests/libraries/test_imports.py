@@ -1,0 +1,43 @@
+"""Libraries that are not there, or must not be imported now."""
+
+import subprocess
+import sys
+
+import pytest
+
+from dlbridge.targets.libraries import LIBRARIES
+
+
+@pytest.mark.parametrize("library", LIBRARIES, ids=[library.name for library in LIBRARIES])
+def test_missing_library(library):
+    top = library.module.partition(".")[0]
+    code = f"""if True:
+        import sys
+        sys.modules[{top!r}] = None
+        import dlbridge
+        try:
+            dlbridge.convert(b"abc", {library.name!r})
+        except dlbridge.MissingLibraryError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith(f"is not installed (pip install {library.install})\n")
+
+
+def test_paddle_is_not_imported_after_tensorflow():
+    code = """if True:
+        import tensorflow, dlbridge
+        try:
+            dlbridge.convert(b"abc", "paddle")
+        except dlbridge.MissingLibraryError as error:
+            print(error)
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == (
+        "paddle: import after tensorflow: ends the process (import paddle before tensorflow)\n"), done.stderr[-500:]
+
+
+def test_it_would_end_the_process():
+    """Or the row is to be deleted."""
+    done = subprocess.run([sys.executable, "-c", "import tensorflow, paddle"], capture_output=True)
+    assert done.returncode < 0
