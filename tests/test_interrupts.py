@@ -169,6 +169,11 @@ MIDST = {
 TRIES = 400
 
 
+def loses_interrupts(keywords):
+    """JAX 0.6 does so without dlbridge too: it goes on, makes an error of its own of one, or says it ignored one."""
+    return keywords["to"] == "jax" and sys.modules["jax"].__version_info__ < (0, 8)
+
+
 def interrupt_often(library, keywords, read_only):
     """Convert again and again until a signal comes, at another moment each time."""
     source = Counting(library, flags=abi.READ_ONLY if read_only else 0)
@@ -201,14 +206,14 @@ def interrupt_often(library, keywords, read_only):
             convert_on()
         except KeyboardInterrupt:
             interrupted = True
-        except dlbridge.ConversionError as error:
-            # JAX 0.6 makes an error of its own of it.
-            interrupted = not armed and isinstance(error.__cause__, TypeError)
+        except dlbridge.ConversionError:
+            if armed or not loses_interrupts(keywords):
+                raise
         gc.collect(0)
         owed = source.owed()
         memory.extend(b"more")          # nobody has it
         buffer.append(1.0)
-        if owed or not interrupted or sys.getrefcount(source) != references:
+        if owed or not (interrupted or loses_interrupts(keywords)) or sys.getrefcount(source) != references:
             gc.collect()
             wrong.append((attempt, owed, interrupted, sys.getrefcount(source) - references))
         if len(memory) > 4096:
@@ -223,7 +228,7 @@ def interrupt_often(library, keywords, read_only):
 def test_signals_at_any_moment_leave_nothing_behind(library, keywords, read_only):
     outcome = run_in_child(interrupt_often, library, keywords, read_only)
     assert outcome.result() == []
-    assert outcome.stderr == ""
+    assert outcome.stderr == "" or loses_interrupts(keywords)
 
 
 def interrupt_myself():
