@@ -1,13 +1,15 @@
-"""The examples of the docstrings run."""
+"""The examples of the docstrings, the README and the documentation's pages run."""
 
 import doctest
 import importlib
+import re
 from pathlib import Path
 
 import pytest
 
 import dlbridge
 
+TOP = Path(__file__).parents[1]
 MODULES = ("convert", "explain", "register", "tensor", "testing.producers")
 
 
@@ -20,9 +22,22 @@ def test_examples_run(name):
     assert outcome.failed == 0
 
 
-@pytest.mark.needs("torch")
-def test_example_of_the_readme_runs():
-    readme = Path(__file__).parents[1] / "README.md"
-    outcome = doctest.testfile(str(readme), module_relative=False, globs={"dlbridge": dlbridge})
+def examples_of(page):
+    """The examples of a page in Markdown; doctest would take the end of a code block for output."""
+    text = re.sub(r"^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    names = {"dlbridge": dlbridge, "__name__": "__main__"}
+    return doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
+
+
+def pages():
+    for page in sorted((TOP / "README.md", *(TOP / "docs").rglob("*.md"))):
+        code = "".join(example.source for example in examples_of(page).examples)
+        if code:
+            yield pytest.param(page, id=page.relative_to(TOP).as_posix(), marks=pytest.mark.needs(code))
+
+
+@pytest.mark.parametrize("page", [*pages()])
+def test_examples_of_a_page_run(page):
+    outcome = doctest.DocTestRunner().run(examples_of(page))
     assert outcome.attempted > 0
     assert outcome.failed == 0
