@@ -19,6 +19,8 @@ numpydoc_show_class_members = False
 html_theme = "furo"
 html_title = f"dlbridge {release}"
 html_show_sphinx = False
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
 
 
 def link_included(app, document, source):
@@ -26,5 +28,11 @@ def link_included(app, document, source):
     source[0] = re.sub(r"\]\(\.\./([A-Z]+)\.md\)", lambda found: f"]({found[1].lower()}.md)", source[0])
 
 
+def keep_signature(app, what, name, obj, options, signature, returns):
+    """As Python tells it; numpydoc would read the text of a compiled function's own, and drop the slash."""
+    return (signature, returns) if signature else None
+
+
 def setup(app):
     app.connect("source-read", link_included)
+    app.connect("autodoc-process-signature", keep_signature, priority=400)     # before numpydoc's, of 500

@@ -1,6 +1,6 @@
 """Write the tables of docs/libraries.md: from the tables of the targets, and a look at every library that is installed.
 
-    PYTHONPATH=tests python tools/libraries_page.py      with the extra "all"
+``PYTHONPATH=tests python tools/libraries_page.py``, with the extra "all".
 """
 
 from __future__ import annotations
