@@ -23,9 +23,18 @@ html_static_path = ["_static"]
 html_css_files = ["style.css"]
 
 
-def link_included(app, document, source):
-    """Pages outside of this folder are included by one that has their name in lower case."""
-    source[0] = re.sub(r"\]\(\.\./([A-Z]+)\.md\)", lambda found: f"]({found[1].lower()}.md)", source[0])
+# Pages are read on code hosts too, so they have links and names that mean something there; Sphinx is told more.
+REWRITTEN = (
+    # Pages outside of this folder are included by one that has their name in lower case.
+    (re.compile(r"\]\(\.\./([A-Z]+)\.md\)"), lambda found: f"]({found[1].lower()}.md)"),
+    # A public name leads to the API page.
+    (re.compile(rf"(?<!`)`(dlbridge\.(?:{'|'.join(dlbridge.__all__)}))`(?!`)"), r"{obj}`\1`"),
+)
+
+
+def rewrite(app, document, source):
+    for pattern, replacement in REWRITTEN:
+        source[0] = pattern.sub(replacement, source[0])
 
 
 def keep_signature(app, what, name, obj, options, signature, returns):
@@ -34,5 +43,5 @@ def keep_signature(app, what, name, obj, options, signature, returns):
 
 
 def setup(app):
-    app.connect("source-read", link_included)
+    app.connect("source-read", rewrite)
     app.connect("autodoc-process-signature", keep_signature, priority=400)     # before numpydoc's, of 500
