@@ -88,7 +88,8 @@ def explain(src: object, to: object, **keywords: Any) -> Plan:
       instead  pass x.astype(x.dtype.newbyteorder("="))
     """
     kind = type(src)
-    facts: dict[str, Any] = {"source": f"{kind.__module__}.{kind.__qualname__}", "target": shown(to, str)}
+    module = getattr(kind, "__module__", "builtins")
+    facts: dict[str, Any] = {"source": f"{module}.{kind.__qualname__}", "target": shown(to, str)}
     try:
         examine(facts, src, to, **keywords)
     except DLBridgeError as error:

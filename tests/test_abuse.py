@@ -172,6 +172,20 @@ def test_type_whose_module_is_no_name(module):
         dlbridge.convert(type("Nothing", (), {"__module__": module})(), "numpy")
 
 
+def test_type_without_a_module():
+    """Made by code whose globals have no __name__, such as exec(code, {})."""
+    made = {}
+    exec("kind, other = type('Nameless', (bytearray,), {}), type('Nothing', (), {})", made)
+    assert not hasattr(made["kind"], "__module__")
+    assert dlbridge.convert(made["kind"](b"abc"), "numpy").tolist() == [97, 98, 99]
+    assert dlbridge.explain(made["kind"](b"abc"), "numpy").action == "share"
+    for to in (made["kind"], made["kind"]()):
+        with pytest.raises(dlbridge.UnsupportedError):
+            dlbridge.convert(b"abc", to)
+    with pytest.raises(dlbridge.UnsupportedError, match="source: type Nothing"):
+        dlbridge.convert(made["other"](), "numpy")
+
+
 def test_type_whose_metaclass_cannot_compare():
     class Meta(type):
         def __eq__(self, other):

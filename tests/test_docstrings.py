@@ -25,8 +25,7 @@ def test_examples_run(name):
 def examples_of(page):
     """The examples of a page in Markdown; doctest would take the end of a code block for output."""
     text = re.sub(r"^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    names = {"dlbridge": dlbridge, "__name__": "__main__"}
-    return doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
+    return doctest.DocTestParser().get_doctest(text, {"dlbridge": dlbridge}, page.name, str(page), 0)
 
 
 def pages():

@@ -13,5 +13,5 @@ cdef class Offer:
 
 cdef str top_module(object kind):
     """The first part of a type's module; a type may say anything there, or nothing."""
-    module = kind.__module__
+    module = getattr(kind, "__module__", None)      # absent of one that was made where nothing had a name
     return module.partition(".")[0] if isinstance(module, str) else ""

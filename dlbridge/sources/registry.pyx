@@ -169,7 +169,8 @@ def _unsupported(kind):
         if found is not None:
             way_out = found
             break
-    shown = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    module = getattr(kind, "__module__", "builtins")
+    shown = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
     return refusal(UnsupportedError, "source", "type", shown, "offers no array protocol", way_out)
 
 
