@@ -53,6 +53,11 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
         return f"of type {type(value).__qualname__}"
 
 
+def full_name(kind: type) -> str:
+    """The name of a type with its module's."""
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 _Error = TypeVar("_Error", bound=DLBridgeError)
 
 

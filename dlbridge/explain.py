@@ -1,9 +1,14 @@
 """explain(): the plan of a conversion, for people."""
 
-from typing import Any, NamedTuple
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlbridge.convert import examine
-from dlbridge.errors import DLBridgeError, shown
+from dlbridge.dtypes import TABLE
+from dlbridge.errors import DLBridgeError, full_name, shown
+
+if TYPE_CHECKING:
+    from dlbridge.picture import Memory
 
 
 class Plan(NamedTuple):
@@ -53,6 +58,25 @@ class Plan(NamedTuple):
         lines += [f"  instead  {self.fix}"] if self.fix else []
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from dlbridge import picture  # with the first one that is wanted
+
+        return picture.of_plan(
+            self.action, self.source, self.protocol, self.target, self.reason, self.fix, self._memory())
+
+    def _memory(self) -> "Memory | None":
+        from dlbridge.picture import Memory
+
+        if self.shape is None or self.strides is None:
+            return None
+        value_bits = next(bits * lanes for name, _, bits, lanes, *_ in TABLE if name == self.dtype)
+        item_bits = -(-value_bits // 8) * 8
+        if self.nbytes * 8 != item_bits * math.prod(self.shape):
+            item_bits = value_bits          # packed
+        step_bits = 8 if self.strides_unit == "bytes" else item_bits
+        return Memory(self.shape, self.strides, step_bits, item_bits, value_bits, self.dtype, self.device, self.nbytes,
+                      self.readonly)
+
 
 def explain(src: object, to: object, **keywords: Any) -> Plan:
     """Say what ``convert(src, to, **keywords)`` would do, without doing it.
@@ -90,6 +114,7 @@ def explain(src: object, to: object, **keywords: Any) -> Plan:
     kind = type(src)
     module = getattr(kind, "__module__", "builtins")
     facts: dict[str, Any] = {"source": f"{module}.{kind.__qualname__}", "target": shown(to, str)}
+    facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
         examine(facts, src, to, **keywords)
     except DLBridgeError as error:

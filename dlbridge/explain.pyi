@@ -19,6 +19,8 @@ class Plan(NamedTuple):
     nbytes: int = 0
     readonly: bool = False
 
+    def _repr_html_(self) -> str: ...
+
 def explain(
     src: object,
     to: _To,

@@ -29,6 +29,7 @@ from dlbridge.abi cimport (
     STREAM_LEGACY_DEFAULT,
     STREAM_PER_THREAD_DEFAULT,
     STREAM_UNORDERED,
+    DLDataType,
     DLDevice,
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
@@ -95,7 +96,7 @@ from dlbridge.sources.array_struct cimport (
 )
 
 from dlbridge.dtypes import NAMES
-from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal, shown
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, full_name, refusal, shown
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
@@ -242,10 +243,16 @@ cdef class Tensor:
                 f"data_ptr={self.data_ptr:#x})")
 
     def _repr_html_(self):
-        rows = ""
-        for field in ("shape", "strides", "dtype", "device", "readonly", "protocol", "nbytes"):
-            rows += f"<tr><th>{field}</th><td>{getattr(self, field)}</td></tr>"
-        return f"<table><caption>dlbridge.Tensor at {self.data_ptr:#x}</caption>{rows}</table>"
+        from dlbridge import picture    # with the first one that is wanted
+
+        cdef DLDataType dtype = self.managed.abi.dl_tensor.dtype
+        owner = self.owner
+        value_bits = dtype.bits * dtype.lanes
+        item_bits = 8 * self.itemsize or value_bits
+        memory = picture.Memory(self.shape, self.strides, item_bits, item_bits, value_bits, self.dtype, self.device,
+                                self.nbytes, self.readonly)
+        return picture.of_tensor(memory, "" if owner is None else shown(type(owner), full_name), self.protocol,
+                                 self.data_ptr)
 
     def __reduce__(self):
         """By value: a pickle holds the elements, never an address."""

@@ -1,0 +1,494 @@
+"""Pictures for notebooks: the path of a conversion and where elements lie, as HTML with SVG in it.
+
+From plain data alone: no element is read. Text and frames have the page's own colour, and the others stand out from
+light pages and dark ones, so nothing needs to know which it is in; there are no classes and no ids to collide.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+# Each has a contrast of at least 3 to white and to the dark pages of JupyterLab, VS Code and GitHub.
+COLOURS = {"share": "#1b8f6a", "copy": "#bf7400", "refuse": "#d9483b", "cell": "#3d82d8"}
+WIDTH = 680
+CODE = "var(--jp-code-font-family, ui-monospace, monospace)"
+WORDS = "var(--jp-content-font-family, system-ui, sans-serif)"
+CODE_WIDTH, WORDS_WIDTH = 0.61, 0.56        # of a character, in heights of its font
+
+# What would end a text or an attribute, what no document may hold, and what turns the direction of the text around it.
+ESCAPES: dict[int, str] = dict.fromkeys(
+    (*range(0x20), *range(0x7F, 0xA0), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A),
+     *range(0xD800, 0xE000), 0xFEFF, 0xFFFE, 0xFFFF),
+    "\N{REPLACEMENT CHARACTER}",
+) | {ord("\n"): " ", ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;"}
+
+
+class Memory(NamedTuple):
+    """What is known of memory without reading it.
+
+    Attributes
+    ----------
+    shape, strides : tuple of int
+    step_bits : int
+        What a stride of 1 is.
+    item_bits, value_bits : int
+        From an element to the next, and what of that is its value.
+    dtype, device : str
+    nbytes : int
+    readonly : bool
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    step_bits: int
+    item_bits: int
+    value_bits: int
+    dtype: str
+    device: str
+    nbytes: int
+    readonly: bool
+
+    @property
+    def axes(self) -> list[tuple[int, int]]:
+        """Of each axis, its extent and how many bits a step along it is."""
+        return [(size, stride * self.step_bits) for size, stride in zip(self.shape, self.strides, strict=True)]
+
+
+# ---- what stands in a page -------------------------------------------------------------------------------------------
+
+def of_tensor(memory: Memory, owner: str, protocol: str, address: int) -> str:
+    """A Tensor: who shares the memory, what it is, where its elements lie."""
+    rows = memory_rows(memory) | {
+        "address": f"{address:#x}, aligned to {amount(8 * alignment(address))}" if address else "none",
+        "owner": f"{owner or 'no Python object'}, by {protocol}",
+    }
+    path = [draw_path("share", owner, protocol, "dlbridge.Tensor", memory.readonly)] if owner else []
+    return page([*path, draw_memory(memory)], rows)
+
+
+def of_plan(
+    action: str, source: str, protocol: str, target: str, reason: str, way_out: str, memory: Memory | None,
+) -> str:
+    """A Plan: the path, why it is that one, and the memory that it starts from."""
+    rows = {"because": reason, "instead": way_out} | (memory_rows(memory) if memory else {})
+    path = draw_path(action, source, protocol, target, memory is not None and memory.readonly)
+    drawings = [path, draw_memory(memory)] if memory else [path]
+    return page(drawings, {name: value for name, value in rows.items() if value})
+
+
+def page(drawings: Iterable[str], rows: dict[str, str]) -> str:
+    """Drawings above a table, in the style attributes that a notebook's own style sheet cannot override."""
+    cell = "text-align:left;vertical-align:top;border:0;background:none;padding:1px 16px 1px 0;"
+    lines = "".join(
+        tag("tr", tag("th", escaped(name), style=f"{cell}font-weight:normal;opacity:.7;white-space:nowrap")
+            + tag("td", escaped(value), style=f"{cell}overflow-wrap:anywhere"), style="background:none")
+        for name, value in rows.items()
+    )
+    table = tag("table", tag("tbody", lines), style="margin:6px 0 0;border:0;border-collapse:collapse;font-size:12px;"
+                                                    "table-layout:auto;color:inherit;background:none")
+    return tag("div", "".join(drawings) + (table if rows else ""),
+               style=f"max-width:{WIDTH}px;font-family:{WORDS};font-size:12px;line-height:1.5")
+
+
+def memory_rows(memory: Memory) -> dict[str, str]:
+    """The words of the table, by their names."""
+    bits = tuple(step for _, step in memory.axes)
+    steps = f"{bits} in bits" if any(step % 8 for step in bits) else f"{tuple(step // 8 for step in bits)} in bytes"
+    in_elements = f"{memory.strides} in elements, " if memory.step_bits == memory.item_bits else ""
+    return {
+        "shape": str(memory.shape),
+        "strides": in_elements + steps if memory.shape else "()",
+        "layout": layout(memory),
+        "dtype": memory.dtype,
+        "memory": f"{elements(memory)}, {amount(8 * memory.nbytes)}, "
+                  f"{'read-only' if memory.readonly else 'writable'}, on {memory.device}",
+    }
+
+
+def elements(memory: Memory) -> str:
+    count = product(memory.shape)
+    packed = ", packed" if memory.item_bits % 8 else ""
+    padded = f", padded to {amount(memory.item_bits)}" if memory.item_bits != memory.value_bits else ""
+    return f"{count:,} element{'' if count == 1 else 's'} of {amount(memory.value_bits)}{packed}{padded}"
+
+
+def layout(memory: Memory) -> str:
+    """The order of the elements in words."""
+    if product(memory.shape) <= 1:
+        return "one element" if product(memory.shape) else "no elements"
+    moving = [(axis, step) for axis, (size, step) in enumerate(memory.axes) if size > 1]
+    said = (
+        order([abs(step) for _, step in moving if step]),
+        density(memory),
+        along("backwards", [axis for axis, step in moving if step < 0]),
+        along("broadcast", [axis for axis, step in moving if step == 0]),
+    )
+    return ", ".join(filter(None, said))
+
+
+def along(word: str, axes: Sequence[int]) -> str:
+    if len(axes) > 4:
+        return f"{word} along {len(axes)} axes"
+    return f"{word} along {'axis' if len(axes) == 1 else 'axes'} {', '.join(map(str, axes))}" if axes else ""
+
+
+def order(steps: Sequence[int]) -> str:
+    falling = sorted(steps, reverse=True)
+    if len(steps) < 2:
+        return ""
+    return "C order" if steps == falling else "Fortran order" if steps == falling[::-1] else "axes permuted"
+
+
+def density(memory: Memory) -> str:
+    """Whether the elements, each counted once, fill the memory between the first and the last."""
+    reach = memory.item_bits
+    words = "no gaps"
+    for step, size in sorted((abs(step), size) for size, step in memory.axes if size > 1 and step):
+        if step < reach:
+            return "elements overlap"
+        words = words if step == reach else "with gaps"
+        reach += step * (size - 1)
+    return words
+
+
+def alignment(address: int) -> int:
+    """The largest power of two that divides an address, up to 256 bytes."""
+    return min(address & -address, 256)
+
+
+def amount(bits: int) -> str:
+    """A number of bits in the largest unit that says it exactly."""
+    if bits % 8:
+        return f"{bits:,} bit{'' if bits == 1 else 's'}"
+    count = bits // 8
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB")):
+        if count and count % (1 << power) == 0:
+            return f"{count >> power:,} {unit}"
+    return f"{count:,} byte{'' if count == 1 else 's'}"
+
+
+def product(shape: Iterable[int]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+# ---- SVG -------------------------------------------------------------------------------------------------------------
+
+def escaped(words: str) -> str:
+    return str.translate(words, ESCAPES)
+
+
+def tag(name: str, content: str = "", /, **attributes: str | float) -> str:
+    """An element; its content is markup, its attributes are not."""
+    words = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escaped(value) if isinstance(value, str) else f"{value:.6g}"}"'
+        for key, value in attributes.items()
+    )
+    return f"<{name}{words}>{content}</{name}>"
+
+
+def drawing(said: str, content: str, height: float) -> str:
+    """An image that shrinks with the page; what it shows is said to whoever does not see it."""
+    return tag("svg", content, viewBox=f"0 0 {WIDTH} {height:.6g}", width=WIDTH, height=height, role="img",
+               aria_label=said, fill="none",
+               style="display:block;max-width:100%;height:auto;margin:2px 0;color:inherit;overflow:visible")
+
+
+def text(words: str, x: float, y: float, *, size: int = 11, anchor: str = "middle", font: str = WORDS,
+         opacity: float = 1, weight: str = "normal") -> str:
+    return tag("text", escaped(words), x=x, y=y, text_anchor=anchor, fill="currentColor", fill_opacity=opacity,
+               style=f"font:{weight} {size}px {font}")
+
+
+def box(x: float, y: float, width: float, height: float, title: str = "", **attributes: str | float) -> str:
+    return tag("rect", tag("title", escaped(title)) if title else "", x=x, y=y, width=width, height=height,
+               **attributes)
+
+
+def shortened(words: str, most: int) -> str:
+    """The end of a name, which says more than its beginning."""
+    return words if len(words) <= most else "…" + words[-most + 1:]
+
+
+# ---- a path ----------------------------------------------------------------------------------------------------------
+
+class Form(NamedTuple):
+    """How an action looks: its colour, the memory as a figure 18 wide and high, and the line on either side of it."""
+
+    note: str
+    colour: str
+    figure: str
+    before: str
+    after: str
+
+
+LINES: dict[str, dict[str, str | float]] = {
+    "solid": {"stroke_width": 2},
+    "dashed": {"stroke_width": 2, "stroke_dasharray": "6 4"},
+    "double": {"stroke_width": 1.5},
+    "missing": {"stroke_width": 1.5, "stroke_dasharray": "1 7", "stroke_opacity": 0.6},
+}
+FORMS = {
+    "share": Form("the same memory", COLOURS["share"], "M2 4h14v10h-14zM6.7 4v10M11.3 4v10", "solid", "solid"),
+    "return": Form("src itself", COLOURS["share"], "M2 6.5h14M2 11.5h14", "double", "double"),
+    "copy": Form("new memory", COLOURS["copy"], "M2 2h10v9h-10zM6 11v5h10v-9h-4", "dashed", "dashed"),
+    "refuse": Form("no result", COLOURS["refuse"], "M3.5 3.5l11 11M14.5 3.5l-11 11", "solid", "missing"),
+}
+BOX_HEIGHT, LEFT_BOX, MIDDLE, RIGHT_BOX = 40, 224, 104, 176
+
+
+def draw_path(action: str, source: str, protocol: str, target: str, readonly: bool) -> str:
+    """From the source by its protocol, past what is done with the memory, to the target."""
+    form = FORMS[action]
+    note = f"{form.note}, read-only" if readonly and action == "share" else form.note
+    by = f"by {protocol}" if protocol else ""
+    middle = (LEFT_BOX + WIDTH - RIGHT_BOX - MIDDLE) / 2
+    ends = ((LEFT_BOX, middle), (middle + MIDDLE, WIDTH - RIGHT_BOX))
+    parts = [
+        station(1, LEFT_BOX - 1, source, by),
+        *(connection(start, end, kind, form.colour) for (start, end), kind in zip(
+            ends, (form.before, form.after), strict=True)),
+        box(middle, 8, MIDDLE, 28, rx=14, stroke=form.colour, stroke_width=2, fill=form.colour, fill_opacity=0.14),
+        tag("path", d=form.figure, transform=f"translate({middle + 16:.6g} 13)", stroke=form.colour, stroke_width=2),
+        text(action, middle + 62, 26.5, size=13, weight="600"),
+        text(note, middle + MIDDLE / 2, 52, opacity=0.75),
+        station(WIDTH - RIGHT_BOX, RIGHT_BOX - 1, target, "", absent=form.after == "missing"),
+    ]
+    return drawing(f"{source} {by}: {action}, {note}: {target}", "".join(parts), 58)
+
+
+def station(x: float, width: float, name: str, note: str, absent: bool = False) -> str:
+    """One end of a path; dashed where nothing arrives."""
+    frame = box(x, 2, width, BOX_HEIGHT, name, rx=5, stroke="currentColor", stroke_opacity=0.55, fill="currentColor",
+                fill_opacity=0 if absent else 0.05, stroke_dasharray="4 4" if absent else "none")
+    label = text(shortened(name, int((width - 16) / 12 / CODE_WIDTH)), x + width / 2, 19 if note else 26,
+                 size=12, font=CODE, opacity=0.7 if absent else 1)
+    return frame + label + (text(note, x + width / 2, 34, opacity=0.75) if note else "")
+
+
+def connection(start: float, end: float, kind: str, colour: str) -> str:
+    """A line to the next station, with an arrow where something arrives."""
+    y = 2 + BOX_HEIGHT / 2
+    if kind == "double":
+        d = f"M{start + 5:.6g} {y - 2.5}H{end - 5:.6g}M{start + 5:.6g} {y + 2.5}H{end - 5:.6g}"
+    else:
+        d = f"M{start + 5:.6g} {y}H{end - 6:.6g}"
+    arrow = "" if kind != "solid" and kind != "dashed" else tag(
+        "path", d=f"M{end - 4:.6g} {y}l-8 -4.5v9z", fill=colour)
+    return tag("path", d=d, stroke=colour, **LINES[kind]) + arrow
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+MOST_ROWS, MOST_COLUMNS = 4, 12
+MOST_ITEMS = 28             # that are drawn side by side
+WIDEST_GAP = 4              # in items; what is wider is left out
+BREAK = 1.5                 # how wide that is drawn, in items
+GUTTER = 112                # for the names of rows
+WIDEST_ITEM = 34
+RULER, STRIP, LANES, LANE, CELL = 12, 22, 54, 26, 20        # heights, from the top
+
+
+class Row(NamedTuple):
+    """A run along the last axis: its place along the others, and bits from the data pointer to each cell drawn."""
+
+    leading: tuple[int, ...]
+    starts: list[int]
+
+
+def draw_memory(memory: Memory) -> str:
+    """A strip of memory to scale, the first rows beneath it, every cell below its place in the strip."""
+    said = f"Memory of {memory.dtype} {memory.shape}: {layout(memory)}"
+    if not product(memory.shape):
+        frame = box(GUTTER, 2, 160, CELL, rx=2, stroke="currentColor", stroke_opacity=0.5, stroke_dasharray="3 3")
+        return drawing(said, frame + text("no elements", GUTTER + 80, 16, opacity=0.75), 26)
+    rows = chosen_rows(memory)
+    scale = Scale(memory, rows)
+    below = LANES + LANE * len(rows)
+    parts = [*draw_strip(scale, rows), *draw_ruler(scale)]
+    for number, row in enumerate(rows):
+        parts += draw_row(memory, scale, row, LANES + LANE * number)
+    more = product(memory.shape[:-1]) - len(rows)
+    if more:
+        parts.append(text(f"… {more:,} more row{'' if more == 1 else 's'}", GUTTER, below + 9, anchor="start",
+                          opacity=0.75))
+        below += 18
+    parts += [text(words, GUTTER, below + 10, anchor="start", opacity=0.75) for words in steps_said(memory)]
+    return drawing(said, "".join(parts), below + (16 if steps_said(memory) else 0))
+
+
+def steps_said(memory: Memory) -> list[str]:
+    """How far it is to the next element of a row, and to the next row."""
+    names = ("next in a row", "next row")
+    said = [
+        f"{name}: {signed(step)}" if step else f"{name}: the same memory again"
+        for name, (size, step) in zip(names, reversed(memory.axes), strict=False) if size > 1
+    ]
+    return ["   ·   ".join(said)] if said else []
+
+
+def signed(bits: int) -> str:
+    return ("+" if bits > 0 else "\N{MINUS SIGN}") + amount(abs(bits))
+
+
+def chosen_rows(memory: Memory) -> list[Row]:
+    """As many of the first rows, and of their first cells, as there is room for."""
+    rows = min(product(memory.shape[:-1]), MOST_ROWS)
+    columns = min(memory.shape[-1], MOST_COLUMNS) if memory.shape else 1
+    while True:
+        chosen = [first_cells(memory, number, columns) for number in range(rows)]
+        if rows * columns == 1 or Scale(memory, chosen).items <= MOST_ITEMS:
+            return chosen
+        if columns > 3 or rows == 1:
+            columns -= 1
+        else:
+            rows -= 1
+
+
+def first_cells(memory: Memory, number: int, columns: int) -> Row:
+    leading: list[int] = []
+    first = 0
+    for size, step in reversed(memory.axes[:-1]):
+        number, position = divmod(number, size)
+        leading.insert(0, position)
+        first += position * step
+    step = memory.axes[-1][1] if memory.axes else 0
+    return Row(tuple(leading), [first + column * step for column in range(columns)])
+
+
+class Scale:
+    """Where bits of memory are drawn: stretches to scale, breaks between them.
+
+    Attributes
+    ----------
+    item_bits : int
+    stretches : list of (int, int, float)
+        Where in memory each begins and ends, and where it begins in the drawing.
+    items : float
+        How many items could be drawn in the room that all of it takes.
+    item_width : float
+    breaks : list of (float, int)
+        Where something is left out, and how many bits.
+    """
+
+    def __init__(self, memory: Memory, rows: Sequence[Row]) -> None:
+        self.item_bits = memory.item_bits
+        bounds = joined([start for row in rows for start in row.starts], memory.item_bits, WIDEST_GAP)
+        reaches = [(size - 1) * step for size, step in memory.axes]
+        low = sum(reach for reach in reaches if reach < 0)
+        high = sum(reach for reach in reaches if reach > 0) + memory.item_bits
+        edges = [low, *(edge for bound in bounds for edge in bound), high]
+        gaps = [after - before for before, after in zip(edges[::2], edges[1::2], strict=True)]
+        breaks = sum(gap > 0 for gap in gaps)
+        self.items = sum(end - start for start, end in bounds) / memory.item_bits + BREAK * breaks
+        self.item_width = min(WIDEST_ITEM, (WIDTH - GUTTER - 24) / self.items)
+        self.stretches: list[tuple[int, int, float]] = []
+        self.breaks: list[tuple[float, int]] = []
+        x: float = GUTTER
+        for gap, bound in zip(gaps, [*bounds, None], strict=True):
+            if gap > 0:
+                self.breaks.append((x + BREAK * self.item_width / 2, gap))
+                x += BREAK * self.item_width
+            if bound is not None:
+                self.stretches.append((*bound, x))
+                x += self.width(bound[1] - bound[0])
+
+    def width(self, bits: int) -> float:
+        return bits / self.item_bits * self.item_width
+
+    def __call__(self, bits: int) -> float:
+        """Where a bit that is in one of the stretches, or at the end of one, is drawn."""
+        start, x = next((start, x) for start, end, x in self.stretches if start <= bits <= end)
+        return x + self.width(bits - start)
+
+
+def joined(starts: Iterable[int], item_bits: int, widest_gap: int) -> list[tuple[int, int]]:
+    """Where runs of items begin and end that have no gap between them of more than so many items."""
+    runs: list[tuple[int, int]] = []
+    for start in sorted(set(starts)):
+        if runs and start - runs[-1][1] <= widest_gap * item_bits:
+            runs[-1] = runs[-1][0], max(runs[-1][1], start + item_bits)
+        else:
+            runs.append((start, start + item_bits))
+    return runs
+
+
+def draw_strip(scale: Scale, rows: Sequence[Row]) -> Iterator[str]:
+    """The memory: what the rows below touch is filled, gaps are dashed, and what is left out is an ellipsis."""
+    yield text("memory", GUTTER - 10, STRIP + 14, anchor="end", opacity=0.75)
+    starts = sorted({start for row in rows for start in row.starts})
+    for start in starts:
+        yield box(scale(start), STRIP, scale.item_width, CELL, fill=COLOURS["cell"], fill_opacity=0.3,
+                  stroke="currentColor", stroke_opacity=0.45)
+    runs = joined(starts, scale.item_bits, 0)
+    for (_, end), (start, _) in pairwise(runs):
+        if start - end <= WIDEST_GAP * scale.item_bits:
+            yield from draw_gap(scale(end), scale(start), start - end)
+    for x, bits in scale.breaks:
+        yield tag("g", tag("title", escaped(f"{amount(bits)} not drawn")) + text("…", x, STRIP + 13, size=14))
+
+
+def draw_gap(x: float, end: float, bits: int) -> Iterator[str]:
+    yield box(x, STRIP, end - x, CELL, f"{amount(bits)} that belong to no element drawn here", stroke="currentColor",
+              stroke_opacity=0.45, stroke_dasharray="2 3", fill="currentColor", fill_opacity=0.04)
+    if end - x >= 26:
+        yield text("gap", (x + end) / 2, STRIP + 13.5, size=10, opacity=0.7)
+
+
+def draw_ruler(scale: Scale) -> Iterator[str]:
+    """Bytes from the data pointer, wherever there is room for the number: the pointer first, then beginnings."""
+    yield text("byte", GUTTER - 10, RULER, anchor="end", opacity=0.75)
+    edges = [edge for start, end, _ in scale.stretches for edge in (start, end)]
+    between = [bits for start, end, _ in scale.stretches for bits in range(start, end, max(scale.item_bits, 8))]
+    taken: list[tuple[float, float]] = []
+    for bits in dict.fromkeys([0, *edges[::2], edges[-1], *edges, *between]):
+        words = f"{bits // 8:+,}".replace("-", "\N{MINUS SIGN}") if bits else "0"
+        half = len(words) * 10 * WORDS_WIDTH / 2 + 4
+        x = scale(bits)
+        middle = min(max(x, GUTTER - 6 + half), WIDTH - half)
+        if bits % 8 == 0 and all(middle + half <= start or end <= middle - half for start, end in taken):
+            taken.append((middle - half, middle + half))
+            yield text(words, middle, RULER, size=10, opacity=0.75 if bits else 1, weight="normal" if bits else "600")
+            yield tag("path", d=f"M{x:.6g} {RULER + 3}V{STRIP}", stroke="currentColor", stroke_opacity=0.6)
+
+
+def draw_row(memory: Memory, scale: Scale, row: Row, y: float) -> Iterator[str]:
+    """The cells of a row, and that there are more."""
+    name = row_name(row.leading, len(memory.shape))
+    yield text(name, GUTTER - 10, y + 14, anchor="end", font=CODE)
+    drawn = labels(memory, row)
+    labelled = 0.0      # in the gutter
+    for start, label in drawn:
+        x = scale(start)
+        yield box(x, y, scale.item_width, CELL, f"{name.replace(':', label)} at {place(start)}", rx=2,
+                  fill=COLOURS["cell"], fill_opacity=0.16, stroke=COLOURS["cell"], stroke_width=1.5)
+        if len(label) * 10 * CODE_WIDTH <= min(scale.item_width, abs(x - labelled)):
+            yield text(label, x + scale.item_width / 2, y + 14, size=10, font=CODE)
+            labelled = x
+    size, step = memory.axes[-1] if memory.axes else (1, 0)
+    if step and len(drawn) < size:
+        yield text("…", x + (scale.item_width + 9 if step > 0 else -9), y + 12, size=14)
+
+
+def labels(memory: Memory, row: Row) -> list[tuple[int, str]]:
+    """Where the cells of a row are, each with its place along the last axis; a step of 0 makes them one."""
+    size, step = memory.axes[-1] if memory.axes else (1, 0)
+    if step or size == 1:
+        return [(start, str(column) if memory.axes else "") for column, start in enumerate(row.starts)]
+    return [(row.starts[0], f"0…{size - 1}" if size <= 1000 else "0…")]
+
+
+def row_name(leading: tuple[int, ...], ndim: int) -> str:
+    """The expression that gives the row, without most of its axes where there are many."""
+    if not ndim:
+        return "[()]"
+    kept = (*map(str, leading), ":") if ndim <= 4 else (str(leading[0]), "…", *map(str, leading[-2:]), ":")
+    return f"[{', '.join(kept)}]"
+
+
+def place(bits: int) -> str:
+    """Where an element begins, for a tooltip."""
+    whole, rest = divmod(bits, 8)
+    return f"byte {whole:,}" + (f", bit {rest}" if rest else "")
