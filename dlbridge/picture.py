@@ -63,31 +63,33 @@ def of_tensor(memory: Memory, owner: str, protocol: str, address: int) -> str:
         "owner": f"{owner or 'no Python object'}, by {protocol}",
     }
     path = [draw_path("share", owner, protocol, "dlbridge.Tensor", memory.readonly)] if owner else []
-    return page([*path, draw_memory(memory)], rows)
+    return page(*path, draw_memory(memory), table(rows))
 
 
 def of_plan(
     action: str, source: str, protocol: str, target: str, reason: str, way_out: str, memory: Memory | None,
 ) -> str:
     """A Plan: the path, why it is that one, and the memory that it starts from."""
-    rows = {"because": reason, "instead": way_out} | (memory_rows(memory) if memory else {})
     path = draw_path(action, source, protocol, target, memory is not None and memory.readonly)
-    drawings = [path, draw_memory(memory)] if memory else [path]
-    return page(drawings, {name: value for name, value in rows.items() if value})
+    said = table({name: words for name, words in (("because", reason), ("instead", way_out)) if words})
+    return page(path, said, *([draw_memory(memory), table(memory_rows(memory))] if memory else []))
 
 
-def page(drawings: Iterable[str], rows: dict[str, str]) -> str:
-    """Drawings above a table, in the style attributes that a notebook's own style sheet cannot override."""
+def page(*parts: str) -> str:
+    return tag("div", "".join(parts), style=f"max-width:{WIDTH}px;font-family:{WORDS};font-size:12px;line-height:1.5")
+
+
+def table(rows: dict[str, str]) -> str:
+    """Names and words, in style attributes that a notebook's own style sheet cannot override; nothing for no rows."""
     cell = "text-align:left;vertical-align:top;border:0;background:none;padding:1px 16px 1px 0;"
     lines = "".join(
         tag("tr", tag("th", escaped(name), style=f"{cell}font-weight:normal;opacity:.7;white-space:nowrap")
             + tag("td", escaped(value), style=f"{cell}overflow-wrap:anywhere"), style="background:none")
         for name, value in rows.items()
     )
-    table = tag("table", tag("tbody", lines), style="margin:6px 0 0;border:0;border-collapse:collapse;font-size:12px;"
-                                                    "table-layout:auto;color:inherit;background:none")
-    return tag("div", "".join(drawings) + (table if rows else ""),
-               style=f"max-width:{WIDTH}px;font-family:{WORDS};font-size:12px;line-height:1.5")
+    style = ("margin:6px 0;border:0;border-collapse:collapse;font-size:12px;table-layout:auto;color:inherit;"
+             "background:none")
+    return tag("table", tag("tbody", lines), style=style) if rows else ""
 
 
 def memory_rows(memory: Memory) -> dict[str, str]:
@@ -307,7 +309,7 @@ def draw_memory(memory: Memory) -> str:
     rows = chosen_rows(memory)
     scale = Scale(memory, rows)
     below = LANES + LANE * len(rows)
-    parts = [*draw_strip(scale, rows), *draw_ruler(scale)]
+    parts = [*draw_strip(memory, scale, rows), *draw_ruler(scale)]
     for number, row in enumerate(rows):
         parts += draw_row(memory, scale, row, LANES + LANE * number)
     more = product(memory.shape[:-1]) - len(rows)
@@ -415,7 +417,7 @@ def joined(starts: Iterable[int], item_bits: int, widest_gap: int) -> list[tuple
     return runs
 
 
-def draw_strip(scale: Scale, rows: Sequence[Row]) -> Iterator[str]:
+def draw_strip(memory: Memory, scale: Scale, rows: Sequence[Row]) -> Iterator[str]:
     """The memory: what the rows below touch is filled, gaps are dashed, and what is left out is an ellipsis."""
     yield text("memory", GUTTER - 10, STRIP + 14, anchor="end", opacity=0.75)
     starts = sorted({start for row in rows for start in row.starts})
@@ -425,16 +427,26 @@ def draw_strip(scale: Scale, rows: Sequence[Row]) -> Iterator[str]:
     runs = joined(starts, scale.item_bits, 0)
     for (_, end), (start, _) in pairwise(runs):
         if start - end <= WIDEST_GAP * scale.item_bits:
-            yield from draw_gap(scale(end), scale(start), start - end)
+            yield from draw_between(scale(end), scale(start), start - end, is_gap(memory, end, start))
     for x, bits in scale.breaks:
         yield tag("g", tag("title", escaped(f"{amount(bits)} not drawn")) + text("…", x, STRIP + 13, size=14))
 
 
-def draw_gap(x: float, end: float, bits: int) -> Iterator[str]:
-    yield box(x, STRIP, end - x, CELL, f"{amount(bits)} that belong to no element drawn here", stroke="currentColor",
-              stroke_opacity=0.45, stroke_dasharray="2 3", fill="currentColor", fill_opacity=0.04)
-    if end - x >= 26:
+def draw_between(x: float, end: float, bits: int, gap: bool) -> Iterator[str]:
+    """Memory between cells: a gap, or memory of elements that are not drawn."""
+    said = f"{amount(bits)} with {'no element' if gap else 'elements that are not drawn'}"
+    yield box(x, STRIP, end - x, CELL, said, stroke="currentColor", stroke_opacity=0.45,
+              stroke_dasharray="2 3" if gap else "none", fill="none" if gap else COLOURS["cell"], fill_opacity=0.1)
+    if gap and end - x >= 26:
         yield text("gap", (x + end) / 2, STRIP + 13.5, size=10, opacity=0.7)
+
+
+def is_gap(memory: Memory, start: int, end: int) -> bool:
+    """Whether no element lies there: by the last one that begins before the end, unless elements overlap."""
+    last = sum((size - 1) * step for size, step in memory.axes if step < 0)
+    for step, size in sorted(((abs(step), size) for size, step in memory.axes if step), reverse=True):
+        last += min((end - 1 - last) // step, size - 1) * step
+    return last + memory.item_bits <= start and density(memory) != "elements overlap"
 
 
 def draw_ruler(scale: Scale) -> Iterator[str]:
