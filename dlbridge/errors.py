@@ -1,7 +1,7 @@
 """The exception tree. Every message reads ``stage: field value: what is wrong (what to do)``."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 
 class DLBridgeError(Exception):
@@ -53,7 +53,7 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
         return f"of type {type(value).__qualname__}"
 
 
-def full_name(kind: type) -> str:
+def full_name(kind: Any) -> str:
     """The name of a type with its module's."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
