@@ -6,7 +6,8 @@ import sys
 from collections.abc import Sequence
 
 import dlbridge
-from dlbridge.bench import add_arguments
+from dlbridge import bench as benchmark
+from dlbridge import matrix as pairwise
 
 
 def demo(arguments: argparse.Namespace) -> int:
@@ -23,11 +24,14 @@ def selftest(arguments: argparse.Namespace) -> int:
     return run(verbose=arguments.verbose)
 
 
+def matrix(arguments: argparse.Namespace) -> int:
+    """Convert between all pairs of the libraries installed here, and show what was shared, copied or impossible."""
+    return pairwise.run(arguments)
+
+
 def bench(arguments: argparse.Namespace) -> int:
     """Measure dlbridge beside each library's own converter on this machine."""
-    from dlbridge.bench import run
-
-    return run(arguments)
+    return benchmark.run(arguments)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,11 +40,12 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"dlbridge {dlbridge.__version__}")
     verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     parsers = {}
-    for verb in (demo, selftest, bench):
+    for verb in (demo, matrix, bench, selftest):
         parsers[verb] = verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__)
         parsers[verb].set_defaults(verb=verb)
     parsers[selftest].add_argument("-v", "--verbose", action="store_true", help="print every test, not only failures")
-    add_arguments(parsers[bench])
+    pairwise.add_arguments(parsers[matrix])
+    benchmark.add_arguments(parsers[bench])
     return top
 
 

@@ -1,0 +1,88 @@
+"""The matrix as one page of HTML, with nothing from outside."""
+
+import os
+from datetime import datetime, timezone
+from html import escape
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+import dlbridge
+from dlbridge.matrix import Matrix, Mistake
+from dlbridge.matrix.pair import OUTCOMES, Cell
+from dlbridge.matrix.report import (
+    ARRAY,
+    MEANINGS,
+    SIGNS,
+    Pair,
+    Reason,
+    among,
+    counts,
+    duration,
+    machine_line,
+    missing_line,
+    numbers,
+    reasons,
+    why,
+)
+
+
+def check_writable(path: str) -> None:
+    """Before anything is measured: whether the page will have a place."""
+    if Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK):
+        raise Mistake(f"--html: {path}: no file can be written there (name another)")
+
+
+def write(path: str, matrix: Matrix) -> None:
+    """Put the page into a file."""
+    Path(path).write_text(html(matrix), encoding="utf-8")
+
+
+def html(matrix: Matrix) -> str:
+    """The whole page."""
+    found = reasons(matrix)
+    missing = missing_line(matrix)
+    return Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")).substitute(
+        version=escape(dlbridge.__version__),
+        pairs=len(matrix.cells),
+        array=escape(ARRAY),
+        legend="\n".join(legend(outcome, count) for outcome, count in counts(matrix).items()),
+        heads="".join(f'<th scope="col"><span>{escape(target)}</span></th>' for target in matrix.targets),
+        rows="\n".join(row(matrix, source, numbers(found)) for source in matrix.sources),
+        reasons="\n".join(reason_item(matrix, number, reason) for number, reason in enumerate(found, 1)),
+        versions="\n".join(f"<tr><th scope=\"row\">{escape(name)}</th><td>{escape(version) or 'of Python'}</td></tr>"
+                           for name, version in matrix.versions.items()),
+        missing=f"<p>{escape(missing.capitalize())}.</p>" if missing else "",
+        machine=escape(machine_line()),
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+    )
+
+
+def legend(outcome: str, count: int) -> str:
+    """A sign with its meaning, and how often it is there."""
+    return (f'<li class="{outcome}"><b>{SIGNS[outcome]}</b><span><strong>{count} {outcome}</strong> '
+            f"{escape(MEANINGS[outcome])}</span></li>")
+
+
+def row(matrix: Matrix, source: str, number: dict[Pair, int]) -> str:
+    """The cells of a source."""
+    cells = "".join(box((source, target), matrix.cells[source, target], number) for target in matrix.targets)
+    return f'<tr><th scope="row">{escape(source)}</th>{cells}</tr>'
+
+
+def box(pair: Pair, cell: Cell, number: dict[Pair, int]) -> str:
+    """A cell: sign, time, the number of the reason as a link to it, and a box of words that shows on hover and focus."""
+    words = f"{pair[0]} → {pair[1]}: {cell.outcome}"
+    text = f"<b>{escape(words)}</b>" + (f"<br>{escape(why(cell))}" if cell.reason else "")
+    note = f"<sup>{number[pair]}</sup>" if pair in number else ""
+    where = f'href="#reason-{number[pair]}"' if pair in number else 'tabindex="0"'
+    time = f"<small>{duration(cell.nanoseconds)}</small>" if cell.nanoseconds else ""
+    return (f'<td class="{cell.outcome}"><a {where} aria-label="{escape(words)}">{SIGNS[cell.outcome]}{note}{time}</a>'
+            f'<div role="tooltip">{text}</div></td>')
+
+
+def reason_item(matrix: Matrix, number: int, reason: Reason) -> str:
+    """A reason, with its pairs."""
+    pairs = escape(among(matrix, reason.pairs)).replace("-&gt;", "→")
+    return (f'<li id="reason-{number}"><span class="sign {reason.outcome}">{SIGNS[reason.outcome]}</span>'
+            f"<div>{escape(reason.text)}<br><small>{pairs}</small></div></li>")

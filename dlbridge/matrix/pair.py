@@ -1,0 +1,134 @@
+"""What the child does: convert an array of one library into another's, look at every bit and the address, and time it."""
+
+import json
+import os
+import statistics
+import textwrap
+from collections.abc import Callable
+from timeit import Timer
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dlbridge
+from dlbridge.matrix.rows import Row, rows_of
+
+# 576 bytes: more than Python's own allocator serves, so that the C library's addresses move on by 16 bytes each time.
+SHAPE, DTYPE, ALIGNMENT = (9, 16), "float32", 64
+CALLS, REPEATS = 200, 15
+OUTCOMES = ("shared", "copied", "impossible", "failed")     # from the best on
+
+
+class Cell(NamedTuple):
+    """What became of a pair."""
+
+    outcome: str
+    reason: str = ""
+    fix: str = ""
+    nanoseconds: float | None = None
+
+
+class Wrong(Exception):
+    """dlbridge did not keep a promise; the text says which."""
+
+
+def answer(function: Callable[..., Any], *arguments: Any) -> None:
+    """Run in a child: what the function gives goes to standard output as JSON, all that libraries print elsewhere."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    text = json.dumps(function(*arguments))
+    with os.fdopen(out, "w") as file:
+        file.write(text)
+
+
+def look(table: str, source: str, target: str) -> Cell:
+    """Look at one pair."""
+    rows = rows_of(table)
+    try:
+        feed = supplier(rows[source])
+    except Exception as error:
+        return Cell("impossible", f"{source} makes no array here: {in_a_line(error)}")
+    try:
+        return convert(rows[source], rows[target], feed)
+    except dlbridge.DLBridgeError as error:
+        return Cell("impossible", str(error).removesuffix(f" ({error.way_out})"), error.way_out)
+    except Wrong as error:
+        return Cell("failed", str(error))
+    except Exception as error:
+        return Cell("failed", in_a_line(error))
+
+
+def in_a_line(error: BaseException) -> str:
+    """An error by its type and as much of its text as a line has room for."""
+    return textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" ...").rstrip(" :")
+
+
+def test_array() -> np.ndarray[Any, Any]:
+    """Numbers of every magnitude, infinities and zeros of both signs among them, where each library can share them.
+
+    No NaN, which pandas takes for a missing value.
+    """
+    bits = (np.arange(np.prod(SHAPE), dtype="u8") * 0x9E3779B9 % 2**32).astype("u4")
+    bits[~np.isfinite(bits.view(DTYPE))] &= 0xFF800000
+    bits[:4] = 0, 0x80000000, 0x7F800000, 0xFF800000
+    room = np.empty(bits.nbytes + ALIGNMENT, "u1")
+    start = -room.ctypes.data % ALIGNMENT
+    array = room[start:start + bits.nbytes].view(DTYPE).reshape(SHAPE)
+    array.view("u4")[:] = bits.reshape(SHAPE)
+    return array
+
+
+def supplier(row: Row) -> Callable[[], Any]:
+    """What gives an array of a library: a new one each time where the first conversion uses it up."""
+    module, array = row.load(), test_array()
+    if row.once:
+        return lambda: row.make(module, array)
+    # Alignment is not to decide, so that the next run finds the same.
+    made = [row.make(module, array)]
+    while len(made) < ALIGNMENT and address(made[-1]) % ALIGNMENT:
+        made.append(row.make(module, array))
+    return lambda: made[-1]
+
+
+def address(array: Any) -> int:
+    """Where the memory of any array is; 0 where dlbridge cannot tell."""
+    try:
+        return dlbridge.asdlpack(array).data_ptr
+    except dlbridge.DLBridgeError:
+        return 0
+
+
+def convert(source: Row, target: Row, feed: Callable[[], Any]) -> Cell:
+    """Convert, and compare what came out with what went in and with what explain() said."""
+    first, second = dlbridge.asdlpack(feed()), dlbridge.asdlpack(feed())
+    device = None if first.device.partition(":")[0] in target.devices else target.devices[0]
+    keywords = {} if device is None else {"device": device}
+    plan = dlbridge.explain(feed(), target.name, **keywords)
+    made = dlbridge.convert(feed(), target.name, **keywords)
+    same = dlbridge.asdlpack(made).data_ptr == first.data_ptr
+    compare(source.values(source.load(), feed()),
+            target.values(target.load(), dlbridge.convert(feed(), target.name, **keywords)))
+    cost = nanoseconds(feed, target.name, device)
+    if first.data_ptr != second.data_ptr:
+        return Cell("copied", f"each export of {source.name} is a copy", "", cost)
+    if plan.action == "copy" and not same:
+        return Cell("copied", plan.reason, plan.fix, cost)
+    if same != (plan.action in ("share", "return")):
+        raise Wrong(f"explain() says {plan.action}, and the memory is {'the same' if same else 'another'}")
+    return Cell("shared", "", "", cost)
+
+
+def compare(given: Any, came: Any) -> None:
+    """Bit for bit, since -0.0 equals 0.0."""
+    if (given.shape, given.dtype) != (came.shape, came.dtype):
+        raise Wrong(f"{given.dtype} {given.shape} arrived as {came.dtype} {came.shape}")
+    if given.tobytes() != came.tobytes():
+        raise Wrong("values arrived changed")
+
+
+def nanoseconds(feed: Callable[[], Any], to: str, device: str | None) -> float:
+    """Of one call with the destruction of what it gives: the median of repeats."""
+    keyword = "" if device is None else ", device=device"
+    timer = Timer(f"for src in items: convert(src, to{keyword})", f"items = [feed() for _ in range({CALLS})]",
+                  globals={"convert": dlbridge.convert, "feed": feed, "to": to, "device": device})
+    return statistics.median(timer.repeat(REPEATS, 1)) / CALLS * 1e9

@@ -1,0 +1,221 @@
+"""What a matrix is shown as: text, in colour where rich is installed and somebody looks, or JSON."""
+
+import importlib.util
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from textwrap import fill
+from typing import Any, NamedTuple, TextIO
+
+import dlbridge
+from dlbridge.bench.report import machine
+from dlbridge.matrix import Matrix
+from dlbridge.matrix.pair import ALIGNMENT, DTYPE, OUTCOMES, SHAPE, Cell
+
+SIGNS = {"shared": "=", "copied": "+", "impossible": "x", "failed": "!"}
+MEANINGS = {
+    "shared": "the same memory",
+    "copied": "memory of its own",
+    "impossible": "refused, with a reason",
+    "failed": "crashed, did not end, or gave wrong values",
+}
+STYLES = {"shared": "green", "copied": "yellow", "impossible": "bright_black", "failed": "bold white on red", "": ""}
+ARRAY = f"{DTYPE} {SHAPE}, in C order, writable, aligned to {ALIGNMENT} bytes"
+REASONS_WIDTH = 110
+
+Pair = tuple[str, str]
+Segment = tuple[str, str]       # a text, and the outcome whose style it has
+
+
+class Reason(NamedTuple):
+    """Why some pairs do not share, all for the same reason."""
+
+    outcome: str
+    text: str
+    pairs: tuple[Pair, ...]
+
+
+# ---- in words --------------------------------------------------------------------------------------------------------
+
+def reasons(matrix: Matrix) -> list[Reason]:
+    """Every reason once, the worst first."""
+    groups: dict[tuple[str, str], list[Pair]] = {}
+    for pair, cell in matrix.cells.items():
+        if cell.reason:
+            groups.setdefault((cell.outcome, why(cell)), []).append(pair)
+    found = [Reason(outcome, text, tuple(pairs)) for (outcome, text), pairs in groups.items()]
+    return sorted(found, key=lambda reason: -OUTCOMES.index(reason.outcome))
+
+
+def why(cell: Cell) -> str:
+    """The reason with the way out."""
+    return f"{cell.reason} ({cell.fix})" if cell.fix else cell.reason
+
+
+def numbers(found: Iterable[Reason]) -> dict[Pair, int]:
+    """For each pair the number of its reason in the list, from 1 on."""
+    return {pair: number for number, reason in enumerate(found, 1) for pair in reason.pairs}
+
+
+def among(matrix: Matrix, pairs: Iterable[Pair]) -> str:
+    """Pairs in few words: ``jax, tensorflow -> torch``; those of the same sources together."""
+    targets: dict[str, list[str]] = {}
+    for source, target in pairs:
+        targets.setdefault(target, []).append(source)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for target, sources in targets.items():
+        groups.setdefault(tuple(sources), []).append(target)
+    return "; ".join(f"{listed(sources, matrix.sources)} -> {listed(some, matrix.targets)}"
+                     for sources, some in groups.items())
+
+
+def listed(some: Iterable[str], every: list[str]) -> str:
+    """Names, or those that are not among them where they are fewer."""
+    given = list(some)
+    others = [name for name in every if name not in given]
+    if len(given) < 2 or len(others) * 2 >= len(given):
+        return ", ".join(given)
+    return f"all but {', '.join(others)}" if others else "all"
+
+
+def duration(nanoseconds: float | None) -> str:
+    """Two or three digits, in a unit that suits."""
+    if nanoseconds is None:
+        return ""
+    scale, unit = next((pair for pair in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if nanoseconds >= pair[0]), (1, "ns"))
+    figure = nanoseconds / scale
+    return f"{figure:.1f} {unit}" if figure < 10 and scale > 1 else f"{figure:.0f} {unit}"
+
+
+def counts(matrix: Matrix) -> dict[str, int]:
+    """How many pairs had each outcome."""
+    return {outcome: sum(cell.outcome == outcome for cell in matrix.cells.values()) for outcome in OUTCOMES}
+
+
+def summary(matrix: Matrix) -> str:
+    """The counts in a sentence."""
+    return f"{len(matrix.cells)} pairs: " + ", ".join(f"{count} {name}" for name, count in counts(matrix).items())
+
+
+def machine_line() -> str:
+    """Where this was run."""
+    here = machine()
+    return f"{here['cpu']}, {here['cpus']} CPUs, {here['system']}, {here['python']}"
+
+
+def versions_line(matrix: Matrix) -> str:
+    """With what."""
+    return ", ".join(f"{name} {version}" for name, version in matrix.versions.items() if version)
+
+
+def missing_line(matrix: Matrix) -> str:
+    """Without what, and how to get it; empty where everything is there."""
+    if not matrix.missing:
+        return ""
+    return f"not installed: {', '.join(matrix.missing)} (pip install {' '.join(matrix.missing.values())})"
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+def with_times(matrix: Matrix, pair: Pair, number: int | None) -> str:
+    """A cell where there is much room."""
+    return f"{brief(matrix, pair, number)} {duration(matrix.cells[pair].nanoseconds)}".rstrip()
+
+
+def brief(matrix: Matrix, pair: Pair, number: int | None) -> str:
+    """A cell with the number of its reason."""
+    return f"{SIGNS[matrix.cells[pair].outcome]}{number or ''}"
+
+
+def sign(matrix: Matrix, pair: Pair, number: int | None) -> str:
+    """A cell where there is hardly any room."""
+    return SIGNS[matrix.cells[pair].outcome]
+
+
+class Layout(NamedTuple):
+    """How the table is written: the words of a cell, and whether the targets stand upright above their columns."""
+
+    words: Callable[[Matrix, Pair, int | None], str]
+    upright: bool
+
+
+LAYOUTS = (Layout(with_times, False), Layout(brief, True), Layout(sign, True))
+
+
+def table(matrix: Matrix, width: float) -> list[list[Segment]]:
+    """The lines of the table, in the widest layout that fits, or the narrowest."""
+    for layout in LAYOUTS:
+        lines = laid_out(matrix, layout)
+        if sum(len(text) for text, _ in lines[-1]) <= width:
+            break
+    return lines
+
+
+def laid_out(matrix: Matrix, layout: Layout) -> list[list[Segment]]:
+    """The head, and a line for each source."""
+    number = numbers(reasons(matrix))
+    words = {pair: layout.words(matrix, pair, number.get(pair)) for pair in matrix.cells}
+    heads = {target: list(target) if layout.upright else [target] for target in matrix.targets}
+    widths = {target: max(len(text) for text in [*heads[target], *(words[source, target] for source in matrix.sources)])
+              for target in matrix.targets}
+    height = max(map(len, heads.values()))
+    left = max(map(len, matrix.sources))
+    lines: list[list[Segment]] = [
+        [(" " * left, ""), *((f"  {([''] * (height - len(heads[target])) + heads[target])[row]:{widths[target]}}", "")
+                             for target in matrix.targets)] for row in range(height)]
+    lines += [[(f"{source:{left}}", ""),
+               *((f"  {words[source, target]:{widths[target]}}", matrix.cells[source, target].outcome)
+                 for target in matrix.targets)] for source in matrix.sources]
+    return lines
+
+
+def legend(matrix: Matrix) -> list[Segment]:
+    """What the signs that are there mean."""
+    found = counts(matrix)
+    return [(f"{SIGNS[outcome]} {outcome}: {MEANINGS[outcome]}   ", outcome) for outcome in OUTCOMES if found[outcome]]
+
+
+def document(matrix: Matrix, width: float) -> list[list[Segment]]:
+    """All that is shown, as lines."""
+    wrap = min(width, REASONS_WIDTH)
+    lines: list[list[Segment]] = [
+        [(f"dlbridge {dlbridge.__version__}: from the row's library to the column's, {ARRAY}", "")], [],
+        *table(matrix, width), [], legend(matrix), []]
+    for number, reason in enumerate(reasons(matrix), 1):
+        text = f"{SIGNS[reason.outcome]}{number}  {among(matrix, reason.pairs)}: {reason.text}"
+        lines += [[(line, reason.outcome if reason.outcome == "failed" else "")]
+                  for line in fill(text, int(wrap), subsequent_indent="    ").splitlines()]
+    closing = [versions_line(matrix), machine_line(), missing_line(matrix), summary(matrix)]
+    return [*lines, [], *([(line, "")] for text in closing for line in fill(text, int(wrap)).splitlines())]
+
+
+def show(matrix: Matrix, out: TextIO) -> None:
+    """In colour where rich is installed and somebody looks."""
+    looked_at = out.isatty()
+    lines = document(matrix, shutil.get_terminal_size().columns if looked_at else math.inf)
+    if not looked_at or importlib.util.find_spec("rich") is None:
+        print("\n".join("".join(text for text, _ in line).rstrip() for line in lines), file=out)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    for line in lines:
+        Console(file=out, highlight=False, soft_wrap=True).print(
+            Text.assemble(*((text, STYLES[outcome]) for text, outcome in line)))
+
+
+# ---- JSON ------------------------------------------------------------------------------------------------------------
+
+def as_json(matrix: Matrix) -> str:
+    """For programs."""
+    pairs: list[Mapping[str, Any]] = [
+        {"source": source, "target": target, **cell._asdict()} for (source, target), cell in matrix.cells.items()]
+    return json.dumps({
+        "dlbridge": dlbridge.__version__,
+        "machine": machine(),
+        "libraries": matrix.versions,
+        "missing": matrix.missing,
+        "array": {"dtype": DTYPE, "shape": SHAPE, "alignment": ALIGNMENT},
+        "pairs": pairs,
+    }, indent=1)
