@@ -1,4 +1,4 @@
-"""The command line: ``dlbridge demo``, ``dlbridge selftest`` and ``dlbridge bench``."""
+"""The command line: ``dlbridge info``, ``demo``, ``matrix``, ``explain``, ``bench`` and ``selftest``."""
 
 import argparse
 import os
@@ -8,6 +8,14 @@ from collections.abc import Sequence
 import dlbridge
 from dlbridge import bench as benchmark
 from dlbridge import matrix as pairwise
+from dlbridge.matrix import arrays
+
+
+def info(arguments: argparse.Namespace) -> int:
+    """Say which libraries, versions and devices are found here."""
+    from dlbridge.matrix import info
+
+    return info.run(arguments)
 
 
 def demo(arguments: argparse.Namespace) -> int:
@@ -17,16 +25,16 @@ def demo(arguments: argparse.Namespace) -> int:
     return run()
 
 
-def selftest(arguments: argparse.Namespace) -> int:
-    """Test dlbridge on the libraries installed here."""
-    from dlbridge.testing import run
-
-    return run(verbose=arguments.verbose)
-
-
 def matrix(arguments: argparse.Namespace) -> int:
     """Convert between all pairs of the libraries installed here, and show what was shared, copied or impossible."""
     return pairwise.run(arguments)
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Say what convert() would do with an array like the one described, and why."""
+    plan = dlbridge.explain(arrays.make(arguments), arguments.target, device=arguments.device)
+    print(plan)
+    return 1 if plan.action == "refuse" else 0
 
 
 def bench(arguments: argparse.Namespace) -> int:
@@ -34,17 +42,41 @@ def bench(arguments: argparse.Namespace) -> int:
     return benchmark.run(arguments)
 
 
+def selftest(arguments: argparse.Namespace) -> int:
+    """Test dlbridge on the libraries installed here."""
+    from dlbridge.testing import run
+
+    return run(verbose=arguments.verbose)
+
+
+# Of each verb, what its help ends with.
+VERBS = {
+    info: "The exit status is 0.",
+    demo: "The exit status is 0 if every value arrived as it left, else 1.",
+    matrix: "The exit status is 0 if every pair did what its libraries can, 1 if one crashed, did not end or gave wrong "
+            "values.",
+    explain: "The exit status is 0 if convert() would give an array, shared or copied, and 1 if it would refuse. "
+             "Examples: dlbridge explain numpy torch --dtype bfloat16 --step -1; dlbridge explain weights.npy jax",
+    bench: "The exit status is 0, or 1 if --check finds a row that falls short.",
+    selftest: "The exit status is 0 if nothing failed, else 1.",
+}
+
+
 def parser() -> argparse.ArgumentParser:
     """One verb per function, described by its docstring."""
-    top = argparse.ArgumentParser(prog="dlbridge", description=dlbridge.__doc__)
+    top = argparse.ArgumentParser(prog="dlbridge", description=dlbridge.__doc__,
+                                  epilog="The exit status is 2 for a wrong command line, and 130 after Ctrl-C.")
     top.add_argument("--version", action="version", version=f"dlbridge {dlbridge.__version__}")
     verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     parsers = {}
-    for verb in (demo, matrix, bench, selftest):
-        parsers[verb] = verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__)
+    for verb, ending in VERBS.items():
+        parsers[verb] = verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__, epilog=ending)
         parsers[verb].set_defaults(verb=verb)
+    parsers[info].add_argument("--speaks", action="store_true", help="import each library, in a process of its own, and "
+                               "say which protocols its arrays speak")
     parsers[selftest].add_argument("-v", "--verbose", action="store_true", help="print every test, not only failures")
     pairwise.add_arguments(parsers[matrix])
+    arrays.add_arguments(parsers[explain])
     benchmark.add_arguments(parsers[bench])
     return top
 
@@ -56,6 +88,9 @@ def main(words: Sequence[str] | None = None) -> int:
         status: int = arguments.verb(arguments)
         sys.stdout.flush()
         return status
+    except pairwise.Mistake as mistake:
+        print(f"dlbridge {arguments.verb.__name__}: {mistake}", file=sys.stderr)
+        return 2
     except dlbridge.DLBridgeError as error:
         print(f"dlbridge: {error}", file=sys.stderr)
     except BrokenPipeError:

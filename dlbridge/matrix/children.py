@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-SECONDS = 120
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GLOG_minloglevel": "2"}
 Key = TypeVar("Key", bound=Hashable)
 
@@ -39,7 +38,7 @@ def cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def ask(calls: Mapping[Key, Call], tick: Callable[[int, Key], None], seconds: float = SECONDS) -> dict[Key, Ended]:
+def ask(calls: Mapping[Key, Call], tick: Callable[[int, Key], None], seconds: float) -> dict[Key, Ended]:
     """Call all, as many at a time as there are CPUs; ``tick(how many are done, which was the last)``."""
     return asyncio.run(ask_all(calls, tick, seconds))
 

@@ -50,10 +50,10 @@ def html(matrix: Matrix) -> str:
         heads="".join(f'<th scope="col"><span>{escape(target)}</span></th>' for target in matrix.targets),
         rows="\n".join(row(matrix, source, numbers(found)) for source in matrix.sources),
         reasons="\n".join(reason_item(matrix, number, reason) for number, reason in enumerate(found, 1)),
-        versions="\n".join(f"<tr><th scope=\"row\">{escape(name)}</th><td>{escape(version) or 'of Python'}</td></tr>"
+        versions="\n".join(f"<tr><th scope=\"row\">{escape(name)}</th><td>{escape(version)}</td></tr>"
                            for name, version in matrix.versions.items()),
         missing=f"<p>{escape(missing.capitalize())}.</p>" if missing else "",
-        machine=escape(machine_line()),
+        machine=escape(machine_line(matrix.machine)),
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
     )
 

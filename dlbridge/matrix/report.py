@@ -3,13 +3,13 @@
 import importlib.util
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from textwrap import fill
 from typing import Any, NamedTuple, TextIO
 
 import dlbridge
-from dlbridge.bench.report import machine
 from dlbridge.matrix import Matrix
 from dlbridge.matrix.pair import ALIGNMENT, DTYPE, OUTCOMES, SHAPE, Cell
 
@@ -39,12 +39,16 @@ class Reason(NamedTuple):
 # ---- in words --------------------------------------------------------------------------------------------------------
 
 def reasons(matrix: Matrix) -> list[Reason]:
-    """Every reason once, the worst first."""
+    """Every reason once, the worst first; those that differ in the name of the target alone are one."""
     groups: dict[tuple[str, str], list[Pair]] = {}
     for pair, cell in matrix.cells.items():
         if cell.reason:
-            groups.setdefault((cell.outcome, why(cell)), []).append(pair)
-    found = [Reason(outcome, text, tuple(pairs)) for (outcome, text), pairs in groups.items()]
+            text = re.sub(rf"\b{re.escape(pair[1])}\b", "the target", why(cell))
+            groups.setdefault((cell.outcome, text), []).append(pair)
+    found = []
+    for (outcome, text), pairs in groups.items():
+        words = {why(matrix.cells[pair]) for pair in pairs}
+        found.append(Reason(outcome, words.pop() if len(words) == 1 else text, tuple(pairs)))
     return sorted(found, key=lambda reason: -OUTCOMES.index(reason.outcome))
 
 
@@ -98,15 +102,14 @@ def summary(matrix: Matrix) -> str:
     return f"{len(matrix.cells)} pairs: " + ", ".join(f"{count} {name}" for name, count in counts(matrix).items())
 
 
-def machine_line() -> str:
+def machine_line(here: Mapping[str, Any]) -> str:
     """Where this was run."""
-    here = machine()
     return f"{here['cpu']}, {here['cpus']} CPUs, {here['system']}, {here['python']}"
 
 
 def versions_line(matrix: Matrix) -> str:
     """With what."""
-    return ", ".join(f"{name} {version}" for name, version in matrix.versions.items() if version)
+    return ", ".join(f"{name} {version}" for name, version in matrix.versions.items())
 
 
 def missing_line(matrix: Matrix) -> str:
@@ -170,24 +173,27 @@ def laid_out(matrix: Matrix, layout: Layout) -> list[list[Segment]]:
     return lines
 
 
-def legend(matrix: Matrix) -> list[Segment]:
+def legend(matrix: Matrix) -> list[list[Segment]]:
     """What the signs that are there mean."""
     found = counts(matrix)
-    return [(f"{SIGNS[outcome]} {outcome}: {MEANINGS[outcome]}   ", outcome) for outcome in OUTCOMES if found[outcome]]
+    return [[(SIGNS[outcome], outcome), (f"  {outcome}: {MEANINGS[outcome]}", "")]
+            for outcome in OUTCOMES if found[outcome]]
 
 
 def document(matrix: Matrix, width: float) -> list[list[Segment]]:
     """All that is shown, as lines."""
-    wrap = min(width, REASONS_WIDTH)
-    lines: list[list[Segment]] = [
-        [(f"dlbridge {dlbridge.__version__}: from the row's library to the column's, {ARRAY}", "")], [],
-        *table(matrix, width), [], legend(matrix), []]
-    for number, reason in enumerate(reasons(matrix), 1):
-        text = f"{SIGNS[reason.outcome]}{number}  {among(matrix, reason.pairs)}: {reason.text}"
-        lines += [[(line, reason.outcome if reason.outcome == "failed" else "")]
-                  for line in fill(text, int(wrap), subsequent_indent="    ").splitlines()]
-    closing = [versions_line(matrix), machine_line(), missing_line(matrix), summary(matrix)]
-    return [*lines, [], *([(line, "")] for text in closing for line in fill(text, int(wrap)).splitlines())]
+    wrap = int(min(width, REASONS_WIDTH))
+
+    def wrapped(text: str, indent: str = "", outcome: str = "") -> list[list[Segment]]:
+        return [[(line, outcome)] for line in fill(text, wrap, subsequent_indent=indent).splitlines()]
+
+    head = wrapped(f"dlbridge {dlbridge.__version__}: from the row's library to the column's, {ARRAY}")
+    told = [line for number, reason in enumerate(reasons(matrix), 1) for line in wrapped(
+        f"{SIGNS[reason.outcome]}{number}  {among(matrix, reason.pairs)}: {reason.text}", "    ",
+        reason.outcome if reason.outcome == "failed" else "")]
+    closing = [versions_line(matrix), machine_line(matrix.machine), missing_line(matrix), summary(matrix)]
+    return [*head, [], *table(matrix, width), [], *legend(matrix), [], *told, *([[]] if told else []),
+            *(line for text in closing for line in wrapped(text))]
 
 
 def show(matrix: Matrix, out: TextIO) -> None:
@@ -213,9 +219,16 @@ def as_json(matrix: Matrix) -> str:
         {"source": source, "target": target, **cell._asdict()} for (source, target), cell in matrix.cells.items()]
     return json.dumps({
         "dlbridge": dlbridge.__version__,
-        "machine": machine(),
+        "machine": matrix.machine,
         "libraries": matrix.versions,
         "missing": matrix.missing,
         "array": {"dtype": DTYPE, "shape": SHAPE, "alignment": ALIGNMENT},
         "pairs": pairs,
     }, indent=1)
+
+
+def from_json(text: str) -> Matrix:
+    """What as_json() wrote."""
+    run = json.loads(text)
+    cells = {(pair.pop("source"), pair.pop("target")): Cell(**pair) for pair in run["pairs"]}
+    return Matrix(cells, run["libraries"], run["missing"], run["machine"])

@@ -1,0 +1,112 @@
+"""Arrays that a command line describes: ``numpy --dtype bfloat16 --shape 3,4 --step -1``, or a file."""
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dlbridge
+from dlbridge.dtypes import NAMES
+from dlbridge.matrix import TABLE, Mistake, choice
+from dlbridge.matrix.rows import Row, is_installed, rows_of
+
+ALIGNMENT = 64
+DEFAULTS = {"dtype": "float32", "shape": (3, 4), "order": "C", "readonly": False, "step": 1}
+
+
+def extents(text: str) -> tuple[int, ...]:
+    """An option's shape: ``3,4``."""
+    shape = tuple(int(extent) for extent in text.split(",") if extent.strip())
+    if min(shape, default=0) < 0:
+        raise ValueError
+    return shape
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Describe the array and what it is asked for by."""
+    parser.add_argument("source", metavar="SOURCE", help="a library, or a .npy file, which is opened as a read-only map")
+    parser.add_argument("target", metavar="TARGET", help="as in dlbridge.convert(array, TARGET)")
+    parser.add_argument("--dtype", help="of NumPy or ml_dtypes; '>f4' is big-endian (float32)")
+    parser.add_argument("--shape", type=extents, help="extents, with commas between them (3,4)")
+    parser.add_argument("--order", choices=("C", "F"), help="which axis is the fastest: the last, or the first (C)")
+    parser.add_argument("--readonly", action="store_true", default=None, help="memory that must not be written to")
+    parser.add_argument("--step", type=int, help="along the first axis; -1 reverses it (1)")
+    parser.add_argument("--device", help="where the result is to be, as in convert(array, TARGET, device=DEVICE)")
+
+
+def make(arguments: argparse.Namespace) -> Any:
+    """The array that the command line describes, in the library that it names."""
+    given = {name: getattr(arguments, name) for name in DEFAULTS if getattr(arguments, name) is not None}
+    rows, targets = rows_of(TABLE), dlbridge.targets()
+    if arguments.target not in targets:
+        raise Mistake(f"{arguments.target!r} is no target that dlbridge knows ({choice(arguments.target, targets)})")
+    if arguments.source in rows:
+        return in_library(rows[arguments.source], in_numpy(**(DEFAULTS | given)))
+    if not Path(arguments.source).is_file():
+        raise Mistake(f"{arguments.source!r} is neither a file nor a library ({choice(arguments.source, rows)})")
+    if given:
+        raise Mistake(f"--{next(iter(given))}: a file says itself what it has (leave it out)")
+    return mapped(arguments.source)
+
+
+def mapped(path: str) -> Any:
+    """A file's array, in memory that is the file."""
+    try:
+        array = np.load(path, mmap_mode="r")
+    except OSError as error:
+        raise Mistake(f"{path}: {error.strerror or error}") from error
+    except (ValueError, EOFError):
+        array = None
+    if not isinstance(array, np.ndarray):
+        raise Mistake(f"{path}: has no array that can be mapped (numpy.save() writes such files)")
+    return array
+
+
+def in_numpy(dtype: str, shape: tuple[int, ...], order: Any, readonly: bool, step: int) -> np.ndarray[Any, Any]:
+    """Zeros at a multiple of 64 bytes, which every library can share."""
+    kind = dtype_named(dtype)
+    if not step or (step != 1 and not shape):
+        raise Mistake(f"--step: {step}: cannot be taken along {'any axis' if shape else 'no axis'} (1 takes all)")
+    whole = (shape[0] * abs(step), *shape[1:]) if shape else ()
+    nbytes = math.prod(whole) * kind.itemsize
+    try:
+        room = np.zeros(nbytes + ALIGNMENT, "u1")
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise Mistake(f"--shape: {shape}: {error} (take a smaller one)") from error
+    start = -room.ctypes.data % ALIGNMENT
+    array = room[start:start + nbytes].view(kind).reshape(whole, order=order)
+    array = array[::step] if shape else array
+    array.flags.writeable = not readonly
+    return array
+
+
+def dtype_named(name: str) -> np.dtype[Any]:
+    """A type of NumPy's own, or of ml_dtypes."""
+    try:
+        kind = np.dtype(name)
+        if kind.itemsize and not kind.hasobject:
+            return kind
+    except TypeError:
+        pass
+    if name not in NAMES:
+        raise Mistake(f"--dtype: {name!r} is no type that dlbridge knows ({choice(name, NAMES)})")
+    try:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+    except (ImportError, AttributeError) as error:
+        raise Mistake(f"--dtype: {name}: NumPy has no such type: {error} (pip install -U ml_dtypes)") from error
+
+
+def in_library(row: Row, array: np.ndarray[Any, Any]) -> Any:
+    """As the library holds it: what it cannot hold, such as read-only memory, it has in a form of its own."""
+    if not is_installed(row):
+        raise Mistake(f"{row.name} is not installed (pip install {row.distributions[0]})")
+    try:
+        if row.name in dlbridge.targets():
+            return dlbridge.convert(array, row.name, device=None if "cpu" in row.devices else row.devices[0])
+        return row.make(row.load(), array)
+    except Exception as error:
+        raise Mistake(f"{row.name} has no such array: {error}") from error

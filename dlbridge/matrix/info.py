@@ -1,0 +1,116 @@
+"""``dlbridge info``: what is installed here, and, where it is asked for, what each library speaks."""
+
+import argparse
+import ctypes
+import sys
+from pathlib import Path
+from typing import Any
+
+import dlbridge
+from dlbridge.bench.report import machine
+from dlbridge.devices.cuda import LIBRARIES as DRIVERS
+from dlbridge.matrix import TABLE, progress
+from dlbridge.matrix.children import Call, Ended, ask
+from dlbridge.matrix.pair import in_a_line, supplier
+from dlbridge.matrix.report import machine_line
+from dlbridge.matrix.rows import rows_of, sort_out, version_of
+
+SECONDS = 60
+# How many devices a driver has: the call that counts, after the one that starts it.
+COUNTS = {"cuda": ("cuInit", "cuDeviceGetCount"), "rocm": ("hipInit", "hipGetDeviceCount")}
+FACES = {
+    "exchange API": "__dlpack_c_exchange_api__",
+    "array_interface": "__array_interface__",
+    "array_struct": "__array_struct__",
+    "cuda_array_interface": "__cuda_array_interface__",
+    "Arrow": "__arrow_c_array__",
+}
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it; 0, for what is missing is no failure."""
+    found, missing = sort_out(rows_of(TABLE).values())
+    devices = ask({"": Call(__name__, "count_devices", ())}, lambda done, key: None, SECONDS)[""]
+    print(f"dlbridge {dlbridge.__version__}, DLPack {'.'.join(map(str, dlbridge.DLPACK_VERSION))}, "
+          f"in {Path(dlbridge.__file__).parent}")
+    print(machine_line(machine()))
+    print(f"devices: {devices.value or devices.trouble}\n")
+    heads = ["library", "version", "as"]
+    targets = set(dlbridge.targets())
+    lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source"]
+             for row in found.values()]
+    if arguments.speaks:
+        heads += ["DLPack", "on", "other protocols"]
+        calls = {(name,): Call(__name__, "look", (TABLE, name)) for name in found}
+        answers = ask(calls, progress(len(calls)), SECONDS)
+        lines = [line + columns(answers[line[0],]) for line in lines]
+    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
+    for line in (heads, *lines):
+        print("  ".join(map(str.ljust, line, widths)).rstrip())
+    if missing:
+        print(f"\nnot installed: {', '.join(missing)} (pip install {' '.join(missing.values())})")
+    if not arguments.speaks:
+        print("\ndlbridge info --speaks says which protocols each of them speaks", file=sys.stdout)
+    return 0
+
+
+def columns(answer: Ended) -> list[str]:
+    """What a child found, or what ended it."""
+    return answer.value or ["?", "?", answer.trouble]
+
+
+# ---- in the children -------------------------------------------------------------------------------------------------
+
+def count_devices() -> str:
+    """The devices by their drivers' word."""
+    return "; ".join(["cpu", *map(count, COUNTS)])
+
+
+def count(family: str) -> str:
+    """Those of one driver."""
+    start, counter = COUNTS[family]
+    for name in DRIVERS[family]:
+        try:
+            driver = ctypes.CDLL(name)
+        except OSError:
+            continue
+        number = ctypes.c_int()
+        error = getattr(driver, start)(0) or getattr(driver, counter)(ctypes.byref(number))
+        return f"{family}: the driver gives error {error}" if error else f"{family}: {number.value}"
+    return f"{family}: no driver"
+
+
+def look(table: str, name: str) -> list[str]:
+    """What a library's array speaks: DLPack's version, where the array is, and the other protocols."""
+    try:
+        array = supplier(rows_of(table)[name])()
+        device = dlbridge.asdlpack(array).device
+    except Exception as error:
+        return ["-", "-", in_a_line(error)]
+    faces = [face for face, attribute in FACES.items() if hasattr(array, attribute)]
+    try:
+        memoryview(array)
+        faces.append("buffer")
+    except (TypeError, ValueError, BufferError):
+        pass
+    return [dlpack_version(array), device, ", ".join(faces) or "-"]
+
+
+def dlpack_version(array: Any) -> str:
+    """The version that stands in what ``__dlpack__`` gives, or "legacy"; for a capsule, its own."""
+    from dlbridge.testing import abi
+    from dlbridge.testing.producers import capsule_name, capsule_pointer
+
+    capsule = array
+    if hasattr(array, "__dlpack__"):
+        try:
+            capsule = array.__dlpack__(max_version=dlbridge.DLPACK_VERSION)
+        except TypeError:
+            capsule = array.__dlpack__()
+    if type(capsule).__name__ != "PyCapsule":
+        return "-"
+    name = capsule_name(capsule)
+    if name != abi.VERSIONED_NAME:
+        return "legacy"
+    version = abi.DLPackVersion.from_address(capsule_pointer(capsule, name))
+    return f"{version.major}.{version.minor}"

@@ -1,0 +1,372 @@
+"""The matrix: what its children find and survive, what it is shown as, and its page in the documents."""
+
+import fcntl
+import importlib.util
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import dlbridge
+from dlbridge import matrix as pairwise
+from dlbridge.__main__ import main
+from dlbridge.matrix import Matrix, page, report
+from dlbridge.matrix.pair import OUTCOMES, Cell
+from dlbridge.matrix.rows import ROWS, rows_of
+
+CHECKOUT = Path(__file__).parents[1]
+VOID = {"meta", "br", "link", "img", "hr", "input"}
+HOSTILE = """
+import sys
+sys.path.insert(0, {folder!r})
+import dlbridge.matrix
+dlbridge.matrix.TABLE = "hostile_rows"
+from dlbridge.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def hostile_command(*words):
+    return [sys.executable, "-c", HOSTILE.format(folder=str(Path(__file__).parent)), "matrix", *words]
+
+
+def matrix_of(cells, missing=None):
+    """A Matrix of these cells, by pair."""
+    return Matrix(cells, {"numpy": "2.4"}, missing or {},
+                  {"system": "Linux", "cpu": "a CPU", "cpus": 2, "python": "CPython 3"})
+
+
+def square(names, cell):
+    return matrix_of({(source, target): cell for source in names for target in names})
+
+
+# ---- the children ----------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def hostile():
+    """Every hostile row but the one that does not end, into a memoryview."""
+    table, pairwise.TABLE = pairwise.TABLE, "hostile_rows"
+    try:
+        return pairwise.measure([name for name in rows_of("hostile_rows") if name not in ("sleeping", "numpy")])
+    finally:
+        pairwise.TABLE = table
+
+
+@pytest.mark.parametrize(("source", "outcome", "reason"), [
+    ("memoryview", "shared", ""),
+    ("talking", "shared", ""),
+    ("copying", "copied", "each export of copying is a copy"),
+    ("refused", "impossible", "offers no array protocol"),
+    ("broken", "impossible", "broken makes no array here: AttributeError: .*no_such_function"),
+    ("crashing", "failed", "SIGSEGV: a library's last words"),
+    ("crashing at exit", "failed", "SIGABRT at exit, after the conversion"),
+    ("exiting", "failed", "exit code 3"),
+    ("lying", "failed", "values arrived changed"),
+    ("misshapen", "failed", r"float32 \(144,\) arrived as float32 \(9, 16\)"),
+    ("raising", "failed", "RuntimeError: there is no memory in this machine"),
+])
+def test_what_becomes_of_a_pair(hostile, source, outcome, reason):
+    cell = hostile.cells[source, "memoryview"]
+    assert cell.outcome == outcome
+    assert re.search(reason, cell.reason), cell.reason
+    assert (cell.nanoseconds is not None) == (outcome in ("shared", "copied"))
+
+
+def test_one_crash_is_one_cell(hostile):
+    assert hostile.targets == ["memoryview"]
+    assert len(hostile.cells) == len(rows_of("hostile_rows")) - 3
+    assert hostile.missing == {"absent": "no-such-package"}
+
+
+def test_a_library_that_never_answers_is_a_cell(monkeypatch):
+    monkeypatch.setattr(pairwise, "TABLE", "hostile_rows")
+    start = time.monotonic()
+    cell = pairwise.measure(["sleeping", "memoryview"], seconds=2).cells["sleeping", "memoryview"]
+    assert (cell.outcome, cell.reason) == ("failed", "no answer after 2 s")
+    assert time.monotonic() - start < 60
+
+
+def test_a_failed_pair_is_the_exit_status(monkeypatch, capsys):
+    monkeypatch.setattr(pairwise, "TABLE", "hostile_rows")
+    assert main(["matrix", "memoryview"]) == 0
+    assert main(["matrix", "memoryview", "crashing"]) == 1
+    assert "SIGSEGV: a library's last words" in capsys.readouterr().out
+    assert main(["matrix", "absent", "memoryview"]) == 0
+    assert "not installed: absent (pip install no-such-package)" in capsys.readouterr().out
+
+
+def test_the_interrupt_key_ends_it_and_its_children():
+    process = subprocess.Popen(hostile_command("sleeping", "memoryview"), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    deadline = time.monotonic() + 60
+    while "look" not in (found := command_lines(children.read_text().split())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    started = children.read_text().split()
+    assert started, found
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=60)
+    assert (process.returncode, out, error) == (130, "", "")
+    assert not [child for child in started if Path(f"/proc/{child}").exists()]
+
+
+def command_lines(processes):
+    """What runs there, as one text; nothing of those that have ended."""
+    texts = []
+    for process in processes:
+        try:
+            texts.append(Path(f"/proc/{process}/cmdline").read_text())
+        except OSError:
+            continue
+    return "\n".join(texts)
+
+
+# ---- a real run ------------------------------------------------------------------------------------------------------
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """JSON and page of three libraries, by the command."""
+    folder = tmp_path_factory.mktemp("matrix")
+    command = [sys.executable, "-W", "error", "-m", "dlbridge", "matrix", "numpy", "torch", "memoryview", "bytearray",
+               "--json", "--html", "page.html"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout, (folder / "page.html").read_text()
+
+
+@pytest.mark.needs("torch")
+def test_json_has_every_pair(real):
+    run = json.loads(real[0])
+    assert run["dlbridge"] == dlbridge.__version__
+    assert set(run["libraries"]) == {"numpy", "torch"}
+    assert run["missing"] == {}
+    assert run["array"] == {"dtype": "float32", "shape": [9, 16], "alignment": 64}
+    cells = {(pair["source"], pair["target"]): pair for pair in run["pairs"]}
+    assert set(cells) == {(source, target) for source in ("numpy", "torch", "memoryview", "bytearray")
+                          for target in ("numpy", "torch", "memoryview")}
+    for pair in cells.values():
+        assert (pair["outcome"], pair["reason"], pair["fix"]) == ("shared", "", "")
+        assert 0 < pair["nanoseconds"] < 1e7
+
+
+@pytest.mark.needs("torch")
+def test_json_is_read_back(real):
+    matrix = report.from_json(real[0])
+    assert report.as_json(matrix) == real[0].strip()
+
+
+class Reader(HTMLParser):
+    """Every tag is closed; what is in the table."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.attributes = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def check_page(text, cells):
+    read = Reader(text)
+    assert read.tags.count("html") == 1
+    assert [value for name, value in read.attributes if name == "role"] == ["tooltip"] * cells
+    assert not {"script", "link", "img", "iframe"} & set(read.tags)
+    assert not re.search(r"https?:|url\(|@import|src=|\$\w", text)
+    ids = {value for name, value in read.attributes if name == "id"}
+    assert {value for name, value in read.attributes if name == "href"} == {f"#{name}" for name in ids}
+    return read
+
+
+@pytest.mark.needs("torch")
+def test_the_page_is_whole_and_needs_nothing_from_outside(real):
+    check_page(real[1], 12)
+    assert "prefers-color-scheme: dark" in real[1]
+    assert "12 shared" in real[1]
+
+
+def test_the_page_escapes_what_libraries_say():
+    cells = {("a<b>", "numpy"): Cell("failed", "<script>alert('$x & \"y\"')</script>", "a < b", None),
+             ("numpy", "numpy"): Cell("shared", nanoseconds=28.4)}
+    text = page.html(matrix_of(cells, {"cupy": "cupy"}))
+    read = check_page(text.replace("$x", ""), 2)
+    assert "script" not in read.tags
+    assert "a&lt;b&gt; → numpy: failed" in text
+    assert "28 ns" in text
+    assert "pip install cupy" in text
+
+
+# ---- text ------------------------------------------------------------------------------------------------------------
+
+READ_ONLY = "readonly memory would become writable, since {} cannot be told otherwise"
+CELLS = {
+    ("jax", "torch"): Cell("copied", READ_ONLY.format("torch"), "do not write", 1530.0),
+    ("jax", "warp"): Cell("copied", READ_ONLY.format("warp"), "do not write", 36_000.0),
+    ("jax", "jax"): Cell("shared", nanoseconds=152.4),
+    ("torch", "torch"): Cell("shared", nanoseconds=2.2e6),
+    ("torch", "warp"): Cell("failed", "SIGSEGV"),
+    ("torch", "jax"): Cell("impossible", "no"),
+}
+
+
+def test_the_reasons_are_told_once_and_the_worst_first():
+    assert report.reasons(matrix_of(CELLS)) == [
+        ("failed", "SIGSEGV", (("torch", "warp"),)),
+        ("impossible", "no", (("torch", "jax"),)),
+        ("copied", READ_ONLY.format("the target") + " (do not write)", (("jax", "torch"), ("jax", "warp"))),
+    ]
+
+
+def test_one_reason_of_one_target_keeps_its_name():
+    cells = {pair: cell for pair, cell in CELLS.items() if pair != ("jax", "warp")}
+    assert report.reasons(matrix_of(cells))[-1].text == READ_ONLY.format("torch") + " (do not write)"
+
+
+def test_plain_text_has_signs_times_and_reasons(capsys):
+    report.show(matrix_of(CELLS), sys.stdout)
+    text = capsys.readouterr().out
+    assert "\x1b" not in text
+    assert re.search(r"^jax +\+3 1.5 µs +\+3 36 µs +=( 152 ns)$", text, re.MULTILINE)
+    assert re.search(r"^torch += 2.2 ms +!1 +x2$", text, re.MULTILINE)
+    assert "6 pairs: 2 shared, 2 copied, 1 impossible, 1 failed" in text
+    for sign, outcome in zip("=+x!", OUTCOMES, strict=True):
+        assert f"{sign}  {outcome}: " in text
+
+
+@pytest.mark.parametrize(("some", "words"), [
+    (["a", "b", "c", "d", "e"], "all"), (["a", "b", "c", "d"], "all but e"), (["a", "b"], "a, b"), (["c"], "c"),
+])
+def test_many_names_in_few_words(some, words):
+    assert report.listed(some, ["a", "b", "c", "d", "e"]) == words
+
+
+@pytest.mark.parametrize("width", [60, 90, 140, 400])
+def test_the_table_fits_a_terminal(width):
+    names = [f"library{number:02}" for number in range(15)]
+    lines = report.table(square(names, Cell("copied", "since", "", 1234.0)), width)
+    assert all(sum(len(text) for text, _ in line) <= width for line in lines)
+    assert ("1.2 µs" in "".join(text for text, _ in lines[-1])) == (width == 400)
+    assert len({sum(len(text) for text, _ in line) for line in lines}) == 1
+
+
+def test_a_terminal_has_colour_and_its_width(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    text = on_a_terminal(hostile_command("memoryview", "crashing", "numpy"), columns=70)
+    assert "\x1b[32m" in text
+    assert "41m" in text
+    plain = re.sub(r"\x1b\[[0-9;]*[mK]", "", text)
+    assert max(map(len, plain.splitlines())) <= 70
+    assert "SIGSEGV" in plain
+
+
+def on_a_terminal(command, columns):
+    """Standard output of a command that runs on a terminal."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    process = subprocess.Popen(command, stdout=follower, stderr=subprocess.DEVNULL, stdin=follower)
+    os.close(follower)
+    text = b""
+    while True:
+        try:
+            part = os.read(leader, 4096)
+        except OSError:         # nobody has the other side
+            break
+        if not part:
+            break
+        text += part
+    os.close(leader)
+    process.wait()
+    return text.decode()
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["nump"], "'nump' is no library of the matrix (did you mean 'numpy'? one of numpy, "),
+    (["bytearray"], "there is nothing to convert to (name a target as well)"),
+    (["numpy", "--html", "/no/such/folder/page.html"], "--html: /no/such/folder/page.html: no file can be written"),
+])
+def test_mistakes(words, message, capsys):
+    assert main(["matrix", *words]) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.startswith(f"dlbridge matrix: {message}")
+    assert seen.err.count("\n") == 1
+
+
+# ---- the rows, and the page in the documents -------------------------------------------------------------------------
+
+def test_every_target_has_a_row():
+    assert set(dlbridge.targets()) - {"dpnp"} <= {row.name for row in ROWS}
+
+
+@pytest.fixture
+def matrix_page(monkeypatch, tmp_path):
+    """The tool, with a page of its own."""
+    spec = importlib.util.spec_from_file_location("matrix_page", CHECKOUT / "tools" / "matrix_page.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    monkeypatch.setattr(tool, "PAGE", tmp_path / "matrix.md")
+    return tool
+
+
+def run_of(folder, cells):
+    """The file of a run that found these cells."""
+    path = folder / "run.json"
+    path.write_text(report.as_json(matrix_of(cells)))
+    return ["--run", str(path)]
+
+
+def test_the_page_says_what_the_run_found(matrix_page, tmp_path):
+    assert matrix_page.main(run_of(tmp_path, CELLS)) == 0
+    text = matrix_page.PAGE.read_text()
+    assert matrix_page.read(text) == {pair: cell.outcome for pair, cell in CELLS.items()}
+    assert "| jax | `+`3 | `+`3 | `=` | 152 ns to 152 ns |" in text
+    assert max(map(len, text.splitlines())) <= 300
+
+
+@pytest.mark.parametrize(("outcome", "status", "word"), [
+    ("shared", 0, None), ("copied", 1, "worse"), ("impossible", 1, "worse"), ("failed", 1, "worse")])
+def test_the_check_names_a_pair_that_got_worse(matrix_page, tmp_path, capsys, outcome, status, word):
+    matrix_page.main(run_of(tmp_path, CELLS))
+    again = CELLS | {("jax", "jax"): Cell(outcome, "since")}
+    assert matrix_page.main(["--check", *run_of(tmp_path, again)]) == status
+    text = capsys.readouterr().out
+    assert (f"{word}: jax -> jax: shared on the page, {outcome} here: since" in text) == (word is not None)
+    assert f"6 pairs compared, {status} worse, 0 better; 0 of the page not compared" in text
+
+
+def test_the_check_tells_what_got_better_and_counts_what_is_absent(matrix_page, tmp_path, capsys):
+    matrix_page.main(run_of(tmp_path, CELLS))
+    again = {("jax", "torch"): Cell("shared"), ("torch", "torch"): Cell("shared")}
+    assert matrix_page.main(["--check", *run_of(tmp_path, again)]) == 0
+    text = capsys.readouterr().out
+    assert "better: jax -> torch: copied on the page, shared here" in text
+    assert "2 pairs compared, 0 worse, 1 better; 4 of the page not compared" in text
+
+
+@pytest.mark.needs("torch")
+def test_nothing_here_is_worse_than_the_documents_say(matrix_page, real, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(matrix_page, "PAGE", CHECKOUT / "docs" / "matrix.md")
+    path = tmp_path / "run.json"
+    path.write_text(real[0])
+    assert matrix_page.main(["--check", "--run", str(path)]) == 0
+    assert "12 pairs compared, 0 worse" in capsys.readouterr().out
