@@ -53,8 +53,8 @@ def selftest(arguments: argparse.Namespace) -> int:
 VERBS = {
     info: "The exit status is 0.",
     demo: "The exit status is 0 if every value arrived as it left, else 1.",
-    matrix: "The exit status is 0 if every pair did what its libraries can, 1 if one crashed, did not end or gave wrong "
-            "values.",
+    matrix: "The exit status is 0 if every pair did what its libraries can, 1 if one crashed, did not end or gave "
+            "wrong values.",
     explain: "The exit status is 0 if convert() would give an array, shared or copied, and 1 if it would refuse. "
              "Examples: dlbridge explain numpy torch --dtype bfloat16 --step -1; dlbridge explain weights.npy jax",
     bench: "The exit status is 0, or 1 if --check finds a row that falls short.",
@@ -72,8 +72,8 @@ def parser() -> argparse.ArgumentParser:
     for verb, ending in VERBS.items():
         parsers[verb] = verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__, epilog=ending)
         parsers[verb].set_defaults(verb=verb)
-    parsers[info].add_argument("--speaks", action="store_true", help="import each library, in a process of its own, and "
-                               "say which protocols its arrays speak")
+    parsers[info].add_argument("--speaks", action="store_true", help="say which protocols the arrays of each library "
+                               "speak; imports it, in a process of its own")
     parsers[selftest].add_argument("-v", "--verbose", action="store_true", help="print every test, not only failures")
     pairwise.add_arguments(parsers[matrix])
     arrays.add_arguments(parsers[explain])

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dlbridge
+from dlbridge.__main__ import main
 from dlbridge.demo import Step, report
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "dlbridge"
@@ -114,7 +115,7 @@ def test_selftest_with_numpy_alone_says_what_it_skips():
 def test_help_names_every_command(dlbridge_command):
     done = dlbridge_command("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for command in ("demo", "selftest"):
+    for command in ("info", "demo", "matrix", "explain", "bench", "selftest"):
         assert re.search(rf"^ +{command} +\w", done.stdout, re.MULTILINE)
         assert dlbridge_command(command, "--help").stdout.startswith(f"usage: dlbridge {command}")
 
@@ -123,9 +124,102 @@ def test_version(dlbridge_command):
     assert dlbridge_command("--version").stdout == f"dlbridge {dlbridge.__version__}\n"
 
 
-@pytest.mark.parametrize("words", [[], ["sing"], ["demo", "now"], ["selftest", "--loud"]], ids=" ".join)
+@pytest.mark.parametrize("words", [
+    [], ["sing"], ["demo", "now"], ["selftest", "--loud"], ["matrix", "--page"], ["info", "numpy"], ["explain"],
+    ["explain", "numpy"], ["explain", "numpy", "torch", "--shape", "3,x"], ["explain", "numpy", "torch", "--shape=-1"],
+], ids=" ".join)
 def test_mistakes_are_answered_with_usage(dlbridge_command, words):
     done = dlbridge_command(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("usage: dlbridge")
     assert "Traceback" not in done.stderr
+
+
+# ---- info ------------------------------------------------------------------------------------------------------------
+
+def test_info_says_what_is_found_and_imports_nothing():
+    code = ("import sys; from dlbridge.__main__ import main; main(['info']); "
+            "print(sorted({'torch', 'jax', 'pyarrow', 'pandas'} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"dlbridge {dlbridge.__version__}, DLPack 1.3, in ")
+    assert re.search(rf"^numpy +{re.escape(np.__version__)} +source, target$", done.stdout, re.MULTILINE)
+    assert re.search(r"^bytearray +- +source$", done.stdout, re.MULTILINE)
+    assert re.search(r"^devices: cpu; cuda: .+; rocm: .+$", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("\n[]\n")
+
+
+def test_info_looks_at_what_arrays_speak(monkeypatch, capsys):
+    monkeypatch.setattr("dlbridge.matrix.info.TABLE", "hostile_rows")
+    assert main(["info", "--speaks"]) == 0
+    found = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert re.search(r"  \d\.\d +cpu  array_interface, array_struct, buffer$", found["numpy"])
+    assert found["memoryview"].endswith("cpu  buffer")
+    assert found["crashing"].endswith("SIGSEGV: a library's last words")
+    assert "no_such_function" in found["broken"]
+
+
+# ---- explain ---------------------------------------------------------------------------------------------------------
+
+def explained(capsys, *words):
+    """Exit status and plan."""
+    status = main(["explain", *words])
+    seen = capsys.readouterr()
+    assert seen.err == ""
+    return status, seen.out
+
+
+def test_explain_describes_the_array(capsys):
+    status, text = explained(capsys, "numpy", "memoryview", "--dtype", "int16", "--shape", "2,3,4", "--order", "F",
+                             "--readonly", "--step", "-2")
+    assert status == 0
+    assert "numpy.ndarray -> memoryview: share" in text
+    assert "memory   int16 (2, 3, 4), 48 bytes, read-only, on cpu" in text
+    assert "strides  (-2, 4, 12) in elements" in text
+
+
+def test_explain_says_why_it_copies_and_why_it_refuses(capsys):
+    status, text = explained(capsys, "numpy", "dlpack", "--dtype", ">f4")
+    assert (status, "byte order" in text) == (0, True)
+    status, text = explained(capsys, "numpy", "memoryview", "--device", "cuda")
+    assert (status, ": refuse" in text) == (1, True)
+
+
+def test_explain_shares_what_is_aligned(capsys):
+    for target in ("dlbridge", "memoryview", "dlpack"):
+        assert "because" not in explained(capsys, "numpy", target)[1]
+
+
+@pytest.mark.needs("torch")
+def test_explain_makes_the_array_in_its_library(capsys):
+    status, text = explained(capsys, "torch", "numpy", "--dtype", "bfloat16", "--shape", "5")
+    assert (status, text.splitlines()[0]) == (0, "torch.Tensor -> numpy: share")
+    assert "bfloat16 (5,), 10 bytes" in text
+
+
+def test_explain_opens_a_file(capsys, tmp_path):
+    np.save(tmp_path / "weights.npy", np.zeros((2, 5)))
+    status, text = explained(capsys, str(tmp_path / "weights.npy"), "dlbridge")
+    assert (status, text.splitlines()[0]) == (0, "numpy.memmap -> dlbridge: share")
+    assert "float64 (2, 5), 80 bytes, read-only" in text
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    (["nump", "numpy"], "'nump' is neither a file nor a library (did you mean 'numpy'? one of numpy, torch, "),
+    (["numpy", "toch"], "'toch' is no target that dlbridge knows (did you mean 'torch'? one of "),
+    (["numpy", "numpy", "--dtype", "bfloat17"], "--dtype: 'bfloat17' is no type that dlbridge knows (did you mean 'b"),
+    (["numpy", "numpy", "--dtype", "O"], "--dtype: 'O' is no type that dlbridge knows (one of "),
+    (["numpy", "numpy", "--step", "0"], "--step: 0: cannot be taken along any axis"),
+    (["numpy", "numpy", "--step", "2", "--shape", ""], "--step: 2: cannot be taken along no axis"),
+    (["numpy", "numpy", "--shape", "99999999999,99999999"], "--shape: (99999999999, 99999999): "),
+    (["FILE", "numpy"], "{file}: has no array that can be mapped"),
+    (["FILE", "numpy", "--shape", "3"], "--shape: a file says itself what it has"),
+])
+def test_explain_answers_mistakes(words, message, tmp_path, capsys):
+    file = tmp_path / "text.npy"
+    file.write_text("no array")
+    assert main(["explain", *(str(file) if word == "FILE" else word for word in words)]) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.startswith(f"dlbridge explain: {message.format(file=file)}")
+    assert seen.err.count("\n") == 1

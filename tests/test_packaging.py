@@ -27,7 +27,7 @@ def test_version_is_that_of_the_metadata():
     assert dlbridge.__version__ == distribution("dlbridge").version
 
 
-@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "*.pxd", "py.typed", "photograph.*"])
+@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "*.pxd", "py.typed", "photograph.*", "page.html"])
 def test_the_sources_that_users_need_are_installed(installed, pattern):
     wanted = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob(pattern)}
     assert wanted
@@ -41,7 +41,7 @@ def test_every_extension_module_is_installed(installed):
 
 def test_nothing_else_is_installed(installed):
     kinds = {Path(path).suffix for path in installed if path.startswith("dlbridge/")}
-    assert kinds <= {".py", ".pyi", ".pxd", ".so", ".typed", ".ppm", ".txt", ".pyc"}
+    assert kinds <= {".py", ".pyi", ".pxd", ".so", ".typed", ".ppm", ".txt", ".html", ".pyc"}
 
 
 def test_the_licences_are_installed(installed):
@@ -49,7 +49,10 @@ def test_the_licences_are_installed(installed):
     assert names == {"LICENSE", "photograph.txt"}
 
 
-@pytest.mark.parametrize("module", ["dlbridge", "dlbridge.demo", "dlbridge.testing", "dlbridge.__main__"])
+@pytest.mark.parametrize("module", [
+    "dlbridge", "dlbridge.demo", "dlbridge.testing", "dlbridge.matrix.info", "dlbridge.matrix.page",
+    "dlbridge.__main__",
+])
 def test_importing_imports_no_framework(module):
     code = f"import sys, {module}; print(*sorted({FRAMEWORKS!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)

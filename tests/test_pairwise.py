@@ -137,7 +137,7 @@ def command_lines(processes):
 def real(tmp_path_factory):
     """JSON and page of three libraries, by the command."""
     folder = tmp_path_factory.mktemp("matrix")
-    command = [sys.executable, "-W", "error", "-m", "dlbridge", "matrix", "numpy", "torch", "memoryview", "bytearray",
+    command = [sys.executable, "-W", "error", "-m", "dlbridge", "matrix", "numpy", "torch", "memoryview",
                "--json", "--html", "page.html"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -152,7 +152,7 @@ def test_json_has_every_pair(real):
     assert run["missing"] == {}
     assert run["array"] == {"dtype": "float32", "shape": [9, 16], "alignment": 64}
     cells = {(pair["source"], pair["target"]): pair for pair in run["pairs"]}
-    assert set(cells) == {(source, target) for source in ("numpy", "torch", "memoryview", "bytearray")
+    assert set(cells) == {(source, target) for source in ("numpy", "torch", "memoryview")
                           for target in ("numpy", "torch", "memoryview")}
     for pair in cells.values():
         assert (pair["outcome"], pair["reason"], pair["fix"]) == ("shared", "", "")
@@ -198,9 +198,9 @@ def check_page(text, cells):
 
 @pytest.mark.needs("torch")
 def test_the_page_is_whole_and_needs_nothing_from_outside(real):
-    check_page(real[1], 12)
+    check_page(real[1], 9)
     assert "prefers-color-scheme: dark" in real[1]
-    assert "12 shared" in real[1]
+    assert "9 shared" in real[1]
 
 
 def test_the_page_escapes_what_libraries_say():
@@ -283,7 +283,9 @@ def on_a_terminal(command, columns):
     """Standard output of a command that runs on a terminal."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-    process = subprocess.Popen(command, stdout=follower, stderr=subprocess.DEVNULL, stdin=follower)
+    # As Python knows it: readline, which pytest imports, has set COLUMNS behind its back.
+    environment = dict(os.environ)
+    process = subprocess.Popen(command, stdout=follower, stderr=subprocess.DEVNULL, stdin=follower, env=environment)
     os.close(follower)
     text = b""
     while True:
@@ -369,4 +371,4 @@ def test_nothing_here_is_worse_than_the_documents_say(matrix_page, real, tmp_pat
     path = tmp_path / "run.json"
     path.write_text(real[0])
     assert matrix_page.main(["--check", "--run", str(path)]) == 0
-    assert "12 pairs compared, 0 worse" in capsys.readouterr().out
+    assert "9 pairs compared, 0 worse" in capsys.readouterr().out

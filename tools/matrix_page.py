@@ -60,10 +60,10 @@ def page(matrix: Matrix) -> str:
     lines += [f"| {source} | {' | '.join(cells(matrix, source, numbers(found)))} | {times(matrix, source)} |"
               for source in matrix.sources]
     why = [f"{number}. {among(matrix, reason.pairs)}: {reason.text}" for number, reason in enumerate(found, 1)]
-    closing = [f"{line}." for line in (summary(matrix), versions_line(matrix), missing_line(matrix), machine_line(matrix.machine))
-               if line]
-    return (HEAD.format(array=ARRAY, legend=legend[:-1] + ".") + "\n".join(lines)
-            + "\n\n## Reasons\n\n" + "\n".join(why) + "\n\n## Where\n\n" + "\n\n".join(closing) + "\n")
+    where = (summary(matrix), versions_line(matrix), missing_line(matrix), machine_line(matrix.machine))
+    parts = [HEAD.format(array=ARRAY, legend=legend[:-1] + ".") + "\n".join(lines), "## Reasons", "\n".join(why),
+             "## Where", *(f"{line}." for line in where if line)]
+    return "\n\n".join(parts) + "\n"
 
 
 def cells(matrix: Matrix, source: str, number: dict[Pair, int]) -> list[str]:

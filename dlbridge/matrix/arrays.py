@@ -13,7 +13,7 @@ from dlbridge.matrix import TABLE, Mistake, choice
 from dlbridge.matrix.rows import Row, is_installed, rows_of
 
 ALIGNMENT = 64
-DEFAULTS = {"dtype": "float32", "shape": (3, 4), "order": "C", "readonly": False, "step": 1}
+DEFAULTS: dict[str, Any] = {"dtype": "float32", "shape": (3, 4), "order": "C", "readonly": False, "step": 1}
 
 
 def extents(text: str) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ def extents(text: str) -> tuple[int, ...]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Describe the array and what it is asked for by."""
-    parser.add_argument("source", metavar="SOURCE", help="a library, or a .npy file, which is opened as a read-only map")
+    parser.add_argument("source", metavar="SOURCE", help="a library, or a .npy file, which is mapped read-only")
     parser.add_argument("target", metavar="TARGET", help="as in dlbridge.convert(array, TARGET)")
     parser.add_argument("--dtype", help="of NumPy or ml_dtypes; '>f4' is big-endian (float32)")
     parser.add_argument("--shape", type=extents, help="extents, with commas between them (3,4)")
@@ -95,7 +95,8 @@ def dtype_named(name: str) -> np.dtype[Any]:
     try:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        made: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return made
     except (ImportError, AttributeError) as error:
         raise Mistake(f"--dtype: {name}: NumPy has no such type: {error} (pip install -U ml_dtypes)") from error
 

@@ -3,6 +3,7 @@
 import argparse
 import ctypes
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ FACES = {
     "array_struct": "__array_struct__",
     "cuda_array_interface": "__cuda_array_interface__",
     "Arrow": "__arrow_c_array__",
+    "Arrow stream": "__arrow_c_stream__",
 }
 
 
@@ -86,7 +88,7 @@ def look(table: str, name: str) -> list[str]:
         array = supplier(rows_of(table)[name])()
         device = dlbridge.asdlpack(array).device
     except Exception as error:
-        return ["-", "-", in_a_line(error)]
+        return ["-", "-", textwrap.shorten(in_a_line(error), 90, placeholder=" ...")]
     faces = [face for face, attribute in FACES.items() if hasattr(array, attribute)]
     try:
         memoryview(array)

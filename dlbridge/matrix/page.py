@@ -9,7 +9,7 @@ from string import Template
 
 import dlbridge
 from dlbridge.matrix import Matrix, Mistake
-from dlbridge.matrix.pair import OUTCOMES, Cell
+from dlbridge.matrix.pair import Cell
 from dlbridge.matrix.report import (
     ARRAY,
     MEANINGS,
@@ -71,7 +71,7 @@ def row(matrix: Matrix, source: str, number: dict[Pair, int]) -> str:
 
 
 def box(pair: Pair, cell: Cell, number: dict[Pair, int]) -> str:
-    """A cell: sign, time, the number of the reason as a link to it, and a box of words that shows on hover and focus."""
+    """A cell: sign, time, the number of the reason as a link to it, and words that show on hover and focus."""
     words = f"{pair[0]} → {pair[1]}: {cell.outcome}"
     text = f"<b>{escape(words)}</b>" + (f"<br>{escape(why(cell))}" if cell.reason else "")
     note = f"<sup>{number[pair]}</sup>" if pair in number else ""

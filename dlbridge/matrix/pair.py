@@ -1,4 +1,4 @@
-"""What the child does: convert an array of one library into another's, look at every bit and the address, and time it."""
+"""What the child does: convert an array of one library into another's, look at every bit and the address, time it."""
 
 import json
 import os
@@ -102,7 +102,7 @@ def convert(source: Row, target: Row, feed: Callable[[], Any]) -> Cell:
     """Convert, and compare what came out with what went in and with what explain() said."""
     first, second = dlbridge.asdlpack(feed()), dlbridge.asdlpack(feed())
     device = None if first.device.partition(":")[0] in target.devices else target.devices[0]
-    keywords = {} if device is None else {"device": device}
+    keywords: dict[str, Any] = {} if device is None else {"device": device}
     plan = dlbridge.explain(feed(), target.name, **keywords)
     made = dlbridge.convert(feed(), target.name, **keywords)
     same = dlbridge.asdlpack(made).data_ptr == first.data_ptr

@@ -14,7 +14,7 @@ HOST, ANY, CUDA = ("cpu",), ("cpu", "cuda"), ("cuda",)
 
 
 class Row(NamedTuple):
-    """A library by the name that ``convert(x, name)`` has for it; it is a target where dlbridge has one of that name."""
+    """A library by the name that ``convert(x, name)`` has; it is a target where dlbridge has one of that name."""
 
     name: str
     module: str                             # what is imported, and handed to the functions below
@@ -52,7 +52,8 @@ ROWS = (
         lambda xp, x: xp.asarray(x), lambda xp, x: np.from_dlpack(x), HOST),
     Row("cupy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
         lambda cupy, x: cupy.asarray(x), lambda cupy, x: x.get(), CUDA),
-    Row("numba", "numba.cuda", ("numba-cuda",), lambda cuda, x: cuda.to_device(x), lambda cuda, x: x.copy_to_host(), CUDA),
+    Row("numba", "numba.cuda", ("numba-cuda",),
+        lambda cuda, x: cuda.to_device(x), lambda cuda, x: x.copy_to_host(), CUDA),
     Row("pyarrow", "pyarrow", ("pyarrow",), flat(lambda pa, x: pa.array(x)), lambda pa, x: x.to_numpy()),
     Row("pandas", "pandas", ("pandas",), flat(lambda pd, x: pd.Series(x)), lambda pd, x: x.to_numpy(), HOST),
     Row("polars", "polars", ("polars",), flat(lambda pl, x: pl.Series(x)), lambda pl, x: x.to_numpy(), HOST),
