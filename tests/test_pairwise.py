@@ -235,6 +235,14 @@ def test_the_reasons_are_told_once_and_the_worst_first():
     ]
 
 
+
+def test_addresses_are_no_reasons():
+    cells = {("mlx", target): Cell("copied", f"data at 0x55{target} is not aligned, which {target} needs")
+             for target in ("ae", "af")}
+    (reason,) = report.reasons(matrix_of(cells))
+    assert reason.text == "data is not aligned, which the target needs"
+
+
 def test_one_reason_of_one_target_keeps_its_name():
     cells = {pair: cell for pair, cell in CELLS.items() if pair != ("jax", "warp")}
     assert report.reasons(matrix_of(cells))[-1].text == READ_ONLY.format("torch") + " (do not write)"
@@ -341,7 +349,7 @@ def test_the_page_says_what_the_run_found(matrix_page, tmp_path):
     assert matrix_page.main(run_of(tmp_path, CELLS)) == 0
     text = matrix_page.PAGE.read_text()
     assert matrix_page.read(text) == {pair: cell.outcome for pair, cell in CELLS.items()}
-    assert "| jax | `+`3 | `+`3 | `=` | 152 ns to 152 ns |" in text
+    assert "| jax | `+`3 | `+`3 | `=` |" in text
     assert max(map(len, text.splitlines())) <= 300
 
 

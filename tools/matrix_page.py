@@ -19,7 +19,6 @@ from dlbridge.matrix.report import (
     SIGNS,
     among,
     brief,
-    duration,
     from_json,
     machine_line,
     missing_line,
@@ -38,12 +37,12 @@ What `dlbridge.convert` does with an array of each library (the rows) that is as
 {legend}
 
 Each pair ran in a process of its own; every value was compared bit for bit, and the address told what is shared. A
-library that dlbridge takes arrays from, and makes none of, is a row alone. The last column has the times of the calls
-that shared. `dlbridge matrix` makes this table of the libraries that are installed where you are, and
-`dlbridge matrix --html FILE` a page of it. This one is made by `tools/matrix_page.py`.
+library that dlbridge takes arrays from, and makes none of, is a row alone. `dlbridge matrix` makes this table of the
+libraries that are installed where you are, with times, and `dlbridge matrix --html FILE` a page of it. This one is made
+by `tools/matrix_page.py`.
 
 """
-ROW = re.compile(r"^\| (\w+) \|(.*)\|", re.MULTILINE)
+ROW = re.compile(r"^\| (\w*) ?\|(.*)\|$", re.MULTILINE)
 
 Pair = tuple[str, str]
 Outcomes = dict[Pair, str]
@@ -55,11 +54,10 @@ def page(matrix: Matrix) -> str:
     """The whole page."""
     found = reasons(matrix)
     legend = "\n".join(f"- `{SIGNS[outcome]}` {outcome}: {MEANINGS[outcome]};" for outcome in OUTCOMES)
-    heads = ["from", *matrix.targets, "time"]
-    lines = [f"| {' | '.join(heads)} |", f"|---|{':---:|' * len(matrix.targets)}---:|"]
-    lines += [f"| {source} | {' | '.join(cells(matrix, source, numbers(found)))} | {times(matrix, source)} |"
-              for source in matrix.sources]
-    why = [f"{number}. {among(matrix, reason.pairs)}: {reason.text}" for number, reason in enumerate(found, 1)]
+    lines = [f"| | {' | '.join(matrix.targets)} |", f"|---|{':---:|' * len(matrix.targets)}"]
+    lines += [f"| {source} | {' | '.join(cells(matrix, source, numbers(found)))} |" for source in matrix.sources]
+    why = [f"{number}. `{SIGNS[reason.outcome]}` {among(matrix, reason.pairs)}: {reason.text}"
+           for number, reason in enumerate(found, 1)]
     where = (summary(matrix), versions_line(matrix), missing_line(matrix), machine_line(matrix.machine))
     parts = [HEAD.format(array=ARRAY, legend=legend[:-1] + ".") + "\n".join(lines), "## Reasons", "\n".join(why),
              "## Where", *(f"{line}." for line in where if line)]
@@ -72,13 +70,6 @@ def cells(matrix: Matrix, source: str, number: dict[Pair, int]) -> list[str]:
             f"{brief(matrix, (source, target), number.get((source, target)))[1:]}" for target in matrix.targets]
 
 
-def times(matrix: Matrix, source: str) -> str:
-    """From the fastest to the slowest of those that share."""
-    found = [cell.nanoseconds for target in matrix.targets
-             if (cell := matrix.cells[source, target]).outcome == "shared" and cell.nanoseconds]
-    return f"{duration(min(found))} to {duration(max(found))}" if found else ""
-
-
 # ---- the check -------------------------------------------------------------------------------------------------------
 
 def read(text: str) -> Outcomes:
@@ -87,7 +78,7 @@ def read(text: str) -> Outcomes:
     (_, targets), *rows = table
     outcome_of = {sign: outcome for outcome, sign in SIGNS.items()}
     return {(source, target): outcome_of[cell.strip("`")[0]]
-            for source, row in rows for target, cell in zip(targets[:-1], row, strict=False)}
+            for source, row in rows for target, cell in zip(targets, row, strict=True)}
 
 
 def compare(told: Outcomes, matrix: Matrix) -> tuple[list[str], list[str], int]:

@@ -42,8 +42,9 @@ def reasons(matrix: Matrix) -> list[Reason]:
     """Every reason once, the worst first; those that differ in the name of the target alone are one."""
     groups: dict[tuple[str, str], list[Pair]] = {}
     for pair, cell in matrix.cells.items():
-        if cell.reason:
-            text = re.sub(rf"\b{re.escape(pair[1])}\b", "the target", why(cell))
+        source, target = pair
+        text = why(cell) if source == target else re.sub(rf"\b{re.escape(target)}\b", "the target", why(cell))
+        if text:
             groups.setdefault((cell.outcome, text), []).append(pair)
     found = []
     for (outcome, text), pairs in groups.items():
@@ -53,8 +54,9 @@ def reasons(matrix: Matrix) -> list[Reason]:
 
 
 def why(cell: Cell) -> str:
-    """The reason with the way out."""
-    return f"{cell.reason} ({cell.fix})" if cell.fix else cell.reason
+    """The reason with the way out, less the address, which another run does not have."""
+    reason = re.sub(r" at 0x[0-9a-f]+", "", cell.reason)
+    return f"{reason} ({cell.fix})" if cell.fix else reason
 
 
 def numbers(found: Iterable[Reason]) -> dict[Pair, int]:
