@@ -53,8 +53,8 @@ def selftest(arguments: argparse.Namespace) -> int:
 VERBS = {
     info: "The exit status is 0.",
     demo: "The exit status is 0 if every value arrived as it left, else 1.",
-    matrix: "The exit status is 0 if every pair did what its libraries can, 1 if one crashed, did not end or gave "
-            "wrong values.",
+    matrix: "Each pair has a process of its own, which imports both libraries: all of them take minutes. The exit "
+            "status is 0 if every pair did what its libraries can, 1 if one crashed, did not end or gave wrong values.",
     explain: "The exit status is 0 if convert() would give an array, shared or copied, and 1 if it would refuse. "
              "Examples: dlbridge explain numpy torch --dtype bfloat16 --step -1; dlbridge explain weights.npy jax",
     bench: "The exit status is 0, or 1 if --check finds a row that falls short.",

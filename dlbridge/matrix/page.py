@@ -76,9 +76,10 @@ def box(pair: Pair, cell: Cell, number: dict[Pair, int]) -> str:
     text = f"<b>{escape(words)}</b>" + (f"<br>{escape(why(cell))}" if cell.reason else "")
     note = f"<sup>{number[pair]}</sup>" if pair in number else ""
     where = f'href="#reason-{number[pair]}"' if pair in number else 'tabindex="0"'
-    time = f"<small>{duration(cell.nanoseconds)}</small>" if cell.nanoseconds else ""
-    return (f'<td class="{cell.outcome}"><a {where} aria-label="{escape(words)}">{SIGNS[cell.outcome]}{note}{time}</a>'
-            f'<div role="tooltip">{text}</div></td>')
+    took = duration(cell.nanoseconds)
+    time = f"<small>{took}</small>" if took else ""
+    link = f'<a {where} aria-label="{escape(words)} {took}">{SIGNS[cell.outcome]}{note}{time}</a>'
+    return f'<td class="{cell.outcome}">{link}<div role="tooltip">{text}</div></td>'
 
 
 def reason_item(matrix: Matrix, number: int, reason: Reason) -> str:
