@@ -275,6 +275,7 @@ def test_the_table_fits_a_terminal(width):
     assert len({sum(len(text) for text, _ in line) for line in lines}) == 1
 
 
+@pytest.mark.needs("rich")
 def test_a_terminal_has_colour_and_its_width(monkeypatch):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)

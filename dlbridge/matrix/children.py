@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GLOG_minloglevel": "2"}
@@ -70,7 +71,8 @@ async def child(command: list[str], seconds: float) -> Ended:
         return Ended(trouble=f"no answer after {seconds:g} s")
     finally:
         if process.returncode is None:
-            process.kill()
+            with suppress(ProcessLookupError):      # it may end meanwhile
+                process.kill()
             await process.wait()
     if process.returncode == 0 and out:
         return Ended(json.loads(out))
