@@ -55,7 +55,7 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
 
 def full_name(kind: Any) -> str:
     """The name of a type with its module's."""
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}"     # of one made where nothing had a name
 
 
 _Error = TypeVar("_Error", bound=DLBridgeError)

@@ -111,9 +111,6 @@ def explain(src: object, to: object, **keywords: Any) -> Plan:
       because  byte order is not this machine's, and dlbridge has no other
       instead  pass x.astype(x.dtype.newbyteorder("="))
     """
-    kind = type(src)
-    module = getattr(kind, "__module__", "builtins")
-    facts: dict[str, Any] = {"source": f"{module}.{kind.__qualname__}", "target": shown(to, str)}
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
         examine(facts, src, to, **keywords)
