@@ -106,29 +106,23 @@ def test_a_failed_pair_is_the_exit_status(monkeypatch, capsys):
 
 
 def test_the_interrupt_key_ends_it_and_its_children():
-    process = subprocess.Popen(hostile_command("sleeping", "memoryview"), stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-    deadline = time.monotonic() + 60
-    while "look" not in (found := command_lines(children.read_text().split())) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    started = children.read_text().split()
-    assert started, found
-    process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=60)
+    with subprocess.Popen(hostile_command("sleeping", "memoryview"), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not any(map(is_at_work, started := children.read_text().split())):
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
     assert (process.returncode, out, error) == (130, "", "")
     assert not [child for child in started if Path(f"/proc/{child}").exists()]
 
 
-def command_lines(processes):
-    """What runs there, as one text; nothing of those that have ended."""
-    texts = []
-    for process in processes:
-        try:
-            texts.append(Path(f"/proc/{process}/cmdline").read_text())
-        except OSError:
-            continue
-    return "\n".join(texts)
+def is_at_work(process):
+    """Whether a child has become what it is to run, and lives."""
+    try:
+        return "look" in Path(f"/proc/{process}/cmdline").read_text()
+    except OSError:
+        return False
 
 
 # ---- a real run ------------------------------------------------------------------------------------------------------
