@@ -96,7 +96,8 @@ def check(matrix: Matrix) -> int:
     """Say how the matrix stands to the page; 1 where a pair got worse."""
     told = read(PAGE.read_text(encoding="utf-8"))
     worse, better, absent = compare(told, matrix)
-    print(*(f"worse: {line}" for line in worse), *(f"better: {line}" for line in better), sep="\n")
+    for line in [*(f"worse: {line}" for line in worse), *(f"better: {line}" for line in better)]:
+        print(line)
     print(f"{len(told) - absent} pairs compared, {len(worse)} worse, {len(better)} better; "
           f"{absent} of the page not compared: a library is not installed here, or was not named")
     return 1 if worse else 0
