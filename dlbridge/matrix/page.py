@@ -49,7 +49,7 @@ def html(matrix: Matrix) -> str:
         legend="\n".join(legend(outcome, count) for outcome, count in counts(matrix).items()),
         heads="".join(f'<th scope="col"><span>{escape(target)}</span></th>' for target in matrix.targets),
         rows="\n".join(row(matrix, source, numbers(found)) for source in matrix.sources),
-        reasons="\n".join(reason_item(matrix, number, reason) for number, reason in enumerate(found, 1)),
+        reasons=section(matrix, found) if found else "",
         versions="\n".join(f"<tr><th scope=\"row\">{escape(name)}</th><td>{escape(version)}</td></tr>"
                            for name, version in matrix.versions.items()),
         missing=f"<p>{escape(missing.capitalize())}.</p>" if missing else "",
@@ -80,6 +80,12 @@ def box(pair: Pair, cell: Cell, number: dict[Pair, int]) -> str:
     time = f"<small>{took}</small>" if took else ""
     link = f'<a {where} aria-label="{escape(words)} {took}">{SIGNS[cell.outcome]}{note}{time}</a>'
     return f'<td class="{cell.outcome}">{link}<div role="tooltip">{text}</div></td>'
+
+
+def section(matrix: Matrix, found: list[Reason]) -> str:
+    """All reasons, in the order of their numbers."""
+    items = "\n".join(reason_item(matrix, number, reason) for number, reason in enumerate(found, 1))
+    return f'<h2>Reasons</h2>\n<ol class="reasons">\n{items}\n</ol>'
 
 
 def reason_item(matrix: Matrix, number: int, reason: Reason) -> str:
