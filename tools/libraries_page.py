@@ -25,7 +25,7 @@ from libraries.rows import ROWS
 
 import dlbridge
 from dlbridge.dtypes import NAMES
-from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, QUIRKS
+from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, LIMITS, QUIRKS
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"
 BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->\n"
@@ -53,7 +53,7 @@ SOURCES: dict[str, tuple[str, Callable[[], Any]]] = {
 LAYOUTS = {
     "NEGATIVE_STRIDES": "negative strides", "ZERO_STRIDES": "repeated rows", "ANY_STRIDES": "holes",
     "ANY_ORDER": "axes in any order", "ODD_STRIDES": "strides off the item size", "SWAPPED_BYTES": "other byte order",
-    "alignment": "alignment",
+    "alignment": "alignment", "fewest_axes": "fewest axes", "most_axes": "most axes",
 }
 MEMORY = {
     "SHARING": "shares memory of others", "READ_ONLY": "heeds read-only, or never writes", "HOST": "the host's memory",
@@ -103,7 +103,9 @@ def offers(array: Any) -> str:
 
 def sources() -> Iterator[list[str]]:
     """A row for each kind of array, from one that was made."""
-    made = {row.name: (DISTRIBUTIONS.get(row.name, row.name), lambda row=row: row.make(MATRIX)) for row in ROWS}
+    several = {name.partition(",")[0] for name in SOURCES}
+    made = {row.name: (DISTRIBUTIONS.get(row.name, row.name), lambda row=row: row.make(MATRIX))
+            for row in ROWS if row.name not in several}
     for name, (distribution, make) in (made | SOURCES).items():
         array = make()
         tensor = dlbridge.asdlpack(array)
@@ -117,10 +119,11 @@ def holds(columns: dict[str, str], given: str, lacking: str) -> Iterator[list[st
         quirks = {quirk.lacks: quirk for quirk in QUIRKS if quirk.library == library}
         cells = []
         for field in columns:
+            if field in LIMITS:
+                cells.append(str(quirks[field].value) if field in quirks else "")
+                continue
             quirk = quirks.get(field) or (quirks.get("SHARING") if field in LAYOUTS else None)
-            if field == "alignment":
-                cells.append(f"{quirk.value} bytes" if quirk and quirk.value else "")
-            elif quirk is None:
+            if quirk is None:
                 cells.append(given)
             else:
                 cells.append(f"{lacking} before {quirk.below}" if quirk.below else lacking)

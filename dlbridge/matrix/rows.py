@@ -10,7 +10,7 @@ import numpy as np
 
 import dlbridge
 
-HOST, ANY, CUDA = ("cpu",), ("cpu", "cuda"), ("cuda",)
+HOST, ANY, CUDA, ONEAPI = ("cpu",), ("cpu", "cuda"), ("cuda",), ("oneapi",)
 
 
 class Row(NamedTuple):
@@ -50,6 +50,8 @@ ROWS = (
         lambda ort, x: ort.OrtValue.ortvalue_from_numpy(x), lambda ort, x: x.numpy()),
     Row("array_api_strict", "array_api_strict", ("array-api-strict",),
         lambda xp, x: xp.asarray(x), lambda xp, x: np.from_dlpack(x), HOST),
+    Row("mindspore", "mindspore", ("mindspore",), lambda ms, x: ms.Tensor(x), lambda ms, x: x.asnumpy(), HOST),
+    Row("dpnp", "dpnp", ("dpnp",), lambda dpnp, x: dpnp.asarray(x), lambda dpnp, x: dpnp.asnumpy(x), ONEAPI),
     Row("cupy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
         lambda cupy, x: cupy.asarray(x), lambda cupy, x: x.get(), CUDA),
     Row("numba", "numba.cuda", ("numba-cuda",),
