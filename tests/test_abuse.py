@@ -162,7 +162,15 @@ def test_registered_target_does_not_inherit_what_the_one_it_replaces_can_hold():
     assert output == "[0, 1, 2]\n"
 
 
-@pytest.mark.parametrize("module", [None, 5, [], b"bytes"])
+class Loud(str):
+    def partition(self, *arguments):
+        raise RuntimeError("parted")
+
+    def __hash__(self):
+        raise RuntimeError("hashed")
+
+
+@pytest.mark.parametrize("module", [None, 5, [], b"bytes", Loud("nowhere.loud")])
 def test_type_whose_module_is_no_name(module):
     kind = type("Nameless", (Producer,), {"__module__": module})
     assert dlbridge.convert(kind(np.arange(3)), "numpy").tolist() == [0, 1, 2]
@@ -170,6 +178,12 @@ def test_type_whose_module_is_no_name(module):
         dlbridge.convert(b"abc", kind)
     with pytest.raises(dlbridge.UnsupportedError):
         dlbridge.convert(type("Nothing", (), {"__module__": module})(), "numpy")
+
+
+def test_type_that_poses_as_one_of_a_library_without_protocols():
+    kind = type("Tensor", (), {"__module__": "mindspore.common.tensor"})
+    with pytest.raises(dlbridge.UnsupportedError, match=r"type mindspore\.common\.tensor\.Tensor"):
+        dlbridge.convert(kind(), "numpy")
 
 
 def test_type_without_a_module():

@@ -14,4 +14,4 @@ cdef class Offer:
 cdef str top_module(object kind):
     """The first part of a type's module; a type may say anything there, or nothing."""
     module = getattr(kind, "__module__", None)      # absent of one that was made where nothing had a name
-    return module.partition(".")[0] if isinstance(module, str) else ""
+    return str.partition(module, ".")[0] if isinstance(module, str) else ""

@@ -1,6 +1,6 @@
 """The order in which sources are asked, and the sources that users add."""
 
-from importlib import import_module
+import sys
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
@@ -114,11 +114,11 @@ cdef tuple find_offers(object kind):
 cdef list by_function(object kind):
     """The offer of a library that has one of FUNCTIONS."""
     for base in kind.__mro__:
-        path = FUNCTIONS.get((top_module(base), base.__name__))
-        if path is not None:
+        module, _, name = FUNCTIONS.get((top_module(base), base.__name__), "").rpartition(".")
+        function = getattr(sys.modules.get(module), name, None)     # a type may say anything of its module
+        if function is not None:
             offer = new_offer("registered", acquire_registered)
-            module, _, name = path.rpartition(".")
-            offer.function = getattr(import_module(module), name)
+            offer.function = function
             return [offer]
     return []
 
