@@ -289,13 +289,14 @@ def base_address(obj):
     return obj.ctypes.data
 
 
+OF_TORCH = "exchange_api" if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "dlpack"      # before 2.10
 EXPORTERS = (
     Exporter("ndarray", lambda e, s: e, library="numpy", protocol="numpy"),
     Exporter("ndarray read-only", make_read_only, readonly=True, library="numpy", protocol="numpy"),
     Exporter("ndarray subclass", lambda e, s: e.view(ArraySubclass), protocol="numpy"),
     Exporter("memmap", make_memmap, keeps="count", address=base_address, protocol="numpy"),
-    Exporter("torch.Tensor", lambda e, s: torch.from_numpy(e), library="torch", protocol="exchange_api"),
-    Exporter("torch Parameter", make_parameter, detach=True, library="torch", protocol="exchange_api"),
+    Exporter("torch.Tensor", lambda e, s: torch.from_numpy(e), library="torch", protocol=OF_TORCH),
+    Exporter("torch Parameter", make_parameter, detach=True, library="torch", protocol=OF_TORCH),
     Exporter("torch subclass", make_torch_subclass, library="torch", protocol="dlpack"),
     Exporter("jax.Array", lambda e, s: jax.dlpack.from_dlpack(e), readonly=True, library="jax", protocol="buffer"),
     Exporter("StridedMemoryView", lambda e, s: StridedMemoryView.from_any_interface(e, stream_ptr=-1),

@@ -146,6 +146,7 @@ def test_the_same_answers_where_libtorch_cannot_be_asked(request):
 
 # ---- what an ndarray holds -------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch 2.10")
 def test_the_tensor_itself_is_the_base_of_its_array():
     tensor = torch.ones(3)
     array = dlbridge.convert(tensor, "numpy")
@@ -264,6 +265,7 @@ def test_every_layout_is_described_alike(axes, compact):
 
 # ---- what was once got wrong -----------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch 2.10")
 def test_the_first_tensor_may_come_under_any_mode():
     program = """
         import numpy, torch, dlbridge
