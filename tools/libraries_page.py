@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pathlib
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ from libraries.rows import ROWS
 
 import dlbridge
 from dlbridge.dtypes import NAMES
+from dlbridge.matrix.info import dlpack_version
 from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, LIMITS, QUIRKS
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"
@@ -72,24 +72,6 @@ def table(head: list[str], rows: Iterator[list[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def export(array: Any) -> str:
-    """What kind of capsule its own ``__dlpack__`` gives to one who asks for the newest."""
-    if not hasattr(array, "__dlpack__"):
-        return ""
-    try:
-        capsule = array.__dlpack__(max_version=dlbridge.DLPACK_VERSION)
-    except TypeError:
-        capsule = array.__dlpack__()
-    name_of = ctypes.pythonapi.PyCapsule_GetName
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    if name_of(capsule) == b"dltensor":
-        return "legacy"
-    address_of = ctypes.pythonapi.PyCapsule_GetPointer
-    address_of.restype, address_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    numbers = (ctypes.c_uint32 * 2).from_address(address_of(capsule, b"dltensor_versioned"))
-    return f"{numbers[0]}.{numbers[1]}"
-
-
 def offers(array: Any) -> str:
     """The protocols that an array has on the host."""
     found = [words for name, words in PROTOCOLS.items() if hasattr(array, name)]
@@ -109,7 +91,8 @@ def sources() -> Iterator[list[str]]:
     for name, (distribution, make) in (made | SOURCES).items():
         array = make()
         tensor = dlbridge.asdlpack(array)
-        yield [name, version(distribution), offers(array), tensor.protocol, export(array),
+        yield [name, version(distribution), offers(array), tensor.protocol,
+               dlpack_version(array) if hasattr(array, "__dlpack__") else "",
                "read-only" if tensor.readonly else "writable"]
 
 
