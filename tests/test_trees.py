@@ -217,6 +217,7 @@ def test_what_is_asked_is_checked_at_once():
         dlbridge.accepts("torch", returns="same")
 
 
+@pytest.mark.needs("torch")      # and so optree, with the other libraries
 def test_like_a_tensor_or_what_is_no_target():
     called = []
 
@@ -233,6 +234,7 @@ def test_like_a_tensor_or_what_is_no_target():
     assert len(called) == 1         # it is said before
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.usefixtures("own_sources")
 def test_a_registered_source_is_an_array_from_then_on():
     class Later:
