@@ -281,6 +281,7 @@ def test_the_action_shows_by_word_and_colour_and_reason(action):
     assert words(tree).get("instead", "") == plan.fix
 
 
+@pytest.mark.needs("torch")
 def test_actions_have_different_forms():
     """Without their colours and words too."""
     forms = set()
@@ -291,6 +292,7 @@ def test_actions_have_different_forms():
     assert len(forms) == len(PATHS)
 
 
+@pytest.mark.needs("torch")
 def test_only_a_refused_path_is_broken():
     for action, make in PATHS.items():
         path = next(parsed(make()._repr_html_()).iter("svg"))
