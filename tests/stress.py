@@ -20,6 +20,7 @@ import traceback
 import weakref
 
 import numpy as np
+from arrow_producers import OfArray, OfStream
 
 import dlbridge
 from dlbridge.testing import abi
@@ -36,6 +37,26 @@ SHOULD = VALUES.sum()
 
 class Owned(np.ndarray):
     """An array that can be watched."""
+
+
+class ArrayAgain(OfArray):
+    """Gives the same capsules whenever it is asked, which no producer should."""
+
+    def __init__(self):
+        super().__init__()
+        self.capsules = super().__arrow_c_array__()
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.capsules
+
+
+class StreamAgain(OfStream):
+    def __init__(self):
+        super().__init__(6)
+        self.stream = super().__arrow_c_stream__()
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.stream
 
 
 class Wrong(Exception):
@@ -58,6 +79,7 @@ class Shared:
         self.of_buffer = dlbridge.asdlpack(memoryview(self.buffer).cast("f"))
         self.results = collections.deque(maxlen=64)     # let go by whoever pushes one out
         self.capsules = collections.deque([self.capsule()], maxlen=1)
+        self.arrows = collections.deque([ArrayAgain()], maxlen=1)
         self.numbers = itertools.count()
         self.wins = itertools.count()
         self.losses = itertools.count()
@@ -101,6 +123,24 @@ def race(shared):
     expect(array.sum() == SHOULD, array)
     next(shared.wins)
     shared.capsules.append(shared.capsule())
+
+
+def race_arrow(shared):
+    try:
+        source = shared.arrows[0]
+    except IndexError:
+        return
+    try:
+        array = dlbridge.convert(source, "numpy")
+    except dlbridge.ConversionError as error:
+        expect("consumed before" in str(error), error)
+        next(shared.losses)
+        return
+    expect(array.tolist() == [0, 1, 2, 3, 4, 5], array)
+    del array
+    expect(source.released["array"] == 1, source.released)
+    next(shared.wins)
+    shared.arrows.append(random.choice([ArrayAgain, StreamAgain])())
 
 
 def come_and_go(shared):
@@ -157,7 +197,9 @@ def explain(shared):
 
 
 USED = ctypes.c_char_p(b"used_" + abi.VERSIONED_NAME)
-TASKS = {convert: 40, consume: 20, race: 20, come_and_go: 10, delete_elsewhere: 5, explain: 5, register: 1}
+TASKS = {
+    convert: 40, consume: 20, race: 20, race_arrow: 10, come_and_go: 10, delete_elsewhere: 5, explain: 5, register: 1,
+}
 
 
 # ---- all of it -------------------------------------------------------------------------------------------------------

@@ -113,9 +113,9 @@ def test_stream_of_one_chunk():
     source = OfStream(6)
     array = dlbridge.convert(source, "numpy")
     assert array.tolist() == [0, 1, 2, 3, 4, 5]
-    assert source.released == {"schema": 1, "array": 0, "stream": 0}
+    assert source.released == {"schema": 1, "array": 0, "stream": 1}
     del array
-    assert source.released == {"schema": 1, "array": 1, "stream": 0}
+    assert source.released == {"schema": 1, "array": 1, "stream": 1}
 
 
 @pytest.mark.parametrize("lengths", [(6, 6), (0, 6, 0, 6), (6, 0, 6, 6)])
@@ -124,14 +124,14 @@ def test_every_chunk_that_was_asked_for_is_released(lengths):
     with pytest.raises(dlbridge.ConversionError, match="chunks 2 or more"):
         dlbridge.convert(source, "numpy")
     asked = sum(hasattr(kept, "null_count") for kept in source.kept)
-    assert source.released == {"schema": 1, "array": asked, "stream": 0}
+    assert source.released == {"schema": 1, "array": asked, "stream": 1}
 
 
 @pytest.mark.parametrize("lengths", [(0, 6), (6, 0), (0, 6, 0), (0, 0, 6, 0, 0)])
 def test_chunks_without_elements_are_passed_over(lengths):
     source = OfStream(*lengths)
     assert dlbridge.convert(source, "numpy").tolist() == [0, 1, 2, 3, 4, 5]
-    assert source.released == {"schema": 1, "array": len(lengths), "stream": 0}
+    assert source.released == {"schema": 1, "array": len(lengths), "stream": 1}
 
 
 def test_explaining_leaves_nothing_behind():
@@ -228,6 +228,42 @@ def test_stream_that_is_none():
         dlbridge.convert(type("Source", (), {"__arrow_c_stream__": lambda self: 1})(), "numpy")
     with pytest.raises(dlbridge.ConversionError, match="release NULL: is that of a stream that was consumed"):
         dlbridge.convert(OfStream(6, stream_release=None), "numpy")
+
+
+@pytest.mark.parametrize(("make", "method"), [
+    (OfArray, "__arrow_c_array__"),
+    (OfDeviceArray, "__arrow_c_device_array__"),
+    (lambda: OfStream(6), "__arrow_c_stream__"),
+], ids=["array", "device array", "stream"])
+def test_capsules_that_are_given_again_are_consumed_once(make, method):
+    source = make()
+    given = getattr(source, method)()
+    again = type("Again", (), {method: lambda self, requested_schema=None: given})()
+    array = dlbridge.convert(again, "numpy")
+    with pytest.raises(dlbridge.ConversionError, match=r"is that of an? [a-z]+ that was consumed before"):
+        dlbridge.convert(again, "numpy")
+    assert array.tolist() == [0, 1, 2, 3, 4, 5]
+    del array
+    assert source.released["array"] == 1
+
+
+def test_stream_is_taken_before_it_is_asked():
+    """What it runs may come here again, in this thread or another."""
+    refused = []
+
+    class Source(OfStream):
+        def schema(self):
+            with pytest.raises(dlbridge.ConversionError, match="stream that was consumed") as raised:
+                dlbridge.convert(again, "numpy")
+            refused.append(raised)
+            return super().schema()
+
+    source = Source(6)
+    capsule = source.__arrow_c_stream__()
+    again = type("Again", (), {"__arrow_c_stream__": lambda self, requested_schema=None: capsule})()
+    assert dlbridge.convert(again, "numpy").tolist() == [0, 1, 2, 3, 4, 5]
+    assert len(refused) == 1
+    assert source.released == {"schema": 1, "array": 1, "stream": 1}
 
 
 @pytest.mark.parametrize(("field", "call"), [("schema_error", "get_schema"), ("next_error", "get_next")])

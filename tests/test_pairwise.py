@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -109,14 +110,21 @@ def test_a_failed_pair_is_the_exit_status(monkeypatch, capsys):
 def test_the_interrupt_key_ends_it_and_its_children():
     with subprocess.Popen(hostile_command("sleeping", "memoryview"), stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as process:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while process.poll() is None and not any(map(is_at_work, started := children.read_text().split())):
+        while process.poll() is None and not any(map(is_at_work, started := children_of(process.pid))):
             time.sleep(0.05)
-        time.sleep(1)           # until asyncio has their pipes too: cut short before, it complains (CPython 3.13)
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=60)
     assert (process.returncode, out, error) == (130, "", "")
     assert not [child for child in started if Path(f"/proc/{child}").exists()]
+
+
+def children_of(process):
+    """Whichever of its threads started them."""
+    found = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(OSError):     # a thread that ended
+            found += path.read_text().split()
+    return found
 
 
 def is_at_work(process):

@@ -133,10 +133,10 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_cells_are_where_their_strides_say(name):
-    form, shape, strides, item = PLACES[name]
-    drawn = cells(of_array(SOURCES[name]()))
+@pytest.mark.parametrize(("make", "place"), [(SOURCES[name], place) for name, place in PLACES.items()], ids=PLACES)
+def test_cells_are_where_their_strides_say(make, place):
+    form, shape, strides, item = place
+    drawn = cells(of_array(make()))
     first, width = drawn[form.format(*[0] * len(shape))]
     expected = {
         form.format(*index): first + width * sum(map(math.prod, zip(index, strides, strict=True))) / item
@@ -223,15 +223,18 @@ def test_many_axes_are_counted():
     assert words(parsed(tensor._repr_html_()))["layout"] == "no gaps, broadcast along 6 axes"
 
 
-@pytest.mark.parametrize(("name", "said"), [
-    ("read-only", "5 elements of 8 bytes, 40 bytes, read-only, on cpu"),
-    ("padded", "15 elements of 4 bits, padded to 1 byte, 15 bytes, writable, on cpu"),
-    ("packed", "15 elements of 4 bits, packed, 8 bytes, writable, on cpu"),
-    ("padded, one", "1 element of 4 bits, padded to 1 byte, 1 byte, writable, on cpu"),
-    ("huge", "5,497,558,138,880 elements of 8 bytes, 40 TiB, read-only, on cpu"),
-])
-def test_the_memory_is_said(name, said):
-    assert words(of_array(SOURCES[name]()))["memory"] == said
+MEMORIES = {
+    "read-only": "5 elements of 8 bytes, 40 bytes, read-only, on cpu",
+    "padded": "15 elements of 4 bits, padded to 1 byte, 15 bytes, writable, on cpu",
+    "packed": "15 elements of 4 bits, packed, 8 bytes, writable, on cpu",
+    "padded, one": "1 element of 4 bits, padded to 1 byte, 1 byte, writable, on cpu",
+    "huge": "5,497,558,138,880 elements of 8 bytes, 40 TiB, read-only, on cpu",
+}
+
+
+@pytest.mark.parametrize(("make", "said"), [(SOURCES[name], said) for name, said in MEMORIES.items()], ids=MEMORIES)
+def test_the_memory_is_said(make, said):
+    assert words(of_array(make()))["memory"] == said
 
 
 def test_who_shares_it_is_said():
@@ -268,9 +271,9 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("action", PATHS)
-def test_the_action_shows_by_word_and_colour_and_reason(action):
-    plan = PATHS[action]()
+@pytest.mark.parametrize(("action", "make"), PATHS.items(), ids=PATHS)
+def test_the_action_shows_by_word_and_colour_and_reason(action, make):
+    plan = make()
     assert plan.action == action
     tree = parsed(plan._repr_html_())
     path = next(tree.iter("svg"))

@@ -1,12 +1,12 @@
 """Functions in fresh interpreters, several at a time: a signal, an exit and a wait without end are outcomes."""
 
-import asyncio
 import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any, NamedTuple, TypeVar
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GLOG_minloglevel": "2"}
@@ -40,43 +40,53 @@ def cpus() -> int:
 
 
 def ask(calls: Mapping[Key, Call], tick: Callable[[int, Key], None], seconds: float) -> dict[Key, Ended]:
-    """Call all, as many at a time as there are CPUs; ``tick(how many are done, which was the last)``."""
-    return asyncio.run(ask_all(calls, tick, seconds))
+    """Call all, as many at a time as there are CPUs; ``tick(how many are done, which was the last)``.
 
-
-async def ask_all(
-    calls: Mapping[Key, Call], tick: Callable[[int, Key], None], seconds: float,
-) -> dict[Key, Ended]:
-    room = asyncio.Semaphore(cpus())
+    In threads, for asyncio complains on stderr where it ends while a child is being started (CPython 3.13).
+    """
     found: dict[Key, Ended] = {}
-
-    async def ask_one(key: Key, call: Call) -> None:
-        async with room:
-            found[key] = await child(call.command(), seconds)
-            tick(len(found), key)
-
-    tasks: list[Awaitable[None]] = [ask_one(key, call) for key, call in calls.items()]
-    await asyncio.gather(*tasks)
+    children = Children(seconds)
+    with ThreadPoolExecutor(cpus()) as threads:
+        try:
+            keys = {threads.submit(children.run, call.command()): key for key, call in calls.items()}
+            for future in as_completed(keys):
+                found[keys[future]] = future.result()
+                tick(len(found), keys[future])
+        except BaseException:       # the interrupt key too
+            threads.shutdown(wait=False, cancel_futures=True)
+            children.stop()
+            raise
     return {key: found[key] for key in calls}
 
 
-async def child(command: list[str], seconds: float) -> Ended:
-    """One of them; whatever happens here, it is gone afterwards."""
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=os.environ | QUIET)
-    try:
-        out, error = await asyncio.wait_for(process.communicate(), seconds)
-    except asyncio.TimeoutError:
-        return Ended(trouble=f"no answer after {seconds:g} s")
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):      # it may end meanwhile
+class Children:
+    """Processes that may take so many seconds each; whatever happens here, they are gone afterwards."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.running: set[Popen[bytes]] = set()
+        self.stopped = False
+
+    def run(self, command: list[str]) -> Ended:
+        with Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=os.environ | QUIET) as process:
+            self.running.add(process)
+            if self.stopped:        # before it was added; afterwards stop() sees it
                 process.kill()
-            await process.wait()
-    if process.returncode == 0 and out:
-        return Ended(json.loads(out))
-    return Ended(trouble=ending(process.returncode or 0, out, error))
+            try:
+                out, error = process.communicate(timeout=self.seconds)
+            except TimeoutExpired:
+                return Ended(trouble=f"no answer after {self.seconds:g} s")
+            finally:
+                process.kill()
+                self.running.discard(process)
+        if process.returncode == 0 and out:
+            return Ended(json.loads(out))
+        return Ended(trouble=ending(process.returncode, out, error))
+
+    def stop(self) -> None:
+        self.stopped = True
+        for process in list(self.running):
+            process.kill()
 
 
 def ending(status: int, out: bytes, error: bytes) -> str:

@@ -9,6 +9,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, kDLCPU
+from dlbridge.atomic cimport load_pointer, replace_pointer
 from dlbridge.devices.table cimport device_name, device_operations, has_streams, is_host
 from dlbridge.dtypes cimport find_arrow, get_row
 from dlbridge.layout cimport add_overflows, multiply_overflows
@@ -67,6 +68,10 @@ ctypedef struct Held:
     ArrowArray array
 
 
+ctypedef void (*ReleaseArray)(ArrowArray*) noexcept nogil
+ctypedef void (*ReleaseStream)(ArrowArrayStream*) noexcept nogil
+
+
 cdef Offer offers(object kind):
     return offer_of(kind, kind)
 
@@ -109,12 +114,11 @@ cdef Managed* acquire_device_array(object obj, Offer offer, const Request* reque
     given = <ArrowDeviceArray*> PyCapsule_GetPointer(array, DEVICE_ARRAY_NAME)
     device.device_type = given.device_type
     device.device_id = 0 if given.device_id == -1 else checked_id(given.device_id)
-    # Read before the array is moved: it owns the event.
-    event = <size_t> (<void**> given.sync_event)[0] if given.sync_event != NULL else 0
     managed = take(&given.array, row_of(schema, offer), device, offer)
     if request.peek or device.device_type == kDLCPU:
         return managed          # pinned memory may have its event too
-    return awaited(managed, <void*> <size_t> event)
+    # The array owns the event, and is ours now.
+    return awaited(managed, (<void**> given.sync_event)[0] if given.sync_event != NULL else NULL)
 
 
 cdef int32_t checked_id(int64_t device_id) except -1:
@@ -150,7 +154,8 @@ cdef tuple pair_of(object answer, str method, const char* name):
 # ---- a stream of one chunk -------------------------------------------------------------------------------------------
 
 cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) except? NULL:
-    cdef ArrowArrayStream* stream
+    cdef ArrowArrayStream stream
+    cdef ArrowArrayStream* given
     cdef ArrowSchema schema
     cdef ArrowArray array
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)
@@ -160,21 +165,25 @@ cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) ex
     capsule = method()
     if not PyCapsule_IsValid(capsule, STREAM_NAME):
         raise _refused("__arrow_c_stream__", type(capsule).__qualname__, f"is no capsule {STREAM_NAME.decode()}")
-    stream = <ArrowArrayStream*> PyCapsule_GetPointer(capsule, STREAM_NAME)
-    if stream.release == NULL:
+    given = <ArrowArrayStream*> PyCapsule_GetPointer(capsule, STREAM_NAME)
+    release = <ReleaseStream> take_callback(<void**> &given.release)
+    if release == NULL:
         raise _refused("release", "NULL", "is that of a stream that was consumed before")
+    stream = given[0]
+    stream.release = release
     memset(&schema, 0, sizeof(schema))
     memset(&array, 0, sizeof(array))
     try:
-        check_call(stream, stream.get_schema(stream, &schema), "get_schema")
+        check_call(&stream, stream.get_schema(&stream, &schema), "get_schema")
         row = row_of_schema(&schema, offer)
-        only_chunk(stream, &array, offer)
+        only_chunk(&stream, &array, offer)
         return take(&array, row, cpu, offer)
     finally:
         if schema.release != NULL:
             schema.release(&schema)
         if array.release != NULL:       # not taken
             array.release(&array)
+        stream.release(&stream)
 
 
 cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) except -1:
@@ -239,37 +248,48 @@ cdef str way_out_of(Offer offer, str field, str usual):
 
 
 cdef Managed* take(ArrowArray* array, int row, DLDevice device, Offer offer) except NULL:
-    """Move an array into a block of its own. On failure it stays with the producer's capsule, or is released."""
+    """Move an array into a block of its own; what is refused is released."""
     cdef Managed* managed
-    cdef int64_t offset_bytes
-    check(array, device, offer)
-    managed = managed_new(PROTOCOL_ARROW, 1)
+    cdef Held* held = moved(array)
+    try:
+        check(&held.array, device, offer)
+        managed = managed_new(PROTOCOL_ARROW, 1)
+    except BaseException:
+        release_held(held)
+        raise
+    managed_own(managed, OWNS_WRAPPED, held)
     managed_set_row(managed, row)
-    managed_set_layout(managed, <const Py_ssize_t*> &array.length, NULL)
+    managed_set_layout(managed, <const Py_ssize_t*> &held.array.length, NULL)
     managed.abi.dl_tensor.device = device
     managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     # Not const: the flag says that nobody may write.
-    managed.abi.dl_tensor.data = <void*> array.buffers[1]
-    if multiply_overflows(array.offset, get_row(row).item_bytes, &offset_bytes):
-        managed.abi.dl_tensor.byte_offset = <uint64_t> -1       # managed_checked() says what is wrong with that
-    else:
-        managed.abi.dl_tensor.byte_offset = <uint64_t> offset_bytes
-    hold(managed, array)
+    managed.abi.dl_tensor.data = <void*> held.array.buffers[1]
+    # An overflow is no offset; managed_checked() says what is wrong with it.
+    if multiply_overflows(held.array.offset, get_row(row).item_bytes, <int64_t*> &managed.abi.dl_tensor.byte_offset):
+        managed.abi.dl_tensor.byte_offset = <uint64_t> -1
     return managed_checked(managed)
 
 
-cdef int hold(Managed* managed, ArrowArray* array) except -1:
+cdef Held* moved(ArrowArray* array) except NULL:
     cdef Held* held = <Held*> malloc(sizeof(Held))
     if held == NULL:
-        managed_release(managed)
         raise MemoryError
+    release = <ReleaseArray> take_callback(<void**> &array.release)
+    if release == NULL:
+        free(held)
+        raise _refused("release", "NULL", "is that of an array that was consumed before")
     held.wrapped.release = release_held
     held.wrapped.owns = OWNS_NOTHING
     held.wrapped.owner = NULL
     held.array = array[0]
-    array.release = NULL            # moved: the producer's capsule has nothing to release any more
-    managed_own(managed, OWNS_WRAPPED, held)
-    return 0
+    held.array.release = release
+    return held
+
+
+cdef void* take_callback(void** release) noexcept nogil:
+    """Who gets it has what it releases; of several threads with one capsule, and of several calls, only the first."""
+    cdef void* callback = load_pointer(release)
+    return callback if callback != NULL and replace_pointer(release, callback, NULL) else NULL
 
 
 cdef void release_held(void* owner) noexcept nogil:
@@ -284,8 +304,6 @@ cdef void drop_held(void* owner) noexcept nogil:
 cdef int check(const ArrowArray* array, DLDevice device, Offer offer) except -1:
     """What the struct can reveal beyond what every block is checked for."""
     cdef int64_t end
-    if array.release == NULL:
-        raise _refused("release", "NULL", "is that of an array that was consumed before")
     if array.n_buffers != 2 or array.buffers == NULL:
         raise _refused("n_buffers", array.n_buffers, "is not 2: the bits of validity, and the values")
     if array.length < 0 or array.offset < 0 or add_overflows(array.offset, array.length, &end):

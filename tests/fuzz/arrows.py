@@ -64,7 +64,7 @@ class Counted:
         self.given = self.released = self.wrongly = 0
 
 
-SCHEMAS, ARRAYS = Counted(7 * 8), Counted(8 * 8)
+SCHEMAS, ARRAYS, STREAMS = Counted(7 * 8), Counted(8 * 8), Counted(3 * 8)
 CURRENT = []                    # the Fields that the stream's functions speak for
 
 
@@ -205,7 +205,8 @@ class OfStream:
 
     def __arrow_c_stream__(self, requested_schema=None):
         self.fields.left = list(self.fields.chunks)
-        content = STREAM.pack(*FUNCTIONS, 0 if self.fields.released else MEMORY.address, 0)
+        STREAMS.given += not self.fields.released and self.fields.stream_name == b"arrow_array_stream"
+        content = STREAM.pack(*FUNCTIONS, 0 if self.fields.released else STREAMS.address, 0)
         return new_capsule(BLOCKS.new(content), self.fields.stream_name, None)
 
 
@@ -247,8 +248,8 @@ def run(source):
     if not (plain and described.may_copy()):
         copy = False
     CURRENT.append(fields)
-    SCHEMAS.begin()
-    ARRAYS.begin()
+    for kind in (SCHEMAS, ARRAYS, STREAMS):
+        kind.begin()
     holder = holder_of(fields, form, source)
     made, taken = hand_over(holder, action, copy, (dlbridge.DLBridgeError, ProducersError))
     if plain:
@@ -261,7 +262,8 @@ def run(source):
 
 
 def check_released(form, taken):
-    check(not ARRAYS.wrongly and not SCHEMAS.wrongly, "released twice")
+    check(not (ARRAYS.wrongly or SCHEMAS.wrongly or STREAMS.wrongly), "released twice")
+    check(STREAMS.given == STREAMS.released, "streams", STREAMS.given, STREAMS.released)
     if form < 12 and form % 3 == 2:
         # What a stream gives out is its consumer's.
         check(ARRAYS.given == ARRAYS.released, "arrays", ARRAYS.given, ARRAYS.released)
