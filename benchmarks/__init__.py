@@ -2,5 +2,5 @@
 
 GROUPS = (
     "numpy_torch", "torch_numpy", "from_jax", "to_jax", "buffers", "dtypes", "interfaces", "wrap", "mix", "layouts",
-    "copies", "threads", "startup", "memory",
+    "copies", "threads", "startup", "memory", "paddle",
 )

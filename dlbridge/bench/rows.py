@@ -94,6 +94,7 @@ LIBRARIES = {
     "jax": Library(("jax", "jax.dlpack", "jax.numpy"), "jax"),
     "ml_dtypes": Library(("ml_dtypes",), "ml_dtypes"),
     "pydlpack": Library(("dlpack",), "pydlpack"),
+    "paddle": Library(("paddle",), "paddlepaddle"),
 }
 
 # The inputs that several groups have in common.

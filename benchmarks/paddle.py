@@ -1,0 +1,20 @@
+"""Paddle, in the extra ``all``; its goals stand in ``goals_all.json``."""
+
+from dlbridge.bench.rows import Group, Row
+
+GROUP = Group("Paddle", (
+    Row("ndarray -> paddle", 'dlbridge.convert(ndarray, "paddle")', {
+        "paddle.from_dlpack": "paddle.from_dlpack(ndarray)",
+        "paddle.to_tensor": "paddle.to_tensor(ndarray)",
+    }),
+    Row("paddle -> numpy", 'dlbridge.convert(paddle_tensor, "numpy")', {
+        "Tensor.numpy": "paddle_tensor.numpy()",
+        "numpy.from_dlpack": "numpy.from_dlpack(paddle_tensor)",
+    }),
+    Row("tensor -> paddle", 'dlbridge.convert(tensor, "paddle")', {
+        "paddle.from_dlpack": "paddle.from_dlpack(tensor)",
+    }),
+    Row("paddle -> torch", 'dlbridge.convert(paddle_tensor, "torch")', {
+        "torch.from_dlpack": "torch.from_dlpack(paddle_tensor)",
+    }),
+), {"paddle_tensor": "paddle.ones([3, 4])"})
