@@ -154,7 +154,7 @@ def test_info_looks_at_what_arrays_speak(monkeypatch, capsys):
     monkeypatch.setattr("dlbridge.matrix.info.SECONDS", 20)
     assert main(["info", "--speaks"]) == 0
     found = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert re.search(r"  \d\.\d +cpu  array_interface, array_struct, buffer$", found["numpy"])
+    assert re.search(r"  (\d\.\d|legacy) +cpu  array_interface, array_struct, buffer$", found["numpy"])
     assert found["memoryview"].endswith("cpu  buffer")
     assert found["crashing"].endswith("SIGSEGV: a library's last words")
     assert "no_such_function" in found["broken"]
