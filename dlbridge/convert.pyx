@@ -89,7 +89,8 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     -------
     array
         Of the target's library; src itself if it is one already. It shares the memory of src and keeps it alive, unless
-        a copy was needed or asked for: then the memory is its own, writable, and dense.
+        a copy was needed or asked for: then the memory is its own, writable, and dense (but strides of 0 stay in a copy
+        that ``readonly`` wanted).
 
     Raises
     ------

@@ -29,11 +29,12 @@ ROUTES = (
 )
 HEAD = """# dtypes
 
-What `dlbridge.convert` does with each dtype between each two libraries, in this order of preference:
+What `dlbridge.convert` does with each dtype between each two libraries:
 
 - *shared*: the same memory, no copy; for JAX where the memory is aligned to 64 bytes, for torch where it is writable;
 - *copied*: the libraries keep the type in different forms, so `copy=False` raises `CopyRequiredError`;
-- *no*: `ConversionError`, because the second library lacks the type, or the first can not export it;
+- *no*: `ConversionError`, because the second library lacks the type; or the first one's own error, because it cannot
+  export it (JAX: int4, uint4);
 - none: the first library has no such array.
 
 No value ever changes: 64-bit types go to JAX only where `jax_enable_x64` is on. NumPy has the types from bfloat16 on,
