@@ -78,15 +78,19 @@ class Plan(NamedTuple):
                       self.readonly)
 
 
-def explain(src: object, to: object, **keywords: Any) -> Plan:
-    """Say what ``convert(src, to, **keywords)`` would do, without doing it.
+def explain(
+    src: object, to: object, *, device: Any = None, copy: bool | None = None, stream: Any = None,
+    readonly: Any = "copy", detach: bool = False,
+) -> Plan:
+    """Say what ``convert(src, to, …)`` would do, without doing it.
 
     Nothing is copied, a capsule is looked at and not consumed, and a producer is asked as ``convert`` would ask it, so
-    the two cannot disagree.
+    the two cannot disagree. An Arrow stream has to be read for that: what gives its stream once cannot be converted
+    afterwards.
 
     Parameters
     ----------
-    src, to, **keywords
+    src, to, device, copy, stream, readonly, detach
         As for :func:`dlbridge.convert`.
 
     Returns
@@ -113,7 +117,7 @@ def explain(src: object, to: object, **keywords: Any) -> Plan:
     """
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
-        examine(facts, src, to, **keywords)
+        examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach)
     except DLBridgeError as error:
         reason = str(error).removesuffix(f" ({error.way_out})")
         facts |= {"action": "refuse", "reason": reason, "fix": error.way_out}

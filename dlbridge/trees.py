@@ -80,8 +80,13 @@ def map_leaves(function: Callable[[Any], Any], tree: Any, walk: Callable[..., An
     """A container of what ``function`` gives for each leaf; the fields of a dataclass are leaves, or containers."""
     def go(leaf: Any) -> Any:
         if dataclasses.is_dataclass(leaf) and not isinstance(leaf, type) and not is_array(leaf):
-            fields = {field.name: getattr(leaf, field.name) for field in dataclasses.fields(leaf) if field.init}
-            return dataclasses.replace(leaf, **walk(go, fields))
+            there = [field for field in dataclasses.fields(leaf) if hasattr(leaf, field.name)]
+            made = walk(go, {field.name: getattr(leaf, field.name) for field in there})
+            result = dataclasses.replace(leaf, **{field.name: made[field.name] for field in there if field.init})
+            for field in there:
+                if not field.init:
+                    object.__setattr__(result, field.name, made[field.name])       # it may be frozen
+            return result
         return function(leaf)
 
     return walk(go, tree)
@@ -121,7 +126,8 @@ def accepts(
     callable
         A decorator. The function keeps its name, signature and annotations. Arrays are converted in positional and
         keyword arguments and in containers (see :func:`convert_tree`); everything else is handed on, as is a first
-        parameter called ``self`` or ``cls``. Of a coroutine function the result is converted when it is awaited.
+        parameter called ``self`` or ``cls``. Of a coroutine function the result is converted when it is awaited; what a
+        generator yields is left as it is.
 
     Examples
     --------
@@ -136,7 +142,7 @@ def accepts(
         raise ValueError(f'accepts: returns {shown(returns)}: is neither None nor "like" (pass one)')
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:
-        bound = next(iter(inspect.signature(function).parameters), "") in ("self", "cls")
+        bound = first_parameter(function) in ("self", "cls")
 
         def prepare(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
             like = first_array((given[bound:], named), walker(to)) if returns else None
@@ -168,6 +174,14 @@ def accepts(
         return call
 
     return decorate
+
+
+def first_parameter(function: Callable[..., Any]) -> str:
+    """Its name, or nothing: builtins need not say."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "")
+    except ValueError:
+        return ""
 
 
 def first_array(tree: Any, walk: Callable[..., Any]) -> Any:

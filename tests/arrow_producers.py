@@ -129,11 +129,13 @@ class OfStream(Structs):
             return self.field("schema_error", 0)
 
         @GetNext
-        def get_next(_, out):
+        def get_next(stream, out):
             if left:
                 ctypes.memmove(out, ctypes.addressof(self.array(length=left.pop(0))), ctypes.sizeof(ArrowArray))
             else:
                 ctypes.memset(out, 0, ctypes.sizeof(ArrowArray))
+                if self.field("ends_itself", False):
+                    Release(self.field("stream_release", address_of(self.releases["stream"])))(stream)
             return self.field("next_error", 0)
 
         @GetError
@@ -142,7 +144,8 @@ class OfStream(Structs):
             return None if text is None else address_of(c_char_p(text))
 
         stream = ArrowArrayStream(
-            get_schema=address_of(get_schema), get_next=address_of(get_next),
+            get_schema=self.field("get_schema", address_of(get_schema)),
+            get_next=self.field("get_next", address_of(get_next)),
             get_last_error=address_of(get_last_error),
             release=self.field("stream_release", address_of(self.releases["stream"])))
         self.kept += [get_schema, get_next, get_last_error, stream]

@@ -3,6 +3,7 @@
 import atexit
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -49,6 +50,16 @@ class Copier:
         return self.last.__array_interface__
 
 
+def leave_another(module, array):
+    """Another process keeps what this one writes to open, for longer than anybody waits."""
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    return array
+
+
+def end_without_a_name(module, array):
+    os.kill(os.getpid(), signal.SIGRTMIN + 6)
+
+
 def values(module, array):
     return np.asarray(array)
 
@@ -60,6 +71,8 @@ ROWS = (
     Row("crashing at exit", "builtins", (), crash_at_exit, values),
     Row("exiting", "builtins", (), lambda python, x: os._exit(3), values),
     Row("sleeping", "builtins", (), lambda python, x: time.sleep(600), values),
+    Row("nameless", "builtins", (), end_without_a_name, values),
+    Row("leaving", "builtins", (), leave_another, values),
     Row("lying", "builtins", (), lambda python, x: x, lambda python, x: np.asarray(x) + 1),
     Row("misshapen", "builtins", (), lambda python, x: x, lambda python, x: np.asarray(x).ravel()),
     Row("talking", "builtins", (), talk, values),

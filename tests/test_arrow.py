@@ -1,14 +1,19 @@
 """Arrow's C interfaces: what is shared, what is refused, and that every array is released once."""
 
+import contextlib
+import ctypes
 import gc
 import threading
 
 import numpy as np
 import pyarrow
 import pytest
-from arrow_producers import OfArray, OfDeviceArray, OfStream
+from arrow_producers import OfArray, OfDeviceArray, OfStream, address_of
+from compiling import compiled
 
 import dlbridge
+from dlbridge.testing.child import run_in_child
+from dlbridge.testing.producers import new_capsule
 
 NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 KINDS = pytest.mark.parametrize("make", [OfArray, OfDeviceArray], ids=["array", "device array"])
@@ -135,9 +140,22 @@ def test_chunks_without_elements_are_passed_over(lengths):
 
 
 def test_explaining_leaves_nothing_behind():
-    for source in (OfArray(), OfDeviceArray(), OfStream(6)):
-        assert dlbridge.explain(source, "numpy").action == "share"
-        assert source.released["array"] == 1
+    source = OfStream(6)            # which cannot be looked at without being read
+    assert dlbridge.explain(source, "numpy").action == "share"
+    assert source.released == {"schema": 1, "array": 1, "stream": 1}
+
+
+@KINDS
+def test_explaining_leaves_an_array_to_its_capsule(make):
+    source = make()
+    method = "__arrow_c_array__" if make is OfArray else "__arrow_c_device_array__"
+    given = getattr(source, method)()
+    again = type("Again", (), {method: lambda self, requested_schema=None: given})()
+    for _ in range(2):
+        assert dlbridge.explain(again, "numpy").action == "share"
+    assert source.released == {"schema": 0, "array": 0, "stream": 0}
+    assert dlbridge.convert(again, "numpy").tolist() == [0, 1, 2, 3, 4, 5]
+    assert dlbridge.explain(again, "numpy").action == "refuse"
 
 
 def test_released_by_a_thread_of_its_own():
@@ -169,7 +187,7 @@ LIES = {
     "too long": ({"length": 2**62}, "shape"),
     "no memory": ({"data": None}, "data NULL: has no memory for 6 elements"),
     "buffers": ({"n_buffers": 1}, "n_buffers 1: "),
-    "no buffers": ({"buffers": False}, "n_buffers 2: "),
+    "no buffers": ({"buffers": False}, "buffers NULL: "),
     "more nulls than elements": ({"null_count": 7}, "null_count 7: "),
     "negative nulls": ({"null_count": -2}, "null_count -2: "),
     "consumed": ({"release": None}, "release NULL: "),
@@ -272,6 +290,126 @@ def test_error_of_a_stream_is_told(field, call):
         dlbridge.convert(OfStream(6, **{field: 5}), "numpy")
     with pytest.raises(dlbridge.ConversionError, match=f"{call} 5: is the producer's error: no disk"):
         dlbridge.convert(OfStream(6, said=b"no disk", **{field: 5}), "numpy")
+
+
+@pytest.fixture(scope="module")
+def callbacks(tmp_path_factory):
+    return ctypes.CDLL(str(compiled("arrow_streams.c", tmp_path_factory.mktemp("c"))))
+
+
+@pytest.mark.parametrize("call", ["get_schema", "get_next"])
+@pytest.mark.parametrize(("name", "kind"), [
+    ("leaves_error", OSError), ("leaves_interrupt", KeyboardInterrupt), ("leaves_and_succeeds", KeyboardInterrupt)])
+def test_exception_that_a_stream_leaves_behind_is_raised(callbacks, call, name, kind):
+    source = OfStream(6, **{call: address_of(callbacks[name])})
+    with pytest.raises(kind):
+        dlbridge.convert(source, "numpy")
+    assert source.released["stream"] == 1
+
+
+@pytest.mark.parametrize("call", ["get_schema", "get_next"])
+def test_stream_is_asked_without_the_gil(call):
+    """It may wait for threads that want it. The function tells whether the GIL is held; 1 is an error to its caller."""
+    source = OfStream(6, **{call: address_of(ctypes.pythonapi.PyGILState_Check)})
+    with pytest.raises(dlbridge.ConversionError) as raised:
+        dlbridge.convert(source, "numpy")
+    assert f"{call} 1" not in str(raised.value)
+
+
+def test_stream_may_end_itself():
+    source = OfStream(6, ends_itself=True)
+    assert dlbridge.convert(source, "numpy").tolist() == [0, 1, 2, 3, 4, 5]
+    assert source.released == {"schema": 1, "array": 1, "stream": 1}
+
+
+def test_chunk_of_a_call_that_failed_is_released():
+    class Source(OfStream):
+        def field(self, name, default):
+            return 5 if name == "next_error" and sum(hasattr(kept, "null_count") for kept in self.kept) == 2 \
+                else super().field(name, default)
+
+    source = Source(6, 6)
+    with pytest.raises(dlbridge.ConversionError, match="get_next 5"):
+        dlbridge.convert(source, "numpy")
+    assert source.released == {"schema": 1, "array": 2, "stream": 1}
+
+
+def test_bits_are_not_counted_beyond_any_memory():
+    def count():
+        with pytest.raises(dlbridge.ConversionError, match="has more bytes than any memory"):
+            dlbridge.convert(OfArray(length=2**61, null_count=-1, bits=[1] * 8), "numpy")
+
+    run_in_child(count).result()
+
+
+@pytest.mark.parametrize("event", [None, 1])
+def test_bits_of_pinned_memory_are_counted_if_it_is_ready(event):
+    source = OfDeviceArray(device_type=3, device_id=0, event=event, null_count=-1, bits=[1, 0, 1, 1, 1, 1])
+    words = "null_count 1: " if event is None else "null_count -1: is unknown, and only memory of the host"
+    with pytest.raises(dlbridge.ConversionError, match=words):
+        dlbridge.convert(source, "numpy")
+
+
+@pytest.mark.parametrize("offset", range(9))
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 17, 40])
+def test_nulls_are_counted_to_the_bit(offset, length):
+    bits = np.random.default_rng(offset * 50 + length).integers(0, 2, 64)
+    nulls = length - bits[offset:offset + length].sum()
+    source = OfArray(offset=offset, length=length, null_count=-1, bits=bits, data=np.zeros(64, "f4").ctypes.data)
+    if nulls:
+        with pytest.raises(dlbridge.ConversionError, match=f"null_count {nulls}: "):
+            dlbridge.convert(source, "numpy")
+    else:
+        assert dlbridge.convert(source, "numpy").shape == (length,)
+
+
+# ---- capsules whose destructors run Python code ----------------------------------------------------------------------
+
+@ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+def destroy(capsule):
+    """An error that is handled in it takes the place of one that is on its way."""
+    with contextlib.suppress(ValueError):
+        int("x")
+
+
+class Destroyed:
+    def capsule(self, struct, name):
+        self.kept.append(name)
+        return new_capsule(ctypes.addressof(struct), name, address_of(destroy))
+
+
+@pytest.mark.parametrize("make", [OfArray, OfDeviceArray, lambda **fields: OfStream(6, **fields)],
+                         ids=["array", "device array", "stream"])
+@pytest.mark.parametrize(("fields", "words"), [
+    ({"format": b"n"}, "format 'n': "), ({"null_count": 2}, "null_count 2: "), ({"schema_release": None}, "no schema")])
+def test_error_survives_the_capsules(make, fields, words):
+    source = make(**fields)
+    kind = type(source)
+    source.__class__ = type(kind.__name__, (Destroyed, kind), {})
+    with pytest.raises(dlbridge.ConversionError, match=words):
+        dlbridge.convert(source, "numpy")
+
+
+@pytest.mark.parametrize("answer", [
+    lambda capsule: capsule, lambda capsule: (capsule,), lambda capsule: (capsule, capsule)])
+@pytest.mark.parametrize("name", [
+    "__arrow_c_array__", "__arrow_c_device_array__", "__arrow_c_stream__", "__array_struct__"])
+def test_error_survives_capsules_of_other_things(name, answer):
+    given = new_capsule(address_of(destroy), b"other", address_of(destroy))
+    answers = [answer(given)]
+    del given
+    method = (lambda self: answers.pop()) if name != "__array_struct__" else property(lambda self: answers.pop())
+    with pytest.raises(dlbridge.ConversionError, match=name):
+        dlbridge.convert(type("Source", (), {name: method})(), "numpy")
+
+
+def test_error_survives_the_capsule_that_a_registered_source_made():
+    class Image:
+        pass
+
+    dlbridge.register_source(Image, lambda image: new_capsule(address_of(destroy), b"other", address_of(destroy)))
+    with pytest.raises(dlbridge.UnsupportedError, match="capsule 'other'"):
+        dlbridge.convert(Image(), "numpy")
 
 
 @KINDS

@@ -21,7 +21,8 @@ import pytest
 import dlbridge
 from dlbridge import matrix as pairwise
 from dlbridge.__main__ import main
-from dlbridge.matrix import Matrix, page, report
+from dlbridge.matrix import Matrix, children, page, report
+from dlbridge.matrix.children import Call, Ended
 from dlbridge.matrix.pair import OUTCOMES, Cell
 from dlbridge.matrix.rows import ROWS, rows_of
 
@@ -73,6 +74,8 @@ def hostile():
     ("crashing", "failed", "SIGSEGV: a library's last words"),
     ("crashing at exit", "failed", "SIGABRT at exit, after the conversion"),
     ("exiting", "failed", "exit code 3"),
+    ("nameless", "failed", r"signal \d+$"),
+    ("leaving", "shared", ""),
     ("lying", "failed", "values arrived changed"),
     ("misshapen", "failed", r"float32 \(144,\) arrived as float32 \(9, 16\)"),
     ("raising", "failed", "RuntimeError: there is no memory in this machine"),
@@ -96,6 +99,80 @@ def test_a_library_that_never_answers_is_a_cell(monkeypatch):
     cell = pairwise.measure(["sleeping", "memoryview"], seconds=2).cells["sleeping", "memoryview"]
     assert (cell.outcome, cell.reason) == ("failed", "no answer after 2 s")
     assert time.monotonic() - start < 60
+
+
+def ask(*calls, seconds=20):
+    return list(children.ask(dict(enumerate(calls)), lambda done, key: None, seconds).values())
+
+
+def test_what_a_child_starts_goes_with_it(tmp_path):
+    note = tmp_path / "process"
+    code = f"import subprocess; open({str(note)!r}, 'w').write(str(subprocess.Popen(['sleep', '600']).pid))"
+    assert ask(Call("builtins", "exec", (code,))) == [Ended(None)]
+    assert is_gone(note.read_text())
+
+
+def test_what_is_printed_while_python_starts_is_no_answer(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("print('hello', flush=True)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert ask(Call("builtins", "len", ("four",))) == [Ended(4)]
+
+
+def test_a_path_that_only_this_process_understands(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path, tmp_path])
+    assert ask(Call("builtins", "len", ("four",))) == [Ended(4)]
+
+
+def test_a_process_that_cannot_be_started_is_a_cell(monkeypatch):
+    def fail(*arguments, **keywords):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(children, "Popen", fail)
+    assert ask(Call("builtins", "len", ("four",)))[0].trouble == "OSError: [Errno 24] Too many open files"
+
+
+def test_a_child_ends_also_if_nobody_is_left_to_end_it():
+    done = subprocess.run(Call("signal", "pause", ()).command(0), capture_output=True, timeout=60)
+    assert done.returncode == -signal.SIGALRM
+
+
+def test_an_error_of_whoever_listens_leaves_no_child():
+    def tick(done, key):
+        raise KeyError(key)
+
+    calls = {"quick": Call("builtins", "len", ("",)), "slow": Call("signal", "pause", ())}
+    start = time.monotonic()
+    with pytest.raises(KeyError, match="quick"):
+        children.ask(calls, tick, 600)
+    assert time.monotonic() - start < 60
+    assert children_of(os.getpid()) == []
+
+
+@pytest.mark.parametrize("seconds", [0, 0.00005, 0.0002, 0.001, 0.002, 0.01, 0.02])
+def test_the_interrupt_key_is_pressed_again(seconds):
+    with subprocess.Popen(hostile_command("sleeping", "memoryview"), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        while process.poll() is None and not any(map(is_at_work, started := children_of(process.pid))):
+            time.sleep(0.05)
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+            time.sleep(seconds)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT), error
+    assert all(map(is_gone, started))
+
+
+def is_gone(process):
+    """Soon, since a signal takes its time."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def test_a_failed_pair_is_the_exit_status(monkeypatch, capsys):

@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import dataclasses
+import functools
 import inspect
 import subprocess
 import sys
@@ -181,6 +182,30 @@ def test_methods():
     assert Model.forward(model, np.ones(3)) == 3
     assert Model.build(np.ones(2)).weight is torch.Tensor
     assert Model.kind(np.ones(2)) is model.kind(np.ones(2)) is torch.Tensor
+
+
+def test_fields_that_no_constructor_takes():
+    @dataclasses.dataclass(frozen=True)
+    class Sample:
+        image: Any
+        mask: Any = dataclasses.field(init=False)
+        unset: Any = dataclasses.field(init=False)
+
+        def __post_init__(self):
+            object.__setattr__(self, "mask", np.zeros(2))
+
+    sample = Sample(np.ones(2))
+    object.__setattr__(sample, "mask", np.full(2, 7.0))
+    made = dlbridge.convert_tree(sample, "torch")
+    assert type(made.image) is type(made.mask) is torch.Tensor
+    assert made.mask.tolist() == [7, 7]
+    assert type(sample.mask) is np.ndarray
+    assert not hasattr(made, "unset")
+
+
+@pytest.mark.parametrize("function", [torch.neg, functools.partial(torch.add, 1), min], ids=["neg", "add", "min"])
+def test_functions_without_a_signature(function):
+    assert type(dlbridge.accepts("torch")(function)(np.ones(2))) is torch.Tensor
 
 
 def test_coroutines():

@@ -29,13 +29,22 @@ cdef Offer offers_instance(object obj):
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
-    cdef PyArrayInterface* interface
-    cdef Managed* managed
-    cdef int row
     try:
         capsule = obj.__array_struct__
     except AttributeError:
         return NULL
+    try:
+        return block_of(obj, capsule)
+    except BaseException:
+        # Let the capsule go while the error is held: its destructor may be Python code, and would lose a pending one.
+        capsule = None
+        raise
+
+
+cdef Managed* block_of(object obj, object capsule) except NULL:
+    cdef PyArrayInterface* interface
+    cdef Managed* managed
+    cdef int row
     if not PyCapsule_CheckExact(capsule) or not PyCapsule_IsValid(capsule, NULL):
         raise _refused("__array_struct__", type(capsule).__qualname__, "is not a capsule without a name")
     interface = <PyArrayInterface*> PyCapsule_GetPointer(capsule, NULL)

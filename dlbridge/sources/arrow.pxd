@@ -43,11 +43,11 @@ ctypedef struct ArrowDeviceArray:
 
 # CStreamInterface.
 ctypedef struct ArrowArrayStream:
-    int (*get_schema)(ArrowArrayStream*, ArrowSchema* out) noexcept     # [0]
-    int (*get_next)(ArrowArrayStream*, ArrowArray* out) noexcept        # [8] a released array is the end
-    const char* (*get_last_error)(ArrowArrayStream*) noexcept           # [16]
-    void (*release)(ArrowArrayStream*) noexcept nogil                   # [24]
-    void* private_data                                                  # [32]
+    int (*get_schema)(ArrowArrayStream*, ArrowSchema* out) noexcept nogil       # [0]
+    int (*get_next)(ArrowArrayStream*, ArrowArray* out) noexcept nogil          # [8] a released array is the end
+    const char* (*get_last_error)(ArrowArrayStream*) noexcept nogil             # [16]
+    void (*release)(ArrowArrayStream*) noexcept nogil                           # [24]
+    void* private_data                                                          # [32]
 
 # CDataInterface/PyCapsuleInterface.
 cdef extern from *:

@@ -22,9 +22,11 @@ from dlbridge.managed cimport (
     managed_checked,
     managed_new,
     managed_own,
+    managed_own_object,
     managed_release,
     managed_set_layout,
     managed_set_row,
+    raise_pending,
     release_foreign,
 )
 from dlbridge.request cimport Request
@@ -62,6 +64,10 @@ LIBRARIES_WAYS_OUT = {
 }
 
 
+cdef extern from *:
+    int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
+
+
 # The array, moved out of its capsule, for as long as its memory is in use.
 ctypedef struct Held:
     Wrapped wrapped             # first, as ever; owns nothing else
@@ -94,29 +100,56 @@ cdef Offer offer_of(object obj, object kind):
     return offer
 
 
+# Makes a block of what a method answered.
+ctypedef Managed* (*Take)(object answer, Offer offer, const Request* request) except NULL
+
+
 cdef Managed* acquire_array(object obj, Offer offer, const Request* request) except? NULL:
-    cdef DLDevice cpu = DLDevice(kDLCPU, 0)
-    method = getattr(obj, "__arrow_c_array__", None)
-    if method is None:
-        return NULL
-    schema, array = pair_of(method(), "__arrow_c_array__", ARRAY_NAME)
-    return take(<ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME), row_of(schema, offer), cpu, offer)
+    return ask(obj, "__arrow_c_array__", take_array, offer, request)
 
 
 cdef Managed* acquire_device_array(object obj, Offer offer, const Request* request) except? NULL:
+    return ask(obj, "__arrow_c_device_array__", take_device_array, offer, request)
+
+
+cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) except? NULL:
+    return ask(obj, "__arrow_c_stream__", take_stream, offer, request)
+
+
+cdef Managed* ask(object obj, str name, Take take, Offer offer, const Request* request) except? NULL:
+    method = getattr(obj, name, None)
+    if method is None:
+        return NULL
+    answer = method()
+    try:
+        return take(answer, offer, request)
+    except BaseException:
+        # Let the capsules go while the error is held: their destructors may be Python code, and lose a pending one.
+        answer = None
+        raise
+
+
+cdef Managed* take_array(object answer, Offer offer, const Request* request) except NULL:
+    cdef DLDevice cpu = DLDevice(kDLCPU, 0)
+    schema, array = pair_of(answer, "__arrow_c_array__", ARRAY_NAME)
+    return block_of(<ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME), answer if request.peek else None,
+                    row_of(schema, offer), cpu, True, offer)
+
+
+cdef Managed* take_device_array(object answer, Offer offer, const Request* request) except NULL:
     cdef ArrowDeviceArray* given
     cdef Managed* managed
     cdef DLDevice device
-    method = getattr(obj, "__arrow_c_device_array__", None)
-    if method is None:
-        return NULL
-    schema, array = pair_of(method(), "__arrow_c_device_array__", DEVICE_ARRAY_NAME)
+    cdef bint is_ready
+    schema, array = pair_of(answer, "__arrow_c_device_array__", DEVICE_ARRAY_NAME)
     given = <ArrowDeviceArray*> PyCapsule_GetPointer(array, DEVICE_ARRAY_NAME)
     device.device_type = given.device_type
     device.device_id = 0 if given.device_id == -1 else checked_id(given.device_id)
-    managed = take(&given.array, row_of(schema, offer), device, offer)
+    # Pinned memory may have its event too.
+    is_ready = is_host(device.device_type) and (device.device_type == kDLCPU or given.sync_event == NULL)
+    managed = block_of(&given.array, answer if request.peek else None, row_of(schema, offer), device, is_ready, offer)
     if request.peek or device.device_type == kDLCPU:
-        return managed          # pinned memory may have its event too
+        return managed
     # The array owns the event, and is ours now.
     return awaited(managed, (<void**> given.sync_event)[0] if given.sync_event != NULL else NULL)
 
@@ -153,16 +186,14 @@ cdef tuple pair_of(object answer, str method, const char* name):
 
 # ---- a stream of one chunk -------------------------------------------------------------------------------------------
 
-cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) except? NULL:
+# Its functions may wait for threads that want the GIL.
+
+cdef Managed* take_stream(object capsule, Offer offer, const Request* request) except NULL:
     cdef ArrowArrayStream stream
     cdef ArrowArrayStream* given
     cdef ArrowSchema schema
     cdef ArrowArray array
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)
-    method = getattr(obj, "__arrow_c_stream__", None)
-    if method is None:
-        return NULL
-    capsule = method()
     if not PyCapsule_IsValid(capsule, STREAM_NAME):
         raise _refused("__arrow_c_stream__", type(capsule).__qualname__, f"is no capsule {STREAM_NAME.decode()}")
     given = <ArrowArrayStream*> PyCapsule_GetPointer(capsule, STREAM_NAME)
@@ -171,28 +202,29 @@ cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) ex
         raise _refused("release", "NULL", "is that of a stream that was consumed before")
     stream = given[0]
     stream.release = release
-    memset(&schema, 0, sizeof(schema))
-    memset(&array, 0, sizeof(array))
+    schema.release = NULL
+    array.release = NULL
     try:
-        check_call(&stream, stream.get_schema(&stream, &schema), "get_schema")
+        ask_schema(&stream, &schema)
         row = row_of_schema(&schema, offer)
         only_chunk(&stream, &array, offer)
-        return take(&array, row, cpu, offer)
+        return block_of(&array, None, row, cpu, True, offer)
     finally:
-        if schema.release != NULL:
-            schema.release(&schema)
-        if array.release != NULL:       # not taken
-            array.release(&array)
-        stream.release(&stream)
+        with nogil:
+            if schema.release != NULL:
+                schema.release(&schema)
+            if array.release != NULL:       # not taken
+                array.release(&array)
+            if stream.release != NULL:      # its functions may have let it go
+                stream.release(&stream)
 
 
 cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) except -1:
     """The one chunk that has elements, or the last that has none."""
     cdef ArrowArray following
-    check_call(stream, stream.get_next(stream, chunk), "get_next")
+    ask_next(stream, chunk)
     while chunk.release != NULL:
-        memset(&following, 0, sizeof(following))
-        check_call(stream, stream.get_next(stream, &following), "get_next")
+        ask_next(stream, &following)
         if following.release == NULL:
             return 0
         if chunk.length and following.length:
@@ -207,11 +239,35 @@ cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) ex
     raise refusal(ConversionError, "arrow", "chunks", 0, "are no memory", "there is nothing to convert")
 
 
+cdef int ask_schema(ArrowArrayStream* stream, ArrowSchema* schema) except -1:
+    cdef int error
+    memset(schema, 0, sizeof(ArrowSchema))
+    with nogil:
+        error = stream.get_schema(stream, schema)
+    return check_call(stream, error, "get_schema")
+
+
+cdef int ask_next(ArrowArrayStream* stream, ArrowArray* array) except -1:
+    cdef int error
+    memset(array, 0, sizeof(ArrowArray))
+    with nogil:
+        error = stream.get_next(stream, array)
+    try:
+        return check_call(stream, error, "get_next")
+    except BaseException:
+        if array.release != NULL:
+            array.release(array)
+            array.release = NULL
+        raise
+
+
 cdef int check_call(ArrowArrayStream* stream, int error, str call) except -1:
     cdef const char* text
+    raise_pending()         # a producer's own exception is better than its number
     if not error:
         return 0
-    text = stream.get_last_error(stream)
+    with nogil:
+        text = stream.get_last_error(stream)
     said = (<bytes> text).decode("utf-8", "replace") if text != NULL else "it gives no reason"
     raise refusal(ConversionError, "arrow", call, error, f"is the producer's error: {said}",
                   "its message says what it needs")
@@ -247,27 +303,36 @@ cdef str way_out_of(Offer offer, str field, str usual):
     return offer.ways_out.get(field) or offer.ways_out.get("*") or usual
 
 
-cdef Managed* take(ArrowArray* array, int row, DLDevice device, Offer offer) except NULL:
-    """Move an array into a block of its own; what is refused is released."""
+cdef Managed* block_of(
+    ArrowArray* array, object lender, int row, DLDevice device, bint is_ready, Offer offer,
+) except NULL:
+    """A block for an array, which is moved out of its capsule unless a lender keeps it; what is refused is released."""
     cdef Managed* managed
-    cdef Held* held = moved(array)
+    cdef Held* held = NULL
+    if lender is None:
+        held = moved(array)
+        array = &held.array
     try:
-        check(&held.array, device, offer)
+        check(array)
         managed = managed_new(PROTOCOL_ARROW, 1)
     except BaseException:
-        release_held(held)
+        if held != NULL:
+            release_held(held)
         raise
-    managed_own(managed, OWNS_WRAPPED, held)
+    if held != NULL:
+        managed_own(managed, OWNS_WRAPPED, held)
+    else:
+        managed_own_object(managed, lender)
     managed_set_row(managed, row)
-    managed_set_layout(managed, <const Py_ssize_t*> &held.array.length, NULL)
+    managed_set_layout(managed, <const Py_ssize_t*> &array.length, NULL)
     managed.abi.dl_tensor.device = device
     managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     # Not const: the flag says that nobody may write.
-    managed.abi.dl_tensor.data = <void*> held.array.buffers[1]
+    managed.abi.dl_tensor.data = <void*> array.buffers[1]
     # An overflow is no offset; managed_checked() says what is wrong with it.
-    if multiply_overflows(held.array.offset, get_row(row).item_bytes, <int64_t*> &managed.abi.dl_tensor.byte_offset):
+    if multiply_overflows(array.offset, get_row(row).item_bytes, <int64_t*> &managed.abi.dl_tensor.byte_offset):
         managed.abi.dl_tensor.byte_offset = <uint64_t> -1
-    return managed_checked(managed)
+    return without_nulls(managed_checked(managed), array, is_ready, offer)
 
 
 cdef Held* moved(ArrowArray* array) except NULL:
@@ -301,36 +366,50 @@ cdef void drop_held(void* owner) noexcept nogil:
     free(owner)
 
 
-cdef int check(const ArrowArray* array, DLDevice device, Offer offer) except -1:
+cdef int check(const ArrowArray* array) except -1:
     """What the struct can reveal beyond what every block is checked for."""
     cdef int64_t end
-    if array.n_buffers != 2 or array.buffers == NULL:
+    if array.release == NULL:           # of a lender's
+        raise _refused("release", "NULL", "is that of an array that was consumed before")
+    if array.n_buffers != 2:
         raise _refused("n_buffers", array.n_buffers, "is not 2: the bits of validity, and the values")
+    if array.buffers == NULL:
+        raise _refused("buffers", "NULL", "has neither bits of validity nor values")
     if array.length < 0 or array.offset < 0 or add_overflows(array.offset, array.length, &end):
         raise _refused("offset, length", f"{array.offset}, {array.length}", "are no elements of any memory")
     if array.null_count < -1 or array.null_count > array.length:
         raise _refused("null_count", array.null_count, f"is no count of {array.length} elements")
-    if array.null_count and count_nulls(array, device):
-        raise refusal(ConversionError, "arrow", "null_count", count_nulls(array, device),
-                      "elements have no value, which no array library can say",
-                      way_out_of(offer, "null_count", "pass x.fill_null(0), or x.drop_null()"))
     return 0
 
 
-cdef int64_t count_nulls(const ArrowArray* array, DLDevice device) except -1:
-    """Of an array that has some, or has not counted them."""
-    cdef const uint8_t* bits = <const uint8_t*> array.buffers[0]
-    cdef int64_t index
-    cdef int64_t nulls = 0
-    if array.null_count != -1:
-        return array.null_count
-    if bits == NULL:
-        return 0
-    if not is_host(device.device_type):
+cdef Managed* without_nulls(Managed* managed, const ArrowArray* array, bint is_ready, Offer offer) except NULL:
+    """After the length was checked, since as many bits are read where nobody has counted."""
+    cdef int64_t nulls = array.null_count
+    if nulls == -1 and array.buffers[0] == NULL:
+        nulls = 0
+    if nulls == -1 and is_ready:
+        nulls = count_nulls(<const uint8_t*> array.buffers[0], array.offset, array.offset + array.length)
+    if not nulls:
+        return managed
+    managed_release(managed)
+    if nulls == -1:
         raise refusal(ConversionError, "arrow", "null_count", -1,
-                      "is unknown, and only the host's memory is looked into", "count them, x.null_count or so")
-    for index in range(array.offset, array.offset + array.length):
-        nulls += not bits[index >> 3] >> (index & 7) & 1
+                      "is unknown, and only memory of the host that is ready is looked into",
+                      "count them, x.null_count or so")
+    raise refusal(ConversionError, "arrow", "null_count", nulls,
+                  "elements have no value, which no array library can say",
+                  way_out_of(offer, "null_count", "pass x.fill_null(0), or x.drop_null()"))
+
+
+cdef int64_t count_nulls(const uint8_t* bits, int64_t index, int64_t end) noexcept nogil:
+    cdef int64_t nulls = 0
+    while index < end:
+        if index & 7 == 0 and index + 8 <= end:
+            nulls += 8 - popcount(bits[index >> 3])
+            index += 8
+        else:
+            nulls += not bits[index >> 3] >> (index & 7) & 1
+            index += 1
     return nulls
 
 

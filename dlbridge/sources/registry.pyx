@@ -192,5 +192,8 @@ cdef Managed* acquire_registered(object obj, Offer offer, const Request* request
     Py_EnterRecursiveCall(" while asking registered sources")
     try:
         return acquire_by(find_offers(type(made)), made, request)
+    except BaseException:
+        made = None                 # while the error is held: a capsule's destructor would lose a pending one
+        raise
     finally:
         Py_LeaveRecursiveCall()
