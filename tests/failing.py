@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import paths
+from arrow_producers import ArrowArray, ArrowSchema
 
 import dlbridge
 from dlbridge import picture
@@ -84,8 +85,35 @@ def capsules_over(versioned=True, **fields):
     return make
 
 
+class Arrow:
+    """``__arrow_c_array__`` as an attribute that the type has too."""
+
+    __slots__ = ("__arrow_c_array__", "__weakref__")
+
+
+def arrows(**fields):
+    """Makes arrays of Arrow's, whose release callback needs no memory."""
+    release = ctypes.cast(wrapper.failing_delete, ctypes.c_void_p).value
+    schema = ArrowSchema(format=b"f", release=release)
+    buffers = (ctypes.c_void_p * 2)(None, ARRAY.ctypes.data)
+    structs.append((schema, buffers))
+
+    def make():
+        array = ArrowArray(**{"length": 12, "n_buffers": 2, "release": release, **fields})
+        array.buffers = ctypes.cast(buffers, ctypes.POINTER(ctypes.c_void_p))
+        given.append(array)
+        source = Arrow()
+        # A tuple of a tuple is that tuple.
+        source.__arrow_c_array__ = functools.partial(tuple, (
+            new_capsule(ctypes.addressof(schema), b"arrow_schema", None),
+            new_capsule(ctypes.addressof(array), b"arrow_array", None)))
+        return source
+
+    return make
+
+
 structs = []            # which the capsules do not keep alive
-given = []              # capsules of this attempt: consumed ones are owed a deleter
+given = []              # capsules and arrays of this attempt: consumed ones are owed a deleter
 
 
 def interface(**entries):
@@ -118,6 +146,9 @@ SOURCES = {
     "legacy capsule": capsules_over(versioned=False),
     "capsule that lies": capsules_over(shape=(-1, 3)),
     "capsule of version 2": capsules_over(version=(2, 0)),
+    "Arrow array": arrows(),
+    "Arrow array with nulls": arrows(null_count=2),
+    "Arrow array that lies": arrows(offset=-1),
     "buffer of another format": lambda: view_of(ARRAY, format=b"w"),
     "buffer with suboffsets": lambda: view_of(ARRAY, suboffsets=(0, -1)),
     "buffer that lies": lambda: view_of(ARRAY, len=40),
@@ -172,8 +203,8 @@ TENSOR_USES = {
 
 # ---- one failure after the other -------------------------------------------------------------------------------------
 
-def consumed(capsule):
-    return capsule_name(capsule).startswith(b"used")
+def consumed(thing):
+    return thing.release is None if type(thing) is ArrowArray else capsule_name(thing).startswith(b"used")
 
 
 def elements(source):
