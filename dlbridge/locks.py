@@ -5,7 +5,7 @@ from threading import RLock
 
 
 class ForkableLock:
-    """``with forkable.lock``: who forks within lets go of the lock that was taken, in the child too.
+    """``with forkable.lock``, or its methods: who forks within lets go of the lock that was taken, in the child too.
 
     It may be taken again by the thread that has it: what an import or an error runs may convert something.
     """

@@ -53,6 +53,10 @@ class Absent:
             self.names.add("Python 3.11")
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
             self.names.add("a GIL")
+        if "ml_dtypes" not in self.names:
+            import ml_dtypes
+
+            self.names |= {"ml_dtypes 0.6"} if not hasattr(ml_dtypes, "complex32") else set()
         if "torch" not in self.names:
             import torch
 

@@ -141,11 +141,11 @@ def test_an_error_of_whoever_listens_leaves_no_child():
         raise KeyError(key)
 
     calls = {"quick": Call("builtins", "len", ("",)), "slow": Call("signal", "pause", ())}
-    start = time.monotonic()
+    start, others = time.monotonic(), children_of(os.getpid())
     with pytest.raises(KeyError, match="quick"):
         children.ask(calls, tick, 600)
     assert time.monotonic() - start < 60
-    assert children_of(os.getpid()) == []
+    assert set(children_of(os.getpid())) <= set(others)
 
 
 @pytest.mark.parametrize("seconds", [0, 0.00005, 0.0002, 0.001, 0.002, 0.01, 0.02])

@@ -81,9 +81,13 @@ cdef Driver* find_driver(int32_t device_type) except NULL:
     """The driver of a device type, ready for calls."""
     cdef Driver* driver = &drivers[<int> ROCM if device_type in (kDLROCM, kDLROCMHost) else <int> CUDA]
     if not load_flag(&driver.loaded):
-        with loading.lock:
+        lock = loading.lock         # as in targets/target: not by `with`
+        lock.acquire()
+        try:
             if not driver.loaded:
                 load_driver(driver)
+        finally:
+            lock.release()
     return driver
 
 

@@ -51,6 +51,7 @@ from dlbridge.managed cimport (
     managed_own_versioned,
     managed_release,
     managed_set_row,
+    take_error,
 )
 from dlbridge.request cimport COPY_NEVER, Request, consumer_stream
 from dlbridge.sources cimport exchange
@@ -98,6 +99,8 @@ NONE_IS_UNORDERED = {
 
 cdef extern from "Python.h":
     PyTypeObject PyCapsule_Type
+    PyObject* PyObject_CallOneArg(object function, object argument)
+    void Py_DECREF(PyObject* obj)
 
 cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
 
@@ -132,13 +135,16 @@ def _learn_keywords(method):
         # Of a builtin. inspect has it parsed into a tree, in which threads of Python 3.11 disturb each other
         # (cpython#106905: SystemError, AST constructor recursion depth mismatch).
         return _keywords_of(re.findall(r"\w+", text), "**" in text)
-    parameters = None
-    try:
-        parameters = inspect.signature(method).parameters
-    except (TypeError, ValueError):
-        pass
-    if parameters is None:
-        return UNKNOWN
+    # Not by catching what it raises: where there is no memory for a frame CPython 3.11 loses the exception, and Cython
+    # looks into that of any `except` with two types.
+    cdef PyObject* signature = PyObject_CallOneArg(inspect.signature, method)
+    if signature == NULL:
+        error = take_error()
+        if isinstance(error, (TypeError, ValueError)):
+            return UNKNOWN
+        raise error or MemoryError()
+    parameters = (<object> signature).parameters
+    Py_DECREF(signature)
     return _keywords_of(parameters, any([each.kind is each.VAR_KEYWORD for each in parameters.values()]))
 
 

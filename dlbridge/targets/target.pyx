@@ -61,10 +61,15 @@ cdef class Target:
                     raise
                 raise refusal(MissingLibraryError, self.name, "module", self.library, "is not installed",
                               f"pip install {self.install}") from error
-        with reading.lock:
+        # Not by `with`: where no memory is left for a traceback, Cython gives its end a NULL in place of one.
+        lock = reading.lock
+        lock.acquire()
+        try:
             if not self.loaded:
                 self.namespace = namespace
                 self.read_off()
+        finally:
+            lock.release()
         return 0
 
     cdef int check_order(self) except -1:
