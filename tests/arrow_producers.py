@@ -37,6 +37,9 @@ class ArrowArrayStream(Structure):
         ("private_data", c_void_p)]
 
 
+LENT = []               # whose arrays were not released: a callback must not go before its array
+
+
 def address_of(function):
     return ctypes.cast(function, c_void_p).value
 
@@ -56,6 +59,8 @@ class Structs:
         def release(address):
             self.released[kind] += 1
             struct.from_address(address).release = None
+            if kind == "array":
+                LENT.remove(self)
         return release
 
     def field(self, name, default):
@@ -82,6 +87,7 @@ class Structs:
         if fields.get("buffers", True):
             array.buffers = ctypes.cast(buffers, POINTER(c_void_p))
         self.kept += [buffers, array]
+        LENT.append(self)
         return array
 
     def capsule(self, struct, name):
