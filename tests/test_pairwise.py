@@ -240,12 +240,6 @@ def test_json_has_every_pair(real):
         assert 0 < pair["nanoseconds"] < 1e7
 
 
-def test_pairs_through_one_library():
-    names = ["numpy", "memoryview", "dlbridge"]
-    every = set(pairwise.measure(names).cells)
-    assert set(pairwise.measure(names, through="dlbridge").cells) == {pair for pair in every if "dlbridge" in pair}
-
-
 @pytest.mark.needs("torch")
 def test_json_is_read_back(real):
     matrix = report.from_json(real[0])

@@ -1,8 +1,7 @@
 """Write docs/matrix.md from a run of every pair, or see whether a pair got worse since it was written.
 
 ``matrix_page.py`` runs the matrix and writes the page; ``--check`` compares instead, and exits with 1 where a pair got
-worse; ``--through numpy`` compares the pairs from and to NumPy alone, which takes minutes less and misses no source and
-no target. ``--run FILE`` takes what ``dlbridge matrix --json`` wrote in place of a run.
+worse. ``--run FILE`` takes what ``dlbridge matrix --json`` wrote in place of a run.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from dlbridge.matrix.report import (
     summary,
     versions_line,
 )
-from dlbridge.matrix.rows import ROWS
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "matrix.md"
 HEAD = """# Matrix
@@ -110,16 +108,14 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("libraries", nargs="*", metavar="LIBRARY", help="compare only these")
     parser.add_argument("--check", action="store_true", help="compare with the page instead of writing it")
-    parser.add_argument("--through", choices=[row.name for row in ROWS], metavar="LIBRARY",
-                        help="compare only the pairs from it and to it")
     parser.add_argument("--run", metavar="FILE", help="what `dlbridge matrix --json` wrote")
     arguments = parser.parse_args(words)
-    if (arguments.libraries or arguments.through) and not arguments.check:
-        parser.error("the page is of all pairs; name some with --check alone")
+    if arguments.libraries and not arguments.check:
+        parser.error("the page is of all libraries; name some with --check alone")
     if arguments.run:
         matrix = from_json(pathlib.Path(arguments.run).read_text(encoding="utf-8"))
     else:
-        matrix = measure(arguments.libraries, through=arguments.through)
+        matrix = measure(arguments.libraries)
     if arguments.check:
         return check(matrix)
     PAGE.write_text(page(matrix), encoding="utf-8")

@@ -81,11 +81,8 @@ def progress(total: int) -> Callable[[int, tuple[str, ...]], None]:
     return tick
 
 
-def measure(names: Sequence[str] = (), seconds: float = 120, through: str | None = None) -> Matrix:
-    """Convert between all pairs of the libraries that are installed, or of those that are named.
-
-    ``through`` a library: only the pairs from it and to it, which take what every source and every target does once.
-    """
+def measure(names: Sequence[str] = (), seconds: float = 120) -> Matrix:
+    """Convert between all pairs of the libraries that are installed, or of those that are named."""
     import dlbridge
     from dlbridge.bench.report import machine
     from dlbridge.matrix.children import Call, ask
@@ -95,8 +92,7 @@ def measure(names: Sequence[str] = (), seconds: float = 120, through: str | None
     found, missing = sort_out(choose(rows_of(TABLE), names))
     targets = set(dlbridge.targets())
     calls = {(source, target): Call("dlbridge.matrix.pair", "look", (TABLE, source, target))
-             for source in found for target in found
-             if target in targets and through in (None, source, target)}
+             for source in found for target in found if target in targets}
     ended = ask(calls, progress(len(calls)), seconds)
     cells = {pair: Cell(*one.value) if one.value else Cell("failed", one.trouble) for pair, one in ended.items()}
     versions = {name: version for name, row in found.items() if (version := version_of(row))}

@@ -143,8 +143,9 @@ def _learn_keywords(method):
         if isinstance(error, (TypeError, ValueError)):
             return UNKNOWN
         raise error or MemoryError()
-    parameters = (<object> signature).parameters
-    Py_DECREF(signature)
+    found = <object> signature
+    Py_DECREF(signature)            # found has a reference of its own
+    parameters = found.parameters
     return _keywords_of(parameters, any([each.kind is each.VAR_KEYWORD for each in parameters.values()]))
 
 

@@ -53,6 +53,7 @@ def test_ten_thousand_hand_offs_leave_nothing(platform):
     work = Work()
     work(32)
     gc.collect()
+    gc.collect()                # CPython 3.14 leaves some to the second
     before, references, objects = counts(), work.references(), len(gc.get_objects())
     driver.clear()
     for _ in range(20):
@@ -63,7 +64,7 @@ def test_ten_thousand_hand_offs_leave_nothing(platform):
     gc.collect()
     assert (counts(), work.references(), held, unordered_releases()) == (before, references, [], 0)
     assert before[0] == 2                           # an event for each device
-    assert len(gc.get_objects()) - objects < 50
+    assert abs(len(gc.get_objects()) - objects) < 50
     """,
         platform,
     )
