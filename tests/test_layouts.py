@@ -14,7 +14,7 @@ from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_
 from quirk_rows import HEAVY, OF_ALL
 
 import dlbridge
-from dlbridge.targets.quirks import LIMITS, QUIRKS, quirks_of
+from dlbridge.targets.quirks import LATER_DTYPES, LIMITS, QUIRKS, dtypes_of, quirks_of
 
 BY_NAME = {importer.name: importer for importer in IMPORTERS}
 
@@ -231,6 +231,18 @@ def test_torch_has_packed_float4_as_pairs():
 def test_a_library_that_the_table_does_not_know_has_every_quirk_of_the_unknown():
     assert quirks_of("nobody", "1.0") == [quirk for quirk in QUIRKS if quirk.library == "*"]
     assert {quirk.library for quirk in quirks_of("torch", "2.13.0+cpu")} == {"torch"}
+
+
+def test_a_quirk_ends_with_its_version():
+    before = quirks_of("onnxruntime", "1.31.1")
+    after = quirks_of("onnxruntime", "1.32.0")
+    assert {quirk.lacks for quirk in before} - {quirk.lacks for quirk in after} == {"BOOLS", "PACKED"}
+
+
+@pytest.mark.parametrize("later", LATER_DTYPES, ids=lambda later: later.library)
+def test_a_library_has_later_types_since_their_version(later):
+    assert not {*later.dtypes} & {*dtypes_of(later.library, "0.1")}
+    assert {*later.dtypes} < {*dtypes_of(later.library, later.since)}
 
 
 def test_torch_takes_back_what_it_exported_elsewhere():

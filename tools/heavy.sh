@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Libraries that want environments of their own: bash tools/heavy.sh
 #
-# dpnp, whose memory is a SYCL device's even on a machine without a GPU, and MindSpore, which takes and gives capsules
-# by functions alone. Downloads about 3 GB, and keeps 7 GB in $TOOLS.
+# dpnp, whose memory is a SYCL device's even on a machine without a GPU; MindSpore, which takes and gives capsules by
+# functions alone; ONNX Runtime as it was before it had bools of its own. Downloads about 3 GB, and keeps 7 GB in $TOOLS.
 source "$(dirname "$0")/common.sh"
 
 tree=$work/tree
@@ -32,4 +32,8 @@ OCL_ICD_FILENAMES=$work/dpnp/lib/libintelocl.so check "dpnp" run_tests dpnp heav
 stage "MindSpore"
 check "environment of MindSpore" heavy mindspore setuptools
 DLBRIDGE_TEST_ROWS=heavy.mindspore_rows check "MindSpore" run_tests mindspore libraries/test_libraries.py
+
+stage "ONNX Runtime 1.31"
+check "environment of ONNX Runtime" heavy onnxruntime==1.31.1
+DLBRIDGE_TEST_ROWS=heavy.onnxruntime_rows check "ONNX Runtime" run_tests onnxruntime==1.31.1 libraries/test_libraries.py
 finish

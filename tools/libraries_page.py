@@ -25,7 +25,7 @@ from libraries.rows import ROWS
 import dlbridge
 from dlbridge.dtypes import NAMES
 from dlbridge.matrix.info import dlpack_version
-from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, LIMITS, QUIRKS
+from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, LATER_DTYPES, LIMITS, QUIRKS
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"
 BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->\n"
@@ -61,7 +61,7 @@ MEMORY = {
 }
 FORMS = {
     "PINNED": "pinned memory", "UNIFIED": "managed memory", "PACKED": "packed elements below a byte",
-    "PADDED": "padded elements below a byte",
+    "PADDED": "padded elements below a byte", "BOOLS": "bools",
 }
 LIBRARIES = [*dict.fromkeys(quirk.library for quirk in QUIRKS if quirk.library != "*")]
 
@@ -116,7 +116,8 @@ def holds(columns: dict[str, str], given: str, lacking: str) -> Iterator[list[st
 def dtypes() -> Iterator[list[str]]:
     """A row for each type, of the targets that name the types they take."""
     for name in NAMES:
-        cells = ["yes" if name in DTYPES[library] else "" for library in DTYPES]
+        since = {later.library: f"since {later.since}" for later in LATER_DTYPES if name in later.dtypes}
+        cells = [since.get(library, "yes") if name in DTYPES[library] else "" for library in DTYPES]
         for index, library in enumerate(DTYPES):
             if name in COPIED_DTYPES.get(library, ()):
                 cells[index] = "by a copy"
@@ -129,7 +130,8 @@ def reasons() -> Iterator[list[str]]:
     words = LAYOUTS | MEMORY | FORMS
     for quirk in QUIRKS:
         if quirk.library != "*" and not quirk.issue.startswith(("dlpack 1.3", "PEP")):
-            yield [quirk.library, words[quirk.lacks], quirk.words, quirk.issue]
+            bound = f", before {quirk.below}" if quirk.below else ""
+            yield [quirk.library, words[quirk.lacks], quirk.words + bound, quirk.issue]
 
 
 TABLES = {

@@ -85,11 +85,11 @@ IMMUTABLE = {
 }
 # Types that export bools as bytes, and how to ask an array of one whether it has bools.
 BOOLS_AS_BYTES = {
-    ("onnxruntime", "OrtValue"): lambda value: value.data_type() == "tensor(bool)",     # seen in 1.31
+    ("onnxruntime", "OrtValue"): lambda value: value.data_type() == "tensor(bool)",     # before 1.32
 }
 # Types whose capsule does not keep the memory that the object was made over.
 FORGETS = {
-    ("onnxruntime", "OrtValue"),    # of a NumPy array, which is let go with the object (seen in 1.31)
+    ("onnxruntime", "OrtValue"),    # of a NumPy array, which is let go with the object (seen in 1.32)
 }
 # Types that take -1 for the handle of a stream; None is what orders nothing there (seen in jaxlib 0.10.2).
 NONE_IS_UNORDERED = {

@@ -1,9 +1,9 @@
-"""ONNX Runtime's OrtValue, whose importer takes a legacy capsule of bytes for bools, and is told so."""
+"""ONNX Runtime's OrtValue, whose importer takes a legacy capsule; once one of bytes for bools, and was told so."""
 
 from dlbridge.abi cimport kDLBool, kDLUInt
 from dlbridge.managed cimport Managed
 from dlbridge.targets.consumer cimport call_consumer, waited_capsule
-from dlbridge.targets.target cimport Target
+from dlbridge.targets.target cimport BOOLS, Target
 
 
 cdef Target new_target():
@@ -18,12 +18,15 @@ def _load(Target target):
     value_type = target.namespace.OrtValue
     target.array_types = (value_type,)
     bare = target.namespace.capi._pybind_state.OrtValue.from_dlpack
-    target.function = lambda capsule, is_bool: value_type(bare(capsule, is_bool))
+    if target.holds & BOOLS:
+        target.function = lambda capsule, is_bool: value_type(bare(capsule))
+    else:
+        target.function = lambda capsule, is_bool: value_type(bare(capsule, is_bool))
 
 
 cdef object deliver(Managed* managed, Target target):
     cdef bint is_bool = managed.abi.dl_tensor.dtype.code == kDLBool
-    if is_bool:
+    if is_bool and not target.holds & BOOLS:
         managed.abi.dl_tensor.dtype.code = kDLUInt      # nobody else has seen this block
     capsule = waited_capsule(managed)
     return call_consumer(lambda given: target.function(given, is_bool), target, capsule)

@@ -6,6 +6,8 @@ version as ``below``, and goes when nobody uses older ones.
 
 from typing import NamedTuple
 
+from dlbridge.dtypes import NAMES
+
 
 class Quirk(NamedTuple):
     library: str
@@ -126,16 +128,17 @@ QUIRKS = (
     Quirk("tvm_ffi", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
     Quirk("tvm_ffi", "READ_ONLY", "seen in 0.1.15", "ignores the flag"),
     Quirk("tvm_ffi", "PADDED", "dlpack 1.3", "few libraries have such types"),
-    Quirk("onnxruntime", "NEGATIVE_STRIDES", "seen in 1.31", "takes compact arrays only"),
-    Quirk("onnxruntime", "ZERO_STRIDES", "seen in 1.31", "takes compact arrays only"),
-    Quirk("onnxruntime", "ANY_STRIDES", "seen in 1.31", "takes compact arrays only"),
-    Quirk("onnxruntime", "ANY_ORDER", "seen in 1.31", "takes compact arrays only"),
+    Quirk("onnxruntime", "NEGATIVE_STRIDES", "seen in 1.32", "takes compact arrays only"),
+    Quirk("onnxruntime", "ZERO_STRIDES", "seen in 1.32", "takes compact arrays only"),
+    Quirk("onnxruntime", "ANY_STRIDES", "seen in 1.32", "takes compact arrays only"),
+    Quirk("onnxruntime", "ANY_ORDER", "seen in 1.32", "takes compact arrays only"),
     Quirk("onnxruntime", "ODD_STRIDES", "dlpack 1.3", "counts strides in elements"),
     Quirk("onnxruntime", "SWAPPED_BYTES", "dlpack 1.3", "has native byte order only"),
-    Quirk("onnxruntime", "READ_ONLY", "seen in 1.31", "has no read-only values"),
+    Quirk("onnxruntime", "READ_ONLY", "seen in 1.32", "has no read-only values"),
+    Quirk("onnxruntime", "BOOLS", "seen in 1.31", "takes bytes, and is told that they are bools", below="1.32.0"),
     Quirk("onnxruntime", "PINNED", "pytorch#96318", "few libraries know the device type"),
     Quirk("onnxruntime", "UNIFIED", "pytorch#96318", "few libraries know the device type"),
-    Quirk("onnxruntime", "PACKED", "dlpack 1.3", "few libraries have such types"),
+    Quirk("onnxruntime", "PACKED", "seen in 1.31", "has no elements below a byte", below="1.32.0"),
     Quirk("onnxruntime", "PADDED", "dlpack 1.3", "few libraries have such types"),
     Quirk("pyarrow", "fewest_axes", "seen in 26.0.1", "has neither an array nor a tensor without axes", value=1),
     Quirk("pyarrow", "NEGATIVE_STRIDES", "seen in 26.0.1", "refuses them"),
@@ -193,7 +196,8 @@ DTYPES = {
     ),
     "onnxruntime": (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
-        "float64", "bfloat16",
+        "float64", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+        "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
     ),
     "dpnp": (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
@@ -223,6 +227,23 @@ DTYPES = {
 COPIED_DTYPES = {"jax": ("float4_e2m1fn", "int4", "uint4")}
 
 
+class LaterDtypes(NamedTuple):
+    """Types that a library does not take before a version."""
+
+    library: str
+    dtypes: tuple[str, ...]
+    issue: str
+    since: str
+
+
+LATER_DTYPES = (
+    LaterDtypes("onnxruntime", (
+        "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
+        "int4", "uint4", "int2", "uint2",
+    ), "seen in 1.31", since="1.32.0"),
+)
+
+
 class ImportOrder(NamedTuple):
     """A library that must not be imported while another one is."""
 
@@ -241,6 +262,15 @@ def quirks_of(library: str, version: str) -> list[Quirk]:
     """The rows that hold for a library at a version; those of ``*`` where the table does not know it."""
     rows = [quirk for quirk in QUIRKS if quirk.library == library] or quirks_of("*", "")
     return [quirk for quirk in rows if not quirk.below or _release(version) < _release(quirk.below)]
+
+
+def dtypes_of(library: str, version: str) -> tuple[str, ...]:
+    """The names of the types that a library takes at a version."""
+    names = DTYPES.get(library, NAMES)
+    for later in LATER_DTYPES:
+        if later.library == library and _release(version) < _release(later.since):
+            names = tuple(name for name in names if name not in later.dtypes)
+    return names
 
 
 def _release(version: str) -> tuple[int, ...]:

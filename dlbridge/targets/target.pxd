@@ -25,6 +25,7 @@ cdef enum Holds:
     UNIFIED = 16384             # managed memory under its own device type
     ANY_ORDER = 32768           # of the axes, where not ANY_STRIDES
     SHARING = 65536             # memory of others at all, and not only copies of it
+    BOOLS = 131072              # bools under their own type code
 
 
 cdef class Target

@@ -30,6 +30,7 @@ HOLDS = {
     "UNIFIED": UNIFIED,
     "ANY_ORDER": ANY_ORDER,
     "SHARING": SHARING,
+    "BOOLS": BOOLS,
 }
 
 
@@ -84,10 +85,12 @@ cdef class Target:
 
     cdef int read_off(self) except -1:
         """Everything, less the library's quirks; then its file has the last word."""
-        from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, LIMITS, quirks_of    # a tenth of importing dlbridge
+        # Not at the top: a tenth of the time that importing dlbridge takes.
+        from dlbridge.targets.quirks import COPIED_DTYPES, LIMITS, dtypes_of, quirks_of
 
         library = self.name if self.quirks is None else self.quirks
-        self.rows = rows_named(DTYPES.get(library, NAMES))
+        version = str(getattr(self.namespace, "__version__", ""))
+        self.rows = rows_named(dtypes_of(library, version))
         self.copied_rows = rows_named(COPIED_DTYPES.get(library, ()))
         self.asked_rows = 0
         self.gpus = -1
@@ -95,7 +98,6 @@ cdef class Target:
         for flag in HOLDS.values():
             self.holds |= <unsigned int> flag
         limits = dict(LIMITS)
-        version = str(getattr(self.namespace, "__version__", ""))
         for quirk in quirks_of(library, version):
             if quirk.lacks in limits:
                 limits[quirk.lacks] = quirk.value

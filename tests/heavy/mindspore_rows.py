@@ -17,5 +17,5 @@ def address(tensor):
 
 ROWS = (
     Row("mindspore", mindspore.Tensor, lambda x: mindspore.Tensor(np.ascontiguousarray(x)), values, address,
-        (*INTEGERS, *FLOATS), SHARED | {"backwards"}),
+        (*INTEGERS, *FLOATS), SHARED | {"backwards"}, ml_dtypes=("bfloat16",)),
 )

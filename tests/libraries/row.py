@@ -8,6 +8,9 @@ import numpy as np
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 FLOATS = ("float16", "float32", "float64")
 COMPLEX = ("complex64", "complex128")
+FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+SUBBYTE = ("float4_e2m1fn", "int4", "uint4", "int2", "uint2")
+ML_DTYPES = ("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", *FLOAT8, *SUBBYTE)
 SHARED = frozenset(("transposed", "every second", "backwards", "broadcast"))
 
 
@@ -26,3 +29,5 @@ class Row(NamedTuple):
     told: bool = False                              # it heeds the read-only flag, or never writes
     immutable: bool = False                         # what comes out of it is read-only
     axes: range = range(0, 6)                       # how many it can have
+    ml_dtypes: tuple[str, ...] = ()                 # of ML_DTYPES, those that it has
+    unexported: tuple[str, ...] = ()                # of those, what it does not export

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from libraries.row import COMPLEX, FLOATS, INTEGERS
+from libraries.row import COMPLEX, FLOATS, INTEGERS, ML_DTYPES
 
 import dlbridge
 from dlbridge.testing.producers import Producer
@@ -70,6 +70,25 @@ def test_out_of_the_library(row, dtype):
     assert array.flags.writeable != row.immutable
     if row.address is not None:
         assert array.ctypes.data == row.address(given)
+
+
+@rows
+@pytest.mark.parametrize("dtype", ML_DTYPES)
+def test_types_that_numpy_has_from_elsewhere(row, dtype):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    source = numbers("uint8").astype(getattr(ml_dtypes, dtype))
+    if dtype not in row.ml_dtypes:
+        with pytest.raises(dlbridge.ConversionError, match=f"^{row.name}: dtype {dtype}: "):
+            dlbridge.convert(source, row.name)
+        return
+    made = dlbridge.convert(source, row.name)
+    assert isinstance(made, row.array_type)
+    if dtype in row.unexported:
+        assert row.values(made) == source.tolist()
+        return
+    array = dlbridge.convert(made, "numpy")
+    assert array.dtype == source.dtype
+    assert array.tobytes() == source.tobytes()
 
 
 @rows

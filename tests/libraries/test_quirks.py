@@ -7,7 +7,8 @@ from test_layouts import EXERCISES, NEEDS_A_DRIVER
 import dlbridge
 from dlbridge.targets.quirks import QUIRKS
 
-ROWS = [quirk for quirk in QUIRKS if quirk.library in OF_ALL and quirk.lacks not in NEEDS_A_DRIVER]
+ROWS = [quirk for quirk in QUIRKS
+        if not quirk.below and quirk.library in OF_ALL and quirk.lacks not in NEEDS_A_DRIVER]
 EXERCISES = EXERCISES | {"SHARING": lambda: EXERCISES["ANY_ORDER"]().T}
 
 
