@@ -108,39 +108,36 @@ def consume(shared):
     shared.results.append(array)
 
 
-def race(shared):
-    """One capsule for whoever comes first; who comes too late hears so."""
+def contend(shared, prizes, refusal):
+    """Whatever is there for the one who comes first, and its array; who comes too late hears so."""
     try:
-        capsule = shared.capsules[0]
+        source = prizes[0]
     except IndexError:
-        return
-    try:
-        array = dlbridge.convert(capsule, "numpy")
-    except dlbridge.ConversionError as error:
-        expect("consumed already" in str(error), error)
-        next(shared.losses)
-        return
-    expect(array.sum() == SHOULD, array)
-    next(shared.wins)
-    shared.capsules.append(shared.capsule())
-
-
-def race_arrow(shared):
-    try:
-        source = shared.arrows[0]
-    except IndexError:
-        return
+        return None, None
     try:
         array = dlbridge.convert(source, "numpy")
     except dlbridge.ConversionError as error:
-        expect("consumed before" in str(error), error)
+        expect(refusal in str(error), error)
         next(shared.losses)
-        return
-    expect(array.tolist() == [0, 1, 2, 3, 4, 5], array)
-    del array
-    expect(source.released["array"] == 1, source.released)
+        return None, None
     next(shared.wins)
-    shared.arrows.append(random.choice([ArrayAgain, StreamAgain])())
+    return source, array
+
+
+def race(shared):
+    _, array = contend(shared, shared.capsules, "consumed already")
+    if array is not None:
+        expect(array.sum() == SHOULD, array)
+        shared.capsules.append(shared.capsule())
+
+
+def race_arrow(shared):
+    source, array = contend(shared, shared.arrows, "consumed before")
+    if array is not None:
+        expect(array.tolist() == [0, 1, 2, 3, 4, 5], array)
+        del array
+        expect(source.released["array"] == 1, source.released)
+        shared.arrows.append(random.choice([ArrayAgain, StreamAgain])())
 
 
 def come_and_go(shared):
