@@ -66,6 +66,11 @@ cdef inline PyObject* kept_route(PyObject* src, PyObject* to) noexcept:
     """A new reference to the Route that is kept for the type of src and this very ``to``, or NULL."""
     cdef PyObject* kind = <PyObject*> Py_TYPE(src)
     cdef size_t slot = slot_of(kind, to)
+    cdef PyObject* found = route_at(slot, kind, to)
+    # Two that are used in turn would drive each other out of one slot.
+    return found if found != NULL else route_at(slot ^ 1, kind, to)
+
+cdef inline PyObject* route_at(size_t slot, PyObject* kind, PyObject* to) noexcept:
     cdef PyObject* found
     lock(&route_locks[slot])
     found = routes[slot]

@@ -111,21 +111,33 @@ cdef Route make_route(object src, object to):
     return route
 
 
-cdef void keep_route(size_t slot, Route route, size_t begun):
-    """Put a route, or None, in a slot; what was there is let go last, for that may run code of others.
-
-    Not one that was begun before a registration: predicates and imports are code of others, and so are other threads.
-    """
-    cdef PyObject* before = NULL
-    lock(&route_locks[slot])
-    if route is None or begun == load_size(&registrations):
-        before = routes[slot]
-        routes[slot] = NULL if route is None else <PyObject*> route
-        if route is not None:
-            Py_INCREF(routes[slot])
-    unlock(&route_locks[slot])
+cdef void keep_route(size_t slot, Route route, size_t begun) noexcept:
+    """Put a route in its slot; what was there moves to the one beside it, and what was there is let go."""
+    cdef PyObject* before
+    Py_INCREF(<PyObject*> route)
+    before = exchange_route(slot, <PyObject*> route, begun)
     if before != NULL:
-        Py_DECREF(before)
+        let_go(exchange_route(slot ^ 1, before, begun))
+
+
+cdef PyObject* exchange_route(size_t slot, PyObject* route, size_t begun) noexcept:
+    """Put a route, or NULL, in a slot; returns what was there, or a route that was begun before a registration.
+
+    For predicates and imports are code of others, and so are other threads.
+    """
+    cdef PyObject* before = route
+    lock(&route_locks[slot])
+    if route == NULL or begun == load_size(&registrations):
+        before = routes[slot]
+        routes[slot] = route
+    unlock(&route_locks[slot])
+    return before
+
+
+cdef void let_go(PyObject* route) noexcept:
+    """Last, for it may run code of others."""
+    if route != NULL:
+        Py_DECREF(route)
 
 
 def clear_routes():
@@ -133,7 +145,7 @@ def clear_routes():
     # First the count, then the slots: what was begun before is put into a slot ere that is cleared, or not at all.
     cdef size_t now = add_size(&registrations, 1)
     for slot in range(ROUTES):
-        keep_route(slot, None, now)
+        let_go(exchange_route(slot, NULL, now))
 
 
 # ---- decisions -----------------------------------------------------------------------------------------------------

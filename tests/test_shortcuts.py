@@ -1,5 +1,6 @@
 """What the fast path leaves out is not needed: each shortcut beside the long way that it stands for."""
 
+import collections
 import functools
 import gc
 import inspect
@@ -84,6 +85,28 @@ def test_routes_are_cleared_while_one_is_in_use():
         del array
         gc.collect()
         assert producer.deleted == 1
+
+
+def test_routes_of_one_slot_do_not_drive_each_other_out():
+    asked = []
+
+    class Watched(type):
+        def __getattr__(cls, name):
+            asked.append(name)
+            raise AttributeError(name)
+
+    # As slot_of() in plan.pxd counts: of 257 types, two are in one of the 256 slots, whatever the target.
+    slots = collections.defaultdict(list)
+    for kind in [Watched("Kind", (Producer,), {}) for _ in range(257)]:
+        slots[id(kind) // 16 % 256].append(kind)
+    first, second = max(slots.values(), key=len)[:2]
+    for kind in (first, second):
+        dlbridge.convert(kind(), "numpy")
+    assert asked
+    del asked[:]
+    for kind in (first, second, first, second):
+        dlbridge.convert(kind(), "numpy")
+    assert not asked
 
 
 # ---- what libtorch is asked ------------------------------------------------------------------------------------------

@@ -102,10 +102,9 @@ cdef tuple find_offers(object kind):
     for index in range(SOURCES):
         offer = sources[index](kind)
         if offer is not None:
-            offers.append(offer)
+            offers.insert(0 if offer.protocol == preferred else len(offers), offer)
             if offer.protocol == "numpy":
                 break           # says all there is to say; a mask must not slip past by another protocol
-    offers.sort(key=lambda offer: offer.protocol != preferred)
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
     return tuple([offer for accepts, offer in list(registered) if accepts(kind)] + (offers or by_function(kind)))
