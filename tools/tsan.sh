@@ -48,6 +48,7 @@ suppressions=$work/suppressions
 cat "$(dirname "$python")/Tools/tsan/suppressions_free_threading.txt" - >"$suppressions" <<'LIST'
 # Each instance marks its type as final, in no order with the other threads (_ctypes.c of 3.13).
 race_top:generic_pycdata_new
+race_top:PyCData_AtAddress
 race_top:PyCData_FromBaseObj
 race_top:PyCFuncPtr_new
 LIST

@@ -6,7 +6,7 @@ Arrays of numbers without nulls. Arrow's memory is immutable, so it is read-only
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dlbridge.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, kDLCPU
 from dlbridge.atomic cimport load_pointer, replace_pointer
@@ -200,8 +200,10 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
     release = <ReleaseStream> take_callback(<void**> &given.release)
     if release == NULL:
         raise _refused("release", "NULL", "is that of a stream that was consumed before")
-    stream = given[0]
+    # All but the callback, for which others may be reaching.
+    memcpy(&stream, given, <char*> &given.release - <char*> given)
     stream.release = release
+    stream.private_data = given.private_data
     schema.release = NULL
     array.release = NULL
     try:
@@ -346,8 +348,10 @@ cdef Held* moved(ArrowArray* array) except NULL:
     held.wrapped.release = release_held
     held.wrapped.owns = OWNS_NOTHING
     held.wrapped.owner = NULL
-    held.array = array[0]
+    # All but the callback, for which others may be reaching.
+    memcpy(&held.array, array, <char*> &array.release - <char*> array)
     held.array.release = release
+    held.array.private_data = array.private_data
     return held
 
 
