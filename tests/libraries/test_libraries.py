@@ -5,6 +5,7 @@ import importlib
 import os
 import time
 
+import ml_dtypes
 import numpy as np
 import pytest
 from libraries.row import COMPLEX, FLOATS, INTEGERS, ML_DTYPES
@@ -75,7 +76,6 @@ def test_out_of_the_library(row, dtype):
 @rows
 @pytest.mark.parametrize("dtype", ML_DTYPES)
 def test_types_that_numpy_has_from_elsewhere(row, dtype):
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     source = numbers("uint8").astype(getattr(ml_dtypes, dtype))
     if dtype not in row.ml_dtypes:
         with pytest.raises(dlbridge.ConversionError, match=f"^{row.name}: dtype {dtype}: "):
