@@ -117,7 +117,7 @@ def dtypes() -> Iterator[list[str]]:
     """A row for each type, of the targets that name the types they take."""
     for name in NAMES:
         since = {later.library: f"since {later.since}" for later in LATER_DTYPES if name in later.dtypes}
-        cells = [since.get(library, "yes") if name in DTYPES[library] else "" for library in DTYPES]
+        cells = ["yes" if name in DTYPES[library] else since.get(library, "") for library in DTYPES]
         for index, library in enumerate(DTYPES):
             if name in COPIED_DTYPES.get(library, ()):
                 cells[index] = "by a copy"

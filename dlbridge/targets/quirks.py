@@ -196,8 +196,7 @@ DTYPES = {
     ),
     "onnxruntime": (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
-        "float64", "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-        "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
+        "float64", "bfloat16",
     ),
     "dpnp": (
         "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
@@ -228,7 +227,7 @@ COPIED_DTYPES = {"jax": ("float4_e2m1fn", "int4", "uint4")}
 
 
 class LaterDtypes(NamedTuple):
-    """Types that a library does not take before a version."""
+    """Types that a library takes besides, from a version on."""
 
     library: str
     dtypes: tuple[str, ...]
@@ -268,8 +267,8 @@ def dtypes_of(library: str, version: str) -> tuple[str, ...]:
     """The names of the types that a library takes at a version."""
     names = DTYPES.get(library, NAMES)
     for later in LATER_DTYPES:
-        if later.library == library and _release(version) < _release(later.since):
-            names = tuple(name for name in names if name not in later.dtypes)
+        if later.library == library and _release(version) >= _release(later.since):
+            names += later.dtypes
     return names
 
 
