@@ -4,14 +4,14 @@ from cpython.object cimport PyObject
 
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge.abi cimport (
+from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION,
     STREAM_UNORDERED,
     DLDevice,
 )
-from dlbridge.devices.table cimport (
+from dlbridge._core.devices.table cimport (
     device_name,
     device_operations,
     has_streams,
@@ -19,8 +19,8 @@ from dlbridge.devices.table cimport (
     parse_device,
     same_device,
 )
-from dlbridge.dtypes cimport describe
-from dlbridge.managed cimport (
+from dlbridge._core.dtypes cimport describe
+from dlbridge._core.managed cimport (
     BYTE_STRIDES,
     Managed,
     Protocol,
@@ -31,8 +31,8 @@ from dlbridge.managed cimport (
     managed_strides,
     protocol_name,
 )
-from dlbridge.place cimport COPY_SPAN, FETCH, TO_DEVICE_LABEL, TO_HOST_LABEL, UPLOAD, place
-from dlbridge.plan cimport (
+from dlbridge._core.place cimport COPY_SPAN, FETCH, TO_DEVICE_LABEL, TO_HOST_LABEL, UPLOAD, place
+from dlbridge._core.plan cimport (
     Decision,
     Route,
     decide,
@@ -44,13 +44,13 @@ from dlbridge.plan cimport (
     reason_way_out,
     taken_route,
 )
-from dlbridge.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
-from dlbridge.request cimport COPY_ALWAYS, Request, consumer_stream, parse_request, wants_versioned
-from dlbridge.sources.registry cimport acquire_by, has_instance_offer
-from dlbridge.targets.consumer cimport call_upload
-from dlbridge.targets.dlpack cimport new_versioned
-from dlbridge.targets.registry cimport find_target
-from dlbridge.targets.target cimport Target
+from dlbridge._core.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
+from dlbridge._core.request cimport COPY_ALWAYS, Request, consumer_stream, parse_request, wants_versioned
+from dlbridge._core.sources.registry cimport acquire_by, has_instance_offer
+from dlbridge._core.targets.consumer cimport call_upload
+from dlbridge._core.targets.dlpack cimport new_versioned
+from dlbridge._core.targets.registry cimport find_target
+from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
 from dlbridge.errors import DeviceError, refusal

@@ -3,12 +3,12 @@
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dlbridge._core.dtypes import TABLE
 from dlbridge.convert import examine
-from dlbridge.dtypes import TABLE
 from dlbridge.errors import DLBridgeError, full_name, shown
 
 if TYPE_CHECKING:
-    from dlbridge.picture import Memory
+    from dlbridge._core.picture import Memory
 
 
 class Plan(NamedTuple):
@@ -59,13 +59,13 @@ class Plan(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from dlbridge import picture  # with the first one that is wanted
+        from dlbridge._core import picture  # with the first one that is wanted
 
         return picture.of_plan(
             self.action, self.source, self.protocol, self.target, self.reason, self.fix, self._memory())
 
     def _memory(self) -> "Memory | None":
-        from dlbridge.picture import Memory
+        from dlbridge._core.picture import Memory
 
         if self.shape is None or self.strides is None:
             return None

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar, overload
 
-from dlbridge.dtypes import NAMES as NAMES
-from dlbridge.targets.target import HOLDS as HOLDS
+from dlbridge._core.dtypes import NAMES as NAMES
+from dlbridge._core.targets.target import HOLDS as HOLDS
 from dlbridge.tensor import Tensor
 
 __test__: dict[str, str]

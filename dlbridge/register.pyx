@@ -1,14 +1,14 @@
 """Sources and targets that users add."""
 
-from dlbridge.dtypes cimport rows_named
-from dlbridge.targets.namespace cimport new_registered
-from dlbridge.targets.target cimport Target
+from dlbridge._core.dtypes cimport rows_named
+from dlbridge._core.targets.namespace cimport new_registered
+from dlbridge._core.targets.target cimport Target
 
-from dlbridge.dtypes import NAMES
-from dlbridge.plan import clear_routes
-from dlbridge.sources.registry import add_source
-from dlbridge.targets.registry import add_target, names
-from dlbridge.targets.target import HOLDS
+from dlbridge._core.dtypes import NAMES
+from dlbridge._core.plan import clear_routes
+from dlbridge._core.sources.registry import add_source
+from dlbridge._core.targets.registry import add_target, names
+from dlbridge._core.targets.target import HOLDS
 
 
 # What a Tensor can say to the one that it is given to.

@@ -1,7 +1,7 @@
 """Tensor: one Managed that speaks every protocol."""
 
-from dlbridge.managed cimport Managed
-from dlbridge.request cimport ReadonlyPolicy
+from dlbridge._core.managed cimport Managed
+from dlbridge._core.request cimport ReadonlyPolicy
 
 
 cdef class Tensor:

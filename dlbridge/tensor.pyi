@@ -4,8 +4,8 @@ from typing import Any, ClassVar, Never
 
 from typing_extensions import CapsuleType, disjoint_base
 
-from dlbridge.dtypes import NAMES as NAMES
-from dlbridge.dtypes import TABLE as TABLE
+from dlbridge._core.dtypes import NAMES as NAMES
+from dlbridge._core.dtypes import TABLE as TABLE
 
 __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]

@@ -20,7 +20,7 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 
-from dlbridge.abi cimport (
+from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION,
@@ -38,8 +38,8 @@ from dlbridge.abi cimport (
     kDLCPU,
     kDLROCM,
 )
-from dlbridge.capsule cimport new_legacy_capsule, new_versioned_capsule
-from dlbridge.devices.table cimport (
+from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
+from dlbridge._core.devices.table cimport (
     Operations,
     device_name,
     device_operations,
@@ -48,9 +48,9 @@ from dlbridge.devices.table cimport (
     parse_device,
     same_device,
 )
-from dlbridge.dtypes cimport describe, get_row, row_typestr
-from dlbridge.layout cimport STRIDED, Span
-from dlbridge.managed cimport (
+from dlbridge._core.dtypes cimport describe, get_row, row_typestr
+from dlbridge._core.layout cimport STRIDED, Span
+from dlbridge._core.managed cimport (
     PROTOCOL_DLBRIDGE,
     PROTOCOL_DLPACK,
     Managed,
@@ -77,8 +77,8 @@ from dlbridge.managed cimport (
     managed_take_versioned,
     protocol_name,
 )
-from dlbridge.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
-from dlbridge.request cimport (
+from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
+from dlbridge._core.request cimport (
     READONLY_COPY,
     READONLY_ERROR,
     READONLY_SHARE,
@@ -87,7 +87,7 @@ from dlbridge.request cimport (
     parse_stream,
     wants_versioned,
 )
-from dlbridge.sources.array_struct cimport (
+from dlbridge._core.sources.array_struct cimport (
     ARRAY_STRUCT_VERSION,
     NPY_ARRAY_C_CONTIGUOUS,
     NPY_ARRAY_NOTSWAPPED,
@@ -95,7 +95,7 @@ from dlbridge.sources.array_struct cimport (
     PyArrayInterface,
 )
 
-from dlbridge.dtypes import NAMES
+from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, full_name, refusal, shown
 
 
@@ -243,7 +243,7 @@ cdef class Tensor:
                 f"data_ptr={self.data_ptr:#x})")
 
     def _repr_html_(self):
-        from dlbridge import picture    # with the first one that is wanted
+        from dlbridge._core import picture    # with the first one that is wanted
 
         cdef DLDataType dtype = self.managed.abi.dl_tensor.dtype
         owner = self.owner

@@ -47,8 +47,8 @@ def pytest_collection_finish(session):
 @pytest.fixture
 def own_sources():
     """What a test registers is gone after it."""
-    from dlbridge.plan import clear_routes
-    from dlbridge.sources.registry import registered
+    from dlbridge._core.plan import clear_routes
+    from dlbridge._core.sources.registry import registered
 
     before = list(registered)
     yield

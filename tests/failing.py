@@ -23,7 +23,7 @@ import paths
 from arrow_producers import ArrowArray, ArrowSchema
 
 import dlbridge
-from dlbridge import picture
+from dlbridge._core import picture
 from dlbridge.testing import abi
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer, capsule_name, new_capsule, view_of

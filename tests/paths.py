@@ -14,7 +14,7 @@ import pickle
 import numpy as np
 
 import dlbridge
-from dlbridge import copying
+from dlbridge._core import copying
 from dlbridge.testing import abi
 from dlbridge.testing.producers import CudaArrayInterface, Producer
 

@@ -23,7 +23,8 @@ try:
     import dlbridge
 except ImportError as error:
     print(error.name, error, sep="; ")
-print([name for name in sys.modules if name.startswith(("dlbridge.", "numpy")) and name != "dlbridge.interpreter"])
+refuser = "dlbridge._core", "dlbridge._core.interpreter"
+print([name for name in sys.modules if name.startswith(("dlbridge.", "numpy")) and name not in refuser])
 '''
 
 def attempt(kind):

@@ -14,7 +14,7 @@ from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_
 from quirk_rows import HEAVY, OF_ALL
 
 import dlbridge
-from dlbridge.targets.quirks import LATER_DTYPES, LIMITS, QUIRKS, dtypes_of, quirks_of
+from dlbridge._core.targets.quirks import LATER_DTYPES, LIMITS, QUIRKS, dtypes_of, quirks_of
 
 BY_NAME = {importer.name: importer for importer in IMPORTERS}
 

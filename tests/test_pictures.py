@@ -21,8 +21,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dlbridge
-from dlbridge import picture
-from dlbridge.picture import COLOURS, WIDTH, Memory, product
+from dlbridge._core import picture
+from dlbridge._core.picture import COLOURS, WIDTH, Memory, product
 from dlbridge.testing.child import run_in_child
 
 MOST_ELEMENTS = 400
@@ -500,9 +500,9 @@ def test_every_other_colour_is_the_page_s(make):
 def test_drawing_is_imported_with_the_first_picture():
     def show():
         import dlbridge
-        before = "dlbridge.picture" in sys.modules
+        before = "dlbridge._core.picture" in sys.modules
         dlbridge.asdlpack(b"")._repr_html_()
-        print(before, "dlbridge.picture" in sys.modules)
+        print(before, "dlbridge._core.picture" in sys.modules)
 
     code = f"import sys\n{textwrap.dedent(inspect.getsource(show))}\nshow()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -125,5 +125,5 @@ def test_metadata_are_not_read_for_what_is_known(run):
         import dlbridge
         dlbridge.convert(b"abc", "numpy")
         dlbridge.convert(bytearray(3), memoryview(b""))
-        print("dlbridge.plugins" in sys.modules, "importlib.metadata" in sys.modules)
+        print("dlbridge._core.plugins" in sys.modules, "importlib.metadata" in sys.modules)
     """) == ["False False"]

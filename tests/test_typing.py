@@ -110,8 +110,8 @@ def literals(stub: str, parameter: str) -> set[str]:
 
 
 def test_literals_name_what_is_there() -> None:
-    # Not `import dlbridge.targets.target`: as an attribute of the package, `targets` is the function.
-    holds = importlib.import_module("dlbridge.targets.target").HOLDS
+    # Not `import dlbridge._core.targets.target`: as an attribute of the package, `targets` is the function.
+    holds = importlib.import_module("dlbridge._core.targets.target").HOLDS
     assert literals("convert.pyi", "to") <= set(dlbridge.targets())
     assert len(literals("convert.pyi", "to")) == 6
     assert literals("register.pyi", "holds") <= set(holds)

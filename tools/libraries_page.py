@@ -23,9 +23,9 @@ import pyarrow
 from libraries.rows import ROWS
 
 import dlbridge
-from dlbridge.dtypes import NAMES
+from dlbridge._core.dtypes import NAMES
+from dlbridge._core.targets.quirks import COPIED_DTYPES, DTYPES, LATER_DTYPES, LIMITS, QUIRKS
 from dlbridge.matrix.info import dlpack_version
-from dlbridge.targets.quirks import COPIED_DTYPES, DTYPES, LATER_DTYPES, LIMITS, QUIRKS
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"
 BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->\n"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import dlbridge
-from dlbridge.dtypes import NAMES
+from dlbridge._core.dtypes import NAMES
 from dlbridge.matrix import TABLE, Mistake, choice
 from dlbridge.matrix.rows import Row, is_installed, rows_of
 

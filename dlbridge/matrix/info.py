@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import dlbridge
+from dlbridge._core.devices.cuda import LIBRARIES as DRIVERS
 from dlbridge.bench.report import machine
-from dlbridge.devices.cuda import LIBRARIES as DRIVERS
 from dlbridge.matrix import TABLE, progress
 from dlbridge.matrix.children import Call, Ended, ask
 from dlbridge.matrix.pair import in_a_line, supplier

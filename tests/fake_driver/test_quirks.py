@@ -4,7 +4,7 @@ import pytest
 from fake_driver.harness import run
 from quirk_rows import HEAVY, OF_ALL
 
-from dlbridge.targets.quirks import QUIRKS
+from dlbridge._core.targets.quirks import QUIRKS
 
 PRELUDE = """
     import numpy

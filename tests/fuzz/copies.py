@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 import dlbridge
-from dlbridge.copying import _set_split
+from dlbridge._core.copying import _set_split
 from dlbridge.testing.producers import ArrayInterface, OldProducer, Producer
 from fuzz.harness import check
 

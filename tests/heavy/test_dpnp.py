@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dlbridge
-from dlbridge.targets.quirks import DTYPES
+from dlbridge._core.targets.quirks import DTYPES
 from dlbridge.testing.producers import Producer
 
 ONEAPI = 14

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dlbridge.targets.libraries import LIBRARIES
+from dlbridge._core.targets.libraries import LIBRARIES
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=[library.name for library in LIBRARIES])

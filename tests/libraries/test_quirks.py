@@ -5,7 +5,7 @@ from quirk_rows import OF_ALL
 from test_layouts import EXERCISES, NEEDS_A_DRIVER
 
 import dlbridge
-from dlbridge.targets.quirks import QUIRKS
+from dlbridge._core.targets.quirks import QUIRKS
 
 ROWS = [quirk for quirk in QUIRKS
         if not quirk.below and quirk.library in OF_ALL and quirk.lacks not in NEEDS_A_DRIVER]

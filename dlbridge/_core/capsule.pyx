@@ -1,0 +1,56 @@
+"""DLPack capsules over a Managed: what travels from a producer's ``__dlpack__`` to a consumer."""
+
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_IsValid
+from cpython.ref cimport Py_DECREF
+
+from dlbridge._core.abi cimport LEGACY_NAME, VERSIONED_NAME, DLManagedTensor, DLManagedTensorVersioned
+from dlbridge._core.managed cimport Managed, managed_as_legacy, raise_pending
+
+
+cdef extern from "Python.h":
+    # cpython.pycapsule declares it to raise, which would leave no place to let the memory go.
+    PyObject* PyCapsule_New(void* pointer, const char* name, PyCapsule_Destructor destructor) noexcept
+
+
+cdef object new_versioned_capsule(Managed* managed):
+    return new_capsule(managed, &managed.abi, VERSIONED_NAME, _drop_versioned)
+
+
+cdef object new_legacy_capsule(Managed* managed):
+    cdef DLManagedTensor* legacy = managed_as_legacy(managed)
+    cdef PyObject* made = PyCapsule_New(legacy, LEGACY_NAME, _drop_legacy)
+    if made == NULL:
+        legacy.deleter(legacy)
+    return taken(made)
+
+
+cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor):
+    """Steals managed, also when it fails."""
+    cdef PyObject* made = PyCapsule_New(pointer, name, destructor)
+    if made == NULL:
+        managed.abi.deleter(&managed.abi)
+    return taken(made)
+
+
+cdef inline object taken(PyObject* made):
+    if made == NULL:
+        raise_pending()
+    capsule = <object> made
+    Py_DECREF(capsule)              # the reference that PyCapsule_New gave
+    return capsule
+
+
+# A consumer renames what it takes, and calls the deleter itself; under the old name nobody took it.
+cdef void _drop_versioned(object capsule) noexcept:
+    cdef DLManagedTensorVersioned* tensor
+    if PyCapsule_IsValid(capsule, VERSIONED_NAME):
+        tensor = <DLManagedTensorVersioned*> PyCapsule_GetPointer(capsule, VERSIONED_NAME)
+        tensor.deleter(tensor)
+
+
+cdef void _drop_legacy(object capsule) noexcept:
+    cdef DLManagedTensor* tensor
+    if PyCapsule_IsValid(capsule, LEGACY_NAME):
+        tensor = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)
+        tensor.deleter(tensor)

@@ -1,0 +1,424 @@
+"""Move elements between two layouts: plain addresses and steps, no objects, no GIL, no exception.
+
+Axes are sorted as the result has them and merged where both sides allow; what is left is a few loops around a *line* of
+words, or around a *tile* where the neighbours of the result are far apart in the source. Large copies are cut along one
+axis, and every core takes a part.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from dlbridge._core.words cimport FEW_ROWS, TILE_BYTES, line_of, tile_of
+
+cdef extern from *:
+    """
+    #ifndef _GNU_SOURCE
+    #define _GNU_SOURCE
+    #endif
+    #include <pthread.h>
+    #include <sched.h>
+    #include <signal.h>
+
+    /* The cores that this process may use. */
+    static int dlbridge_cores(void) {
+        cpu_set_t cores;
+        return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
+    }
+    """
+    ctypedef struct pthread_t:
+        pass
+    ctypedef struct sigset_t:
+        pass
+    const int SIG_SETMASK
+    int cores "dlbridge_cores"() noexcept nogil
+    int pthread_create(
+        pthread_t* out, void* attributes, void* (*run)(void*) noexcept nogil, void* argument) noexcept nogil
+    int pthread_join(pthread_t thread, void** result) noexcept nogil
+    int pthread_sigmask(int how, const sigset_t* signals, sigset_t* before) noexcept nogil
+    int sigfillset(sigset_t* out) noexcept nogil
+
+cdef enum:
+    BLOCK = 1024                # words of a line that are copied before the next line, so that both stay in the cache
+    SHORT_BLOCK = 256           # … where lines go across the result, and each of them touches much more of it
+    STRIP = 32                  # tiles beside each other, where a tile has many rows
+    CACHE_WAY = 4096            # bytes; addresses that far apart share a place in the first cache
+    SHORT = 8                   # words; a line of less is not worth its beginning
+    MAX_THREADS = 64
+
+cdef int64_t split_above = 1 << 26      # bytes; below, starting threads costs more than they bring
+cdef int64_t part_bytes = 1 << 24       # the least that is worth a thread
+
+
+def _set_split(int64_t above, int64_t part):
+    """For the tests: from how many bytes on a copy is split, and into parts of how many."""
+    global split_above, part_bytes
+    before = split_above, part_bytes
+    split_above, part_bytes = above, part
+    return before
+
+
+cdef void copy_words(Copy* copy) noexcept nogil:
+    """Copy every element; axes may come in any order, but none may be without elements."""
+    sort_axes(copy)
+    merge_axes(copy)
+    choose_loops(copy)
+    if total_bytes(copy) >= split_above:
+        copy_in_parts(copy)
+    else:
+        copy_from(copy, 0, copy.into, copy.source)
+
+
+# ---- arrange ---------------------------------------------------------------------------------------------------------
+
+cdef void sort_axes(Copy* copy) noexcept nogil:
+    """The largest step in the result first; axes of one element go."""
+    cdef int32_t axis, place, ndim = 0
+    cdef Axis moved
+    for axis in range(copy.ndim):
+        moved = copy.axes[axis]
+        if moved.extent == 1:
+            continue
+        place = ndim
+        while place and copy.axes[place - 1].into_step < moved.into_step:
+            copy.axes[place] = copy.axes[place - 1]
+            place -= 1
+        copy.axes[place] = moved
+        ndim += 1
+    copy.ndim = ndim
+    if not ndim:
+        copy.ndim = 1
+        copy.axes[0].extent = 1
+        copy.axes[0].into_step = copy.axes[0].source_step = copy.word_bytes
+
+
+cdef void merge_axes(Copy* copy) noexcept nogil:
+    """Axes that are one walk on both sides become one; short runs of unchanged words become wider words."""
+    cdef int32_t axis, last = 0
+    cdef Axis* outer
+    cdef Axis* inner
+    for axis in range(1, copy.ndim):
+        outer = &copy.axes[last]
+        inner = &copy.axes[axis]
+        if (outer.into_step == inner.extent * inner.into_step
+                and outer.source_step == inner.extent * inner.source_step):
+            outer.extent *= inner.extent
+            outer.into_step = inner.into_step
+            outer.source_step = inner.source_step
+        else:
+            last += 1
+            copy.axes[last] = inner[0]
+    copy.ndim = last + 1
+    inner = &copy.axes[last]
+    if copy.change == SWAP_HALVES and not copy.flipped and inner.into_step == inner.source_step == copy.word_bytes:
+        # Complex numbers side by side are twice as many real ones.
+        copy.change = SWAP
+        copy.word_bytes //= 2
+        inner.extent *= 2
+        inner.into_step = inner.source_step = copy.word_bytes
+    while last and is_run(copy) and inner.extent % 2 == 0 and inner.extent * copy.word_bytes <= MAX_WORD:
+        copy.word_bytes *= 2
+        inner.extent //= 2
+        inner.into_step = inner.source_step = copy.word_bytes
+        if inner.extent == 1:
+            copy.ndim = last
+            break
+
+
+cdef bint is_run(const Copy* copy) noexcept nogil:
+    cdef const Axis* last = &copy.axes[copy.ndim - 1]
+    return not changes(copy) and last.into_step == copy.word_bytes and last.source_step == copy.word_bytes
+
+
+cdef void choose_loops(Copy* copy) noexcept nogil:
+    cdef int32_t column = 0, partner
+    while 1 << column < copy.word_bytes:
+        column += 1
+    copy.line = line_of(copy.change, column)
+    copy.tile = tile_of(copy.change, column)
+    copy.gather = line_of(KEEP, column)
+    copy.runs = is_run(copy)
+    partner = plane_partner(copy)
+    copy.planes = partner >= 0
+    if copy.planes:
+        move_axis(copy, partner, copy.ndim - 2)
+
+
+cdef int32_t plane_partner(const Copy* copy) noexcept nogil:
+    """The axis that is best walked together with the last one, or -1.
+
+    It is the one along which the source has its neighbours; or the longest, where the last one alone is too short.
+    """
+    cdef const Axis* last = &copy.axes[copy.ndim - 1]
+    cdef int32_t axis, nearest = -1, longest = -1
+    cdef int64_t step, least = abs64(last.source_step), most = last.extent
+    for axis in range(copy.ndim - 1):
+        step = abs64(copy.axes[axis].source_step)
+        if 0 < step < least:
+            least = step
+            nearest = axis
+        if copy.axes[axis].extent > most:
+            most = copy.axes[axis].extent
+            longest = axis
+    if last.extent < SHORT and (nearest < 0 or copy.axes[nearest].extent < SHORT):
+        return longest
+    return nearest
+
+
+cdef inline int64_t abs64(int64_t value) noexcept nogil:
+    return -value if value < 0 else value
+
+
+cdef void move_axis(Copy* copy, int32_t axis, int32_t to) noexcept nogil:
+    cdef Axis moved = copy.axes[axis]
+    while axis < to:
+        copy.axes[axis] = copy.axes[axis + 1]
+        axis += 1
+    copy.axes[to] = moved
+
+
+cdef int64_t total_bytes(const Copy* copy) noexcept nogil:
+    cdef int64_t total = copy.word_bytes
+    cdef int32_t axis
+    for axis in range(copy.ndim):
+        total *= copy.axes[axis].extent
+    return total
+
+
+# ---- loops -----------------------------------------------------------------------------------------------------------
+
+cdef void copy_from(const Copy* copy, int32_t axis, char* into, const char* source) noexcept nogil:
+    """Everything from this axis on."""
+    cdef const Axis* along = &copy.axes[axis]
+    cdef int64_t index
+    if axis == copy.ndim - 1:
+        copy_line(copy, into, source)
+    elif copy.planes and axis == copy.ndim - 2:
+        copy_plane(copy, into, source)
+    else:
+        for index in range(along.extent):
+            copy_from(copy, axis + 1, into + index * along.into_step, source + index * along.source_step)
+
+
+cdef inline void copy_line(const Copy* copy, char* into, const char* source) noexcept nogil:
+    cdef const Axis* last = &copy.axes[copy.ndim - 1]
+    if copy.runs:
+        memcpy(into, source, last.extent * copy.word_bytes)
+    else:
+        copy.line(into, source, last.extent, last.into_step, last.source_step, copy.flips)
+
+
+cdef void copy_plane(const Copy* copy, char* into, const char* source) noexcept nogil:
+    """The last two axes in tiles, and what is left at the edges in blocks."""
+    cdef const Axis* far = &copy.axes[copy.ndim - 1]        # neighbours in the result, far apart in the source
+    cdef const Axis* near = &copy.axes[copy.ndim - 2]
+    cdef int64_t side = TILE_BYTES // copy.word_bytes
+    cdef int64_t far_tiles = far.extent // side if prefers_tiles(copy) else 0
+    cdef int64_t near_tiles = near.extent // side if far_tiles else 0
+    # Rows of the result that are begun together stay in the cache until the next tiles go on with them.
+    cdef int64_t strip = STRIP if side > FEW_ROWS else 1
+    cdef int64_t first = 0
+    while first < near_tiles:
+        copy_strip(copy, into, source, far_tiles, first, min(first + strip, near_tiles))
+        first += strip
+    copy_block(copy, into, source, 0, far_tiles * side, near_tiles * side, near.extent)
+    copy_block(copy, into, source, far_tiles * side, far.extent, 0, near.extent)
+
+
+cdef bint prefers_tiles(const Copy* copy) noexcept nogil:
+    """Lines of the widest words are as fast, unless what they read falls into one place of the cache."""
+    cdef const Axis* far = &copy.axes[copy.ndim - 1]
+    cdef const Axis* near = &copy.axes[copy.ndim - 2]
+    if far.into_step != copy.word_bytes:
+        return False
+    if TILE_BYTES // copy.word_bytes > FEW_ROWS or far.source_step % CACHE_WAY == 0:
+        return True
+    # A tile begins as many rows as the cache has room for in one place.
+    return copy.word_bytes < MAX_WORD and near.source_step == copy.word_bytes and near.into_step % CACHE_WAY
+
+
+cdef inline bint changes(const Copy* copy) noexcept nogil:
+    return copy.change != KEEP or copy.flipped
+
+
+cdef void copy_strip(
+    const Copy* copy, char* into, const char* source, int64_t far_tiles, int64_t near_begin, int64_t near_end,
+) noexcept nogil:
+    cdef const Axis* far = &copy.axes[copy.ndim - 1]
+    cdef const Axis* near = &copy.axes[copy.ndim - 2]
+    cdef Line gather = copy.gather if near.source_step != copy.word_bytes else NULL
+    cdef int64_t side = TILE_BYTES // copy.word_bytes
+    cdef int64_t row, column
+    for row in range(far_tiles):
+        for column in range(near_begin, near_end):
+            copy.tile(
+                into + (row * far.into_step + column * near.into_step) * side,
+                source + (row * far.source_step + column * near.source_step) * side,
+                near.into_step, far.source_step, near.source_step, gather, copy.flips)
+
+
+cdef void copy_block(
+    const Copy* copy, char* into, const char* source,
+    int64_t far_begin, int64_t far_end, int64_t near_begin, int64_t near_end,
+) noexcept nogil:
+    """A part of a plane that tiles are not for: lines along the result if they are long, a block of all at a time."""
+    cdef const Axis* far = &copy.axes[copy.ndim - 1]
+    cdef const Axis* near = &copy.axes[copy.ndim - 2]
+    cdef const Axis* along = far
+    cdef const Axis* across = near
+    cdef int64_t index, count = far_end - far_begin, lines = near_end - near_begin, block = BLOCK
+    into += far_begin * far.into_step + near_begin * near.into_step
+    source += far_begin * far.source_step + near_begin * near.source_step
+    if count < SHORT and count < lines:
+        along, across = near, far
+        count, lines = lines, count
+        block = SHORT_BLOCK
+    while count > 0:
+        for index in range(lines):
+            copy.line(
+                into + index * across.into_step, source + index * across.source_step, min(block, count),
+                along.into_step, along.source_step, copy.flips)
+        into += block * along.into_step
+        source += block * along.source_step
+        count -= block
+
+
+# ---- elements below a byte -------------------------------------------------------------------------------------------
+
+cdef void unpack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil:
+    """Packed elements, one into each byte; the low bits come first."""
+    # Each size is compiled by itself: with known shifts, many elements are done at once.
+    if bits == 1:
+        repack(<uint8_t*> into, <const uint8_t*> source, count, 1, True)
+    elif bits == 2:
+        repack(<uint8_t*> into, <const uint8_t*> source, count, 2, True)
+    elif bits == 4:
+        repack(<uint8_t*> into, <const uint8_t*> source, count, 4, True)
+    else:
+        repack(<uint8_t*> into, <const uint8_t*> source, count, 6, True)
+
+
+cdef void pack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil:
+    """… and back."""
+    if bits == 1:
+        repack(<uint8_t*> into, <const uint8_t*> source, count, 1, False)
+    elif bits == 2:
+        repack(<uint8_t*> into, <const uint8_t*> source, count, 2, False)
+    elif bits == 4:
+        repack(<uint8_t*> into, <const uint8_t*> source, count, 4, False)
+    else:
+        repack(<uint8_t*> into, <const uint8_t*> source, count, 6, False)
+
+
+cdef inline void repack(uint8_t* into, const uint8_t* source, int64_t count, int bits, bint unpacks) noexcept nogil:
+    cdef int group_bytes = 3 if bits == 6 else 1        # that whole elements fill
+    cdef int group = 8 * group_bytes // bits            # elements
+    cdef int64_t groups = count // group
+    cdef int32_t rest = count % group
+    cdef uint8_t[8] from_rest, to_rest
+    if unpacks:
+        unpack_groups(into, source, groups, group, group_bytes, bits)
+    else:
+        pack_groups(into, source, groups, group, group_bytes, bits)
+    if not rest:
+        return
+    memset(from_rest, 0, 8)
+    if unpacks:
+        memcpy(from_rest, source + groups * group_bytes, (rest * bits + 7) // 8)
+        unpack_groups(to_rest, from_rest, 1, group, group_bytes, bits)
+        memcpy(into + groups * group, to_rest, rest)
+    else:
+        memcpy(from_rest, source + groups * group, rest)
+        pack_groups(to_rest, from_rest, 1, group, group_bytes, bits)
+        memcpy(into + groups * group_bytes, to_rest, (rest * bits + 7) // 8)
+
+
+cdef inline void unpack_groups(
+    uint8_t* into, const uint8_t* source, int64_t groups, int group, int group_bytes, int bits,
+) noexcept nogil:
+    cdef int64_t at
+    cdef int byte, element
+    cdef uint32_t packed
+    for at in range(groups):
+        packed = 0
+        for byte in range(group_bytes):
+            packed |= <uint32_t> source[at * group_bytes + byte] << 8 * byte
+        for element in range(group):
+            into[at * group + element] = packed >> element * bits & (1 << bits) - 1
+
+
+cdef inline void pack_groups(
+    uint8_t* into, const uint8_t* source, int64_t groups, int group, int group_bytes, int bits,
+) noexcept nogil:
+    cdef int64_t at
+    cdef int byte, element
+    cdef uint32_t packed
+    for at in range(groups):
+        packed = 0
+        for element in range(group):
+            packed |= <uint32_t> (source[at * group + element] & (1 << bits) - 1) << element * bits
+        for byte in range(group_bytes):
+            into[at * group_bytes + byte] = packed >> 8 * byte & 0xFF
+
+
+# ---- threads ---------------------------------------------------------------------------------------------------------
+
+ctypedef struct Part:
+    Copy copy
+    pthread_t thread
+    bint started
+
+
+cdef void copy_in_parts(const Copy* copy) noexcept nogil:
+    """Every core copies a part, and the threads end with the copy, so that a fork never finds one."""
+    cdef int32_t axis = longest_axis(copy)
+    cdef int64_t extent = copy.axes[axis].extent
+    cdef int64_t count = min(min(total_bytes(copy) // part_bytes, extent), <int64_t> min(cores(), MAX_THREADS))
+    cdef Part* parts = <Part*> malloc(count * sizeof(Part)) if count > 1 else NULL
+    cdef int64_t index
+    if parts == NULL:
+        copy_from(copy, 0, copy.into, copy.source)
+        return
+    for index in range(count):
+        cut(&parts[index].copy, copy, axis, extent * index // count, extent * (index + 1) // count)
+    start_threads(parts, count)
+    for index in range(count):
+        if not parts[index].started:
+            copy_part(&parts[index])
+    for index in range(count):
+        if parts[index].started:
+            pthread_join(parts[index].thread, NULL)
+    free(parts)
+
+
+cdef void start_threads(Part* parts, int64_t count) noexcept nogil:
+    """One for each part but the first, which is this thread's, as is any that the system has no thread for."""
+    cdef sigset_t every, before
+    cdef int64_t index
+    # Signals are for the threads of Python.
+    sigfillset(&every)
+    pthread_sigmask(SIG_SETMASK, &every, &before)
+    for index in range(count):
+        parts[index].started = index and not pthread_create(&parts[index].thread, NULL, copy_part, &parts[index])
+    pthread_sigmask(SIG_SETMASK, &before, NULL)
+
+
+cdef void* copy_part(void* part) noexcept nogil:
+    cdef const Copy* copy = &(<Part*> part).copy
+    copy_from(copy, 0, copy.into, copy.source)
+    return NULL
+
+
+cdef int32_t longest_axis(const Copy* copy) noexcept nogil:
+    cdef int32_t axis, found = 0
+    for axis in range(1, copy.ndim):
+        if copy.axes[axis].extent > copy.axes[found].extent:
+            found = axis
+    return found
+
+
+cdef void cut(Copy* out, const Copy* copy, int32_t axis, int64_t begin, int64_t end) noexcept nogil:
+    out[0] = copy[0]
+    out.axes[axis].extent = end - begin
+    out.into += begin * copy.axes[axis].into_step
+    out.source += begin * copy.axes[axis].source_step

@@ -1,0 +1,421 @@
+"""The drivers of CUDA and ROCm: a row each, of the calls that dlbridge makes, looked up when first needed.
+
+Nothing is linked, and without device memory nothing is loaded. The two drivers differ in names and in few numbers.
+"""
+
+from libc.stddef cimport ptrdiff_t
+from libc.stdint cimport int32_t, int64_t
+from posix.dlfcn cimport RTLD_NOW, dlopen, dlsym
+
+from dlbridge._core.abi cimport (
+    STREAM_LEGACY_DEFAULT,
+    kDLCUDA,
+    kDLCUDAHost,
+    kDLCUDAManaged,
+    kDLROCM,
+    kDLROCMHost,
+)
+from dlbridge._core.atomic cimport exchange_pointer, load_flag, load_pointer, replace_pointer, store_flag
+
+from dlbridge.errors import DeviceError, refusal
+from dlbridge._core.locks import ForkableLock
+
+cdef enum Family:
+    CUDA
+    ROCM
+    FAMILIES
+
+# The same in both drivers.
+cdef enum:
+    EVENT_DISABLE_TIMING = 2
+    MEMORY_IS_HOST = 1
+    MEMORY_IS_DEVICE = 2
+    ATTRIBUTE_CONTEXT = 1
+    ATTRIBUTE_MEMORY_TYPE = 2
+    ATTRIBUTE_IS_MANAGED = 8
+    ATTRIBUTE_DEVICE_ORDINAL = 9
+    CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
+    CONCURRENT_MANAGED_ACCESS = 89      # CUDA's alone: ROCm's managed memory has no DLPack type
+
+# By family: what the driver's file is called, and how users call the family.
+LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
+# By call, in the order of Calls: CUDA's symbol, ROCm's of the same signature.
+SYMBOLS = (
+    ("cuInit", "hipInit"),
+    ("cuDeviceGet", "hipDeviceGet"),
+    ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
+    ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
+    ("cuCtxGetCurrent", "hipCtxGetCurrent"),
+    ("cuCtxPushCurrent_v2", "hipCtxPushCurrent"),
+    ("cuCtxPopCurrent_v2", "hipCtxPopCurrent"),
+    ("cuPointerGetAttributes", "hipDrvPointerGetAttributes"),
+    ("cuEventCreate", "hipEventCreateWithFlags"),
+    ("cuEventDestroy_v2", "hipEventDestroy"),
+    ("cuEventRecord", "hipEventRecord"),
+    ("cuStreamWaitEvent", "hipStreamWaitEvent"),
+    ("cuStreamIsCapturing", "hipStreamIsCapturing"),
+    ("cuStreamSynchronize", "hipStreamSynchronize"),
+    ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
+    ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
+    ("cuMemAllocAsync", "hipMallocAsync"),
+    ("cuMemFreeAsync", "hipFreeAsync"),
+    ("cuGetErrorName", "hipDrvGetErrorName"),
+    ("cuGetErrorString", "hipDrvGetErrorString"),
+)
+
+cdef object loading = ForkableLock()
+cdef Driver[FAMILIES] drivers
+drivers[<int> CUDA].family = CUDA
+drivers[<int> CUDA].device_type = kDLCUDA
+drivers[<int> CUDA].host_type = kDLCUDAHost
+drivers[<int> CUDA].managed_type = kDLCUDAManaged
+drivers[<int> ROCM].family = ROCM
+drivers[<int> ROCM].device_type = kDLROCM
+drivers[<int> ROCM].host_type = kDLROCMHost
+drivers[<int> ROCM].managed_type = kDLROCM
+
+
+# ---- loading -------------------------------------------------------------------------------------------------------
+
+cdef Driver* find_driver(int32_t device_type) except NULL:
+    """The driver of a device type, ready for calls."""
+    cdef Driver* driver = &drivers[<int> ROCM if device_type in (kDLROCM, kDLROCMHost) else <int> CUDA]
+    if not load_flag(&driver.loaded):
+        lock = loading.lock         # as in targets/target: not by `with`
+        lock.acquire()
+        try:
+            if not driver.loaded:
+                load_driver(driver)
+        finally:
+            lock.release()
+    return driver
+
+
+cdef Driver* any_driver() except NULL:
+    """The one that is there, where an interface does not say which it speaks of."""
+    cdef Driver* driver = NULL
+    try:
+        driver = find_driver(kDLCUDA)
+    except DeviceError:
+        try:
+            driver = find_driver(kDLROCM)
+        except DeviceError:
+            # Of one that is there and does not begin there is more to say.
+            if load_flag(&drivers[<int> ROCM].found) and not load_flag(&drivers[<int> CUDA].found):
+                raise
+        if driver == NULL:
+            raise
+    return driver
+
+
+cdef int load_driver(Driver* driver) except -1:
+    cdef void* library = NULL
+    cdef void** calls = <void**> &driver.calls
+    cdef Failure failure = Failure(0, 0, False)
+    family = family_name(driver)
+    for name in LIBRARIES[family]:
+        library = dlopen(name.encode(), RTLD_NOW)
+        if library != NULL:
+            break
+    if library == NULL:
+        raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], "is not on this machine",
+                      "install the GPU's driver, or pass host memory")
+    store_flag(&driver.found, True)
+    for index, names in enumerate(SYMBOLS):
+        calls[index] = dlsym(library, names[<int> driver.family].encode())
+        if calls[index] == NULL:
+            raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], f"has no {names[<int> driver.family]}",
+                          "update the driver")
+    failure.call = offset_of(driver, &driver.calls.init)
+    failure.error = driver.calls.init(0)
+    if failure.error:
+        raise driver_error(driver, &failure)
+    store_flag(&driver.loaded, True)        # last: whoever reads it reads the calls without the lock
+    return 0
+
+
+cdef str family_name(const Driver* driver):
+    return "rocm" if driver.family == ROCM else "cuda"
+
+
+# ---- errors --------------------------------------------------------------------------------------------------------
+
+cdef inline size_t offset_of(const Driver* driver, const void* call) noexcept nogil:
+    return (<const char*> call - <const char*> &driver.calls) // sizeof(void*)
+
+
+cdef inline bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil:
+    """Note a call's error; True where there is one."""
+    if error and not failure.error:
+        failure.error = error
+        failure.call = offset_of(driver, call)
+    return error != 0
+
+
+cdef inline bint is_well(const Failure* failure) noexcept nogil:
+    return not failure.error and not failure.capturing
+
+
+cdef object driver_error(Driver* driver, const Failure* failure):
+    """The driver's own name and text for an error; or that a graph is being captured."""
+    if not failure.error:
+        return refusal(DeviceError, family_name(driver), "stream", "of this hand-over",
+                       "is captured into a graph, so it can neither be waited for nor wait for another one",
+                       "hand over on the captured stream alone, or pass stream=-1 and order them yourself")
+    cdef const char* name = NULL
+    cdef const char* text = NULL
+    driver.calls.error_get_name(failure.error, &name)
+    driver.calls.error_get_string(failure.error, &text)
+    shown = (<bytes> name).decode("ascii", "replace") if name != NULL else f"error {failure.error}"
+    words = (<bytes> text).decode("ascii", "replace") if text != NULL else "the driver has no text for it"
+    return refusal(DeviceError, family_name(driver), SYMBOLS[failure.call][<int> driver.family], shown, words,
+                   "look for the first error of the GPU before this one: it may have come late")
+
+
+# ---- contexts ------------------------------------------------------------------------------------------------------
+
+ctypedef struct Entered:
+    bint pushed
+    void* before                # the current context, or NULL
+
+
+cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
+    """Make a device's primary context the current one, unless it is; leave() puts back what was there."""
+    cdef Calls* calls = &driver.calls
+    cdef void* primary = primary_context(driver, device_id, failure)
+    entered.pushed = False
+    entered.before = NULL
+    if primary == NULL or failed(
+            driver, &calls.context_get_current, calls.context_get_current(&entered.before), failure):
+        return False
+    if entered.before != primary:
+        entered.pushed = not failed(driver, &calls.context_push, calls.context_push(primary), failure)
+        return entered.pushed
+    return True
+
+
+cdef void* primary_context(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:
+    """Retained for good; that two threads may do so at a time changes nothing."""
+    cdef int device = 0
+    cdef void* made = NULL
+    cdef Calls* calls = &driver.calls
+    cdef void* kept = load_pointer(&driver.contexts[device_id])
+    if kept != NULL:
+        return kept
+    if failed(driver, &calls.device_get, calls.device_get(&device, device_id), failure) or failed(
+            driver, &calls.primary_context_retain, calls.primary_context_retain(&made, device), failure):
+        return NULL
+    replace_pointer(&driver.contexts[device_id], NULL, made)
+    return made
+
+
+cdef bint leave(Driver* driver, const Entered* entered, Failure* failure) noexcept nogil:
+    cdef void* popped = NULL
+    cdef Calls* calls = &driver.calls
+    if not entered.pushed:
+        return True
+    if failed(driver, &calls.context_pop, calls.context_pop(&popped), failure):
+        return False
+    if driver.family == ROCM and entered.before != NULL:
+        # HIP's pop leaves the popped device the current one: only a push makes another one so.
+        return not failed(driver, &calls.context_push, calls.context_push(entered.before), failure) and not failed(
+            driver, &calls.context_pop, calls.context_pop(&popped), failure)
+    return True
+
+
+cdef void* current_context(Driver* driver) noexcept nogil:
+    cdef void* context = NULL
+    driver.calls.context_get_current(&context)
+    return context
+
+
+cdef void restore_context(Driver* driver, void* context) noexcept nogil:
+    """After code of others that may have popped it."""
+    if context != NULL and current_context(driver) != context:
+        driver.calls.context_push(context)
+
+
+# ---- where memory is -----------------------------------------------------------------------------------------------
+
+cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
+    """Ask the driver what a pointer points to; no context is needed, and none is made."""
+    cdef int[4] attributes = [
+        ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_IS_MANAGED, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_CONTEXT]
+    cdef void* values[4]
+    cdef void* context = NULL
+    cdef unsigned int memory_type = 0, managed = 0
+    cdef int ordinal = 0
+    cdef Failure failure = Failure(0, 0, False)
+    cdef Calls* calls = &driver.calls
+    values[0], values[1], values[2], values[3] = &memory_type, &managed, &ordinal, &context
+    # ROCm's contexts are its devices, and not every version of it tells them.
+    if failed(driver, &calls.pointer_get_attributes,
+              calls.pointer_get_attributes(3 if driver.family == ROCM else 4, attributes, values, pointer), &failure):
+        raise driver_error(driver, &failure)
+    # Of a bool, only the low byte is written.
+    managed &= 0xFF
+    if memory_type != MEMORY_IS_HOST and memory_type != MEMORY_IS_DEVICE and not managed:
+        raise refusal(DeviceError, family_name(driver), "pointer", f"{<size_t> pointer:#x}",
+                      "is no memory that the driver knows", "pass pinned, managed or device memory")
+    out.device_id = checked_ordinal(driver, ordinal)
+    out.concurrent = False
+    out.device_type = driver.host_type if memory_type == MEMORY_IS_HOST else driver.device_type
+    if managed and driver.managed_type != driver.device_type:
+        out.device_type = driver.managed_type
+        out.concurrent = reads_managed(driver, ordinal)
+    return check_context(driver, pointer, context, ordinal)
+
+
+cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1:
+    """A number that a driver can have; there is room for so many."""
+    if not 0 <= device_id < MAX_DEVICES:
+        raise refusal(DeviceError, family_name(driver), "device_id", device_id, f"is outside 0..{MAX_DEVICES - 1}",
+                      "look at what the producer says of its device")
+    return device_id
+
+
+cdef bint reads_managed(Driver* driver, int ordinal) except -1:
+    cdef int device = 0, value = 0
+    cdef Failure failure = Failure(0, 0, False)
+    cdef Calls* calls = &driver.calls
+    if failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure) or failed(
+            driver, &calls.device_get_attribute,
+            calls.device_get_attribute(&value, CONCURRENT_MANAGED_ACCESS, device), &failure):
+        raise driver_error(driver, &failure)
+    return value != 0
+
+
+cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal) except -1:
+    """Streams and events belong to a context, and the libraries share the primary one."""
+    cdef Entered entered
+    cdef Failure failure = Failure(0, 0, False)
+    if context == NULL:
+        return 0                # of a memory pool, which belongs to the device
+    if not enter(driver, ordinal, &entered, &failure) or not leave(driver, &entered, &failure):
+        raise driver_error(driver, &failure)
+    if context != load_pointer(&driver.contexts[ordinal]):
+        raise refusal(DeviceError, family_name(driver), "context", f"{<size_t> context:#x}",
+                      f"of {<size_t> pointer:#x} is not the device's primary one, which the other libraries use",
+                      "import pycuda.autoprimaryctx in place of pycuda.autoinit")
+    return 0
+
+
+# ---- streams -------------------------------------------------------------------------------------------------------
+
+cdef inline void* handle_of(const Driver* driver, int64_t stream) noexcept nogil:
+    """The driver's handle of a stream as the array API standard numbers it; CUDA takes 1 and 2 as they are."""
+    if driver.family == ROCM and stream == STREAM_LEGACY_DEFAULT:
+        return NULL
+    return <void*> <ptrdiff_t> stream
+
+
+cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil:
+    """Let a stream wait for what another has been given so far, on the device: the host goes on.
+
+    Not while one of them is captured. The event can be used again at once: a wait is for the record before it.
+    """
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    if not is_capturing(driver, first, failure) and not is_capturing(driver, then, failure):
+        tie(driver, device_id, handle_of(driver, first), handle_of(driver, then), failure)
+    leave(driver, &entered, failure)
+    return is_well(failure)
+
+
+cdef void tie(Driver* driver, int32_t device_id, void* first, void* then, Failure* failure) noexcept nogil:
+    cdef Calls* calls = &driver.calls
+    cdef void* event = exchange_pointer(&driver.events[device_id], NULL)
+    if event == NULL and failed(
+            driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
+        return
+    if not failed(driver, &calls.event_record, calls.event_record(event, first), failure):
+        failed(driver, &calls.stream_wait_event, calls.stream_wait_event(then, event, 0), failure)
+    if is_well(failure):
+        event = exchange_pointer(&driver.events[device_id], event)
+    # One is kept for each device; another thread's may have come first, and one that failed may be broken.
+    if event != NULL:
+        failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
+
+
+cdef bint follow_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil:
+    """Let a stream wait for somebody's event, on the device."""
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    if not is_capturing(driver, then, failure):
+        failed(driver, &driver.calls.stream_wait_event,
+               driver.calls.stream_wait_event(handle_of(driver, then), event, 0), failure)
+    leave(driver, &entered, failure)
+    return is_well(failure)
+
+
+cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcept nogil:
+    """Whether a stream is being captured into a graph, or cannot tell; noted as a failure."""
+    cdef int status = 0
+    cdef int error = driver.calls.stream_is_capturing(handle_of(driver, stream), &status)
+    if error == CAPTURE_IMPLICIT:
+        status, error = 1, 0    # the legacy default stream, while another one is captured
+    failure.capturing |= status != 0
+    return failed(driver, &driver.calls.stream_is_capturing, error, failure) or status != 0
+
+
+cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
+    """Block this thread until a stream has done what it was given."""
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    if not is_capturing(driver, stream, failure):
+        failed(driver, &driver.calls.stream_synchronize,
+               driver.calls.stream_synchronize(handle_of(driver, stream)), failure)
+    leave(driver, &entered, failure)
+    return is_well(failure)
+
+
+# ---- copies --------------------------------------------------------------------------------------------------------
+
+cdef bint fetch(
+    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+) noexcept nogil:
+    """Copy memory of a device to the host, after what a stream was given, and wait until it is there."""
+    cdef Calls* calls = &driver.calls
+    cdef void* handle = handle_of(driver, stream)
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    if not is_capturing(driver, stream, failure) and not failed(
+            driver, &calls.copy_to_host, calls.copy_to_host(into, source, nbytes, handle), failure):
+        failed(driver, &calls.stream_synchronize, calls.stream_synchronize(handle), failure)
+    leave(driver, &entered, failure)
+    return is_well(failure)
+
+
+cdef bint duplicate_bytes(
+    Driver* driver, int32_t device_id, void** made, void* source, size_t nbytes, int64_t stream, Failure* failure,
+) noexcept nogil:
+    """Copy within a device, into memory of its pool, both in the order of a stream; the host goes on.
+
+    Not while that is captured: the memory would be the graph's, and not there to be given back.
+    """
+    cdef Calls* calls = &driver.calls
+    cdef void* handle = handle_of(driver, stream)
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    if not is_capturing(driver, stream, failure) and not failed(
+            driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
+        failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
+    leave(driver, &entered, failure)
+    return is_well(failure)
+
+
+cdef bint deallocate(Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil:
+    """Give memory back after what the stream was given; not while that is captured, or each run of the graph would."""
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return False
+    if not is_capturing(driver, stream, failure):
+        failed(driver, &driver.calls.deallocate,
+               driver.calls.deallocate(memory, handle_of(driver, stream)), failure)
+    leave(driver, &entered, failure)
+    return is_well(failure)

@@ -1,0 +1,528 @@
+"""Who waits for whom when device memory is handed over, and when it is let go.
+
+The consumer's stream waits for the producer's by an event, on the device; when the last consumer lets go, the
+producer's stream waits for the consumer's, so that nobody writes into memory that is still being read. The host never
+waits here, but where memory is read by the CPU.
+"""
+
+import sys
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
+    STREAM_UNORDERED,
+    DLDevice,
+    DLManagedTensorVersioned,
+    DLTensor,
+    kDLCUDA,
+    kDLROCM,
+)
+from dlbridge._core.atomic cimport count_one, exchange_pointer, load_pointer, lock, store_flag, unlock
+from dlbridge._core.devices.cuda cimport (
+    Driver,
+    Failure,
+    Location,
+    any_driver,
+    checked_ordinal,
+    current_context,
+    deallocate,
+    driver_error,
+    duplicate_bytes,
+    fetch,
+    find_driver,
+    follow,
+    follow_event,
+    locate,
+    restore_context,
+    wait_for,
+)
+from dlbridge._core.devices.table cimport operations
+from dlbridge._core.layout cimport Span
+from dlbridge._core.managed cimport (
+    OWNS_OBJECT,
+    OWNS_VERSIONED,
+    OWNS_WRAPPED,
+    Managed,
+    managed_data,
+    managed_like,
+    managed_own,
+    managed_release,
+    managed_share,
+    managed_span,
+    python_is_up,
+    release_owner,
+    sole_deleter,
+)
+
+from dlbridge.errors import DeviceError
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+
+cdef int64_t unordered = 0
+
+
+def unordered_releases():
+    """How often memory went back to its producer with no order between the streams.
+
+    So where a handle could be stale, since no object keeps its stream alive, and where a stream was being captured.
+    """
+    return unordered
+
+
+# ---- what is known of a block --------------------------------------------------------------------------------------
+
+cdef Handover* handover_of(const Managed* managed) noexcept nogil:
+    """Of memory whose stream is known, or NULL."""
+    cdef Handover* handover = <Handover*> managed.abi.manager_ctx
+    return handover if managed.owns == OWNS_WRAPPED and handover.wrapped.release == release_handover else NULL
+
+
+cdef Handover* wrap(Managed* managed) except NULL:
+    """Put a Handover around the owner of a block that nobody else has seen yet."""
+    cdef Handover* handover = <Handover*> calloc(1, sizeof(Handover))
+    if handover == NULL:
+        raise MemoryError
+    handover.wrapped.release = release_handover
+    handover.wrapped.owns = managed.owns
+    handover.wrapped.owner = managed.abi.manager_ctx
+    handover.producer.number = handover.consumer.number = STREAM_UNORDERED
+    handover.thread = PyThread_get_thread_ident()
+    managed_own(managed, OWNS_WRAPPED, handover)
+    return handover
+
+
+cdef int set_stream(Stream* stream, int64_t number, object keeper, bint lasts) except -1:
+    cdef PyObject* before = stream.keeper
+    if keeper is not None:
+        Py_INCREF(keeper)
+    stream.number = number
+    stream.keeper = NULL if keeper is None else <PyObject*> keeper
+    stream.lasts = lasts or keeper is not None or number in (STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT)
+    release_reference(before)
+    return 0
+
+
+cdef int need_driver(Managed* managed, Handover* handover) except -1:
+    """Load the driver, and find the device whose streams matter: DLPack numbers pinned and managed memory 0.
+
+    The block may have been lent already, and so another thread be doing the same.
+    """
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef Driver* driver
+    cdef Location location = Location(0, tensor.device.device_id, False)
+    if load_pointer(<void**> &handover.driver) != NULL:
+        return 0
+    driver = find_driver(tensor.device.device_type)
+    if tensor.device.device_type != driver.device_type and tensor.data != NULL:
+        locate(driver, managed_data(managed), &location)
+    checked_ordinal(driver, location.device_id)
+    lock(&handover.lock)
+    if handover.driver == NULL:
+        handover.device_id = location.device_id
+        exchange_pointer(<void**> &handover.driver, driver)      # last: who sees it reads device_id without the lock
+    unlock(&handover.lock)
+    return 0
+
+
+# ---- operations ----------------------------------------------------------------------------------------------------
+
+cdef int place_pointer(Managed* managed) except -1:
+    """Find out the device of memory from an interface that does not name it."""
+    cdef Driver* driver = any_driver()
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef Location location = Location(driver.device_type, 0, False)
+    cdef Handover* handover
+    if tensor.data != NULL:
+        locate(driver, tensor.data, &location)
+    tensor.device.device_type = location.device_type
+    # DLPack: pinned and managed memory are of device 0.
+    tensor.device.device_id = location.device_id if location.device_type == driver.device_type else 0
+    handover = wrap(managed)
+    handover.driver = driver
+    handover.device_id = location.device_id
+    return 0
+
+
+cdef int label_device(Managed* managed) except -1:
+    """See pinned or managed memory as that of its device."""
+    cdef Driver* driver = find_driver(managed.abi.dl_tensor.device.device_type)
+    cdef Location location = Location(0, 0, False)
+    if managed.abi.dl_tensor.data != NULL:
+        locate(driver, managed_data(managed), &location)
+    managed.abi.dl_tensor.device.device_type = driver.device_type
+    managed.abi.dl_tensor.device.device_id = location.device_id
+    return 0
+
+
+cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint lasts, object tensor) except -1:
+    """Remember on which stream the memory is ready; ``tensor`` is torch's, or None."""
+    cdef Handover* handover = handover_of(managed)
+    if handover == NULL:
+        handover = wrap(managed)
+    set_stream(&handover.producer, stream, keeper, lasts)
+    keep_for_base(handover, stream, keeper, lasts)
+    if tensor is not None:
+        Py_INCREF(tensor)
+        handover.tensor = <PyObject*> tensor
+    return 0
+
+
+cdef int set_producer_event(Managed* managed, void* event) except -1:
+    """The memory is ready once an event has happened; without one it is ready now.
+
+    The legacy default stream waits for it: that one never goes, and consumers know how to wait for a stream.
+    """
+    cdef Handover* handover
+    cdef Failure failure = Failure(0, 0, False)
+    cdef bint done
+    if event == NULL:
+        return set_producer(managed, STREAM_UNORDERED, None, False, None)
+    handover = known_handover(managed)
+    need_driver(managed, handover)
+    with nogil:
+        done = follow_event(handover.driver, handover.device_id, event, STREAM_LEGACY_DEFAULT, &failure)
+    if not done:
+        raise driver_error(handover.driver, &failure)
+    return 0
+
+
+cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, bint lasts) except -1:
+    """A Tensor's own export was told the stream's number; what keeps its handle alive is known only here."""
+    cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> handover.wrapped.owner
+    cdef Handover* base
+    if handover.wrapped.owns == OWNS_VERSIONED and foreign.deleter == sole_deleter:
+        base = handover_of(<Managed*> foreign)
+        if base != NULL and base.consumer.number == stream:
+            set_stream(&base.consumer, stream, keeper, lasts)
+    return 0
+
+
+cdef int make_known(Managed* managed) except -1:
+    """Before a block is lent to many: from then on nobody may put a Handover around its owner."""
+    known_handover(managed)
+    return 0
+
+
+cdef int inherit(Managed* managed, const Managed* base) except -1:
+    """A second block over the same memory: ready where the first one was handed over, or else where it was produced."""
+    cdef Handover* handover = handover_of(base)
+    return 0 if handover == NULL else inherit_stream(managed, handover)
+
+
+cdef int inherit_stream(Managed* managed, Handover* handover) except -1:
+    cdef const Stream* ready = ready_stream(handover)
+    cdef object keeper = <object> ready.keeper if ready.keeper != NULL else None
+    cdef object tensor = <object> handover.tensor if handover.tensor != NULL else None
+    return set_producer(managed, usable_number(handover, ready), keeper, ready.lasts, tensor)
+
+
+cdef Stream* ready_stream(Handover* handover) noexcept nogil:
+    """On which the memory is ready: the consumer's, once it was ordered after the producer's."""
+    return &handover.producer if handover.consumer.number == STREAM_UNORDERED else &handover.consumer
+
+
+cdef int64_t stream_of(const Managed* managed) noexcept:
+    """The stream on which the memory is ready: the legacy default one where nothing else is known."""
+    cdef Handover* handover = handover_of(managed)
+    return STREAM_LEGACY_DEFAULT if handover == NULL else usable_number(handover, ready_stream(handover))
+
+
+cdef int name_device(Managed* managed, DLDevice* out) except -1:
+    """The device whose streams matter, by the driver's number: DLPack has pinned and managed memory on device 0."""
+    cdef Handover* handover = known_handover(managed)
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    out[0] = managed.abi.dl_tensor.device
+    if device_type != kDLCUDA and device_type != kDLROCM:
+        need_driver(managed, handover)
+        out.device_type = handover.driver.device_type
+        out.device_id = handover.device_id
+    return 0
+
+
+cdef void* context_now(int32_t device_type) except? NULL:
+    """The caller's current context, for restore()."""
+    return current_context(find_driver(device_type))
+
+
+cdef int restore(int32_t device_type, void* context) except -1:
+    restore_context(find_driver(device_type), context)
+    return 0
+
+
+cdef int order(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
+    """Let the consumer's stream wait until the memory is ready."""
+    cdef Handover* handover = known_handover(managed)
+    cdef int64_t ready = usable_number(handover, &handover.producer)
+    if stream == STREAM_UNORDERED:
+        # Nor when it is let go.
+        return set_stream(&handover.producer, STREAM_UNORDERED, None, False)
+    if ready != STREAM_UNORDERED and ready != stream:
+        need_driver(managed, handover)
+        join(handover.driver, handover.device_id, ready, stream)
+        if handover.tensor != NULL:
+            tell_torch(<object> handover.tensor)
+    return set_stream(&handover.consumer, stream, keeper, lasts)
+
+
+cdef Handover* known_handover(Managed* managed) except NULL:
+    """The standard's rule for memory that came without a stream, in a capsule: ready on the legacy default one."""
+    cdef Handover* handover = handover_of(managed)
+    if handover == NULL:
+        handover = wrap(managed)
+        set_stream(&handover.producer, STREAM_LEGACY_DEFAULT, None, True)
+    return handover
+
+
+cdef int64_t usable_number(const Handover* handover, const Stream* stream) noexcept nogil:
+    """What another thread calls its own default stream is another one here; the legacy one waits for all of them."""
+    if stream.number == STREAM_PER_THREAD_DEFAULT and handover.thread != PyThread_get_thread_ident():
+        return STREAM_LEGACY_DEFAULT
+    return stream.number
+
+
+cdef int join(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
+    """Let one stream of a device wait for another."""
+    cdef Failure failure = Failure(0, 0, False)
+    cdef bint done
+    with nogil:
+        done = follow(driver, device_id, first, then, &failure)
+    if not done:
+        raise driver_error(driver, &failure)
+    return 0
+
+
+cdef int follow_on(const DLDevice* device, int64_t first, int64_t then) except -1:
+    """The same, of a device that is named."""
+    cdef Driver* driver
+    if first == then or first == STREAM_UNORDERED or then == STREAM_UNORDERED:
+        return 0
+    driver = find_driver(device.device_type)
+    return join(driver, checked_ordinal(driver, device.device_id), first, then)
+
+
+cdef int tell_torch(object tensor) except -1:
+    """torch's allocator gives memory on in the order of the stream that it was allocated for, and of those it was told.
+
+    It is told of its own current one, which waits for the consumer's when that lets go. Of the consumer's it must not
+    be told: it asks a stream when the memory is freed, and somebody else's may be gone by then, which ends the process.
+    """
+    tensor.record_stream(sys.modules["torch"].cuda.current_stream(tensor.device))
+    return 0
+
+
+cdef int await_producer(Managed* managed) except -1:
+    """Block until memory that the CPU is to read is ready."""
+    cdef Handover* handover = known_handover(managed)
+    cdef int64_t stream = usable_number(handover, ready_stream(handover))
+    cdef Failure failure = Failure(0, 0, False)
+    cdef bint done
+    if stream == STREAM_UNORDERED or not is_there(managed):
+        return 0
+    need_driver(managed, handover)
+    with nogil:
+        done = wait_for(handover.driver, handover.device_id, stream, &failure)
+    if not done:
+        raise driver_error(handover.driver, &failure)
+    return 0
+
+
+cdef bint is_there(const Managed* managed) except -1:
+    """Whether there is a driver at all, without which nobody queues anything."""
+    try:
+        find_driver(managed.abi.dl_tensor.device.device_type)
+    except DeviceError:
+        return False
+    return True
+
+
+cdef int fetch_bytes(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
+    """Copy bytes of a block's memory to the host; they are there when this returns."""
+    cdef Handover* handover = known_handover(source)
+    cdef int64_t stream = usable_number(handover, ready_stream(handover))
+    cdef Failure failure = Failure(0, 0, False)
+    cdef bint done
+    need_driver(source, handover)
+    if stream == STREAM_UNORDERED:
+        stream = STREAM_PER_THREAD_DEFAULT      # which no other stream has to wait for
+    with nogil:
+        done = fetch(handover.driver, handover.device_id, into, <void*> begin, nbytes, stream, &failure)
+    if not done:
+        raise driver_error(handover.driver, &failure)
+    return 0
+
+
+ctypedef struct Pooled:
+    Wrapped wrapped             # first, as ever; owns nothing: the memory is given back in the order of a stream
+    Driver* driver
+    int32_t device_id
+    void* memory
+    Stream stream               # its keeper is the Handover's, which lets go of it after this
+    unsigned long thread
+
+
+cdef Managed* duplicate(Managed* source) except NULL:
+    """The touched bytes once more on their device, in stream-ordered memory, with the strides of the source.
+
+    The copy is made on the stream on which the source is ready, and is ready there; the source may be written to again
+    after it.
+    """
+    cdef Handover* handover = known_handover(source)
+    cdef Span span = managed_span(source)
+    cdef Managed* made
+    cdef Pooled* pooled
+    cdef object keeper = None
+    need_driver(source, handover)
+    if span.high_bytes == span.low_bytes:
+        return marked_as_copy(managed_share(source))
+    if ready_stream(handover).keeper != NULL:
+        keeper = <object> ready_stream(handover).keeper
+    pooled = new_pooled(handover)
+    try:
+        copy_into(pooled, handover, managed_data(source) + span.low_bytes, span.high_bytes - span.low_bytes)
+        made = managed_like(source)
+    except BaseException:
+        release_pooled(pooled)
+        raise
+    managed_own(made, OWNS_WRAPPED, pooled)
+    made.abi.dl_tensor.data = <char*> pooled.memory - span.low_bytes
+    made.abi.dl_tensor.byte_offset = 0
+    made.abi.dl_tensor.device.device_type = handover.driver.device_type
+    made.abi.dl_tensor.device.device_id = handover.device_id
+    marked_as_copy(made)
+    try:
+        set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts, None)
+    except BaseException:
+        managed_release(made)
+        raise
+    return made
+
+
+cdef Managed* marked_as_copy(Managed* made) noexcept nogil:
+    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
+    return made
+
+
+cdef Pooled* new_pooled(Handover* handover) except NULL:
+    cdef Pooled* pooled = <Pooled*> calloc(1, sizeof(Pooled))
+    if pooled == NULL:
+        raise MemoryError
+    pooled.wrapped.release = release_pooled
+    pooled.driver, pooled.device_id = handover.driver, handover.device_id
+    pooled.stream.number = usable_number(handover, ready_stream(handover))
+    pooled.stream.lasts = ready_stream(handover).lasts
+    pooled.thread = PyThread_get_thread_ident()
+    if pooled.stream.number == STREAM_UNORDERED:
+        # Nobody need wait, and no stream is known: whoever gets the copy takes the default one for granted.
+        pooled.stream.number, pooled.stream.lasts = STREAM_LEGACY_DEFAULT, True
+    return pooled
+
+
+cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbytes) except -1:
+    cdef Failure failure = Failure(0, 0, False)
+    cdef int64_t stream = pooled.stream.number
+    cdef int64_t producer = usable_number(handover, &handover.producer)
+    cdef bint done
+    with nogil:
+        done = duplicate_bytes(
+            pooled.driver, pooled.device_id, &pooled.memory, begin, nbytes, stream, &failure)
+    if not done:
+        raise driver_error(pooled.driver, &failure)
+    if producer != STREAM_UNORDERED and producer != stream:
+        # At once, while both handles are good: the source goes as soon as this returns.
+        join(pooled.driver, pooled.device_id, stream, producer)
+        set_stream(&handover.consumer, STREAM_UNORDERED, None, False)
+    return 0
+
+
+cdef void release_pooled(void* owner) noexcept nogil:
+    """In the order of a stream that may be gone memory cannot be given back; the default one waits for most others."""
+    cdef Pooled* pooled = <Pooled*> owner
+    cdef Failure failure = Failure(0, 0, False)
+    cdef int64_t stream = pooled.stream.number
+    if pooled.memory != NULL and python_is_up():
+        if not pooled.stream.lasts or (
+                stream == STREAM_PER_THREAD_DEFAULT and pooled.thread != PyThread_get_thread_ident()):
+            stream = STREAM_LEGACY_DEFAULT
+            count_one(&unordered)
+        if not deallocate(pooled.driver, pooled.device_id, pooled.memory, stream, &failure):
+            count_one(&unordered)
+    free(pooled)
+
+
+cdef bint is_readable(Managed* managed) except -1:
+    """Whether the CPU may read managed memory where it is."""
+    cdef Location location
+    cdef Driver* driver = find_driver(managed.abi.dl_tensor.device.device_type)
+    if managed.abi.dl_tensor.data == NULL:
+        return True
+    locate(driver, managed_data(managed), &location)
+    return location.concurrent
+
+
+# ---- release -------------------------------------------------------------------------------------------------------
+
+cdef void release_handover(void* owner) noexcept nogil:
+    """The way back: the producer's stream waits for the consumer's. What cannot be ordered is counted."""
+    cdef Handover* handover = <Handover*> owner
+    # Nothing touches the driver once Python is going down: it may be gone before.
+    if needs_order(handover) and python_is_up() and not order_back(handover):
+        count_one(&unordered)
+    release_owner(handover.wrapped.owns, handover.wrapped.owner)
+    release_reference(handover.producer.keeper)
+    release_reference(handover.consumer.keeper)
+    release_reference(handover.tensor)
+    free(handover)
+
+
+cdef void release_reference(PyObject* reference) noexcept nogil:
+    if reference != NULL:
+        release_owner(OWNS_OBJECT, reference)
+
+
+cdef bint needs_order(const Handover* handover) noexcept nogil:
+    return (
+        handover.consumer.number != STREAM_UNORDERED
+        and handover.producer.number != STREAM_UNORDERED
+        and handover.consumer.number != handover.producer.number
+    )
+
+
+cdef bint order_back(Handover* handover) noexcept nogil:
+    """False where a handle could be stale, a stream is being captured, or the driver refuses; no error leaves here."""
+    cdef Failure failure = Failure(0, 0, False)
+    return is_sound(handover, &handover.producer) and is_sound(handover, &handover.consumer) and follow(
+        handover.driver, handover.device_id, handover.consumer.number, handover.producer.number, &failure)
+
+
+cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogil:
+    """Alive, and the stream that was meant: another thread's per-thread default is another one."""
+    return stream.lasts and (
+        stream.number != STREAM_PER_THREAD_DEFAULT or handover.thread == PyThread_get_thread_ident())
+
+
+operations.locate = place_pointer
+operations.set_producer = set_producer
+operations.set_producer_event = set_producer_event
+operations.label_device = label_device
+operations.inherit = inherit
+operations.make_known = make_known
+operations.stream_of = stream_of
+operations.order = order
+operations.follow = follow_on
+operations.name_device = name_device
+operations.current_context = context_now
+operations.restore_context = restore
+operations.await_producer = await_producer
+operations.fetch = fetch_bytes
+operations.duplicate = duplicate
+operations.is_readable = is_readable
+store_flag(&operations.ready, True)

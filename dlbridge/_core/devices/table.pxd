@@ -1,0 +1,43 @@
+"""The device table: a row per DLPack device type, by name and by what its memory is."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.managed cimport Managed
+
+
+cdef enum:
+    ANY_DEVICE_ID = -1          # "cuda" without an index
+
+
+cdef bint is_host(int32_t device_type) noexcept nogil
+cdef int parse_device(object device, DLDevice* out) except -1
+cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept nogil
+cdef str device_name(DLDevice device)
+
+
+# What is done with the memory of CUDA and ROCm. devices/streams fills it in, and is imported with the first of it: no
+# one else pays for that.
+ctypedef struct Operations:
+    bint ready
+    int (*locate)(Managed* managed) except -1
+    int (*set_producer)(Managed* managed, int64_t stream, object keeper, bint lasts, object tensor) except -1
+    int (*set_producer_event)(Managed* managed, void* event) except -1
+    int (*make_known)(Managed* managed) except -1
+    int (*inherit)(Managed* managed, const Managed* base) except -1
+    int (*label_device)(Managed* managed) except -1
+    int64_t (*stream_of)(const Managed* managed) noexcept
+    int (*order)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
+    int (*follow)(const DLDevice* device, int64_t first, int64_t then) except -1
+    int (*name_device)(Managed* managed, DLDevice* out) except -1
+    void* (*current_context)(int32_t device_type) except? NULL
+    int (*restore_context)(int32_t device_type, void* context) except -1
+    int (*await_producer)(Managed* managed) except -1
+    int (*fetch)(Managed* source, void* into, const void* begin, size_t nbytes) except -1
+    Managed* (*duplicate)(Managed* source) except NULL
+    bint (*is_readable)(Managed* managed) except -1
+
+cdef Operations operations
+
+cdef bint has_streams(int32_t device_type) noexcept nogil
+cdef Operations* device_operations() except NULL

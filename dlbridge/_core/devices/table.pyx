@@ -1,0 +1,131 @@
+"""The device table: a row per DLPack device type, by name and by what its memory is."""
+
+from importlib import import_module
+
+from cpython.long cimport PyLong_Check
+
+from dlbridge._core.abi cimport (
+    kDLCPU,
+    kDLCUDA,
+    kDLCUDAHost,
+    kDLCUDAManaged,
+    kDLExtDev,
+    kDLHexagon,
+    kDLMAIA,
+    kDLMetal,
+    kDLOneAPI,
+    kDLOpenCL,
+    kDLROCM,
+    kDLROCMHost,
+    kDLTrn,
+    kDLVPI,
+    kDLVulkan,
+    kDLWebGPU,
+)
+from dlbridge._core.atomic cimport load_flag
+
+from dlbridge.errors import DeviceError, refusal, shown
+
+
+# device type -> name as in device="cuda:1", whether the CPU may read the memory as it stands
+TABLE = {
+    kDLCPU: ("cpu", True),
+    kDLCUDA: ("cuda", False),
+    kDLCUDAHost: ("cuda_host", True),
+    kDLOpenCL: ("opencl", False),
+    kDLVulkan: ("vulkan", False),
+    kDLMetal: ("metal", False),
+    kDLVPI: ("vpi", False),
+    kDLROCM: ("rocm", False),
+    kDLROCMHost: ("rocm_host", True),
+    kDLExtDev: ("ext_dev", False),
+    # Only where the device allows concurrent access may the CPU read managed memory; its row cannot promise that.
+    kDLCUDAManaged: ("cuda_managed", False),
+    kDLOneAPI: ("oneapi", False),
+    kDLWebGPU: ("webgpu", False),
+    kDLHexagon: ("hexagon", False),
+    kDLMAIA: ("maia", False),
+    kDLTrn: ("trn", False),
+}
+# Libraries' own words for the same devices: JAX's platforms, torch's device types.
+ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "sycl": kDLOneAPI}
+
+cdef enum:
+    LARGEST_ID = 0x7FFFFFFF
+    MAX_DIGITS = 10             # of LARGEST_ID; Python refuses to read some thousands
+
+cdef unsigned int STREAMING = (
+    1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLCUDAManaged | 1 << kDLROCM | 1 << kDLROCMHost)
+cdef dict types_by_name = {name: device_type for device_type, (name, _) in TABLE.items()} | ALIASES
+cdef unsigned int host_types = 0
+for _type, (_, _host) in TABLE.items():
+    host_types |= _host << _type
+del _type, _host
+
+
+cdef bint is_host(int32_t device_type) noexcept nogil:
+    return 0 <= device_type < 32 and host_types >> device_type & 1
+
+
+cdef bint has_streams(int32_t device_type) noexcept nogil:
+    """Whether a driver that dlbridge speaks to gives this memory out: CUDA's and ROCm's, pinned and managed too."""
+    return 0 <= device_type < 32 and STREAMING >> device_type & 1
+
+
+cdef Operations* device_operations() except NULL:
+    if not load_flag(&operations.ready):
+        import_module("dlbridge._core.devices.streams")
+    return &operations
+
+
+cdef str device_name(DLDevice device):
+    name = TABLE[device.device_type][0]
+    return name if device.device_type == kDLCPU or device.device_id == ANY_DEVICE_ID else f"{name}:{device.device_id}"
+
+
+cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept nogil:
+    return wanted.device_type == actual.device_type and (
+        wanted.device_id == ANY_DEVICE_ID or wanted.device_id == actual.device_id)
+
+
+cdef int parse_device(object device, DLDevice* out) except -1:
+    """Read ``"cuda:1"``, a ``(type, id)`` pair, or a library's own device object."""
+    if isinstance(device, str):
+        return _parse_name(str.__str__(device), device, out)
+    if isinstance(device, tuple) and len(device) == 2 and PyLong_Check(device[0]):
+        # Of subclasses the numbers alone: they may compare as they like.
+        kind, index = int.__int__(device[0]), device[1]
+        if kind not in TABLE or not (index is None or PyLong_Check(index)):
+            raise _unknown(device)
+        out.device_type = kind
+        out.device_id = ANY_DEVICE_ID if index is None else _checked_id(int.__int__(index), device)
+        return 0
+    # torch.device has type and index, a JAX device has platform and id.
+    for type_field, id_field in (("type", "index"), ("platform", "id")):
+        name, index = getattr(device, type_field, None), getattr(device, id_field, None)
+        if isinstance(name, str):
+            return _parse_name(f"{name}" if index is None else f"{name}:{shown(index, str)}", device, out)
+    raise _unknown(device)
+
+
+cdef int _parse_name(str name, object device, DLDevice* out) except -1:
+    kind, colon, index = name.partition(":")
+    if kind not in types_by_name or bool(colon) != index.isdecimal() or len(index) > MAX_DIGITS:
+        raise _unknown(device)
+    out.device_type = types_by_name[kind]
+    out.device_id = _checked_id(int(index), device) if index else ANY_DEVICE_ID
+    if out.device_type == kDLCPU:
+        # Host memory is one place, whatever a library numbers (JAX exports cpu:1 as (CPU, 0) itself).
+        out.device_id = 0
+    return 0
+
+
+cdef int32_t _checked_id(object index, object device) except -2:
+    if not 0 <= index <= LARGEST_ID:
+        raise _unknown(device)
+    return index
+
+
+def _unknown(device):
+    return refusal(DeviceError, "convert", "device", shown(device), "is no device that dlbridge knows",
+                   'pass "cpu", "cuda:0", a (type, id) pair or the library\'s own device object')

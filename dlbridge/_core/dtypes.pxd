@@ -1,0 +1,60 @@
+"""One table of dtypes: DLDataType, name, typestr, PEP 3118 format and NumPy type, in every direction."""
+
+from libc.stdint cimport int64_t, uint64_t
+
+cimport numpy
+from cpython.object cimport PyObject
+
+from dlbridge._core.abi cimport DLDataType
+from dlbridge._core.atomic cimport load_pointer
+
+
+cdef enum:
+    NO_ROW = -1
+    MAX_ROWS = 64               # a set of rows is one uint64
+    NUMPY_TYPES = 32            # NumPy's own type numbers are below
+
+
+ctypedef struct DTypeRow:
+    DLDataType dlpack
+    int64_t item_bytes          # of one element; where elements are below a byte, when they are padded to one
+    int item_shift              # item_bytes is two to this power
+    bint subbyte                # elements below a byte lie packed, unless flagged as padded
+    char kind                   # of typestr: b i u f c, or 'V' where typestr has no word for the type
+    const char* format          # PEP 3118, or NULL
+
+
+cdef DTypeRow rows[MAX_ROWS]
+cdef signed char by_numpy_type[NUMPY_TYPES]
+
+cdef PyObject* numpy_dtypes[MAX_ROWS]       # in native byte order, owned; NULL until first wanted
+
+cdef inline const DTypeRow* get_row(int row) noexcept nogil:
+    return &rows[row]
+
+cdef inline int find_numpy(numpy.ndarray array) except -2:
+    """The row of an array's dtype, of either byte order, or NO_ROW."""
+    cdef int number = numpy.PyArray_TYPE(array)
+    if 0 <= number < NUMPY_TYPES:
+        return by_numpy_type[number]
+    return find_registered(array)
+
+cdef int find_registered(numpy.ndarray array) except -2
+cdef int find_dlpack(DLDataType dtype) noexcept nogil
+cdef int find_sized(char kind, Py_ssize_t item_bytes) noexcept nogil
+cdef int find_typestr(str typestr, bint* swapped) except -2
+cdef int find_arrow(const char* format) noexcept nogil
+cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) noexcept nogil
+
+cdef inline numpy.dtype numpy_dtype(int row):
+    """The NumPy dtype of a row. MissingLibraryError where it is one of ml_dtypes', and ml_dtypes is not installed."""
+    cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[row])
+    return <numpy.dtype> found if found != NULL else import_numpy_dtype(row)
+
+cdef numpy.dtype import_numpy_dtype(int row)
+cdef str row_name(int row)
+cdef object row_typestr(int row)
+cdef int find_name(str name) except -2
+cdef uint64_t rows_named(object names)
+cdef str describe(DLDataType dtype)
+cdef str way_out(object numpy_kind)

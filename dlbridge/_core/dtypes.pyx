@@ -1,0 +1,322 @@
+"""One table of dtypes: DLDataType, name, typestr, PEP 3118 format and NumPy type, in every direction.
+
+A new dtype is a new line of TABLE. Names are NumPy's, or ml_dtypes' for the types that NumPy lacks; torch and JAX use
+the same ones.
+"""
+
+import importlib
+import sys
+
+import numpy as np
+
+cimport numpy
+from cpython.ref cimport Py_INCREF
+from libc.string cimport memset
+
+from dlbridge._core.abi cimport (
+    DATA_TYPE_CODES,
+    kDLBfloat,
+    kDLBool,
+    kDLComplex,
+    kDLFloat,
+    kDLFloat4_e2m1fn,
+    kDLFloat6_e2m3fn,
+    kDLFloat6_e3m2fn,
+    kDLFloat8_e3m4,
+    kDLFloat8_e4m3,
+    kDLFloat8_e4m3b11fnuz,
+    kDLFloat8_e4m3fn,
+    kDLFloat8_e4m3fnuz,
+    kDLFloat8_e5m2,
+    kDLFloat8_e5m2fnuz,
+    kDLFloat8_e8m0fnu,
+    kDLInt,
+    kDLUInt,
+)
+from dlbridge._core.atomic cimport load_row, replace_pointer, store_row
+
+from dlbridge.errors import MissingLibraryError, refusal
+
+numpy.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    int NPY_USERDEF
+
+
+# int64 has two letters in native PEP 3118; the C type long comes first in NumPy too.
+cdef bytes INT64 = b"l" if sizeof(long) == 8 else b"q"
+cdef bytes UINT64 = b"L" if sizeof(long) == 8 else b"Q"
+
+# name, code, bits, lanes, typestr kind, PEP 3118
+TABLE = (
+    ("bool", kDLBool, 8, 1, "b", b"?"),
+    ("int8", kDLInt, 8, 1, "i", b"b"),
+    ("int16", kDLInt, 16, 1, "i", b"h"),
+    ("int32", kDLInt, 32, 1, "i", b"i"),
+    ("int64", kDLInt, 64, 1, "i", INT64),
+    ("uint8", kDLUInt, 8, 1, "u", b"B"),
+    ("uint16", kDLUInt, 16, 1, "u", b"H"),
+    ("uint32", kDLUInt, 32, 1, "u", b"I"),
+    ("uint64", kDLUInt, 64, 1, "u", UINT64),
+    ("float16", kDLFloat, 16, 1, "f", b"e"),
+    ("float32", kDLFloat, 32, 1, "f", b"f"),
+    ("float64", kDLFloat, 64, 1, "f", b"d"),
+    ("complex32", kDLComplex, 32, 1, "c", b"Ze"),
+    ("complex64", kDLComplex, 64, 1, "c", b"Zf"),
+    ("complex128", kDLComplex, 128, 1, "c", b"Zd"),
+    ("bfloat16", kDLBfloat, 16, 1, "V", None),
+    ("float8_e3m4", kDLFloat8_e3m4, 8, 1, "V", None),
+    ("float8_e4m3", kDLFloat8_e4m3, 8, 1, "V", None),
+    ("float8_e4m3b11fnuz", kDLFloat8_e4m3b11fnuz, 8, 1, "V", None),
+    ("float8_e4m3fn", kDLFloat8_e4m3fn, 8, 1, "V", None),
+    ("float8_e4m3fnuz", kDLFloat8_e4m3fnuz, 8, 1, "V", None),
+    ("float8_e5m2", kDLFloat8_e5m2, 8, 1, "V", None),
+    ("float8_e5m2fnuz", kDLFloat8_e5m2fnuz, 8, 1, "V", None),
+    ("float8_e8m0fnu", kDLFloat8_e8m0fnu, 8, 1, "V", None),
+    ("float6_e2m3fn", kDLFloat6_e2m3fn, 6, 1, "V", None),
+    ("float6_e3m2fn", kDLFloat6_e3m2fn, 6, 1, "V", None),
+    ("float4_e2m1fn", kDLFloat4_e2m1fn, 4, 1, "V", None),
+    ("float4_e2m1fn_x2", kDLFloat4_e2m1fn, 4, 2, "V", None),
+    ("int4", kDLInt, 4, 1, "V", None),
+    ("uint4", kDLUInt, 4, 1, "V", None),
+    ("int2", kDLInt, 2, 1, "V", None),
+    ("uint2", kDLUInt, 2, 1, "V", None),
+    ("int1", kDLInt, 1, 1, "V", None),
+    ("uint1", kDLUInt, 1, 1, "V", None),
+)
+NAMES = tuple(line[0] for line in TABLE)
+
+# What each PEP 3118 letter may stand for; "l" has 8 bytes natively and 4 in standard size, "P" is an address.
+LETTERS = {
+    "?": ("bool",), "c": ("uint8",),
+    "b": ("int8",), "h": ("int16",), "i": ("int32",), "l": ("int32", "int64"), "q": ("int64",), "n": ("int64",),
+    "B": ("uint8",), "H": ("uint16",), "I": ("uint32",), "L": ("uint32", "uint64"), "Q": ("uint64",),
+    "N": ("uint64",), "P": ("uint64",), "e": ("float16",), "f": ("float32",), "d": ("float64",),
+}
+# Of Arrow's format strings (CDataInterface).
+ARROW_LETTERS = {
+    "c": "int8", "s": "int16", "i": "int32", "l": "int64", "C": "uint8", "S": "uint16", "I": "uint32", "L": "uint64",
+    "e": "float16", "f": "float32", "g": "float64",
+}
+COMPLEX_LETTERS = {"e": ("complex32",), "f": ("complex64",), "d": ("complex128",)}
+
+cdef enum:
+    MAX_BITS = 128
+    MAX_BYTES = MAX_BITS // 8
+    USER_TYPES = 64             # how many registered type numbers are remembered
+    UNSEEN = -2
+    SWAPPED_TYPESTR = 1 << 8
+
+cdef signed char by_code_and_bits[DATA_TYPE_CODES][MAX_BITS + 1]
+cdef signed char by_kind[256][MAX_BYTES + 1]
+cdef signed char by_letter[256][MAX_BYTES + 1]
+cdef signed char by_complex_letter[256][MAX_BYTES + 1]
+cdef signed char by_arrow_letter[256]
+cdef signed char by_user_type[USER_TYPES]
+cdef dict row_by_typestr = {}           # the row, with SWAPPED_TYPESTR where the bytes are in the other order
+cdef dict row_by_name = {name: row for row, name in enumerate(NAMES)}
+cdef str NATIVE = "<" if sys.byteorder == "little" else ">"
+cdef bint LITTLE_ENDIAN = sys.byteorder == "little"
+
+
+cdef int _build_tables() except -1:
+    cdef DTypeRow* row
+    memset(by_code_and_bits, NO_ROW, sizeof(by_code_and_bits))
+    memset(by_kind, NO_ROW, sizeof(by_kind))
+    memset(by_letter, NO_ROW, sizeof(by_letter))
+    memset(by_complex_letter, NO_ROW, sizeof(by_complex_letter))
+    memset(by_arrow_letter, NO_ROW, sizeof(by_arrow_letter))
+    memset(by_numpy_type, NO_ROW, sizeof(by_numpy_type))
+    memset(by_user_type, UNSEEN, sizeof(by_user_type))
+    for index, (name, code, bits, lanes, kind, pep3118) in enumerate(TABLE):
+        row = &rows[index]
+        row.dlpack.code, row.dlpack.bits, row.dlpack.lanes = code, bits, lanes
+        row.item_bytes = (bits * lanes + 7) // 8
+        row.item_shift = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}[row.item_bytes]
+        row.subbyte = bits * lanes < 8
+        row.kind = ord(kind)
+        row.format = NULL
+        if pep3118 is not None:
+            row.format = <const char*> pep3118
+        if lanes == 1:
+            by_code_and_bits[code][bits] = index
+        if kind != "V":
+            by_kind[ord(kind)][row.item_bytes] = index
+            _add_typestrs(f"{kind}{row.item_bytes}", index, row.item_bytes > 1)
+    for letter, names in LETTERS.items():
+        for name in names:
+            index = row_by_name[name]
+            by_letter[ord(letter)][rows[index].item_bytes] = index
+    for letter, (name,) in COMPLEX_LETTERS.items():
+        index = row_by_name[name]
+        by_complex_letter[ord(letter)][rows[index].item_bytes] = index
+    for letter, name in ARROW_LETTERS.items():
+        by_arrow_letter[ord(letter)] = row_by_name[name]
+    for char in "?bhilqBHILQefdFD":
+        dtype = np.dtype(char)
+        by_numpy_type[dtype.num] = row_by_name[dtype.name]
+    return 0
+
+
+cdef int find_dlpack(DLDataType dtype) noexcept nogil:
+    """The row of a DLDataType, or NO_ROW."""
+    if dtype.lanes == 1:
+        if dtype.code < DATA_TYPE_CODES and dtype.bits <= MAX_BITS:
+            return by_code_and_bits[dtype.code][dtype.bits]
+        return NO_ROW
+    for row in range(MAX_ROWS):
+        if (rows[row].dlpack.lanes == dtype.lanes and rows[row].dlpack.bits == dtype.bits
+                and rows[row].dlpack.code == dtype.code and dtype.lanes):
+            return row
+    return NO_ROW
+
+
+def _add_typestrs(text, row, ordered):
+    """Bytes have no order, but not everybody says so with "|"."""
+    for order in "<>|=":
+        foreign = ordered and order in "<>" and order != NATIVE
+        row_by_typestr[order + text] = row | (SWAPPED_TYPESTR if foreign else 0)
+
+
+cdef int find_sized(char kind, Py_ssize_t item_bytes) noexcept nogil:
+    """The row of a typestr's kind and size, or NO_ROW."""
+    return by_kind[<unsigned char> kind][item_bytes] if 0 < item_bytes <= MAX_BYTES else NO_ROW
+
+
+cdef int find_typestr(str typestr, bint* swapped) except -2:
+    """The row of an array interface's typestr (``<f4``), or NO_ROW."""
+    found = row_by_typestr.get(typestr)
+    if found is None:
+        return NO_ROW
+    swapped[0] = <int> found & SWAPPED_TYPESTR
+    return <int> found & ~SWAPPED_TYPESTR
+
+
+cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) noexcept nogil:
+    """The row of a PEP 3118 format of one element, or NO_ROW.
+
+    Sizes come from the item size, since exporters disagree about the letters (ctypes says ``<l`` for 8 bytes); a size
+    that the letter cannot have is refused.
+    """
+    cdef char prefix = b"@"
+    cdef bint is_complex
+    swapped[0] = False
+    if not 0 < item_bytes <= MAX_BYTES:
+        return NO_ROW
+    if format == NULL:                      # PEP 3118: no format is unsigned bytes
+        return find_sized(b"u", item_bytes) if item_bytes == 1 else NO_ROW
+    if format[0] in (b"@", b"=", b"<", b">", b"!"):
+        prefix = format[0]
+        format += 1
+    if item_bytes > 1:
+        swapped[0] = prefix in (b">", b"!") if LITTLE_ENDIAN else prefix == b"<"
+    is_complex = format[0] == b"Z"
+    format += is_complex
+    if format[0] == 0 or format[1] != 0:
+        return NO_ROW
+    if is_complex:
+        return by_complex_letter[<unsigned char> format[0]][item_bytes]
+    return by_letter[<unsigned char> format[0]][item_bytes]
+
+
+cdef int find_arrow(const char* format) noexcept nogil:
+    """The row of an Arrow format string, or NO_ROW."""
+    return by_arrow_letter[<unsigned char> format[0]] if format[0] and not format[1] else NO_ROW
+
+
+cdef int find_registered(numpy.ndarray array) except -2:
+    """The row of a type that another package registered with NumPy, which numbers them from NPY_USERDEF on."""
+    cdef int slot = numpy.PyArray_TYPE(array) - NPY_USERDEF
+    cdef int row
+    if not 0 <= slot < USER_TYPES:
+        return _find_registered(array.dtype)
+    row = load_row(&by_user_type[slot])
+    if row == UNSEEN:
+        row = _find_registered(array.dtype)
+        store_row(&by_user_type[slot], row)
+    return row
+
+
+cdef int _find_registered(object dtype) except -2:
+    """ml_dtypes' own are the ones whose bits are known."""
+    if dtype.type.__module__.partition(".")[0] != "ml_dtypes":
+        return NO_ROW
+    return row_by_name.get(dtype.name, NO_ROW)
+
+
+cdef numpy.dtype import_numpy_dtype(int row):
+    dtype = _import_numpy_dtype(NAMES[row])
+    # Another thread's may have come first, to which nobody else has counted a reference.
+    if replace_pointer(<void**> &numpy_dtypes[row], NULL, <void*> dtype):
+        Py_INCREF(dtype)
+    return dtype
+
+
+def _import_numpy_dtype(name):
+    if rows[row_by_name[name]].kind != b"V" and name != "complex32":
+        return np.dtype(name)
+    try:
+        ml_dtypes = importlib.import_module("ml_dtypes")
+    except ImportError as error:
+        raise refusal(MissingLibraryError, "numpy", "dtype", name, "is one that NumPy has through ml_dtypes only",
+                      "pip install ml_dtypes") from error
+    scalar = getattr(ml_dtypes, name, None)
+    if scalar is None:
+        raise refusal(MissingLibraryError, "numpy", "dtype", name,
+                      f"is one that ml_dtypes {ml_dtypes.__version__} does not have", "pip install -U ml_dtypes")
+    return np.dtype(scalar)
+
+
+cdef str row_name(int row):
+    return NAMES[row]
+
+
+cdef object row_typestr(int row):
+    """The typestr, or None where the array interface has no word for the type."""
+    if rows[row].kind == b"V":
+        return None
+    if rows[row].item_bytes == 1:
+        return f"|{chr(rows[row].kind)}1"
+    return f"{NATIVE}{chr(rows[row].kind)}{rows[row].item_bytes}"
+
+
+cdef int find_name(str name) except -2:
+    """The row of a name, NumPy's or ml_dtypes', or NO_ROW."""
+    return row_by_name.get(name, NO_ROW)
+
+
+cdef uint64_t rows_named(object names):
+    """The set of rows with these names, one bit each; names that the table lacks are passed over."""
+    cdef uint64_t found = 0
+    for name in names:
+        row = row_by_name.get(name)
+        if row is not None:
+            found |= <uint64_t> 1 << <int> row
+    return found
+
+
+cdef str describe(DLDataType dtype):
+    """The name of a DLDataType, or its three numbers."""
+    row = find_dlpack(dtype)
+    return NAMES[row] if row >= 0 else f"(code={dtype.code}, bits={dtype.bits}, lanes={dtype.lanes})"
+
+
+cdef dict WAYS_OUT = {
+    "M": 'pass x.view("int64")',
+    "m": 'pass x.view("int64")',
+    "O": 'objects have no fixed size: make it numeric first, x.astype("float64")',
+    "V": 'pass one field, x["name"], or the bytes, x.view("uint8"); of ml_dtypes\' types the ndarray itself',
+    "S": 'pass the bytes, x.view("uint8")',
+    "U": 'pass the code points, x.view("uint32")',
+    "T": "strings of variable length have no fixed size: encode them first",
+    "f": 'pass x.astype("float64")',
+    "c": 'pass x.astype("complex128")',
+}
+
+
+cdef str way_out(object numpy_kind):
+    """What to do about a type that no DLPack code stands for, by its typestr kind."""
+    return WAYS_OUT.get(numpy_kind, "convert it to a numeric type first")
+
+
+_build_tables()

@@ -1,0 +1,362 @@
+"""place: copy, swap, relabel: Managed* -> Managed*.
+
+The only room where memory is copied: it is allocated and described here, and ``copying`` moves the elements.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport malloc
+from libc.string cimport memcpy
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLManagedTensorVersioned,
+    DLPackExchangeAPI,
+    DLTensor,
+    kDLComplex,
+    kDLCPU,
+)
+from dlbridge._core.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
+from dlbridge._core.devices.table cimport device_name, device_operations, has_streams, is_host
+from dlbridge._core.dtypes cimport NO_ROW
+from dlbridge._core.layout cimport STRIDED, Span, fill_compact, is_dense
+from dlbridge._core.managed cimport (
+    BYTE_STRIDES,
+    CONJUGATED,
+    NEGATED,
+    SWAPPED,
+    Managed,
+    Protocol,
+    managed_checked,
+    managed_count,
+    managed_data,
+    managed_forget,
+    managed_item_bytes,
+    managed_nbytes,
+    managed_new,
+    managed_own_memory,
+    managed_packed,
+    managed_release,
+    managed_share,
+    managed_span,
+    managed_strides,
+    managed_take_versioned,
+    take_error,
+)
+
+from dlbridge.errors import DeviceError, refusal
+
+cdef extern from "sys/mman.h":
+    const int MADV_HUGEPAGE
+    int madvise(void* begin, size_t nbytes, int advice) noexcept nogil
+
+cdef extern from "unistd.h":
+    int getpagesize() noexcept nogil
+
+cdef enum:
+    ALIGNMENT = 256                     # DLPack's own wish; JAX needs 64
+    LARGE = 1 << 26                     # from here on, memory is asked for before it is taken
+    HUGE = 1 << 22                      # from here on, memory is asked for in huge pages
+    THEIRS = 1 << 20                    # from here on, the target's own allocator costs no more than malloc()
+    WASTEFUL = 1 << 24                  # from here on, a span with many holes is not fetched from a device
+    HOLES_TOO_MANY = 4                  # … so many times what is wanted
+    CHANGES = UNPACK | PACK | PAIRS_TO_PACKED | PACKED_TO_PAIRS
+    SMALL = 1 << 16                     # below, giving up the GIL costs more than the copy
+
+
+cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL:
+    """Take the steps in their order."""
+    if steps & TO_HOST_LABEL:
+        managed.abi.dl_tensor.device.device_type = kDLCPU
+        managed.abi.dl_tensor.device.device_id = 0
+    try:
+        if steps & FETCH:
+            managed = replaced(managed, fetched(managed))
+        if steps & (COPY | COPY_SPAN):
+            managed = replaced(managed, copied(managed, steps, api))
+        if steps & PAIRS_TO_PACKED:
+            managed = replaced(managed, with_lanes(managed, 1))
+        if steps & UNPACK:
+            managed = replaced(managed, repacked(managed, True))
+        if steps & PACK:
+            managed = replaced(managed, repacked(managed, False))
+        if steps & PACKED_TO_PAIRS:
+            managed = replaced(managed, with_lanes(managed, 2))
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
+cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
+    managed_forget(old)
+    return new
+
+
+cdef int32_t writable_steps(const Managed* managed) noexcept nogil:
+    """How read-only memory becomes writable: a broadcast array touches few bytes, and those alone are copied."""
+    cdef Span span = managed_span(managed)
+    return COPY_SPAN if span.high_bytes - span.low_bytes < managed_nbytes(managed) else COPY
+
+
+cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
+    """Packing reads compact memory."""
+    return COPY | PACK if managed.marks & STRIDED else PACK
+
+
+# ---- copies --------------------------------------------------------------------------------------------------------
+
+cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* api) except NULL:
+    """The same values in memory of our own, writable and in native byte order."""
+    cdef Managed* made
+    cdef int64_t nbytes
+    if not is_host(source.abi.dl_tensor.device.device_type):
+        return copied_on_device(source, steps)
+    if has_streams(source.abi.dl_tensor.device.device_type):
+        device_operations().await_producer(source)      # pinned: the CPU is about to read it
+    if steps & COPY_SPAN:
+        return copied_span(source)
+    nbytes = managed_nbytes(source)
+    made = allocated_by(api, source) if api != NULL and nbytes >= THEIRS else NULL
+    if made == NULL:
+        made = managed_checked(allocated(source, nbytes))
+    # What follows the first two reads elements in C order.
+    if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER):
+        memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
+        made.marks |= source.marks & STRIDED
+    copy_elements(made, source)
+    return made
+
+
+cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
+    """Bytes as they are: to change their order or their values takes a kernel, which is the libraries' business."""
+    if has_streams(source.abi.dl_tensor.device.device_type) and not steps & (COPY | CHANGES):
+        return device_operations().duplicate(source)
+    raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
+                  "is memory that dlbridge cannot rearrange", "copy it with the library that made it, x.copy() or so")
+
+
+cdef Managed* copied_span(Managed* source) except NULL:
+    """The touched bytes with their strides: a broadcast row is copied once, not once for each time it is seen."""
+    cdef Span span = managed_span(source)
+    cdef int64_t nbytes = span.high_bytes - span.low_bytes
+    cdef Managed* made = allocated(source, nbytes)
+    cdef Copy copy
+    begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, 1)
+    add_axis(&copy, nbytes, 1, 1)
+    run_copy(&copy, nbytes)
+    return like_span(made, source, span)
+
+
+cdef Managed* fetched(Managed* source) except NULL:
+    """The touched bytes of a device's memory on the host, with their strides; they are there when this returns."""
+    cdef Span span = managed_span(source)
+    cdef int64_t nbytes = span.high_bytes - span.low_bytes
+    cdef Managed* made
+    if not has_streams(source.abi.dl_tensor.device.device_type):
+        raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
+                      "is memory that dlbridge has no copy operation for", "copy it with the library that made it")
+    if nbytes > WASTEFUL and nbytes // HOLES_TOO_MANY > managed_nbytes(source):
+        raise refusal(DeviceError, "place", "strides", managed_strides(source),
+                      f"spread {managed_nbytes(source)} bytes over {nbytes}", "make it contiguous on the device first")
+    made = allocated(source, nbytes)
+    try:
+        if nbytes:
+            device_operations().fetch(
+                source, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, nbytes)
+    except BaseException:
+        managed_release(made)
+        raise
+    return like_span(made, source, span)
+
+
+cdef Managed* like_span(Managed* made, const Managed* source, Span span) except NULL:
+    """Describe the copied bytes of a span as the source describes its own."""
+    made.abi.dl_tensor.data = <char*> made.abi.dl_tensor.data - span.low_bytes
+    memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
+    made.marks = source.marks
+    return managed_checked(made)
+
+
+cdef bint keeps_order(Managed* source) noexcept nogil:
+    """Dense in native bytes: one memcpy copies it, whatever the order of its axes."""
+    return not source.marks & (SWAPPED | BYTE_STRIDES) and is_dense(
+        source.abi.dl_tensor.ndim, source.abi.dl_tensor.shape, source.abi.dl_tensor.strides, managed_count(source))
+
+
+cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
+    """Host memory of our own for the shape and dtype of ``like``, compact; not validated yet."""
+    # Asked first: what raises here has nothing to release yet.
+    cdef bint room = fits(nbytes)
+    cdef Managed* made = managed_new(<Protocol> like.protocol, like.abi.dl_tensor.ndim)
+    cdef DLTensor* tensor = &made.abi.dl_tensor
+    cdef void* memory = NULL
+    memcpy(tensor.shape, like.abi.dl_tensor.shape, tensor.ndim * sizeof(int64_t))
+    fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+    tensor.dtype = like.abi.dl_tensor.dtype
+    made.row = like.row
+    made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+    if nbytes:
+        # malloc() gives the block that was let go last, with its pages; posix_memalign() often takes fresh ones.
+        memory = malloc(nbytes + ALIGNMENT - 1) if room else NULL
+        if memory == NULL:
+            managed_release(made)
+            raise no_room(like, nbytes)
+        managed_own_memory(made, memory)
+        tensor.data = aligned(memory, ALIGNMENT)
+        ask_for_huge_pages(tensor.data, nbytes)
+    return made
+
+
+cdef object no_room(const Managed* like, int64_t nbytes):
+    cdef bint read_only = like.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
+    way_out = 'pass readonly="share" and do not write' if read_only else "pass a part of it, or copy=False"
+    return MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({way_out})")
+
+
+cdef inline void* aligned(void* memory, size_t alignment) noexcept nogil:
+    return <void*> ((<size_t> memory + alignment - 1) // alignment * alignment)
+
+
+cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
+    """Fresh memory costs more time to get, page by page, than to write; NumPy asks from the same size on.
+
+    It is no more than a wish: where the system has none, nothing is lost.
+    """
+    cdef void* begin
+    if nbytes >= HUGE:
+        begin = aligned(memory, getpagesize())
+        madvise(begin, <char*> memory + nbytes - <char*> begin, MADV_HUGEPAGE)
+
+
+cdef bint fits(int64_t nbytes) except -1:
+    """Whether the system can give so much: it may promise more than it has, and then end the process."""
+    return nbytes < LARGE or nbytes <= available_bytes()
+
+
+cdef int64_t available_bytes() except? -1:
+    """What the system says it can still give, or no limit where it does not say."""
+    try:
+        with open("/proc/meminfo") as meminfo:
+            for line in meminfo:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0x7FFFFFFFFFFFFFFF
+
+
+cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? NULL:
+    """Memory of the target's own allocator, or NULL where it has no way to give this shape or dtype."""
+    cdef DLManagedTensorVersioned* given = NULL
+    cdef Managed* made
+    cdef DLTensor prototype = like.abi.dl_tensor
+    prototype.strides = NULL
+    prototype.data = NULL
+    if like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or not fits(managed_nbytes(like)):
+        return NULL
+    if api.managed_tensor_allocator(&prototype, &given, NULL, ignore_error) or given == NULL:
+        take_error()
+        return NULL
+    made = managed_take_versioned(<Protocol> like.protocol, given)
+    if made.marks & STRIDED:
+        managed_release(made)
+        return NULL
+    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    ask_for_huge_pages(managed_data(made), managed_nbytes(made))
+    return made
+
+
+cdef void ignore_error(void* context, const char* kind, const char* message) noexcept:
+    """SetError of the exchange API: dlbridge then allocates itself, which gives the better message."""
+
+
+# ---- elements ------------------------------------------------------------------------------------------------------
+
+cdef void copy_elements(Managed* into, Managed* source) noexcept:
+    """Every element, in native byte order and with its signs resolved; that is one copy too."""
+    cdef Copy copy
+    if not managed_count(source):
+        return
+    describe_copy(&copy, into, source)
+    run_copy(&copy, managed_nbytes(source))
+
+
+cdef void run_copy(Copy* copy, int64_t nbytes) noexcept:
+    if nbytes < SMALL:
+        copy_words(copy)
+    else:
+        with nogil:
+            copy_words(copy)
+
+
+cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil:
+    """Elements are words without a meaning, so that no value is interpreted."""
+    cdef const DLTensor* tensor = &source.abi.dl_tensor
+    cdef int64_t item_bytes = managed_item_bytes(source)
+    cdef int64_t step = 1 if source.marks & BYTE_STRIDES else item_bytes
+    cdef bint complex_words = tensor.dtype.code == kDLComplex
+    cdef int32_t axis
+    if managed_packed(source) or not source.marks:
+        # Compact on both sides, and nothing changes on the way.
+        begin_copy(copy, managed_data(into), managed_data(source), 1)
+        add_axis(copy, managed_nbytes(source), 1, 1)
+        return
+    begin_copy(copy, managed_data(into), managed_data(source), item_bytes)
+    for axis in range(tensor.ndim):
+        add_axis(copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * item_bytes, tensor.strides[axis] * step)
+    if source.marks & SWAPPED:
+        copy.change = SWAP_HALVES if complex_words else SWAP
+    # The sign of an IEEE number, of bfloat16 too, is the highest bit of its last byte on a little-endian machine.
+    if source.marks & NEGATED:
+        flip(copy, item_bytes - 1)
+        if complex_words:
+            flip(copy, item_bytes // 2 - 1)
+    if source.marks & CONJUGATED and complex_words:
+        flip(copy, item_bytes - 1)
+
+
+# ---- elements below a byte -----------------------------------------------------------------------------------------
+
+cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
+    """Two-lane elements seen as twice as many packed ones along the last axis, or the other way round; shared.
+
+    Element i lies at bit i * bits (DLPack 1.3 on packed types), so both mean the same bytes.
+    """
+    cdef Managed* seen = managed_share(managed)
+    cdef DLTensor* tensor = &seen.abi.dl_tensor
+    cdef int64_t* extent = &tensor.shape[tensor.ndim - 1]
+    tensor.dtype.lanes = lanes
+    seen.row = NO_ROW
+    extent[0] = extent[0] * 2 if lanes == 1 else extent[0] // 2
+    fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+    seen.abi.flags |= managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED
+    if has_streams(tensor.device.device_type):
+        try:
+            device_operations().inherit(seen, managed)
+        except BaseException:
+            managed_release(seen)
+            raise
+    return managed_checked(seen)
+
+
+cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
+    """Compact sub-byte elements from packed to one in a byte, or back."""
+    cdef int bits = source.abi.dl_tensor.dtype.bits
+    cdef int64_t count = managed_count(source)
+    cdef int64_t nbytes = count if unpacks else (count * bits + 7) // 8
+    cdef Managed* made
+    if not is_host(source.abi.dl_tensor.device.device_type):
+        raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
+                      "is memory that dlbridge cannot repack", "move it to the CPU first")
+    made = allocated(source, nbytes)
+    if count < SMALL:
+        (unpack if unpacks else pack)(managed_data(made), managed_data(source), count, bits)
+    else:
+        with nogil:
+            (unpack if unpacks else pack)(managed_data(made), managed_data(source), count, bits)
+    made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED
+    if unpacks:
+        made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
+    return managed_checked(made)

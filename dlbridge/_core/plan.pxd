@@ -1,0 +1,107 @@
+"""Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
+
+from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport int32_t
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor, kDLCPU
+from dlbridge._core.atomic cimport load_rows, lock, unlock
+from dlbridge._core.managed cimport Managed
+from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
+from dlbridge._core.targets.target cimport READ_ONLY, Target
+
+
+cdef extern from *:
+    """
+    #define dlbridge_taken(found) (found)
+    """
+    object taken_route "dlbridge_taken"(PyObject* found)    # a Route, under Cython's care: with it goes the reference
+
+cdef extern from "Python.h":
+    PyTypeObject* Py_TYPE(PyObject* obj) noexcept
+    void Py_INCREF(PyObject* obj) noexcept
+    void Py_DECREF(PyObject* obj) noexcept
+
+cdef enum:
+    ROUTES = 256                # bounded: a program that makes types without end keeps at most so many alive
+
+cdef enum Reason:
+    NO_REASON = 0
+    COPY_ASKED
+    BYTE_ORDER
+    LAZY_BITS
+    ODD_STRIDE
+    NEGATIVE_STRIDE
+    ZERO_STRIDE
+    HOLES
+    AXIS_ORDER
+    MISALIGNED
+    ELEMENT_FORM
+    NO_SHARING
+    OTHER_DEVICE
+    READ_ONLY_MEMORY
+
+
+ctypedef struct Decision:
+    int32_t steps           # place.Step, or'ed; 0 shares
+    Reason reason           # the first that made a copy necessary
+
+
+cdef class Route:
+    cdef object source_type
+    cdef object to
+    cdef readonly Target target
+    cdef readonly tuple offers          # of Offer, in the order they are tried
+    cdef bint already                   # the type is the target's own
+    cdef Request plain                  # of a call without keywords
+
+
+cdef PyObject* routes[ROUTES]           # Route, owned, or NULL
+cdef unsigned char route_locks[ROUTES]  # of each of them
+
+cdef inline size_t slot_of(PyObject* kind, PyObject* to) noexcept:
+    # Objects are 16 bytes apart at least, so the low bits tell nothing.
+    return (<size_t> kind >> 4 ^ <size_t> to >> 3) % ROUTES
+
+cdef inline PyObject* kept_route(PyObject* src, PyObject* to) noexcept:
+    """A new reference to the Route that is kept for the type of src and this very ``to``, or NULL."""
+    cdef PyObject* kind = <PyObject*> Py_TYPE(src)
+    cdef size_t slot = slot_of(kind, to)
+    cdef PyObject* found = route_at(slot, kind, to)
+    # Two that are used in turn would drive each other out of one slot.
+    return found if found != NULL else route_at(slot ^ 1, kind, to)
+
+cdef inline PyObject* route_at(size_t slot, PyObject* kind, PyObject* to) noexcept:
+    cdef PyObject* found
+    lock(&route_locks[slot])
+    found = routes[slot]
+    if found != NULL and (<PyObject*> (<Route> found).source_type != kind or <PyObject*> (<Route> found).to != to):
+        found = NULL
+    if found != NULL:
+        Py_INCREF(found)
+    unlock(&route_locks[slot])
+    return found
+
+cdef Route find_route(object src, object to)
+
+cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
+    """Whether decide() would share: the target holds all that is marked, and nothing else is asked for.
+
+    Enough, not necessary: what is less plain than this is left to decide().
+    """
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    return (
+        managed.marks & ~target.holds == 0
+        and load_rows(&target.plain_rows) >> managed.row & 1
+        and tensor.device.device_type == kDLCPU
+        and (target.alignment == 1 or <size_t> tensor.data % <size_t> target.alignment == 0)
+        and request.copy != COPY_ALWAYS
+        and not request.has_device
+        and (target.holds & READ_ONLY or request.readonly == READONLY_SHARE
+             or not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+    )
+
+
+cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1
+cdef bint is_copy(const Decision* decision) noexcept nogil
+cdef str reason_text(const Managed* managed, Target target, Reason reason)
+cdef str reason_way_out(Reason reason)

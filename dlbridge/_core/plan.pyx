@@ -1,0 +1,389 @@
+"""Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
+
+cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLDataType,
+    DLDevice,
+    DLTensor,
+    kDLCPU,
+    kDLCUDA,
+    kDLCUDAManaged,
+)
+from dlbridge._core.atomic cimport add_size, load_rows, load_size, lock, unlock
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, device_operations, has_streams, is_host, same_device
+from dlbridge._core.dtypes cimport describe, find_dlpack, get_row
+from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
+from dlbridge._core.managed cimport (
+    BYTE_STRIDES,
+    CONJUGATED,
+    NEGATED,
+    SWAPPED,
+    Managed,
+    managed_count,
+    managed_data,
+    managed_packed,
+    managed_shape,
+    managed_strides,
+)
+from dlbridge._core.place cimport (
+    COPY,
+    COPY_BY_TARGET,
+    COPY_SPAN,
+    FETCH,
+    IN_C_ORDER,
+    PACK,
+    PACKED_TO_PAIRS,
+    PAIRS_TO_PACKED,
+    TO_DEVICE_LABEL,
+    TO_HOST_LABEL,
+    UNPACK,
+    UPLOAD,
+    pack_steps,
+    writable_steps,
+)
+from dlbridge._core.request cimport (
+    COPY_ALWAYS,
+    COPY_NEVER,
+    NOTHING_ASKED,
+    READONLY_COPY,
+    READONLY_ERROR,
+    Request,
+)
+from dlbridge._core.sources.registry cimport find_offers
+from dlbridge._core.targets.registry cimport find_target
+from dlbridge._core.targets.target cimport (
+    ANY_ORDER,
+    ANY_STRIDES,
+    HOST,
+    NEGATIVE_STRIDES,
+    ODD_STRIDES,
+    OTHER_DEVICES,
+    PACKED,
+    PADDED,
+    PINNED,
+    READ_ONLY,
+    SHARING,
+    SWAPPED_BYTES,
+    UNIFIED,
+    ZERO_STRIDES,
+    Target,
+)
+
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
+
+
+# ---- routes --------------------------------------------------------------------------------------------------------
+
+cdef size_t registrations = 0       # how often the routes were cleared; one that was begun before is not kept. Atomic
+
+
+@cython.auto_pickle(False)
+cdef class Route:
+    """The candidate sources and the target for one pair (type of src, to), both kept alive by it."""
+
+
+cdef Route find_route(object src, object to):
+    """The route that is kept, or a new one."""
+    cdef PyObject* found = kept_route(<PyObject*> src, <PyObject*> to)
+    return <Route> taken_route(found) if found != NULL else make_route(src, to)
+
+
+cdef Route make_route(object src, object to):
+    cdef object kind = type(src)
+    cdef size_t before = load_size(&registrations)
+    cdef Route route = Route.__new__(Route)
+    route.source_type = kind
+    route.to = to
+    route.target = find_target(to)
+    route.target.load()
+    route.already = route.target.owns(src)
+    route.offers = find_offers(kind)
+    route.plain = NOTHING_ASKED
+    route.plain.target = <PyObject*> route.target
+    route.plain.current_stream = route.target.current_stream
+    # What holds for a proxy, which poses as another class, says nothing about its type.
+    if src.__class__ is kind:
+        keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route, before)
+    return route
+
+
+cdef void keep_route(size_t slot, Route route, size_t begun) noexcept:
+    """Put a route in its slot; what was there moves to the one beside it, and what was there is let go."""
+    cdef PyObject* before
+    Py_INCREF(<PyObject*> route)
+    before = exchange_route(slot, <PyObject*> route, begun)
+    if before != NULL:
+        let_go(exchange_route(slot ^ 1, before, begun))
+
+
+cdef PyObject* exchange_route(size_t slot, PyObject* route, size_t begun) noexcept:
+    """Put a route, or NULL, in a slot; returns what was there, or a route that was begun before a registration.
+
+    For predicates and imports are code of others, and so are other threads.
+    """
+    cdef PyObject* before = route
+    lock(&route_locks[slot])
+    if route == NULL or begun == load_size(&registrations):
+        before = routes[slot]
+        routes[slot] = route
+    unlock(&route_locks[slot])
+    return before
+
+
+cdef void let_go(PyObject* route) noexcept:
+    """Last, for it may run code of others."""
+    if route != NULL:
+        Py_DECREF(route)
+
+
+def clear_routes():
+    """Forget every route; each ``register_*`` does so."""
+    # First the count, then the slots: what was begun before is put into a slot ere that is cleared, or not at all.
+    cdef size_t now = add_size(&registrations, 1)
+    for slot in range(ROUTES):
+        let_go(exchange_route(slot, NULL, now))
+
+
+# ---- decisions -----------------------------------------------------------------------------------------------------
+
+cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
+# By Reason: which field, why it makes a copy necessary, what to do instead.
+cdef tuple REASONS = (
+    ("", "", ""),
+    ("copy", "was asked for", "pass copy=None"),
+    ("byte order", "is not this machine's, and {target} has no other", 'pass x.astype(x.dtype.newbyteorder("="))'),
+    ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()"),
+    ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements", CONTIGUOUS),
+    ("strides", "{strides} go backwards, which {target} cannot hold", CONTIGUOUS),
+    ("strides", "{strides} repeat elements, which {target} cannot hold", CONTIGUOUS),
+    ("strides", "{strides} of shape {shape} leave holes, which {target} cannot hold", CONTIGUOUS),
+    ("strides", "{strides} of shape {shape} are not in C order, which {target} needs", CONTIGUOUS),
+    ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
+     "allocate more and slice where an aligned address begins"),
+    ("dtype", "{dtype} has its bits in another place than {target} has them", "nothing to do: bits must move"),
+    ("memory", "of others is nothing that {target} can use", "nothing to do: it is copied"),
+    ("device", "is another one than where the memory is", "pass device=None, or an array that is there"),
+    ("readonly", "memory would become writable, since {target} cannot be told otherwise",
+     'pass readonly="share" and do not write'),
+)
+
+
+cdef bint is_copy(const Decision* decision) noexcept nogil:
+    return decision.steps & (COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | FETCH | UPLOAD)
+
+
+cdef str reason_text(const Managed* managed, Target target, Reason reason):
+    field, words, _ = REASONS[<int> reason]
+    words = words.format(
+        target=target.name, strides=managed_strides(managed), shape=managed_shape(managed),
+        data=<size_t> managed_data(managed), alignment=target.alignment, dtype=describe(managed.abi.dl_tensor.dtype))
+    return f"{field} {words}"
+
+
+cdef str reason_way_out(Reason reason):
+    return REASONS[<int> reason][2]
+
+
+cdef object copy_required(const Managed* managed, Target target, Reason reason):
+    field, _, words = reason_text(managed, target, reason).partition(" ")
+    return refusal(CopyRequiredError, target.name, field, words, "needs a copy, and copy=False forbids it",
+                   f"{reason_way_out(reason)}, or pass copy=None")
+
+
+cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
+    """A pure function of the memory, what the target holds, and the keywords."""
+    cdef object refused = target.why_not(managed)
+    out.steps = 0
+    out.reason = NO_REASON
+    if refused is not None:
+        raise refused
+    if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
+        raise refusal(ConversionError, target.name, "shape", managed_shape(managed),
+                      f"has {managed.abi.dl_tensor.ndim} axes, and {target.name} takes {target.fewest_axes} to "
+                      f"{target.most_axes}", "reshape it")
+    decide_device(managed, target, request, out)
+    if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
+        decide_elements(managed, target, out)
+    decide_layout(managed, target, out)
+    if not target.holds & SHARING:
+        want(out, COPY_BY_TARGET, NO_SHARING)
+    if request.copy == COPY_ALWAYS and not is_copy(out):
+        # On a device, bytes are copied as they lie: nothing else needs no kernel.
+        want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, COPY_ASKED)
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not target.holds & READ_ONLY and not is_copy(out):
+        decide_read_only(managed, target, request, out)
+    if request.copy == COPY_NEVER and is_copy(out):
+        raise copy_required(managed, target, out.reason)
+    if not target.holds & (ANY_STRIDES | ANY_ORDER):
+        out.steps |= IN_C_ORDER if out.steps & COPY else 0
+    return 0
+
+
+cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
+    out.steps |= steps
+    if out.reason == NO_REASON:
+        out.reason = reason
+
+
+cdef int decide_device(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
+    """Where the memory is to be; it changes its device only where that is asked for."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef const DLDevice* wanted = &request.device
+    if not request.has_device or same_device(wanted, device):
+        return decide_label(managed, target, request, out)
+    if wanted.device_type == kDLCPU:
+        return decide_host(managed, target, out)
+    if wanted.device_type == target.upload_type and is_host(device.device_type):
+        # Pinned memory is copied like any other of the host's; its label is not for every library.
+        out.steps |= TO_HOST_LABEL if device.device_type != kDLCPU else 0
+        want(out, UPLOAD, OTHER_DEVICE)
+        return 0
+    if wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.holds & OTHER_DEVICES:
+        out.steps |= TO_DEVICE_LABEL        # and then it is seen whether that is the device which was meant
+        return 0
+    raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                  f"is not {device_name(wanted[0])}, and dlbridge has no operation that moves it there",
+                  "move it with the library that made it")
+
+
+cdef int decide_host(const Managed* managed, Target target, Decision* out) except -1:
+    """Memory for the CPU: under its label where the CPU can read it as it is, else fetched."""
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    if not target.holds & HOST:
+        raise refusal(DeviceError, target.name, "device", "cpu",
+                      f"is the host, whose memory {target.name} does not have", 'convert it to "numpy"')
+    if is_host(device_type) or (
+            device_type == kDLCUDAManaged and device_operations().is_readable(<Managed*> managed)):
+        out.steps |= TO_HOST_LABEL
+    else:
+        want(out, FETCH, OTHER_DEVICE)
+    return 0
+
+
+cdef int decide_label(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
+    """Pinned and managed memory is the host's or the device's, by what the target has; all else stays what it is."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef bint host = is_host(device.device_type)
+    cdef bint pinned = host and device.device_type != kDLCPU
+    cdef bint unified = device.device_type == kDLCUDAManaged
+    cdef int32_t own_label = PINNED if pinned else UNIFIED
+    if (pinned or unified) and not (target.holds & own_label and target.holds & OTHER_DEVICES):
+        # A library with a current stream works on a device; of JAX one cannot know.
+        if unified and target.current_stream != NULL or not target.holds & HOST:
+            out.steps |= TO_DEVICE_LABEL
+            return 0
+        return decide_host(managed, target, out)
+    if host and not target.holds & HOST:
+        own = DLDevice(target.upload_type or kDLCUDA, ANY_DEVICE_ID)
+        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                      f"is the host's memory, which {target.name} does not have", f'pass device="{device_name(own)}"')
+    # A build of torch for the CPU would make a tensor of it all the same, with which it can do nothing.
+    if not host and (not target.holds & OTHER_DEVICES or (
+            has_streams(device.device_type) and target.upload != NULL and not target.upload_type)):
+        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                      f"is not the host's memory, which is all that {target.name} has", 'pass device="cpu"')
+    if not host and 0 <= target.gpus <= device.device_id:
+        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                      f"is none of the {target.gpus} that {target.name} sees", 'pass device="cpu"')
+    return 0
+
+
+cdef int decide_elements(const Managed* managed, Target target, Decision* out) except -1:
+    """What place must do to the elements themselves: byte order, lazy bits, and the form of those below a byte."""
+    cdef DLDataType dtype = managed.abi.dl_tensor.dtype
+    cdef int row = managed.row
+    if managed.marks & SWAPPED and not target.holds & SWAPPED_BYTES:
+        want(out, COPY, BYTE_ORDER)
+    if managed.marks & (NEGATED | CONJUGATED):
+        want(out, COPY, LAZY_BITS)
+    if target.copied_rows >> row & 1:
+        want(out, COPY_BY_TARGET, ELEMENT_FORM)
+    if target.rows >> row & 1 and not get_row(row).subbyte:
+        return 0
+    if dtype.lanes == 2:
+        return decide_pairs(managed, target, out)
+    if not get_row(row).subbyte:
+        raise lacks_dtype(managed, target)
+    dtype.lanes = 2
+    pairs = find_dlpack(dtype)
+    packed = managed_packed(managed)
+    if target.rows >> row & 1 and target.holds & (PACKED if packed else PADDED):
+        return 0
+    if target.rows >> row & 1 and target.holds & (PADDED if packed else PACKED):
+        want(out, UNPACK if packed else pack_steps(managed), ELEMENT_FORM)
+    elif pairs >= 0 and target.rows >> pairs & 1:
+        decide_to_pairs(managed, target, out, packed)
+    else:
+        raise lacks_dtype(managed, target)
+    return 0
+
+
+cdef int decide_to_pairs(const Managed* managed, Target target, Decision* out, bint packed) except -1:
+    cdef int32_t ndim = managed.abi.dl_tensor.ndim
+    if ndim == 0 or managed.abi.dl_tensor.shape[ndim - 1] % 2:
+        raise refusal(ConversionError, target.name, "shape", managed_shape(managed),
+                      f"cannot be paired along its last axis, and {target.name} keeps "
+                      f"{describe(managed.abi.dl_tensor.dtype)} in pairs", "pad the last axis to an even extent")
+    out.steps |= PACKED_TO_PAIRS
+    if not packed:
+        want(out, pack_steps(managed), ELEMENT_FORM)
+    return 0
+
+
+cdef int decide_pairs(const Managed* managed, Target target, Decision* out) except -1:
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef DLDataType dtype = tensor.dtype
+    dtype.lanes = 1
+    single = find_dlpack(dtype)
+    if single < 0 or target.rows >> single & 1 == 0 or not target.holds & (PACKED | PADDED) or tensor.ndim == 0:
+        raise lacks_dtype(managed, target)
+    if managed.marks & STRIDED:
+        want(out, COPY, HOLES)
+    out.steps |= PAIRS_TO_PACKED
+    if not target.holds & PACKED:
+        want(out, UNPACK, ELEMENT_FORM)
+    return 0
+
+
+cdef object lacks_dtype(const Managed* managed, Target target):
+    return refusal(ConversionError, target.name, "dtype", describe(managed.abi.dl_tensor.dtype),
+                   f"is a type that {target.name} does not have", f'pass its bits, x.view("uint8"), or a type that '
+                   f"{target.name} has")
+
+
+cdef int decide_layout(const Managed* managed, Target target, Decision* out) except -1:
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t holds = target.holds
+    if out.steps & COPY or managed_packed(managed):
+        return 0
+    if managed.marks & BYTE_STRIDES and not holds & ODD_STRIDES:
+        want(out, COPY, ODD_STRIDE)
+    elif managed.marks & BACKWARD and not holds & NEGATIVE_STRIDES:
+        want(out, COPY, NEGATIVE_STRIDE)
+    elif managed.marks & REPEATED and not holds & ZERO_STRIDES:
+        want(out, COPY, ZERO_STRIDE)
+    elif managed.marks & STRIDED and not holds & ANY_STRIDES and not is_dense(
+            tensor.ndim, tensor.shape, tensor.strides, managed_count(managed)):
+        want(out, COPY, HOLES)
+    elif managed.marks & STRIDED and not holds & (ANY_STRIDES | ANY_ORDER):
+        want(out, COPY, AXIS_ORDER)
+    elif target.alignment > 1 and managed_count(managed) and <size_t> managed_data(managed) % target.alignment:
+        want(out, COPY, MISALIGNED)
+    return 0
+
+
+cdef int decide_read_only(
+    const Managed* managed, Target target, const Request* request, Decision* out,
+) except -1:
+    if request.readonly == READONLY_ERROR:
+        raise refusal(ConversionError, target.name, "readonly", '"error"',
+                      f"the memory is read-only, and {target.name} cannot be told",
+                      'pass readonly="copy", or "share" and do not write')
+    if request.readonly == READONLY_COPY:
+        host = is_host(managed.abi.dl_tensor.device.device_type)
+        want(out, writable_steps(managed) if host else <int32_t> COPY_SPAN, READ_ONLY_MEMORY)
+    return 0

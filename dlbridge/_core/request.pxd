@@ -1,0 +1,57 @@
+"""What the caller asked for: the keywords of convert(), checked once and held as plain C."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
+
+
+cdef extern from *:
+    const int64_t LARGEST_HANDLE "INT64_MAX"
+
+cdef enum CopyPolicy:
+    COPY_IF_NEEDED
+    COPY_NEVER
+    COPY_ALWAYS
+
+cdef enum ReadonlyPolicy:
+    READONLY_COPY
+    READONLY_SHARE
+    READONLY_ERROR
+
+# The stream that a target's library uses on a device, by the standard's numbers; gives what keeps its handle alive, or
+# None.
+ctypedef object (*CurrentStream)(PyObject* target, const DLDevice* device, int64_t* out)
+
+ctypedef struct Request:
+    bint has_device
+    DLDevice device             # where the result shall be, if has_device
+    CopyPolicy copy
+    ReadonlyPolicy readonly
+    bint detach
+    bint has_stream
+    int64_t stream              # the consumer's, if has_stream
+    PyObject* stream_object     # the object that named it, borrowed from the caller; or NULL
+    CurrentStream current_stream    # of the target; NULL where its library asks for the order itself
+    PyObject* target            # borrowed
+    bint peek                   # look only: leave capsules as they are, order no streams
+
+
+cdef Request NOTHING_ASKED      # every keyword at its default
+
+cdef int parse_request(
+    Request* request, object device, object copy, object stream, object readonly, object detach) except -1
+cdef inline object consumer_stream(const Request* request, const DLDevice* device, int64_t* out):
+    """The stream on which the consumer will use the memory: the one asked for, else its library's current one.
+
+    Gives what keeps its handle alive, or None.
+    """
+    if not request.has_stream and request.current_stream != NULL:
+        return request.current_stream(request.target, device, out)
+    out[0] = request.stream if request.has_stream else STREAM_LEGACY_DEFAULT
+    return <object> request.stream_object if request.stream_object != NULL else None
+
+cdef object stream_handle(object stream)
+cdef bint keeps_handle(object stream) except -1
+cdef int64_t parse_stream(object stream, str stage) except? -2
+cdef bint wants_versioned(object max_version) except -1

@@ -1,0 +1,110 @@
+"""What the caller asked for: the keywords of convert(), checked once and held as plain C."""
+
+from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
+
+from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
+from dlbridge._core.devices.table cimport parse_device
+
+from dlbridge.errors import DeviceError, refusal, shown
+
+NOTHING_ASKED.has_device = NOTHING_ASKED.has_stream = NOTHING_ASKED.detach = NOTHING_ASKED.peek = False
+NOTHING_ASKED.copy = COPY_IF_NEEDED
+NOTHING_ASKED.readonly = READONLY_COPY
+
+cdef dict READONLY_POLICIES = {"copy": READONLY_COPY, "share": READONLY_SHARE, "error": READONLY_ERROR}
+
+
+cdef int parse_request(
+    Request* request, object device, object copy, object stream, object readonly, object detach,
+) except -1:
+    request[0] = NOTHING_ASKED
+    request.has_device = device is not None
+    request.has_stream = stream is not None
+    request.detach = detach is not False and bool(detach)
+    if request.has_device:
+        parse_device(device, &request.device)
+    if request.has_stream:
+        request.stream = parse_stream(stream, "convert")
+        request.stream_object = <PyObject*> stream if keeps_handle(stream) else NULL
+    if copy is True or copy is False:
+        request.copy = COPY_ALWAYS if copy is True else COPY_NEVER
+    elif copy is not None:
+        raise TypeError(f"convert: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
+    request.readonly = _parse_readonly(readonly)
+    return 0
+
+
+cdef ReadonlyPolicy _parse_readonly(object readonly) except? READONLY_ERROR:
+    policy = READONLY_POLICIES.get(readonly) if isinstance(readonly, str) else None
+    if policy is None:
+        raise ValueError(
+            f'convert: readonly {shown(readonly)}: is not one of "copy", "share" and "error" '
+            '("share" promises not to write)')
+    return policy
+
+
+cdef int64_t parse_stream(object stream, str stage) except? -2:
+    """An integer as the array API standard numbers streams, or an object that has one (``__cuda_stream__``)."""
+    if PyLong_Check(stream) and type(stream) is not bool:
+        return checked_stream(stream, stage)
+    handle = stream_handle(stream)
+    if not PyLong_Check(handle) or type(handle) is bool:
+        raise TypeError(f"{stage}: stream {shown(stream)}: is no integer and names none (pass the handle, 1, 2 or -1)")
+    # An object means what it says: the driver's 0 is the legacy default stream, unless the program is built otherwise.
+    return checked_stream(handle, stage) if handle else STREAM_LEGACY_DEFAULT
+
+
+cdef object stream_handle(object stream):
+    """The handle that a stream object names; CUDA's own protocol, or torch's, CuPy's and Numba's attributes."""
+    handle = None
+    if hasattr(type(stream), "__cuda_stream__"):
+        answer = stream.__cuda_stream__()       # a version, and the handle
+        handle = answer[1] if isinstance(answer, (tuple, list)) and len(answer) == 2 else None
+    else:
+        # torch's, CuPy's and Numba's streams name their handle each in their own way.
+        for field in ("cuda_stream", "ptr", "handle"):
+            value = getattr(stream, field, None)
+            if value is not None:
+                # Numba's is a ctypes pointer, whose value is None where it is 0, or an object that is an integer.
+                handle = getattr(value, "value", value)
+                handle = 0 if handle is None else handle
+                break
+    if handle is not None and not PyLong_Check(handle) and hasattr(type(handle), "__int__"):
+        try:
+            handle = int(handle)    # a driver binding's own type
+        except (TypeError, ValueError, OverflowError):
+            handle = None
+    return handle
+
+
+cdef bint keeps_handle(object stream) except -1:
+    """Whether a stream lives as long as this object: an integer, or an object around somebody else's, keeps nothing."""
+    return not (
+        stream is None or PyLong_Check(stream) or "External" in type(stream).__name__
+        or getattr(stream, "external", False) is True)
+
+
+cdef int64_t checked_stream(object handle, str stage) except? -2:
+    handle = handle if type(handle) is int else int.__int__(handle)     # a subclass may compare as it likes
+    if handle == 0 or handle < STREAM_UNORDERED:
+        raise refusal(DeviceError, stage, "stream", handle,
+                      "is ambiguous, and forbidden by the array API standard",
+                      "pass 1 for the legacy default stream, 2 for the per-thread one, -1 for no ordering")
+    if handle > LARGEST_HANDLE:
+        raise refusal(DeviceError, stage, "stream", handle, "is no handle of 64 bits", "pass the stream object")
+    return handle
+
+
+cdef bint wants_versioned(object max_version) except -1:
+    """Whether a consumer of this version takes versioned capsules; None is from before there were any."""
+    cdef int overflow = 0
+    if max_version is None:
+        return False
+    if not PyTuple_Check(max_version) or PyTuple_GET_SIZE(max_version) != 2 or not (
+            PyLong_Check(<object> PyTuple_GET_ITEM(max_version, 0))
+            and PyLong_Check(<object> PyTuple_GET_ITEM(max_version, 1))):
+        raise TypeError(f"dlpack: max_version {shown(max_version)}: is not a pair of integers (pass (1, 3), or None)")
+    major = PyLong_AsLongAndOverflow(<object> PyTuple_GET_ITEM(max_version, 0), &overflow)
+    return overflow > 0 or (overflow == 0 and major >= DLPACK_MAJOR_VERSION)

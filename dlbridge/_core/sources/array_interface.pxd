@@ -1,0 +1,7 @@
+"""``__array_interface__``."""
+
+from dlbridge._core.sources.offer cimport Offer
+
+
+cdef Offer offers(object kind)
+cdef Offer offers_instance(object obj)

@@ -1,0 +1,153 @@
+"""``__array_interface__``: version 3, whose ``data`` is an address, a buffer or absent, and version 2's attributes."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
+from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
+from cpython.object cimport PyObject
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.layout cimport Span
+from dlbridge._core.managed cimport (
+    PROTOCOL_ARRAY_INTERFACE,
+    Managed,
+    managed_checked,
+    managed_count,
+    managed_own_object,
+    managed_release,
+    managed_span,
+)
+from dlbridge._core.request cimport Request
+from dlbridge._core.sources.buffer cimport HeldBuffer
+from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
+from dlbridge._core.sources.offer cimport Offer, new_offer
+
+
+from dlbridge.errors import REPORT
+
+
+cdef Offer offers(object kind):
+    return _offer(kind)
+
+
+cdef Offer offers_instance(object obj):
+    return _offer(obj)
+
+
+cdef Offer _offer(object holder):
+    if hasattr(holder, "__array_interface__"):
+        return new_offer("array_interface", acquire)
+    if hasattr(holder, "__array_typestr__") and hasattr(holder, "__array_shape__"):
+        return new_offer("array_interface", acquire_attributes)
+    return None
+
+
+cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
+    cdef object interface
+    try:
+        interface = obj.__array_interface__
+    except AttributeError:
+        return NULL
+    if not isinstance(interface, dict):
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "__array_interface__", type(interface).__qualname__,
+                           "is not a dict", REPORT)
+    return build(obj, interface if type(interface) is dict else dict(interface), (obj, interface))
+
+
+cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request) except? NULL:
+    """Version 2: the entries are attributes, and the address is a string of hexadecimal digits."""
+    interface = {}
+    for field in ("shape", "typestr", "data", "strides", "mask", "offset"):
+        value = getattr(obj, f"__array_{field}__", None)
+        if value is not None:
+            interface[field] = value
+    data = interface.get("data")
+    if isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], str):
+        try:
+            interface["data"] = (int(data[0], 16), data[1])
+        except ValueError:
+            raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", data, "is no hexadecimal address",
+                               REPORT) from None
+    return build(obj, interface, (obj, interface))
+
+
+cdef Managed* build(object obj, dict interface, object owner) except NULL:
+    cdef Managed* managed
+    cdef HeldBuffer buffer
+    cdef void* address
+    cdef bint read_only
+    # All entries before any of them is looked into: that may run code of others, and the dictionary is theirs.
+    shape, typestr, strides = interface.get("shape"), interface.get("typestr"), interface.get("strides")
+    data, mask = interface.get("data"), interface.get("mask")
+    if mask is not None:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
+                           "would be dropped, and masked values would pass for real ones",
+                           "fill it first, x.filled(value)")
+    if not isinstance(data, tuple):
+        offset = interface.get("offset")
+        buffer = bytes_of(obj if data is None else data)
+        managed = new_from_interface(PROTOCOL_ARRAY_INTERFACE, shape, typestr, strides)
+        return place_on_buffer(managed, buffer, offset, owner)
+    read_address(PROTOCOL_ARRAY_INTERFACE, data, &address, &read_only)
+    managed = new_from_interface(PROTOCOL_ARRAY_INTERFACE, shape, typestr, strides)
+    managed.abi.dl_tensor.data = address
+    if read_only:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    managed_own_object(managed, owner)
+    return managed_checked(managed)
+
+
+cdef Managed* place_on_buffer(Managed* managed, HeldBuffer buffer, object offset, object owner) except NULL:
+    """Without an address the memory is that of a buffer: the entry's, or the object's own."""
+    try:
+        managed_own_object(managed, (owner, buffer))
+        set_buffer(managed, &buffer.view, 0 if offset is None else offset)
+    except BaseException:
+        managed_release(managed)
+        raise
+    managed = managed_checked(managed)
+    check_within(managed, &buffer.view)
+    return managed
+
+
+cdef HeldBuffer bytes_of(object data):
+    """Plain bytes are all that is asked for: a memoryview would believe what the exporter says of shape and strides."""
+    held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
+    try:
+        PyObject_GetBuffer(data, &held.view, PyBUF_SIMPLE)
+    except TypeError:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", type(data).__qualname__,
+                           "is neither a pair (address, read-only) nor a buffer", REPORT) from None
+    except (BufferError, ValueError) as error:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", data, f"is a buffer with gaps, or has none now: {error}",
+                           REPORT) from error
+    if <PyObject*> held.view.obj != NULL:
+        held.exporter = <object> held.view.obj
+    return held
+
+
+cdef int set_buffer(Managed* managed, Py_buffer* view, object offset) except -1:
+    """Take the memory of a buffer from ``offset`` bytes on; it stays exported while the memory is in use."""
+    if view.buf == NULL and view.len:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", "NULL", f"is no memory for {view.len} bytes", REPORT)
+    cdef int overflow = 0
+    # Converted before it is compared: a subclass of int may compare as it likes.
+    cdef long long start = PyLong_AsLongLongAndOverflow(offset, &overflow) if PyLong_Check(offset) else -1
+    if overflow or not 0 <= start <= view.len:
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "offset", offset, f"is not within the buffer of {view.len} bytes",
+                           REPORT)
+    managed.abi.dl_tensor.data = <char*> view.buf + start
+    if view.readonly:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    return 0
+
+
+cdef int check_within(Managed* managed, Py_buffer* view) except -1:
+    """With a buffer the end of the memory is known, so a shape that lies can be seen."""
+    cdef Py_ssize_t start = <char*> managed.abi.dl_tensor.data - <char*> view.buf
+    cdef Py_ssize_t low, high
+    cdef Span span = managed_span(managed)
+    if managed_count(managed) and (start + span.low_bytes < 0 or start + span.high_bytes > view.len):
+        low, high = start + span.low_bytes, start + span.high_bytes
+        managed_release(managed)
+        raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "shape", f"bytes {low} to {high}",
+                           f"reach outside of the buffer of {view.len} bytes", REPORT)
+    return 0

@@ -1,0 +1,10 @@
+"""The buffer protocol, PEP 3118."""
+
+from dlbridge._core.sources.offer cimport Offer
+
+
+cdef Offer offers(object kind)
+
+cdef class HeldBuffer:
+    cdef object exporter        # view.obj once more: only a container has a trashcan
+    cdef Py_buffer view

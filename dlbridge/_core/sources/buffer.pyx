@@ -1,0 +1,130 @@
+"""The buffer protocol, PEP 3118."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
+from libc.stdint cimport int64_t
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.dtypes cimport find_format, way_out
+from dlbridge._core.managed cimport (
+    MAX_NDIM,
+    PROTOCOL_BUFFER,
+    SWAPPED,
+    Managed,
+    integers,
+    managed_checked,
+    managed_nbytes,
+    managed_release,
+    managed_set_layout,
+    managed_set_plain,
+    managed_set_row,
+    managed_take_buffer,
+    raise_pending,
+)
+from dlbridge._core.request cimport Request
+from dlbridge._core.sources.offer cimport Offer, new_offer
+
+from dlbridge.errors import REPORT, ConversionError, refusal
+
+
+cdef extern from "Python.h":
+    # cpython.buffer declares it to raise, and a try around it would cost more than all that follows.
+    int PyObject_GetBuffer(object exporter, Py_buffer* view, int flags) noexcept
+
+cdef extern from *:
+    """
+    #define dlbridge_has_buffer(type) \\
+        (((PyTypeObject *) (type))->tp_as_buffer && ((PyTypeObject *) (type))->tp_as_buffer->bf_getbuffer)
+    """
+    bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
+
+# PEP 3118 letters that no DLPack type stands for, as typestr kinds: the way out is the same.
+cdef dict KINDS = {"g": "f", "O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}
+
+
+cdef Offer offers(object kind):
+    return new_offer("buffer", acquire) if has_buffer(kind) else None
+
+
+cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
+    cdef Py_buffer view
+    cdef Managed* managed
+    cdef bint swapped
+    cdef int row
+    if PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO):
+        return decline(offer)
+    row = find_format(view.format, view.itemsize, &swapped)
+    if row < 0 or view.suboffsets != NULL or (view.ndim and view.shape == NULL):
+        refuse_view(&view, row)
+    # The export is held until the last consumer is gone: bytearray.extend() raises BufferError meanwhile.
+    managed = managed_take_buffer(PROTOCOL_BUFFER, &view)
+    managed.abi.dl_tensor.data = view.buf
+    managed_set_row(managed, row)
+    if view.readonly:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    if swapped:
+        managed.marks |= SWAPPED
+    if view.strides != NULL and managed_set_plain(managed, view.shape, view.strides, view.len):
+        return managed
+    managed_set_layout(managed, view.shape, view.strides)
+    managed = managed_checked(managed)
+    if managed_nbytes(managed) != view.len:
+        refuse_length(managed, view.len)
+    return managed
+
+
+cdef Managed* decline(Offer offer) except? NULL:
+    try:
+        raise_pending()
+    except BufferError:
+        if not offer.optional:
+            raise
+    return NULL
+
+
+cdef int refuse_view(Py_buffer* view, int row) except -1:
+    """Let the export go and say why, if there is a reason: suboffsets may all be negative, and then lead nowhere."""
+    try:
+        check_view(view, row)
+    except BaseException:
+        PyBuffer_Release(view)
+        raise
+    return 0
+
+
+cdef int check_view(const Py_buffer* view, int row) except -1:
+    cdef int axis
+    if not 0 <= view.ndim <= MAX_NDIM:
+        return 0                # managed_take_buffer() says so; no array of theirs is read for so many axes
+    if view.ndim and view.shape == NULL:
+        raise _refused("shape", "NULL", f"has no extents for ndim {view.ndim}")
+    if row < 0:
+        text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
+        raise refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
+                      way_out(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
+    for axis in range(view.ndim):
+        if view.suboffsets[axis] >= 0:
+            raise _refused("suboffsets", integers(<const int64_t*> view.suboffsets, view.ndim, 1),
+                           "lead through pointers, which no array library holds")
+    return 0
+
+
+@cython.auto_pickle(False)
+@cython.final
+@cython.no_gc_clear             # a buffer is released, not forgotten
+@cython.trashcan(True)          # a chain of arrays over buffers of arrays may be as long as it likes
+cdef class HeldBuffer:
+    """An exporter's buffer, held until the last who needs it is gone."""
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+cdef int refuse_length(Managed* managed, Py_ssize_t length) except -1:
+    cdef int64_t nbytes = managed_nbytes(managed)
+    managed_release(managed)
+    raise _refused("len", length, f"does not match the {nbytes} bytes of its shape")
+
+
+cdef object _refused(str field, object value, str wrong):
+    return refusal(ConversionError, "buffer", field, value, wrong, REPORT)

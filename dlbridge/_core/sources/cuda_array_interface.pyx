@@ -1,0 +1,138 @@
+"""``__cuda_array_interface__``, versions 0 to 3."""
+
+import sys
+
+from cpython.long cimport PyLong_Check
+from libc.stdint cimport int64_t
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
+    STREAM_UNORDERED,
+    kDLCUDA,
+)
+from dlbridge._core.devices.table cimport device_operations
+from dlbridge._core.dtypes cimport find_typestr
+from dlbridge._core.managed cimport (
+    PROTOCOL_CUDA_ARRAY_INTERFACE,
+    Managed,
+    managed_checked,
+    managed_own_object,
+    managed_release,
+)
+from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
+from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
+from dlbridge._core.sources.offer cimport Offer, new_offer, top_module
+
+from dlbridge.errors import REPORT
+
+# The object of the stream that an array's interface names, by the first part of the module: it keeps the handle alive.
+STREAM_OBJECTS = {
+    "cupy": lambda array: sys.modules["cupy"].cuda.get_current_stream(),
+    "numba": lambda array: getattr(array, "stream", None),
+}
+
+# Whose version 3 says None, "nobody need wait", of what its kernels on the default stream may still be writing, by the
+# first part of the module (seen in numba-cuda 0.30.4).
+DEFAULT_UNSAID = {"numba"}
+# Whose None for strides may mean repeated rows, not only compact ones (seen in numba-cuda 0.30.4).
+REPEATS_UNSAID = {"numba"}
+
+
+cdef Offer offers(object kind):
+    return new_offer("cuda_array_interface", acquire) if hasattr(kind, "__cuda_array_interface__") else None
+
+
+cdef Offer offers_instance(object obj):
+    return new_offer("cuda_array_interface", acquire) if hasattr(obj, "__cuda_array_interface__") else None
+
+
+cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
+    cdef Managed* managed
+    cdef void* address
+    cdef bint read_only
+    try:
+        interface = obj.__cuda_array_interface__
+    except AttributeError:
+        return NULL
+    if not isinstance(interface, dict):
+        raise _refused("__cuda_array_interface__", type(interface).__qualname__, "is not a dict")
+    interface = dict(interface)
+    check_entries(interface)
+    if offer.optional and not has_typestr(interface.get("typestr")):
+        return NULL             # bfloat16 and the like are "V2" here: another protocol has a word for them
+    read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
+    # Versions 0 and 1 left the strides of compact arrays unspecified: both None and given ones are right.
+    strides = interface.get("strides")
+    if strides is None and top_module(type(obj)) in REPEATS_UNSAID:
+        strides = obj.strides
+    owner = (obj, interface)    # before there is a block that could be lost for want of it
+    managed = new_from_interface(
+        PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), strides)
+    managed.abi.dl_tensor.data = address
+    if read_only:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    managed.abi.dl_tensor.device.device_type = kDLCUDA
+    managed_own_object(managed, owner)
+    managed = managed_checked(managed)
+    try:
+        # The protocol does not say which device the memory is on; only the driver knows (pydlpack takes 0).
+        device_operations().locate(managed)
+        set_stream(managed, obj, interface)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
+cdef bint has_typestr(object typestr) except -1:
+    cdef bint swapped
+    return type(typestr) is not str or find_typestr(typestr, &swapped) >= 0
+
+
+cdef int set_stream(Managed* managed, object obj, dict interface) except -1:
+    """From version 3 on, None says that nobody need wait; before, nothing is said, and the default stream is meant."""
+    cdef int64_t stream
+    given = interface.get("stream")
+    keeper = None
+    if given is not None:
+        stream = given
+        if stream > STREAM_PER_THREAD_DEFAULT:
+            keeper = stream_object(obj, stream)
+    elif interface.get("version", 0) >= 3 and top_module(type(obj)) not in DEFAULT_UNSAID:
+        stream = STREAM_UNORDERED
+    else:
+        stream = STREAM_LEGACY_DEFAULT
+    return device_operations().set_producer(managed, stream, keeper, False, None)
+
+
+cdef object stream_object(object obj, int64_t stream):
+    """The object behind a stream's handle, or None."""
+    find = STREAM_OBJECTS.get(top_module(type(obj)))
+    found = None if find is None else find(obj)
+    return found if stream_handle(found) == stream and keeps_handle(found) else None
+
+
+cdef int check_entries(dict interface) except -1:
+    version = interface.get("version", 0)
+    if not PyLong_Check(version) or version < 0:
+        raise _refused("version", version, "is no version")
+    mask = interface.get("mask")
+    if mask is not None:
+        raise refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
+                           "would be dropped, and masked values would pass for real ones", "fill it first")
+    stream = interface.get("stream")
+    if isinstance(stream, int) and type(stream) is not bool:
+        # Of a subclass the number alone: it may compare as it likes.
+        stream = interface["stream"] = int.__int__(stream)
+    if stream is not None and (not PyLong_Check(stream) or type(stream) is bool or not 0 <= stream <= LARGEST_HANDLE):
+        raise _refused("stream", stream, "is no stream")
+    if stream is not None and stream == 0:
+        raise refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, "stream", 0, "is ambiguous, and the protocol forbids it",
+                           "use 1 for the legacy default stream or 2 for the per-thread one")
+    return 0
+
+
+cdef object _refused(str field, object value, str wrong):
+    return refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, field, value, wrong, REPORT)

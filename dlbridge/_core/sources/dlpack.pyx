@@ -1,0 +1,341 @@
+"""``__dlpack__``, and DLPack capsules themselves.
+
+A producer is called once. Which keywords it takes is learnt once per type, so that a TypeError out of its own code
+reaches the user and is not mistaken for an old signature (torch calls such a producer four times).
+"""
+
+import inspect
+import re
+
+cimport cython
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.pycapsule cimport (
+    PyCapsule_CheckExact,
+    PyCapsule_GetName,
+    PyCapsule_GetPointer,
+    PyCapsule_IsValid,
+    PyCapsule_SetName,
+)
+
+from libc.stdint cimport int64_t
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION,
+    LEGACY_NAME,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_UNORDERED,
+    USED_LEGACY_NAME,
+    USED_VERSIONED_NAME,
+    VERSIONED_NAME,
+    DLDevice,
+    DLManagedTensor,
+    DLManagedTensorVersioned,
+    kDLCPU,
+    kDLROCM,
+)
+from dlbridge._core.atomic cimport load_bits, store_bits
+from dlbridge._core.devices.table cimport device_operations, has_streams, is_host
+from dlbridge._core.dtypes cimport find_sized
+from dlbridge._core.managed cimport (
+    NEGATED,
+    PROTOCOL_DLPACK,
+    PROTOCOL_DLPACK_LEGACY,
+    Managed,
+    managed_from_tensor,
+    managed_keep,
+    managed_own_legacy,
+    managed_own_object,
+    managed_own_versioned,
+    managed_release,
+    managed_set_row,
+    take_error,
+)
+from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream
+from dlbridge._core.sources cimport exchange
+from dlbridge._core.sources.offer cimport Offer, new_offer, top_module
+from dlbridge._core.sources.torch cimport Bare, bare_memory, is_torch, prepare_subclass
+
+from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal, shown
+
+
+cdef enum Keyword:
+    TAKES_STREAM = 1
+    TAKES_MAX_VERSION = 2
+    TAKES_DL_DEVICE = 4
+    TAKES_COPY = 8
+    UNKNOWN = 16                # the signature says nothing: max_version is tried once
+
+cdef dict KEYWORDS = {
+    "stream": TAKES_STREAM,
+    "max_version": TAKES_MAX_VERSION,
+    "dl_device": TAKES_DL_DEVICE,
+    "copy": TAKES_COPY,
+}
+cdef int BOOL = find_sized(b"b", 1)
+MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
+CPU = (kDLCPU, 0)
+
+# Types whose memory nobody may write and whose export cannot say so, by the first part of the module and the name.
+IMMUTABLE = {
+    ("jaxlib", "ArrayImpl"),    # jax#40789: always a legacy capsule, which has no flags
+    ("tensorflow", "EagerTensor"),  # likewise (seen in 2.21)
+}
+# Types that export bools as bytes, and how to ask an array of one whether it has bools.
+BOOLS_AS_BYTES = {
+    ("onnxruntime", "OrtValue"): lambda value: value.data_type() == "tensor(bool)",     # before 1.32
+}
+# Types whose capsule does not keep the memory that the object was made over.
+FORGETS = {
+    ("onnxruntime", "OrtValue"),    # of a NumPy array, which is let go with the object (seen in 1.32)
+}
+# Types that take -1 for the handle of a stream; None is what orders nothing there (seen in jaxlib 0.10.2).
+NONE_IS_UNORDERED = {
+    ("jaxlib", "ArrayImpl"),
+}
+
+
+cdef extern from "Python.h":
+    PyTypeObject PyCapsule_Type
+    PyObject* PyObject_CallOneArg(object function, object argument)
+    void Py_DECREF(PyObject* obj)
+
+cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
+
+
+cdef Offer offers(object kind):
+    if kind is CAPSULE_TYPE:
+        return new_offer("dlpack", acquire_capsule)
+    method = getattr(kind, "__dlpack__", None)
+    return None if method is None else _offer_method(kind, method)
+
+
+cdef Offer offers_instance(object obj):
+    """For an object that only itself has ``__dlpack__``: a proxy, or an attribute that was set on it."""
+    method = getattr(obj, "__dlpack__", None)
+    return None if method is None else _offer_method(type(obj), method)
+
+
+cdef Offer _offer_method(object kind, object method):
+    offer = new_offer("dlpack", acquire)
+    offer.keywords = _learn_keywords(method)
+    offer.torch = is_torch(kind)
+    offer.immutable = (top_module(kind), kind.__name__) in IMMUTABLE
+    offer.has_bools = BOOLS_AS_BYTES.get((top_module(kind), kind.__name__))
+    offer.forgets = (top_module(kind), kind.__name__) in FORGETS
+    offer.none_is_unordered = (top_module(kind), kind.__name__) in NONE_IS_UNORDERED
+    return offer
+
+
+def _learn_keywords(method):
+    text = getattr(method, "__text_signature__", None)
+    if isinstance(text, str):
+        # Of a builtin. inspect has it parsed into a tree, in which threads of Python 3.11 disturb each other
+        # (cpython#106905: SystemError, AST constructor recursion depth mismatch).
+        return _keywords_of(re.findall(r"\w+", text), "**" in text)
+    # Not by catching what it raises: where there is no memory for a frame CPython 3.11 loses the exception, and Cython
+    # looks into that of any `except` with two types.
+    cdef PyObject* signature = PyObject_CallOneArg(inspect.signature, method)
+    if signature == NULL:
+        error = take_error()
+        if isinstance(error, (TypeError, ValueError)):
+            return UNKNOWN
+        raise error or MemoryError()
+    found = <object> signature
+    Py_DECREF(signature)            # found has a reference of its own
+    parameters = found.parameters
+    return _keywords_of(parameters, any([each.kind is each.VAR_KEYWORD for each in parameters.values()]))
+
+
+def _keywords_of(names, takes_any):
+    # Beside **keywords those that are named are known all the same: the stream must not be lost.
+    known = UNKNOWN if takes_any else 0
+    for name in names:
+        known |= KEYWORDS.get(name, 0)
+    return known
+
+
+cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
+    cdef Managed* managed
+    cdef Offer plain
+    cdef DLDevice device
+    cdef Bare bare = Bare(-1, 0)
+    cdef object keeper = None, told = None
+    cdef unsigned int known = load_bits(&offer.keywords)
+    if offer.torch:
+        obj = prepare_subclass(obj, request)
+        plain = exchange.offers(type(obj))
+        if plain is not None:
+            return plain.acquire(obj, plain, request)
+        if exchange.find_exchange_api(type(obj)) == NULL:
+            obj = bare_memory(obj, &bare)
+        elif obj.is_neg():
+            bare.marks = NEGATED
+    try:
+        method = obj.__dlpack__
+    except AttributeError:
+        return NULL
+    device = _device_of(obj)
+    keywords = _keywords(device, known, request)
+    if not is_host(device.device_type) and "dl_device" not in keywords and known & TAKES_STREAM:
+        keeper = _tell_stream(keywords, &device, request)
+        told = keywords.get("stream")
+        if offer.none_is_unordered and told == STREAM_UNORDERED:
+            keywords["stream"] = None
+    if offer.has_bools is not None and offer.has_bools(obj):
+        bare.row = BOOL
+    capsule = _call(method, offer, known, keywords)
+    if not PyCapsule_CheckExact(capsule):
+        raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
+                      f"returned a {type(capsule).__qualname__}, not a capsule", REPORT)
+    try:
+        managed = take_capsule(capsule, False)
+    except BaseException:
+        # Let the capsule go while the error is held: its destructor may be Python code, and would lose a pending one.
+        capsule = None
+        raise
+    if offer.forgets:
+        managed_keep(managed, obj)
+    if offer.immutable:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    if bare.row >= 0:
+        managed_set_row(managed, bare.row)
+    managed.marks |= bare.marks
+    if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
+        _set_ready(managed, told, keeper)
+    if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
+        managed_release(managed)
+        raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",
+                      "pass copy=None")
+    return managed
+
+
+cdef dict _keywords(DLDevice device, unsigned int known, const Request* request):
+    """What to tell the producer: our version, whether it may copy, and where the memory shall be."""
+    keywords = {}
+    if known & (TAKES_MAX_VERSION | UNKNOWN):
+        keywords["max_version"] = MAX_VERSION
+    if request.copy == COPY_NEVER and known & TAKES_COPY:
+        keywords["copy"] = False
+    # CUDA's and ROCm's memory dlbridge fetches itself: some producers take the keyword, and refuse it (cuda.core).
+    if not is_host(device.device_type) and not has_streams(device.device_type) and (
+            request.has_device and is_host(request.device.device_type) and known & TAKES_DL_DEVICE):
+        keywords["dl_device"] = CPU         # the producer then synchronises, and takes no stream
+    return keywords
+
+
+cdef object _tell_stream(dict keywords, const DLDevice* device, const Request* request):
+    """The consumer's stream, on which the producer makes the memory ready; gives what keeps its handle alive, or None.
+
+    Not on the CPU, where the array API standard has only None.
+    """
+    cdef int64_t stream = STREAM_UNORDERED
+    cdef object keeper = None
+    if not (request.has_stream or has_streams(device.device_type)):
+        return None             # other devices' streams may have no numbers: dpnp takes SYCL's queues alone
+    if not request.peek:
+        keeper = consumer_stream(request, device, &stream)
+    # The standard's default stream is 1 for CUDA, and 0 for ROCm.
+    keywords["stream"] = 0 if device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT else stream
+    return keeper
+
+
+cdef int _set_ready(Managed* managed, object stream, object keeper) except -1:
+    """The producer has seen to it that the memory is ready on the stream that it was told, or on the default one."""
+    try:
+        device_operations().set_producer(managed, stream or STREAM_LEGACY_DEFAULT, keeper, False, None)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return 0
+
+
+cdef DLDevice _device_of(object obj):
+    cdef DLDevice device
+    device.device_type = kDLCPU
+    device.device_id = 0
+    try:
+        method = obj.__dlpack_device__
+    except AttributeError:
+        return device           # some old producers have only __dlpack__, all of them on the CPU
+    pair = method()
+    try:
+        device.device_type, index = pair
+        device.device_id = 0 if index is None else index    # paddle says (1, None)
+    except Exception as error:
+        raise refusal(ConversionError, "dlpack", "__dlpack_device__", shown(pair), "is not a pair (type, id)",
+                      REPORT) from error
+    return device
+
+
+cdef object _call(object method, Offer offer, unsigned int known, dict keywords):
+    if not known & UNKNOWN:
+        return method(**keywords)
+    try:
+        capsule = method(**keywords)
+        store_bits(&offer.keywords, known & ~UNKNOWN | TAKES_MAX_VERSION)
+    except TypeError as error:
+        if "max_version" not in str(error):
+            raise
+        store_bits(&offer.keywords, known & ~(UNKNOWN | TAKES_MAX_VERSION))
+        del keywords["max_version"]
+        capsule = method(**keywords)
+    return capsule
+
+
+# ---- capsules ------------------------------------------------------------------------------------------------------
+
+cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) except? NULL:
+    return take_capsule(obj, request.peek)
+
+
+cdef Managed* take_capsule(object capsule, bint peek) except NULL:
+    """Consume a capsule, for which another thread may be reaching too."""
+    with cython.critical_section(capsule):
+        return take_named(capsule, peek)
+
+
+cdef Managed* take_named(object capsule, bint peek) except NULL:
+    """Describe and validate first, and only then rename, so that a failure loses nothing."""
+    cdef DLManagedTensorVersioned* versioned
+    cdef DLManagedTensor* legacy
+    cdef Managed* managed
+    if PyCapsule_IsValid(capsule, VERSIONED_NAME):
+        versioned = <DLManagedTensorVersioned*> PyCapsule_GetPointer(capsule, VERSIONED_NAME)
+        if versioned.version.major != DLPACK_MAJOR_VERSION:
+            version = f"{versioned.version.major}.{versioned.version.minor}"
+            raise refusal(ConversionError, "dlpack", "version", version,
+                          "is of a major version that dlbridge does not read",
+                          f"ask the producer for max_version={MAX_VERSION}")
+        managed = managed_from_tensor(PROTOCOL_DLPACK, &versioned.dl_tensor, versioned.flags)
+        if peek:
+            managed_own_object(managed, capsule)
+        else:
+            PyCapsule_SetName(capsule, USED_VERSIONED_NAME)
+            managed_own_versioned(managed, versioned)
+        return managed
+    if PyCapsule_IsValid(capsule, LEGACY_NAME):
+        legacy = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)
+        managed = managed_from_tensor(PROTOCOL_DLPACK_LEGACY, &legacy.dl_tensor, 0)
+        if peek:
+            managed_own_object(managed, capsule)
+        else:
+            PyCapsule_SetName(capsule, USED_LEGACY_NAME)
+            managed_own_legacy(managed, legacy)
+        return managed
+    raise _refused_capsule(capsule)
+
+
+def _refused_capsule(capsule):
+    cdef const char* name = PyCapsule_GetName(capsule)
+    if name == NULL:
+        text = "NULL"
+    else:
+        text = name.decode("utf-8", "replace")
+    if text == USED_LEGACY_NAME.decode() or text == USED_VERSIONED_NAME.decode():
+        return refusal(ConversionError, "dlpack", "capsule", repr(text), "was consumed already",
+                       "a capsule is good for one consumer: ask the producer for another")
+    return refusal(UnsupportedError, "dlpack", "capsule", repr(text), "is not a DLPack capsule",
+                   'the names are "dltensor" and "dltensor_versioned"')

@@ -1,0 +1,12 @@
+"""Calling a target library, and putting its errors into dlbridge's words."""
+
+from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.managed cimport Managed
+from dlbridge._core.targets.target cimport Target
+
+
+cdef object call_consumer(object importer, Target target, object producer)
+cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
+cdef object waited_capsule(Managed* managed)
+cdef object consumer_error(Target target)
+cdef object wrap_error(Target target, object error)

@@ -1,0 +1,65 @@
+"""Calling a target library, and putting its errors into dlbridge's words."""
+
+from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.capsule cimport new_legacy_capsule
+from dlbridge._core.devices.table cimport device_name, device_operations, has_streams
+from dlbridge._core.managed cimport Managed, managed_release, take_error
+from dlbridge._core.targets.target cimport Target
+
+from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, refusal
+
+# What is said of neither the library nor the memory: dlbridge's own errors, and the interpreter's about its limits.
+UNTOUCHED = DLBridgeError, MemoryError, RecursionError
+
+
+cdef object call_consumer(object importer, Target target, object producer):
+    """Hand a capsule or a Tensor to the library's own importer."""
+    try:
+        return importer(producer)
+    except UNTOUCHED:
+        raise
+    except Exception as error:
+        raise wrap_error(target, error) from error
+
+
+cdef object call_upload(Managed* managed, Target target, const DLDevice* device):
+    """Let the library copy host memory to a device; steals managed, also when it fails."""
+    try:
+        return target.upload(managed, target, device)
+    except UNTOUCHED:
+        raise
+    except Exception as error:
+        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                      f"{type(error).__qualname__}: {_first_line(error)}", "its message says what it needs") from error
+
+
+cdef object waited_capsule(Managed* managed):
+    """A legacy capsule for a library that names no stream: the host waits for device memory; steals managed."""
+    try:
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().await_producer(managed)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return new_legacy_capsule(managed)
+
+
+cdef object consumer_error(Target target):
+    """The exception for a C call that failed: what it raised, if it raised at all, is the cause."""
+    cause = take_error()
+    if isinstance(cause, UNTOUCHED):
+        return cause
+    wrapped = wrap_error(target, cause)
+    wrapped.__cause__ = cause
+    return wrapped
+
+
+cdef object wrap_error(Target target, object error):
+    return refusal(ConversionError, target.name, "import", f"{type(error).__qualname__}: {_first_line(error)}",
+                   "was raised by the library", "its message says what it needs")
+
+
+def _first_line(error):
+    """torch appends its C++ stack to the text; Numba's first line is a heading."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason given"]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

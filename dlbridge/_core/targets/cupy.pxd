@@ -1,0 +1,6 @@
+"""cupy.ndarray, through CuPy's own importer."""
+
+from dlbridge._core.targets.target cimport Target
+
+
+cdef Target new_target()

@@ -1,0 +1,50 @@
+"""cupy.ndarray, through CuPy's own importer."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID
+from dlbridge._core.managed cimport Managed
+from dlbridge._core.request cimport keeps_handle
+from dlbridge._core.targets cimport numpy
+from dlbridge._core.targets.consumer cimport wrap_error
+from dlbridge._core.targets.namespace cimport deliver
+from dlbridge._core.targets.target cimport Target
+
+
+cdef Target new_target():
+    cdef Target target = Target.__new__(Target)
+    target.name = target.library = "cupy"
+    target.install = "dlbridge[cupy]"
+    target.deliver = deliver
+    target.upload = upload
+    target.current_stream = current_stream
+    target._load = _load
+    return target
+
+
+def _load(Target target):
+    cupy = target.namespace
+    target.upload_type = kDLROCM if cupy.cuda.runtime.is_hip else kDLCUDA
+    target.array_types = (cupy.ndarray,)
+    target.function = cupy.from_dlpack
+
+
+cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
+    try:
+        stream = (<Target> target).namespace.cuda.get_current_stream(max(0, device.device_id))
+        out[0] = stream.ptr or STREAM_LEGACY_DEFAULT
+    except Exception as error:
+        raise wrap_error(<Target> target, error) from error
+    return stream if keeps_handle(stream) else None
+
+
+cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    """By CuPy's pool and its pinned staging, on its current stream."""
+    cdef int index = device.device_id
+    array = numpy.deliver(managed, target)
+    if index == ANY_DEVICE_ID:
+        return target.namespace.asarray(array)
+    with target.namespace.cuda.Device(index):
+        return target.namespace.asarray(array)

@@ -1,0 +1,6 @@
+"""Numba's DeviceNDArray, over memory that a Tensor keeps."""
+
+from dlbridge._core.targets.target cimport Target
+
+
+cdef Target new_target()

@@ -1,0 +1,82 @@
+"""Numba's DeviceNDArray, over memory that a Tensor keeps."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, kDLCUDA
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations, device_operations
+from dlbridge._core.managed cimport Managed, managed_release
+from dlbridge._core.request cimport READONLY_SHARE
+from dlbridge._core.targets cimport numpy
+from dlbridge._core.targets.consumer cimport call_consumer
+from dlbridge._core.targets.target cimport Target
+from dlbridge.tensor cimport cuda_interface, new_tensor
+
+
+cdef Target new_target():
+    cdef Target target = Target.__new__(Target)
+    target.name = "numba"
+    target.library = "numba.cuda"
+    target.install = "dlbridge[cuda12]"
+    target.deliver = deliver
+    target.upload = upload
+    target.current_stream = current_stream
+    target._load = _load
+    return target
+
+
+def _load(Target target):
+    cuda = target.namespace
+    target.upload_type = kDLCUDA
+    target.array_types = (cuda.devicearray.DeviceNDArray,)
+
+
+cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
+    """Numba queues on the default stream, unless a kernel is told otherwise."""
+    import numba
+
+    out[0] = STREAM_PER_THREAD_DEFAULT if getattr(
+        numba.config, "CUDA_PER_THREAD_DEFAULT_STREAM", False) else STREAM_LEGACY_DEFAULT
+    return None
+
+
+cdef object deliver(Managed* managed, Target target):
+    """The stream is named where it is not the default one: Numba's own methods then use it."""
+    index = managed.abi.dl_tensor.device.device_id
+    try:
+        interface = cuda_interface(managed)
+        from_interface = target.namespace.from_cuda_array_interface
+    except BaseException:
+        managed_release(managed)
+        raise
+    if interface["stream"] == STREAM_LEGACY_DEFAULT:
+        del interface["stream"]
+
+    def importer(owner):
+        return on_device(target, index, lambda: from_interface(interface, owner=owner, sync=False))
+
+    return call_consumer(importer, target, new_tensor(managed, READONLY_SHARE))
+
+
+cdef object on_device(Target target, int index, object make):
+    """Call ``make`` with a device's context; Numba's first way into another device forgets the way back."""
+    cdef Operations* operations = device_operations()
+    cdef void* before = operations.current_context(kDLCUDA)
+    cuda = target.namespace
+    try:
+        if cuda.current_context().device.id == index:
+            return make()
+        with cuda.gpus[index]:
+            return make()
+    finally:
+        operations.restore_context(kDLCUDA, before)
+
+
+cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    """By Numba's own copy, which takes only compact arrays."""
+    cdef int index = device.device_id
+    array = numpy.deliver(managed, target)
+    if not array.flags.c_contiguous:
+        array = array.copy()
+    to_device = target.namespace.to_device
+    return to_device(array) if index == ANY_DEVICE_ID else on_device(target, index, lambda: to_device(array))

@@ -1,0 +1,156 @@
+"""numpy.ndarray, through NumPy's C API."""
+
+import numpy as np
+
+cimport numpy
+from cpython.object cimport PyObject
+from cpython.pycapsule cimport PyCapsule_GetPointer
+from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.atomic cimport add_rows, load_pointer
+from dlbridge._core.capsule cimport new_capsule
+from dlbridge._core.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
+from dlbridge._core.layout cimport STRIDED
+from dlbridge._core.managed cimport (
+    BYTE_STRIDES,
+    MAX_NDIM,
+    OWNS_BUFFER,
+    PROTOCOL_EXCHANGE_API,
+    SWAPPED,
+    Managed,
+    managed_data,
+    managed_item_bytes,
+    managed_release,
+    managed_take_view,
+    managed_unwrapped,
+    raise_pending,
+)
+from dlbridge._core.sources.buffer cimport HeldBuffer
+from dlbridge._core.targets.target cimport Target
+
+from dlbridge._core.dtypes import NAMES
+from dlbridge.errors import MissingLibraryError
+
+numpy.import_array()
+
+cdef extern from "numpy/arrayobject.h":
+    PyObject* PyArray_NewFromDescr(
+        type subtype, numpy.dtype descr, int nd, const numpy.npy_intp* dims, const numpy.npy_intp* strides, void* data,
+        int flags, PyObject* obj) noexcept
+    int PyArray_SetBaseObject(numpy.ndarray array, object base) except -1
+
+cdef const char* OWNER_NAME = "dlbridge.Managed"
+
+# ml_dtypes' types; complex32 is the one with a PEP 3118 letter that NumPy lacks.
+cdef uint64_t ml_dtypes_rows = rows_named(
+    name for row, name in enumerate(NAMES) if get_row(row).format == NULL or name == "complex32")
+
+
+cdef Target new_target():
+    cdef Target target = Target.__new__(Target)
+    target.name = target.library = target.install = "numpy"
+    target.accepts = accepts
+    target.deliver = deliver
+    target._load = _load
+    return target
+
+
+def _load(Target target):
+    # ml_dtypes has the packed pair only as two padded elements: place unpacks it.
+    target.rows = rows_named(name for name in NAMES if not name.endswith("_x2"))
+    target.asked_rows = ml_dtypes_rows
+    target.array_types = (np.ndarray,)
+    # A subclass goes through its source, which refuses a mask and leaves all else behind.
+    target.exact = True
+
+
+cdef object accepts(const Managed* managed, Target target):
+    """ml_dtypes' types need ml_dtypes, and some of them a newer one."""
+    cdef int32_t row = managed.row      # left to itself, it would be an int of Python
+    if not (ml_dtypes_rows & target.rows) >> row & 1:
+        return None             # NumPy's own; or lacking here, and another form of it may do: the plan knows
+    missing = None
+    try:
+        numpy_dtype(row)
+    except MissingLibraryError as error:
+        missing = error
+    if missing is not None:
+        return missing
+    if not get_row(row).subbyte:
+        add_rows(&target.plain_rows, <uint64_t> 1 << <int> row)     # it is there: need not be asked again
+    return None
+
+
+cdef object deliver(Managed* managed, Target target):
+    """An ndarray over the memory, whose base keeps it alive; read-only where the memory is."""
+    cdef numpy.npy_intp strides_bytes[MAX_NDIM]
+    cdef numpy.npy_intp* strides = NULL         # NumPy computes those of compact arrays in half the time
+    cdef numpy.dtype dtype = dtype_of(managed)
+    cdef char* data = managed_data(managed)
+    cdef PyObject* made
+    cdef int flags = 0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else numpy.NPY_ARRAY_WRITEABLE
+    if managed.marks & (STRIDED | BYTE_STRIDES):
+        strides = fill_strides(managed, strides_bytes)
+    Py_INCREF(dtype)        # NewFromDescr steals it
+    # NumPy allocates where it is given NULL, which empty memory may be.
+    made = PyArray_NewFromDescr(
+        numpy.ndarray, dtype, managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, strides,
+        data if data != NULL else <char*> managed, flags, NULL)
+    if made == NULL:
+        managed_release(managed)
+        raise_pending()
+    array = <object> made
+    Py_DECREF(array)        # the reference that NewFromDescr gave
+    owner = base_over(managed) if data != NULL else None
+    if owner is None:
+        owner = new_capsule(managed, managed, OWNER_NAME, _release_owner)
+    Py_INCREF(owner)        # SetBaseObject steals it
+    PyArray_SetBaseObject(array, owner)
+    return array
+
+
+cdef object base_over(Managed* managed):
+    """A smaller base than the block, which is then freed; or None, and the block stays. On failure it is released."""
+    cdef HeldBuffer held
+    # A tensor is a base as good as any. An ndarray is not: NumPy would put its base in its place, and a subclass may
+    # have more to keep alive. Nor is what an interface was read from: the user could let go of it through the base.
+    if managed.protocol == PROTOCOL_EXCHANGE_API:
+        return managed_unwrapped(managed)
+    if managed.owns != OWNS_BUFFER:
+        return None
+    try:
+        held = HeldBuffer.__new__(HeldBuffer)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if not managed_take_view(managed, &held.view):
+        return None
+    held.exporter = <object> held.view.obj
+    return held
+
+
+cdef numpy.dtype dtype_of(Managed* managed):
+    """On failure the block is released."""
+    cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[managed.row])
+    if found != NULL and not managed.marks & SWAPPED:
+        return <numpy.dtype> found
+    try:
+        dtype = numpy_dtype(managed.row)
+        return dtype.newbyteorder() if managed.marks & SWAPPED else dtype
+    except BaseException:
+        managed_release(managed)
+        raise
+
+
+cdef numpy.npy_intp* fill_strides(const Managed* managed, numpy.npy_intp* strides_bytes) noexcept nogil:
+    cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed_item_bytes(managed)
+    cdef int32_t axis
+    for axis in range(managed.abi.dl_tensor.ndim):
+        strides_bytes[axis] = managed.abi.dl_tensor.strides[axis] * step
+    return strides_bytes
+
+
+cdef void _release_owner(object capsule) noexcept:
+    managed_release(<Managed*> PyCapsule_GetPointer(capsule, OWNER_NAME))

@@ -1,0 +1,6 @@
+"""ONNX Runtime's OrtValue."""
+
+from dlbridge._core.targets.target cimport Target
+
+
+cdef Target new_target()

@@ -1,0 +1,6 @@
+"""The targets by every name that ``to`` may have."""
+
+from dlbridge._core.targets.target cimport Target
+
+
+cdef Target find_target(object to)

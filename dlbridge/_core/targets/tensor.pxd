@@ -1,0 +1,6 @@
+"""dlbridge.Tensor itself."""
+
+from dlbridge._core.targets.target cimport Target
+
+
+cdef Target new_target()

@@ -1,0 +1,240 @@
+"""The innermost loops of a copy, in C: a line of words, and a tile that is transposed.
+
+Words have 1, 2, 4, 8 or 16 bytes and may lie at any address: memcpy() of one is a single instruction. A change of its
+bytes and the inverting of its signs happen on the way.
+"""
+
+from libc.stdint cimport int64_t
+
+from dlbridge._core.copying cimport Line, Tile
+
+
+cdef extern from *:
+    """
+    #include <stddef.h>
+    #include <stdint.h>
+    #include <string.h>
+
+    typedef void (*dlbridge_line)(char *, const char *, int64_t, int64_t, int64_t, const uint8_t *);
+    typedef void (*dlbridge_tile)(char *, const char *, int64_t, int64_t, int64_t, dlbridge_line, const uint8_t *);
+
+    /* Vectors of GCC's and Clang's, which every machine with 16-byte registers has instructions for. */
+    typedef uint8_t dlbridge_vector_1 __attribute__((vector_size(16)));
+    typedef uint16_t dlbridge_vector_2 __attribute__((vector_size(16)));
+    typedef uint32_t dlbridge_vector_4 __attribute__((vector_size(16)));
+    typedef uint64_t dlbridge_vector_8 __attribute__((vector_size(16)));
+    typedef dlbridge_vector_8 dlbridge_vector_16;
+
+    typedef uint8_t dlbridge_word_1;
+    typedef uint16_t dlbridge_word_2;
+    typedef uint32_t dlbridge_word_4;
+    typedef uint64_t dlbridge_word_8;
+    typedef dlbridge_vector_8 dlbridge_word_16;
+
+    #define DLBRIDGE_KEEP(word) (word)
+    #define DLBRIDGE_HALVES_4(word) ((word & 0x00FF00FFu) << 8 | (word >> 8 & 0x00FF00FFu))
+    #define DLBRIDGE_HALVES_8(word) (__builtin_bswap64(word) << 32 | __builtin_bswap64(word) >> 32)
+    #define DLBRIDGE_HALVES_16(word) ((dlbridge_word_16) {__builtin_bswap64(word[0]), __builtin_bswap64(word[1])})
+
+    /* ---- a line ----
+       Steps that are known let the compiler take many words at once; of the others it had better take four: left to
+       itself, it gathers them into vectors, at a half of the speed. */
+    #define DLBRIDGE_MOVE(Word, change, into, source)                                                                  \
+        do {                                                                                                           \
+            Word word;                                                                                                 \
+            memcpy(&word, source, sizeof word);                                                                        \
+            word = (Word) (change(word) ^ flips);                                                                      \
+            memcpy(into, &word, sizeof word);                                                                          \
+        } while (0)
+
+    #define DLBRIDGE_KNOWN_STEP(Word, change, known)                                                                   \
+        if (into_step == size && source_step == (known)) {                                                             \
+            for (int64_t at = 0; at < count; at++)                                                                     \
+                DLBRIDGE_MOVE(Word, change, into + at * size, source + at * (known));                                  \
+            return;                                                                                                    \
+        }
+
+    /* What changes is first brought together, and then changed many words at once. */
+    enum { DLBRIDGE_GATHERED_BYTES = 1024, DLBRIDGE_FEW_WORDS = 16 };
+    static const uint8_t dlbridge_no_flips[16];
+
+    #define DLBRIDGE_GATHER(Word, change, gather)                                                                      \
+        if (into_step == size && count >= DLBRIDGE_FEW_WORDS) {                                                        \
+            char words[DLBRIDGE_GATHERED_BYTES];                                                                       \
+            while (count > 0) {                                                                                        \
+                int64_t some = count < (int64_t) sizeof words / size ? count : (int64_t) sizeof words / size;          \
+                gather(words, source, some, size, source_step, dlbridge_no_flips);                                     \
+                for (int64_t at = 0; at < some; at++)                                                                  \
+                    DLBRIDGE_MOVE(Word, change, into + at * size, words + at * size);                                  \
+                into += some * size;                                                                                   \
+                source += some * source_step;                                                                          \
+                count -= some;                                                                                         \
+            }                                                                                                          \
+            return;                                                                                                    \
+        }
+
+    #define DLBRIDGE_LINE(name, Word, change, source_is_apart, target)                                                 \
+    target static void name(                                                                                           \
+            char *restrict into, const char *restrict source, int64_t count, int64_t into_step, int64_t source_step,   \
+            const uint8_t *flips_at) {                                                                                 \
+        const int64_t size = sizeof(Word);                                                                             \
+        Word flips;                                                                                                    \
+        memcpy(&flips, flips_at, sizeof flips);                                                                        \
+        DLBRIDGE_KNOWN_STEP(Word, change, size)                                                                        \
+        source_is_apart                                                                                                \
+        for (; count >= 4; count -= 4) {                                                                               \
+            Word words[4];                                                                                             \
+            for (int at = 0; at < 4; at++)                                                                             \
+                DLBRIDGE_MOVE(Word, change, words + at, source + at * source_step);                                    \
+            for (int at = 0; at < 4; at++)                                                                             \
+                memcpy(into + at * into_step, words + at, sizeof(Word));                                               \
+            into += 4 * into_step;                                                                                     \
+            source += 4 * source_step;                                                                                 \
+        }                                                                                                              \
+        for (; count > 0; count--) {                                                                                   \
+            DLBRIDGE_MOVE(Word, change, into, source);                                                                 \
+            into += into_step;                                                                                         \
+            source += source_step;                                                                                     \
+        }                                                                                                              \
+    }
+
+    #define DLBRIDGE_KEEPING_LINE(size, suffix, target)                                                                \
+        DLBRIDGE_LINE(dlbridge_keep_##size##suffix, dlbridge_word_##size, DLBRIDGE_KEEP,                               \
+                      DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, -size)                                  \
+                      DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 0 * size)                               \
+                      DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 2 * size)                               \
+                      DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 3 * size)                               \
+                      DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 4 * size), target)
+    #define DLBRIDGE_CHANGING_LINE(name, size, change, suffix, target)                                                 \
+        DLBRIDGE_LINE(name##suffix, dlbridge_word_##size, change,                                                      \
+                      DLBRIDGE_GATHER(dlbridge_word_##size, change, dlbridge_keep_##size##suffix), target)
+
+    /* ---- a tile ----
+       A cache line of every row is read at once and written at once, so rows that fall into the same few places of the
+       cache, as those of arrays with extents of a power of two do, cannot drive each other out. Tiles of up to eight
+       rows, which the cache holds wherever they fall, are written straight to their places. */
+    enum { DLBRIDGE_TILE_BYTES = 64, DLBRIDGE_FEW_ROWS = 8 };
+
+    /* The lower, and the upper, halves of two vectors, in turns: one instruction each. */
+    #define DLBRIDGE_LOW_1(a, b) (dlbridge_vector_1) {a[0], b[0], a[1], b[1], a[2], b[2], a[3], b[3],                  \
+                                                      a[4], b[4], a[5], b[5], a[6], b[6], a[7], b[7]}
+    #define DLBRIDGE_HIGH_1(a, b) (dlbridge_vector_1) {a[8], b[8], a[9], b[9], a[10], b[10], a[11], b[11],             \
+                                                       a[12], b[12], a[13], b[13], a[14], b[14], a[15], b[15]}
+    #define DLBRIDGE_LOW_2(a, b) (dlbridge_vector_2) {a[0], b[0], a[1], b[1], a[2], b[2], a[3], b[3]}
+    #define DLBRIDGE_HIGH_2(a, b) (dlbridge_vector_2) {a[4], b[4], a[5], b[5], a[6], b[6], a[7], b[7]}
+    #define DLBRIDGE_LOW_4(a, b) (dlbridge_vector_4) {a[0], b[0], a[1], b[1]}
+    #define DLBRIDGE_HIGH_4(a, b) (dlbridge_vector_4) {a[2], b[2], a[3], b[3]}
+    #define DLBRIDGE_LOW_8(a, b) (dlbridge_vector_8) {a[0], b[0]}
+    #define DLBRIDGE_HIGH_8(a, b) (dlbridge_vector_8) {a[1], b[1]}
+    #define DLBRIDGE_LOW_16(a, b) (a)
+    #define DLBRIDGE_HIGH_16(a, b) (b)
+
+    #define DLBRIDGE_VECTOR_KEEP(a) (a)
+    #define DLBRIDGE_REVERSE_2(a) (dlbridge_vector_1) {a[1], a[0], a[3], a[2], a[5], a[4], a[7], a[6],                 \
+                                                       a[9], a[8], a[11], a[10], a[13], a[12], a[15], a[14]}
+    #define DLBRIDGE_REVERSE_4(a) (dlbridge_vector_1) {a[3], a[2], a[1], a[0], a[7], a[6], a[5], a[4],                 \
+                                                       a[11], a[10], a[9], a[8], a[15], a[14], a[13], a[12]}
+    #define DLBRIDGE_REVERSE_8(a) (dlbridge_vector_1) {a[7], a[6], a[5], a[4], a[3], a[2], a[1], a[0],                 \
+                                                       a[15], a[14], a[13], a[12], a[11], a[10], a[9], a[8]}
+
+    /* A square of vectors is transposed when each of its words has been shuffled with its half once for every bit of
+       their number. */
+    #define DLBRIDGE_TILE(name, size, change, target)                                                                  \
+    target static inline void name##_transpose(                                                                        \
+            char *restrict into, const char *restrict source, int64_t into_step, int64_t source_step,                  \
+            dlbridge_word_##size flips) {                                                                              \
+        enum { SIDE = DLBRIDGE_TILE_BYTES / size, WORDS = 16 / size };                                                 \
+        for (int row = 0; row < SIDE; row += WORDS)                                                                    \
+            for (int column = 0; column < SIDE; column += WORDS) {                                                     \
+                dlbridge_vector_##size square[WORDS], shuffled[WORDS];                                                 \
+                for (int at = 0; at < WORDS; at++) {                                                                   \
+                    dlbridge_vector_1 bytes;                                                                           \
+                    memcpy(&bytes, source + (row + at) * source_step + column * size, 16);                             \
+                    square[at] = (dlbridge_vector_##size) change(bytes) ^ flips;                                       \
+                }                                                                                                      \
+                for (int bit = 1; bit < WORDS; bit *= 2) {                                                             \
+                    for (int at = 0; at < WORDS / 2; at++) {                                                           \
+                        shuffled[2 * at] = DLBRIDGE_LOW_##size(square[at], square[at + WORDS / 2]);                    \
+                        shuffled[2 * at + 1] = DLBRIDGE_HIGH_##size(square[at], square[at + WORDS / 2]);               \
+                    }                                                                                                  \
+                    memcpy(square, shuffled, sizeof square);                                                           \
+                }                                                                                                      \
+                for (int at = 0; at < WORDS; at++)                                                                     \
+                    memcpy(into + (column + at) * into_step + row * size, &square[at], 16);                            \
+            }                                                                                                          \
+    }                                                                                                                  \
+    target static void name(                                                                                           \
+            char *restrict into, const char *restrict source, int64_t into_step, int64_t source_step,                  \
+            int64_t neighbour_step, dlbridge_line gather, const uint8_t *flips_at) {                                   \
+        enum { SIDE = DLBRIDGE_TILE_BYTES / size };                                                                    \
+        dlbridge_word_##size flips, gathered[SIDE][SIDE], tile[SIDE][SIDE];                                            \
+        memcpy(&flips, flips_at, sizeof flips);                                                                        \
+        if (gather != NULL) {                                                                                          \
+            for (int row = 0; row < SIDE; row++)                                                                       \
+                gather((char *) gathered[row], source + row * source_step, SIDE, size, neighbour_step,                 \
+                       dlbridge_no_flips);                                                                             \
+            source = (const char *) gathered;                                                                          \
+            source_step = sizeof gathered[0];                                                                          \
+        }                                                                                                              \
+        if (SIDE <= (int) DLBRIDGE_FEW_ROWS) {                                                                         \
+            name##_transpose(into, source, into_step, source_step, flips);                                             \
+            return;                                                                                                    \
+        }                                                                                                              \
+        name##_transpose((char *) tile, source, sizeof tile[0], source_step, flips);                                   \
+        for (int row = 0; row < SIDE; row++)                                                                           \
+            memcpy(into + row * into_step, tile[row], sizeof tile[row]);                                               \
+    }
+
+    /* ---- the tables ---- */
+    #define DLBRIDGE_KERNELS(suffix, target)                                                                           \
+        DLBRIDGE_KEEPING_LINE(1, suffix, target)                                                                       \
+        DLBRIDGE_KEEPING_LINE(2, suffix, target)                                                                       \
+        DLBRIDGE_KEEPING_LINE(4, suffix, target)                                                                       \
+        DLBRIDGE_KEEPING_LINE(8, suffix, target)                                                                       \
+        DLBRIDGE_LINE(dlbridge_keep_16##suffix, dlbridge_word_16, DLBRIDGE_KEEP, , target)                             \
+        DLBRIDGE_CHANGING_LINE(dlbridge_swap_2, 2, __builtin_bswap16, suffix, target)                                  \
+        DLBRIDGE_CHANGING_LINE(dlbridge_swap_4, 4, __builtin_bswap32, suffix, target)                                  \
+        DLBRIDGE_CHANGING_LINE(dlbridge_swap_8, 8, __builtin_bswap64, suffix, target)                                  \
+        DLBRIDGE_CHANGING_LINE(dlbridge_halves_4, 4, DLBRIDGE_HALVES_4, suffix, target)                                \
+        DLBRIDGE_CHANGING_LINE(dlbridge_halves_8, 8, DLBRIDGE_HALVES_8, suffix, target)                                \
+        DLBRIDGE_LINE(dlbridge_halves_16##suffix, dlbridge_word_16, DLBRIDGE_HALVES_16, , target)                      \
+        DLBRIDGE_TILE(dlbridge_keep_tile_1##suffix, 1, DLBRIDGE_VECTOR_KEEP, target)                                   \
+        DLBRIDGE_TILE(dlbridge_keep_tile_2##suffix, 2, DLBRIDGE_VECTOR_KEEP, target)                                   \
+        DLBRIDGE_TILE(dlbridge_keep_tile_4##suffix, 4, DLBRIDGE_VECTOR_KEEP, target)                                   \
+        DLBRIDGE_TILE(dlbridge_keep_tile_8##suffix, 8, DLBRIDGE_VECTOR_KEEP, target)                                   \
+        DLBRIDGE_TILE(dlbridge_keep_tile_16##suffix, 16, DLBRIDGE_VECTOR_KEEP, target)                                 \
+        DLBRIDGE_TILE(dlbridge_swap_tile_2##suffix, 2, DLBRIDGE_REVERSE_2, target)                                     \
+        DLBRIDGE_TILE(dlbridge_swap_tile_4##suffix, 4, DLBRIDGE_REVERSE_4, target)                                     \
+        DLBRIDGE_TILE(dlbridge_swap_tile_8##suffix, 8, DLBRIDGE_REVERSE_8, target)                                     \
+        DLBRIDGE_TILE(dlbridge_halves_tile_4##suffix, 4, DLBRIDGE_REVERSE_2, target)                                   \
+        DLBRIDGE_TILE(dlbridge_halves_tile_8##suffix, 8, DLBRIDGE_REVERSE_4, target)                                   \
+        DLBRIDGE_TILE(dlbridge_halves_tile_16##suffix, 16, DLBRIDGE_REVERSE_8, target)                                 \
+        static const dlbridge_line dlbridge_lines##suffix[3][5] = {                                                    \
+            {dlbridge_keep_1##suffix, dlbridge_keep_2##suffix, dlbridge_keep_4##suffix, dlbridge_keep_8##suffix,       \
+             dlbridge_keep_16##suffix},                                                                                \
+            {dlbridge_keep_1##suffix, dlbridge_swap_2##suffix, dlbridge_swap_4##suffix, dlbridge_swap_8##suffix,       \
+             NULL},                                                                                                    \
+            {NULL, NULL, dlbridge_halves_4##suffix, dlbridge_halves_8##suffix, dlbridge_halves_16##suffix}};           \
+        static const dlbridge_tile dlbridge_tiles##suffix[3][5] = {                                                    \
+            {dlbridge_keep_tile_1##suffix, dlbridge_keep_tile_2##suffix, dlbridge_keep_tile_4##suffix,                 \
+             dlbridge_keep_tile_8##suffix, dlbridge_keep_tile_16##suffix},                                             \
+            {dlbridge_keep_tile_1##suffix, dlbridge_swap_tile_2##suffix, dlbridge_swap_tile_4##suffix,                 \
+             dlbridge_swap_tile_8##suffix, NULL},                                                                      \
+            {NULL, NULL, dlbridge_halves_tile_4##suffix, dlbridge_halves_tile_8##suffix,                               \
+             dlbridge_halves_tile_16##suffix}};
+
+    DLBRIDGE_KERNELS(, )
+    #ifdef __x86_64__
+    /* The baseline of x86-64 cannot shuffle bytes; what nearly every machine has had since 2015 can. */
+    DLBRIDGE_KERNELS(_avx2, __attribute__((target("avx2"))))
+    #define DLBRIDGE_BEST(table) (__builtin_cpu_supports("avx2") ? table##_avx2 : table)
+    #else
+    #define DLBRIDGE_BEST(table) table
+    #endif
+    #define DLBRIDGE_LINE_OF(change, column) DLBRIDGE_BEST(dlbridge_lines)[change][column]
+    #define DLBRIDGE_TILE_OF(change, column) DLBRIDGE_BEST(dlbridge_tiles)[change][column]
+    """
+    const int64_t TILE_BYTES "DLBRIDGE_TILE_BYTES"
+    const int64_t FEW_ROWS "DLBRIDGE_FEW_ROWS"
+    Line line_of "DLBRIDGE_LINE_OF"(int change, int column) noexcept nogil      # column: log2 of the bytes of a word
+    Tile tile_of "DLBRIDGE_TILE_OF"(int change, int column) noexcept nogil

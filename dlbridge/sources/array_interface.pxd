@@ -1,7 +1,0 @@
-"""``__array_interface__``."""
-
-from dlbridge.sources.offer cimport Offer
-
-
-cdef Offer offers(object kind)
-cdef Offer offers_instance(object obj)

@@ -1,6 +1,0 @@
-"""A memoryview, over a Tensor."""
-
-from dlbridge.targets.target cimport Target
-
-
-cdef Target new_target()

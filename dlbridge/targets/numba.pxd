@@ -1,6 +1,0 @@
-"""Numba's DeviceNDArray, over memory that a Tensor keeps."""
-
-from dlbridge.targets.target cimport Target
-
-
-cdef Target new_target()

@@ -1,6 +1,0 @@
-"""The targets by every name that ``to`` may have."""
-
-from dlbridge.targets.target cimport Target
-
-
-cdef Target find_target(object to)
