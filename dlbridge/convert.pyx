@@ -2,25 +2,8 @@
 
 from cpython.object cimport PyObject
 
-from libc.stdint cimport int32_t, int64_t
-
-from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION,
-    STREAM_UNORDERED,
-    DLDevice,
-)
-from dlbridge._core.devices.table cimport (
-    device_name,
-    device_operations,
-    has_streams,
-    is_host,
-    parse_device,
-    same_device,
-)
-from dlbridge._core.dtypes cimport describe
-from dlbridge._core.managed cimport (
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION
+from dlbridge._core.block cimport (
     BYTE_STRIDES,
     Managed,
     Protocol,
@@ -31,33 +14,35 @@ from dlbridge._core.managed cimport (
     managed_strides,
     protocol_name,
 )
-from dlbridge._core.place cimport COPY_SPAN, FETCH, TO_DEVICE_LABEL, TO_HOST_LABEL, UPLOAD, place
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport device_name, has_streams
+from dlbridge._core.dtypes cimport describe
+from dlbridge._core.handover cimport find_device, hand_over, hand_over_copy, hand_over_itself, hand_over_upload, is_on
+from dlbridge._core.place cimport UPLOAD, place
 from dlbridge._core.plan cimport (
     Decision,
+    Findings,
     Route,
     decide,
     find_route,
     fits,
+    gather,
     is_copy,
     kept_route,
+    offers_of,
     reason_text,
     reason_way_out,
     taken_route,
 )
 from dlbridge._core.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
-from dlbridge._core.request cimport COPY_ALWAYS, Request, consumer_stream, parse_request, wants_versioned
+from dlbridge._core.request cimport COPY_ALWAYS, Request, parse_request, wants_versioned
 from dlbridge._core.sources.registry cimport acquire_by, has_instance_offer
 from dlbridge._core.targets.consumer cimport call_upload
-from dlbridge._core.targets.dlpack cimport new_versioned
-from dlbridge._core.targets.registry cimport find_target
+from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
-from dlbridge.errors import DeviceError, refusal
-
 DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
-
-cdef Target VERSIONED_CAPSULE = new_versioned()
 
 
 def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
@@ -176,7 +161,7 @@ cdef Tensor same_or_another(Tensor tensor, const Request* request):
     try:
         if streams:
             device_operations().inherit(managed, tensor.managed)
-            order_streams(managed, 0, request)
+            hand_over(managed, None, 0, request)
     except BaseException:
         managed_release(managed)
         raise
@@ -244,7 +229,7 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     cdef Request request
     cdef object to = "dlpack"
     if wants_versioned(max_version):
-        to = VERSIONED_CAPSULE
+        to = versioned_capsule()
     parse_request(&request, None, None, stream, readonly, False)
     return carry(src, aim(&request, find_route(src, to)), &request)
 
@@ -314,129 +299,29 @@ cdef inline object carry(object src, Route route, const Request* request):
     cdef Managed* managed
     cdef Target target = route.target
     if route.already and is_already(src, request):
-        return ordered(src, request) if request.has_stream else src
+        return hand_over_itself(src, request) if request.has_stream else src
     managed = acquire_by(route.offers, src, request)
     if fits(managed, target, request):
         return target.deliver(managed, target)
     return carry_placed(managed, target, request)
 
 
-cdef object ordered(object src, const Request* request):
-    """An array that is the target's own already, after the stream that was asked for is made to wait for it."""
-    cdef DLDevice device
-    cdef Managed* managed
-    cdef Request asked = request[0]
-    asked.detach = True         # nothing is taken from it
-    # torch's type has the interface for tensors of the CPU too, and for those without memory: they are returned as is.
-    if request.stream != STREAM_UNORDERED and hasattr(type(src), "__cuda_array_interface__") and getattr(
-            src, "is_cuda", True):
-        managed = acquire_by(find_route(src, "dlbridge").offers, src, &asked)
-        try:
-            if has_streams(managed.abi.dl_tensor.device.device_type):
-                device_operations().name_device(managed, &device)
-                device_operations().follow(&device, device_operations().stream_of(managed), request.stream)
-        finally:
-            managed_release(managed)
-    return src
-
-
 cdef object carry_placed(Managed* managed, Target target, const Request* request):
     """Memory that does not fit as it is, or is a device's; steals managed, also when it fails."""
     cdef Decision decision
+    cdef Findings findings
     try:
-        decide(managed, target, request, &decision)
-        if decision.steps & TO_DEVICE_LABEL:
-            label_device(managed, target, request)
-        if has_streams(managed.abi.dl_tensor.device.device_type):
-            order_streams(managed, decision.steps, request)
+        refused = gather(managed, target, request, &findings)
+        decide(managed, target, request, &findings, &decision)
+        hand_over(managed, target, decision.steps, request)
     except BaseException:
         managed_release(managed)
         raise
     if decision.steps:
-        managed = place(managed, decision.steps, target.api)
-        if decision.steps & COPY_SPAN and request.has_stream and request.stream == STREAM_UNORDERED:
-            managed = ordered_copy(managed, request)
+        managed = hand_over_copy(place(managed, decision.steps, target.api), decision.steps, request)
     if decision.steps & UPLOAD:
-        return order_upload(call_upload(managed, target, &request.device), target, request)
+        return hand_over_upload(call_upload(managed, target, &request.device), target, request)
     return target.deliver(managed, target)
-
-
-cdef int label_device(Managed* managed, Target target, const Request* request) except -1:
-    """See pinned or managed memory as its device's, if that is the one which was asked for."""
-    device_operations().label_device(managed)
-    if request.has_device and not same_device(&request.device, &managed.abi.dl_tensor.device):
-        raise refusal(DeviceError, target.name, "device", device_name(managed.abi.dl_tensor.device),
-                      f"is not {device_name(request.device)}", "move it with the library that made it")
-    return 0
-
-
-cdef Managed* ordered_copy(Managed* managed, const Request* request) except NULL:
-    """Who orders nothing speaks of the producer; that a copy is made first is nobody's business but dlbridge's."""
-    cdef DLDevice device
-    cdef int64_t stream
-    try:
-        if request.current_stream != NULL and not is_host(managed.abi.dl_tensor.device.device_type):
-            device_operations().name_device(managed, &device)
-            keeper = request.current_stream(request.target, &device, &stream)
-            device_operations().order(managed, stream, keeper, False)
-    except BaseException:
-        managed_release(managed)
-        raise
-    return managed
-
-
-cdef object order_upload(object array, Target target, const Request* request):
-    """Let the stream that was asked for wait for the library's current one, on which its copy was queued."""
-    cdef DLDevice device
-    cdef int64_t current
-    if request.has_stream and request.stream != STREAM_UNORDERED and target.current_stream != NULL and hasattr(
-            array, "__dlpack_device__"):
-        parse_device(tuple(array.__dlpack_device__()), &device)
-        target.current_stream(<PyObject*> target, &device, &current)
-        device_operations().follow(&device, current, request.stream)
-    return array
-
-
-cdef int order_streams(Managed* managed, int32_t steps, const Request* request) except -1:
-    """Before the memory is used: by the CPU after it is ready, on a device in the order of the consumer's stream.
-
-    A library whose current stream nobody can ask for asks the Tensor that it is given for the order, and names it.
-    """
-    cdef DLDevice device
-    cdef int64_t stream
-    if request.has_stream and request.stream == STREAM_UNORDERED:
-        return device_operations().order(managed, STREAM_UNORDERED, None, False)
-    if steps & TO_HOST_LABEL:
-        return device_operations().await_producer(managed)
-    if steps & FETCH or not (request.has_stream or request.current_stream != NULL):
-        return 0
-    device_operations().name_device(managed, &device)
-    keeper = consumer_stream(request, &device, &stream)
-    return device_operations().order(managed, stream, keeper, False)
-
-
-cdef bint is_on(object src, const DLDevice* wanted) except -1:
-    """Whether an array is on a device, by its own word; host memory where it has none."""
-    cdef DLDevice actual
-    if hasattr(type(src), "__dlpack_device__"):
-        parse_device(tuple(src.__dlpack_device__()), &actual)
-    else:
-        device_of(src, &actual)
-    return same_device(wanted, &actual)
-
-
-cdef int device_of(object array, DLDevice* out) except -1:
-    """Where an array's memory is that does not say so itself: Numba's has only an interface, others are the host's."""
-    cdef Request request
-    cdef Managed* managed
-    parse_device("cpu", out)
-    if hasattr(type(array), "__cuda_array_interface__"):
-        parse_request(&request, None, None, None, "copy", True)
-        request.peek = True
-        managed = acquire_by(find_route(array, "dlbridge").offers, array, &request)
-        out[0] = managed.abi.dl_tensor.device
-        managed_release(managed)
-    return 0
 
 
 cdef object resolve_array(object to, Request* request):
@@ -447,17 +332,14 @@ cdef object resolve_array(object to, Request* request):
             hasattr(type(to), "__dlpack_device__") or hasattr(type(to), "__cuda_array_interface__")):
         return to
     if not request.has_device:
-        if hasattr(type(to), "__dlpack_device__"):
-            parse_device(tuple(to.__dlpack_device__()), &request.device)
-        else:
-            device_of(to, &request.device)
+        find_device(to, &request.device)
         request.has_device = True
     return type(to)
 
 
 def is_source(obj):
     """Whether an object has a protocol, or a registered source takes it."""
-    return bool(find_route(obj, "dlbridge").offers) or has_instance_offer(obj)
+    return bool(offers_of(obj)) or has_instance_offer(obj)
 
 
 def check_target(to):
@@ -469,6 +351,7 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
     """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered."""
     cdef Request request
     cdef Decision decision
+    cdef Findings findings
     cdef Managed* managed
     cdef Route route = prepare(&request, src, to, device, copy, stream, readonly, detach)
     facts["target"] = route.target.name
@@ -487,10 +370,11 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
         facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
         facts["nbytes"] = managed_nbytes(managed)
         facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
-        decide(managed, route.target, &request, &decision)
+        refused = gather(managed, route.target, &request, &findings)
+        decide(managed, route.target, &request, &findings, &decision)
         facts["action"] = "copy" if is_copy(&decision) else "share"
         if decision.reason:
             facts["reason"] = reason_text(managed, route.target, decision.reason)
-            facts["fix"] = reason_way_out(decision.reason)
+            facts["way_out"] = reason_way_out(decision.reason)
     finally:
         managed_release(managed)

@@ -11,11 +11,39 @@ class DLBridgeError(Exception):
 
     Attributes
     ----------
+    stage : str
+        Where it was found: a protocol, a target, or one of dlbridge's own functions.
+    field : str
+        What it is about, by the name that the stage has for it.
+    value : str
+        The value of the field, as text.
+    wrong : str
+        What is wrong with it.
     way_out : str
         What to do instead: the last part of the message, in parentheses there.
+
+    Examples
+    --------
+    >>> import dlbridge
+    >>> try:
+    ...     dlbridge.convert([1, 2], "numpy")
+    ... except dlbridge.DLBridgeError as error:
+    ...     print(error)
+    ...     print(error.field, error.value, error.way_out, sep=" | ")
+    source: type list: offers no array protocol (pass numpy.asarray(x))
+    type | list | pass numpy.asarray(x)
     """
 
+    stage: str = ""
+    field: str = ""
+    value: str = ""
+    wrong: str = ""
     way_out: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The message without the way out."""
+        return f"{self.stage}: {self.field} {self.value}: {self.wrong}" if self.stage else str(self)
 
 
 class UnsupportedError(DLBridgeError, TypeError):
@@ -63,6 +91,7 @@ _Error = TypeVar("_Error", bound=DLBridgeError)
 
 def refusal(error: type[_Error], stage: str, field: str, value: object, wrong: object, way_out: object) -> _Error:
     """Make an error of the one shape that every message has: ``stage: field value: what is wrong (what to do)``."""
-    made = error(f"{stage}: {field} {shown(value, str)}: {wrong} ({way_out})")
-    made.way_out = str(way_out)
+    text = shown(value, str)
+    made = error(f"{stage}: {field} {text}: {wrong} ({way_out})")
+    made.stage, made.field, made.value, made.wrong, made.way_out = stage, field, text, str(wrong), str(way_out)
     return made

@@ -22,7 +22,7 @@ class Plan(NamedTuple):
         The type of src, and the protocol that it came by.
     target : str
         The target's name.
-    reason, fix : str
+    reason, way_out : str
         Why not simply share, and what would change that; empty where there is nothing to say.
     dtype, device : str
     shape, strides : tuple of int or None
@@ -36,7 +36,7 @@ class Plan(NamedTuple):
     target: str
     protocol: str = ""
     reason: str = ""
-    fix: str = ""
+    way_out: str = ""
     dtype: str = ""
     device: str = ""
     shape: tuple[int, ...] | None = None
@@ -55,14 +55,14 @@ class Plan(NamedTuple):
                 f"  strides  {self.strides} in {self.strides_unit}",
             ]
         lines += [f"  because  {self.reason}"] if self.reason else []
-        lines += [f"  instead  {self.fix}"] if self.fix else []
+        lines += [f"  way out  {self.way_out}"] if self.way_out else []
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         from dlbridge._core import picture  # with the first one that is wanted
 
         return picture.of_plan(
-            self.action, self.source, self.protocol, self.target, self.reason, self.fix, self._memory())
+            self.action, self.source, self.protocol, self.target, self.reason, self.way_out, self._memory())
 
     def _memory(self) -> "Memory | None":
         from dlbridge._core.picture import Memory
@@ -113,12 +113,11 @@ def explain(
       memory   float32 (2, 3), 24 bytes, writable, on cpu
       strides  (3, 1) in elements
       because  byte order is not this machine's, and dlbridge has no other
-      instead  pass x.astype(x.dtype.newbyteorder("="))
+      way out  pass x.astype(x.dtype.newbyteorder("="))
     """
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
         examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach)
     except DLBridgeError as error:
-        reason = str(error).removesuffix(f" ({error.way_out})")
-        facts |= {"action": "refuse", "reason": reason, "fix": error.way_out}
+        facts |= {"action": "refuse", "reason": error.reason, "way_out": error.way_out}
     return Plan(**facts)

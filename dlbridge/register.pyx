@@ -1,7 +1,7 @@
 """Sources and targets that users add."""
 
 from dlbridge._core.dtypes cimport rows_named
-from dlbridge._core.targets.namespace cimport new_registered
+from dlbridge._core.targets.importer cimport new_registered
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge._core.dtypes import NAMES

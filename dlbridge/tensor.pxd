@@ -1,6 +1,6 @@
 """Tensor: one Managed that speaks every protocol."""
 
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport ReadonlyPolicy
 
 

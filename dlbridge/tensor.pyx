@@ -38,45 +38,35 @@ from dlbridge._core.abi cimport (
     kDLCPU,
     kDLROCM,
 )
-from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
-from dlbridge._core.devices.table cimport (
-    Operations,
-    device_name,
-    device_operations,
-    has_streams,
-    is_host,
-    parse_device,
-    same_device,
-)
-from dlbridge._core.dtypes cimport describe, get_row, row_typestr
-from dlbridge._core.layout cimport STRIDED, Span
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     PROTOCOL_DLBRIDGE,
     PROTOCOL_DLPACK,
     Managed,
     Protocol,
     integers,
-    managed_checked,
     managed_count,
     managed_data,
-    managed_forget,
-    managed_from_tensor,
+    managed_drop,
     managed_item_bytes,
-    managed_lend,
     managed_made_lendable,
     managed_nbytes,
     managed_new,
     managed_owner,
     managed_packed,
     managed_release,
+    managed_retain,
     managed_set_row,
     managed_shape,
     managed_share,
     managed_span,
     managed_strides,
-    managed_take_versioned,
     protocol_name,
 )
+from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
+from dlbridge._core.dtypes cimport describe, get_row, row_typestr
+from dlbridge._core.layout cimport STRIDED, Span
 from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
 from dlbridge._core.request cimport (
     READONLY_COPY,
@@ -94,6 +84,7 @@ from dlbridge._core.sources.array_struct cimport (
     NPY_ARRAY_WRITEABLE,
     PyArrayInterface,
 )
+from dlbridge._core.validation cimport managed_checked, managed_from_tensor, managed_take_versioned
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, full_name, refusal, shown
@@ -180,7 +171,7 @@ cdef class Tensor:
 
     def __dealloc__(self):
         if self.managed != NOTHING:
-            managed_forget(self.managed)
+            managed_drop(self.managed)
 
     # ---- what it is ----
 
@@ -297,7 +288,7 @@ cdef class Tensor:
         cdef bint versioned = wants_versioned(max_version)
         if versioned and stream is None and dl_device is None and (copy is None or copy is False) and (
                 self.managed.abi.dl_tensor.device.device_type == kDLCPU):
-            return new_versioned_capsule(managed_lend(self.managed))
+            return new_versioned_capsule(managed_retain(self.managed))
         return export_capsule(self, versioned, stream, dl_device, copy)
 
     def __dlpack_device__(self):
@@ -453,7 +444,7 @@ cdef int order_export(Managed* managed, const Managed* base, int32_t steps, obje
         operations.inherit(managed, base)
         if number == STREAM_UNORDERED or not steps & (TO_HOST_LABEL | FETCH):
             # A keeper is what is given as an object; the standard gives integers.
-            return operations.order(managed, number, stream if keeps_handle(stream) else None, False)
+            return operations.order_consumer(managed, number, stream if keeps_handle(stream) else None, False)
         return operations.await_producer(managed) if steps & TO_HOST_LABEL else 0
     except BaseException:
         managed_release(managed)
@@ -670,9 +661,9 @@ cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
     cdef Managed* managed
     cdef int outcome = 0
     try:
-        managed = managed_lend((<Tensor?> <object> obj).managed)
+        managed = managed_retain((<Tensor?> <object> obj).managed)
         if has_streams(managed.abi.dl_tensor.device.device_type):
-            managed_forget(managed)
+            managed_drop(managed)
             managed = managed_share((<Tensor> <object> obj).managed)
             order_export(managed, (<Tensor> <object> obj).managed, 0, None)
         out[0] = &managed.abi
@@ -706,7 +697,7 @@ cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
                           "use managed_tensor_from_py_object_no_sync, which has flags")
         if has_streams(managed.abi.dl_tensor.device.device_type):
             device_operations().name_device(managed, &device)
-            device_operations().follow(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
+            device_operations().order_streams(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
         out[0] = managed.abi.dl_tensor
     except BaseException as error:
         outcome = set_pending(error)

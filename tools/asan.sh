@@ -37,9 +37,9 @@ sanitized=(
 
 stage "which build runs"
 "${sanitized[@]}" -c "
-import dlbridge._core.managed
-print(dlbridge._core.managed.__file__)
-assert dlbridge._core.managed.__file__.startswith('$work/installed/')"
+import dlbridge._core.block
+print(dlbridge._core.block.__file__)
+assert dlbridge._core.block.__file__.startswith('$work/installed/')"
 
 stage "seeded bugs"
 while read -r bug text; do

@@ -17,8 +17,8 @@ paths() {
     local name=$1 references=$2 folder=$work/$1
     check "$name: the package" "$folder/bin/pip" install --no-deps --upgrade --force-reinstall "$work/tree"
     (cd "$work" && "$folder/bin/python" -c '
-import importlib, sys, dlbridge._core.managed
-print(sys.version, hex(sys.hexversion), dlbridge._core.managed.__file__)
+import importlib, sys, dlbridge._core.block
+print(sys.version, hex(sys.hexversion), dlbridge._core.block.__file__)
 for library in ("numpy", "torch", "jax", "ml_dtypes", "pyarrow"):
     try:
         print(library, importlib.import_module(library).__version__)

@@ -2,7 +2,7 @@
 
 from cpython.pycapsule cimport PyCapsule_Destructor
 
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 
 
 # All steal managed, also when they fail.

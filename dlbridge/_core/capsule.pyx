@@ -5,7 +5,8 @@ from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCap
 from cpython.ref cimport Py_DECREF
 
 from dlbridge._core.abi cimport LEGACY_NAME, VERSIONED_NAME, DLManagedTensor, DLManagedTensorVersioned
-from dlbridge._core.managed cimport Managed, managed_as_legacy, raise_pending
+from dlbridge._core.block cimport Managed, managed_as_legacy
+from dlbridge._core.pending cimport raise_pending
 
 
 cdef extern from "Python.h":

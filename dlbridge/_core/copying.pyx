@@ -134,9 +134,9 @@ cdef void choose_loops(Copy* copy) noexcept nogil:
     cdef int32_t column = 0, partner
     while 1 << column < copy.word_bytes:
         column += 1
-    copy.line = line_of(copy.change, column)
-    copy.tile = tile_of(copy.change, column)
-    copy.gather = line_of(KEEP, column)
+    copy.line = <Line> line_of(copy.change, column)
+    copy.tile = <Tile> tile_of(copy.change, column)
+    copy.gather = <Line> line_of(KEEP, column)
     copy.runs = is_run(copy)
     partner = plane_partner(copy)
     copy.planes = partner >= 0

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport DLPackExchangeAPI
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 
 
 # What is to be done, in this order; none of them shares.

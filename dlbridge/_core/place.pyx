@@ -17,21 +17,16 @@ from dlbridge._core.abi cimport (
     kDLComplex,
     kDLCPU,
 )
-from dlbridge._core.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
-from dlbridge._core.devices.table cimport device_name, device_operations, has_streams, is_host
-from dlbridge._core.dtypes cimport NO_ROW
-from dlbridge._core.layout cimport STRIDED, Span, fill_compact, is_dense
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
     SWAPPED,
     Managed,
     Protocol,
-    managed_checked,
     managed_count,
     managed_data,
-    managed_forget,
+    managed_drop,
     managed_item_bytes,
     managed_nbytes,
     managed_new,
@@ -41,9 +36,14 @@ from dlbridge._core.managed cimport (
     managed_share,
     managed_span,
     managed_strides,
-    managed_take_versioned,
-    take_error,
 )
+from dlbridge._core.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host
+from dlbridge._core.dtypes cimport NO_ROW
+from dlbridge._core.layout cimport STRIDED, Span, fill_compact, is_dense
+from dlbridge._core.pending cimport take_error
+from dlbridge._core.validation cimport managed_checked, managed_take_versioned
 
 from dlbridge.errors import DeviceError, refusal
 
@@ -90,7 +90,7 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
 
 
 cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
-    managed_forget(old)
+    managed_drop(old)
     return new
 
 

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor, kDLCPU
 from dlbridge._core.atomic cimport load_rows, lock, unlock
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
 from dlbridge._core.targets.target cimport READ_ONLY, Target
 
@@ -41,6 +41,11 @@ cdef enum Reason:
     READ_ONLY_MEMORY
 
 
+# What has to be asked of others before a decision, and is asked only where it matters for this memory.
+ctypedef struct Findings:
+    PyObject* refused       # why the target cannot have this type just now, an exception that the caller keeps; or NULL
+    bint readable           # the CPU can read this managed memory where it is
+
 ctypedef struct Decision:
     int32_t steps           # place.Step, or'ed; 0 shares
     Reason reason           # the first that made a copy necessary
@@ -49,7 +54,7 @@ ctypedef struct Decision:
 cdef class Route:
     cdef object source_type
     cdef object to
-    cdef readonly Target target
+    cdef readonly Target target         # None where only the offers are wanted
     cdef readonly tuple offers          # of Offer, in the order they are tried
     cdef bint already                   # the type is the target's own
     cdef Request plain                  # of a call without keywords
@@ -82,6 +87,7 @@ cdef inline PyObject* route_at(size_t slot, PyObject* kind, PyObject* to) noexce
     return found
 
 cdef Route find_route(object src, object to)
+cdef tuple offers_of(object src)
 
 cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
     """Whether decide() would share: the target holds all that is marked, and nothing else is asked for.
@@ -101,7 +107,11 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
     )
 
 
-cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1
+# Gives the exception that ``refused`` points to, or None.
+cdef object gather(const Managed* managed, Target target, const Request* request, Findings* out)
+cdef int decide(
+    const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
+) except -1
 cdef bint is_copy(const Decision* decision) noexcept nogil
 cdef str reason_text(const Managed* managed, Target target, Reason reason)
 cdef str reason_way_out(Reason reason)

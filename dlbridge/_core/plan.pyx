@@ -2,7 +2,7 @@
 
 cimport cython
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint32_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
@@ -14,10 +14,7 @@ from dlbridge._core.abi cimport (
     kDLCUDAManaged,
 )
 from dlbridge._core.atomic cimport add_size, load_rows, load_size, lock, unlock
-from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, device_operations, has_streams, is_host, same_device
-from dlbridge._core.dtypes cimport describe, find_dlpack, get_row
-from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
@@ -29,6 +26,10 @@ from dlbridge._core.managed cimport (
     managed_shape,
     managed_strides,
 )
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host, same_device
+from dlbridge._core.dtypes cimport describe, find_dlpack, get_row
+from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
 from dlbridge._core.place cimport (
     COPY,
     COPY_BY_TARGET,
@@ -78,6 +79,7 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 
 # ---- routes --------------------------------------------------------------------------------------------------------
 
+cdef object OFFERS = object()       # stands for ``to`` where only the offers are wanted
 cdef size_t registrations = 0       # how often the routes were cleared; one that was begun before is not kept. Atomic
 
 
@@ -92,19 +94,25 @@ cdef Route find_route(object src, object to):
     return <Route> taken_route(found) if found != NULL else make_route(src, to)
 
 
+cdef tuple offers_of(object src):
+    """The offers of a type, cached as a route that leads nowhere."""
+    return find_route(src, OFFERS).offers
+
+
 cdef Route make_route(object src, object to):
     cdef object kind = type(src)
     cdef size_t before = load_size(&registrations)
     cdef Route route = Route.__new__(Route)
     route.source_type = kind
     route.to = to
-    route.target = find_target(to)
-    route.target.load()
-    route.already = route.target.owns(src)
+    if to is not OFFERS:
+        route.target = find_target(to)
+        route.target.load()
+        route.already = route.target.owns(src)
+        route.plain = NOTHING_ASKED
+        route.plain.target = <PyObject*> route.target
+        route.plain.current_stream = route.target.current_stream
     route.offers = find_offers(kind)
-    route.plain = NOTHING_ASKED
-    route.plain.target = <PyObject*> route.target
-    route.plain.current_stream = route.target.current_stream
     # What holds for a proxy, which poses as another class, says nothing about its type.
     if src.__class__ is kind:
         keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route, before)
@@ -123,7 +131,7 @@ cdef void keep_route(size_t slot, Route route, size_t begun) noexcept:
 cdef PyObject* exchange_route(size_t slot, PyObject* route, size_t begun) noexcept:
     """Put a route, or NULL, in a slot; returns what was there, or a route that was begun before a registration.
 
-    For predicates and imports are code of others, and so are other threads.
+    A registration can come while a route is made: predicates and imports run code of others, and so do other threads.
     """
     cdef PyObject* before = route
     lock(&route_locks[slot])
@@ -135,14 +143,15 @@ cdef PyObject* exchange_route(size_t slot, PyObject* route, size_t begun) noexce
 
 
 cdef void let_go(PyObject* route) noexcept:
-    """Last, for it may run code of others."""
+    """Drop a reference. It comes last, because it may run code of others."""
     if route != NULL:
         Py_DECREF(route)
 
 
 def clear_routes():
     """Forget every route; each ``register_*`` does so."""
-    # First the count, then the slots: what was begun before is put into a slot ere that is cleared, or not at all.
+    # First the count, then the slots: a route that was begun before the count is then put into a slot before that slot
+    # is cleared, or not at all.
     cdef size_t now = add_size(&registrations, 1)
     for slot in range(ROUTES):
         let_go(exchange_route(slot, NULL, now))
@@ -151,61 +160,75 @@ def clear_routes():
 # ---- decisions -----------------------------------------------------------------------------------------------------
 
 cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
-# By Reason: which field, why it makes a copy necessary, what to do instead.
-cdef tuple REASONS = (
-    ("", "", ""),
-    ("copy", "was asked for", "pass copy=None"),
-    ("byte order", "is not this machine's, and {target} has no other", 'pass x.astype(x.dtype.newbyteorder("="))'),
-    ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()"),
-    ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements", CONTIGUOUS),
-    ("strides", "{strides} go backwards, which {target} cannot hold", CONTIGUOUS),
-    ("strides", "{strides} repeat elements, which {target} cannot hold", CONTIGUOUS),
-    ("strides", "{strides} of shape {shape} leave holes, which {target} cannot hold", CONTIGUOUS),
-    ("strides", "{strides} of shape {shape} are not in C order, which {target} needs", CONTIGUOUS),
-    ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
-     "allocate more and slice where an aligned address begins"),
-    ("dtype", "{dtype} has its bits in another place than {target} has them", "nothing to do: bits must move"),
-    ("memory", "of others is nothing that {target} can use", "nothing to do: it is copied"),
-    ("device", "is another one than where the memory is", "pass device=None, or an array that is there"),
-    ("readonly", "memory would become writable, since {target} cannot be told otherwise",
-     'pass readonly="share" and do not write'),
-)
+# Which field, why it makes a copy necessary, and the way out.
+cdef dict REASONS = {
+    COPY_ASKED: ("copy", "was asked for", "pass copy=None"),
+    BYTE_ORDER: ("byte order", "is not this machine's, and {target} has no other",
+                 'pass x.astype(x.dtype.newbyteorder("="))'),
+    LAZY_BITS: ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()"),
+    ODD_STRIDE: ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements",
+                 CONTIGUOUS),
+    NEGATIVE_STRIDE: ("strides", "{strides} go backwards, which {target} cannot hold", CONTIGUOUS),
+    ZERO_STRIDE: ("strides", "{strides} repeat elements, which {target} cannot hold", CONTIGUOUS),
+    HOLES: ("strides", "{strides} of shape {shape} leave holes, which {target} cannot hold", CONTIGUOUS),
+    AXIS_ORDER: ("strides", "{strides} of shape {shape} are not in C order, which {target} needs", CONTIGUOUS),
+    MISALIGNED: ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
+                 "allocate more and slice where an aligned address begins"),
+    ELEMENT_FORM: ("dtype", "{dtype} has its bits in another place than {target} has them",
+                   "nothing to do: bits must move"),
+    NO_SHARING: ("memory", "of others is nothing that {target} can use", "nothing to do: it is copied"),
+    OTHER_DEVICE: ("device", "is another one than where the memory is", "pass device=None, or an array that is there"),
+    READ_ONLY_MEMORY: ("readonly", "memory would become writable, since {target} cannot be told otherwise",
+                       'pass readonly="share" and do not write'),
+}
 
 
 cdef bint is_copy(const Decision* decision) noexcept nogil:
     return decision.steps & (COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | FETCH | UPLOAD)
 
 
-cdef str reason_text(const Managed* managed, Target target, Reason reason):
-    field, words, _ = REASONS[<int> reason]
-    words = words.format(
+cdef str reason_words(const Managed* managed, Target target, Reason reason):
+    """Why a field makes a copy necessary."""
+    return REASONS[reason][1].format(
         target=target.name, strides=managed_strides(managed), shape=managed_shape(managed),
         data=<size_t> managed_data(managed), alignment=target.alignment, dtype=describe(managed.abi.dl_tensor.dtype))
-    return f"{field} {words}"
+
+
+cdef str reason_text(const Managed* managed, Target target, Reason reason):
+    return f"{REASONS[reason][0]} {reason_words(managed, target, reason)}"
 
 
 cdef str reason_way_out(Reason reason):
-    return REASONS[<int> reason][2]
+    return REASONS[reason][2]
 
 
 cdef object copy_required(const Managed* managed, Target target, Reason reason):
-    field, _, words = reason_text(managed, target, reason).partition(" ")
-    return refusal(CopyRequiredError, target.name, field, words, "needs a copy, and copy=False forbids it",
-                   f"{reason_way_out(reason)}, or pass copy=None")
+    return refusal(CopyRequiredError, target.name, REASONS[reason][0], reason_words(managed, target, reason),
+                   "needs a copy, and copy=False forbids it", f"{reason_way_out(reason)}, or pass copy=None")
 
 
-cdef int decide(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
-    """A pure function of the memory, what the target holds, and the keywords."""
-    cdef object refused = target.why_not(managed)
+cdef object gather(const Managed* managed, Target target, const Request* request, Findings* out):
+    """Ask the library and the driver what decide() needs to know of this memory."""
+    refused = target.why_not(managed) if target.asked_rows >> managed.row & 1 else None
+    out.refused = NULL if refused is None else <PyObject*> refused
+    out.readable = managed.abi.dl_tensor.device.device_type == kDLCUDAManaged and is_for_host(
+        managed, target, request) and device_operations().is_readable(<Managed*> managed)
+    return refused
+
+
+cdef int decide(
+    const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
+) except -1:
+    """A pure function of the memory, what the target holds, the keywords, and what was gathered."""
     out.steps = 0
     out.reason = NO_REASON
-    if refused is not None:
-        raise refused
+    if findings.refused != NULL:
+        raise <object> findings.refused
     if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
         raise refusal(ConversionError, target.name, "shape", managed_shape(managed),
                       f"has {managed.abi.dl_tensor.ndim} axes, and {target.name} takes {target.fewest_axes} to "
                       f"{target.most_axes}", "reshape it")
-    decide_device(managed, target, request, out)
+    decide_device(managed, target, request, findings, out)
     if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
         decide_elements(managed, target, out)
     decide_layout(managed, target, out)
@@ -229,14 +252,39 @@ cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
         out.reason = reason
 
 
-cdef int decide_device(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
+cdef bint is_for_host(const Managed* managed, Target target, const Request* request) noexcept:
+    """Whether memory that is not the CPU's is to be seen or fetched as such."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef bint pinned = is_host(device.device_type) and device.device_type != kDLCPU
+    cdef bint unified = device.device_type == kDLCUDAManaged
+    if request.has_device and not same_device(&request.device, device):
+        return request.device.device_type == kDLCPU
+    return (pinned or unified) and not holds_label(target, pinned) and not is_for_device(target, unified)
+
+
+cdef bint holds_label(Target target, bint pinned) noexcept:
+    """Whether the target has pinned, or managed, memory under its own device type."""
+    return target.holds & <uint32_t> (PINNED if pinned else UNIFIED) and target.holds & OTHER_DEVICES
+
+
+cdef bint is_for_device(Target target, bint unified) noexcept:
+    """Whether pinned or managed memory is its device's for the target: the host's it does not have, or it works there.
+
+    A library with a current stream works on a device; of one without, such as JAX, that is not known.
+    """
+    return (unified and target.current_stream != NULL) or not target.holds & HOST
+
+
+cdef int decide_device(
+    const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
+) except -1:
     """Where the memory is to be; it changes its device only where that is asked for."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef const DLDevice* wanted = &request.device
+    if is_for_host(managed, target, request):
+        return decide_host(managed, target, findings, out)
     if not request.has_device or same_device(wanted, device):
-        return decide_label(managed, target, request, out)
-    if wanted.device_type == kDLCPU:
-        return decide_host(managed, target, out)
+        return decide_label(managed, target, out)
     if wanted.device_type == target.upload_type and is_host(device.device_type):
         # Pinned memory is copied like any other of the host's; its label is not for every library.
         out.steps |= TO_HOST_LABEL if device.device_type != kDLCPU else 0
@@ -250,33 +298,30 @@ cdef int decide_device(const Managed* managed, Target target, const Request* req
                   "move it with the library that made it")
 
 
-cdef int decide_host(const Managed* managed, Target target, Decision* out) except -1:
+cdef int decide_host(
+    const Managed* managed, Target target, const Findings* findings, Decision* out,
+) except -1:
     """Memory for the CPU: under its label where the CPU can read it as it is, else fetched."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     if not target.holds & HOST:
         raise refusal(DeviceError, target.name, "device", "cpu",
                       f"is the host, whose memory {target.name} does not have", 'convert it to "numpy"')
-    if is_host(device_type) or (
-            device_type == kDLCUDAManaged and device_operations().is_readable(<Managed*> managed)):
+    if is_host(device_type) or findings.readable:
         out.steps |= TO_HOST_LABEL
     else:
         want(out, FETCH, OTHER_DEVICE)
     return 0
 
 
-cdef int decide_label(const Managed* managed, Target target, const Request* request, Decision* out) except -1:
-    """Pinned and managed memory is the host's or the device's, by what the target has; all else stays what it is."""
+cdef int decide_label(const Managed* managed, Target target, Decision* out) except -1:
+    """Memory stays where it is. Pinned and managed memory may get its device's label; the host's has been seen to."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef bint host = is_host(device.device_type)
     cdef bint pinned = host and device.device_type != kDLCPU
     cdef bint unified = device.device_type == kDLCUDAManaged
-    cdef int32_t own_label = PINNED if pinned else UNIFIED
-    if (pinned or unified) and not (target.holds & own_label and target.holds & OTHER_DEVICES):
-        # A library with a current stream works on a device; of JAX one cannot know.
-        if unified and target.current_stream != NULL or not target.holds & HOST:
-            out.steps |= TO_DEVICE_LABEL
-            return 0
-        return decide_host(managed, target, out)
+    if (pinned or unified) and not holds_label(target, pinned):
+        out.steps |= TO_DEVICE_LABEL
+        return 0
     if host and not target.holds & HOST:
         own = DLDevice(target.upload_type or kDLCUDA, ANY_DEVICE_ID)
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),

@@ -6,8 +6,6 @@ bytes and the inverting of its signs happen on the way.
 
 from libc.stdint cimport int64_t
 
-from dlbridge._core.copying cimport Line, Tile
-
 
 cdef extern from *:
     """
@@ -236,5 +234,6 @@ cdef extern from *:
     """
     const int64_t TILE_BYTES "DLBRIDGE_TILE_BYTES"
     const int64_t FEW_ROWS "DLBRIDGE_FEW_ROWS"
-    Line line_of "DLBRIDGE_LINE_OF"(int change, int column) noexcept nogil      # column: log2 of the bytes of a word
-    Tile tile_of "DLBRIDGE_TILE_OF"(int change, int column) noexcept nogil
+    # A Line and a Tile of copying.pxd; column is log2 of the bytes of a word.
+    const void* line_of "DLBRIDGE_LINE_OF"(int change, int column) noexcept nogil
+    const void* tile_of "DLBRIDGE_TILE_OF"(int change, int column) noexcept nogil

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t
 cdef enum:
     MAX_DEVICES = 64
 
-# Every call gives an error number, 0 for success. The order is that of the names in cuda.pyx.
+# Every call gives an error number, 0 for success.
 ctypedef struct Calls:
     int (*init)(unsigned int flags) noexcept nogil
     int (*device_get)(int* device, int ordinal) noexcept nogil
@@ -44,7 +44,7 @@ ctypedef struct Driver:
 # What went wrong, to be put into words once the GIL is held.
 ctypedef struct Failure:
     int error
-    size_t call                         # its offset in Calls
+    size_t call                         # its offset in Calls, in bytes
     bint capturing                      # nothing went wrong, but a stream is being captured into a graph
 
 
@@ -60,9 +60,9 @@ cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1
 cdef void* current_context(Driver* driver) noexcept nogil
 cdef void restore_context(Driver* driver, void* context) noexcept nogil
-cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
-cdef bint follow_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
-cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
+cdef bint order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
+cdef bint order_after_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
+cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
 ) noexcept nogil

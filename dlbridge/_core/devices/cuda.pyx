@@ -39,29 +39,30 @@ cdef enum:
 
 # By family: what the driver's file is called, and how users call the family.
 LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
-# By call, in the order of Calls: CUDA's symbol, ROCm's of the same signature.
-SYMBOLS = (
-    ("cuInit", "hipInit"),
-    ("cuDeviceGet", "hipDeviceGet"),
-    ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
-    ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
-    ("cuCtxGetCurrent", "hipCtxGetCurrent"),
-    ("cuCtxPushCurrent_v2", "hipCtxPushCurrent"),
-    ("cuCtxPopCurrent_v2", "hipCtxPopCurrent"),
-    ("cuPointerGetAttributes", "hipDrvPointerGetAttributes"),
-    ("cuEventCreate", "hipEventCreateWithFlags"),
-    ("cuEventDestroy_v2", "hipEventDestroy"),
-    ("cuEventRecord", "hipEventRecord"),
-    ("cuStreamWaitEvent", "hipStreamWaitEvent"),
-    ("cuStreamIsCapturing", "hipStreamIsCapturing"),
-    ("cuStreamSynchronize", "hipStreamSynchronize"),
-    ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
-    ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
-    ("cuMemAllocAsync", "hipMallocAsync"),
-    ("cuMemFreeAsync", "hipFreeAsync"),
-    ("cuGetErrorName", "hipDrvGetErrorName"),
-    ("cuGetErrorString", "hipDrvGetErrorString"),
-)
+# By the field of Calls: CUDA's symbol, ROCm's of the same signature.
+cdef Calls* NOWHERE = NULL
+cdef dict SYMBOLS = {
+    <size_t> &NOWHERE.init: ("cuInit", "hipInit"),
+    <size_t> &NOWHERE.device_get: ("cuDeviceGet", "hipDeviceGet"),
+    <size_t> &NOWHERE.device_get_attribute: ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
+    <size_t> &NOWHERE.primary_context_retain: ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
+    <size_t> &NOWHERE.context_get_current: ("cuCtxGetCurrent", "hipCtxGetCurrent"),
+    <size_t> &NOWHERE.context_push: ("cuCtxPushCurrent_v2", "hipCtxPushCurrent"),
+    <size_t> &NOWHERE.context_pop: ("cuCtxPopCurrent_v2", "hipCtxPopCurrent"),
+    <size_t> &NOWHERE.pointer_get_attributes: ("cuPointerGetAttributes", "hipDrvPointerGetAttributes"),
+    <size_t> &NOWHERE.event_create: ("cuEventCreate", "hipEventCreateWithFlags"),
+    <size_t> &NOWHERE.event_destroy: ("cuEventDestroy_v2", "hipEventDestroy"),
+    <size_t> &NOWHERE.event_record: ("cuEventRecord", "hipEventRecord"),
+    <size_t> &NOWHERE.stream_wait_event: ("cuStreamWaitEvent", "hipStreamWaitEvent"),
+    <size_t> &NOWHERE.stream_is_capturing: ("cuStreamIsCapturing", "hipStreamIsCapturing"),
+    <size_t> &NOWHERE.stream_synchronize: ("cuStreamSynchronize", "hipStreamSynchronize"),
+    <size_t> &NOWHERE.copy_to_host: ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
+    <size_t> &NOWHERE.copy_on_device: ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
+    <size_t> &NOWHERE.allocate: ("cuMemAllocAsync", "hipMallocAsync"),
+    <size_t> &NOWHERE.deallocate: ("cuMemFreeAsync", "hipFreeAsync"),
+    <size_t> &NOWHERE.error_get_name: ("cuGetErrorName", "hipDrvGetErrorName"),
+    <size_t> &NOWHERE.error_get_string: ("cuGetErrorString", "hipDrvGetErrorString"),
+}
 
 cdef object loading = ForkableLock()
 cdef Driver[FAMILIES] drivers
@@ -110,7 +111,7 @@ cdef Driver* any_driver() except NULL:
 
 cdef int load_driver(Driver* driver) except -1:
     cdef void* library = NULL
-    cdef void** calls = <void**> &driver.calls
+    cdef void** call
     cdef Failure failure = Failure(0, 0, False)
     family = family_name(driver)
     for name in LIBRARIES[family]:
@@ -121,9 +122,10 @@ cdef int load_driver(Driver* driver) except -1:
         raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], "is not on this machine",
                       "install the GPU's driver, or pass host memory")
     store_flag(&driver.found, True)
-    for index, names in enumerate(SYMBOLS):
-        calls[index] = dlsym(library, names[<int> driver.family].encode())
-        if calls[index] == NULL:
+    for offset, names in SYMBOLS.items():
+        call = <void**> (<char*> &driver.calls + <size_t> offset)
+        call[0] = dlsym(library, names[<int> driver.family].encode())
+        if call[0] == NULL:
             raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], f"has no {names[<int> driver.family]}",
                           "update the driver")
     failure.call = offset_of(driver, &driver.calls.init)
@@ -141,7 +143,7 @@ cdef str family_name(const Driver* driver):
 # ---- errors --------------------------------------------------------------------------------------------------------
 
 cdef inline size_t offset_of(const Driver* driver, const void* call) noexcept nogil:
-    return (<const char*> call - <const char*> &driver.calls) // sizeof(void*)
+    return <const char*> call - <const char*> &driver.calls
 
 
 cdef inline bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil:
@@ -309,7 +311,7 @@ cdef inline void* handle_of(const Driver* driver, int64_t stream) noexcept nogil
     return <void*> <ptrdiff_t> stream
 
 
-cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil:
+cdef bint order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil:
     """Let a stream wait for what another has been given so far, on the device: the host goes on.
 
     Not while one of them is captured. The event can be used again at once: a wait is for the record before it.
@@ -318,12 +320,12 @@ cdef bint follow(Driver* driver, int32_t device_id, int64_t first, int64_t then,
     if not enter(driver, device_id, &entered, failure):
         return False
     if not is_capturing(driver, first, failure) and not is_capturing(driver, then, failure):
-        tie(driver, device_id, handle_of(driver, first), handle_of(driver, then), failure)
+        order_by_event(driver, device_id, handle_of(driver, first), handle_of(driver, then), failure)
     leave(driver, &entered, failure)
     return is_well(failure)
 
 
-cdef void tie(Driver* driver, int32_t device_id, void* first, void* then, Failure* failure) noexcept nogil:
+cdef void order_by_event(Driver* driver, int32_t device_id, void* first, void* then, Failure* failure) noexcept nogil:
     cdef Calls* calls = &driver.calls
     cdef void* event = exchange_pointer(&driver.events[device_id], NULL)
     if event == NULL and failed(
@@ -338,8 +340,8 @@ cdef void tie(Driver* driver, int32_t device_id, void* first, void* then, Failur
         failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
 
 
-cdef bint follow_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil:
-    """Let a stream wait for somebody's event, on the device."""
+cdef bint order_after_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil:
+    """Let a stream wait for a foreign event, on the device."""
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
@@ -360,7 +362,7 @@ cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcep
     return failed(driver, &driver.calls.stream_is_capturing, error, failure) or status != 0
 
 
-cdef bint wait_for(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
+cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
     """Block this thread until a stream has done what it was given."""
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):

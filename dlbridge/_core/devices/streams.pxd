@@ -4,7 +4,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.devices.cuda cimport Driver
-from dlbridge._core.managed cimport Wrapped
+from dlbridge._core.devices.table cimport Tell
+from dlbridge._core.ownership cimport Wrapped
 
 
 # A stream as the array API standard numbers it; STREAM_UNORDERED where nobody need wait.
@@ -21,6 +22,7 @@ ctypedef struct Handover:
     int32_t device_id           # … and only then the device's number among the driver's
     Stream producer             # on which the memory is ready
     Stream consumer             # to which it was given; UNORDERED before that, and where no order was asked for
-    PyObject* tensor            # torch's, owned: its allocator is told of consumers (record_stream); or NULL
+    Tell tell                   # how the producer's allocator is told of consumers; or NULL
+    PyObject* array             # … with the producer's array, owned
     unsigned char lock          # of driver and device_id
     unsigned long thread        # whose per-thread default stream is meant by STREAM_PER_THREAD_DEFAULT

@@ -5,8 +5,6 @@ producer's stream waits for the consumer's, so that nobody writes into memory th
 waits here, but where memory is read by the CPU.
 """
 
-import sys
-
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -25,30 +23,7 @@ from dlbridge._core.abi cimport (
     kDLROCM,
 )
 from dlbridge._core.atomic cimport count_one, exchange_pointer, load_pointer, lock, store_flag, unlock
-from dlbridge._core.devices.cuda cimport (
-    Driver,
-    Failure,
-    Location,
-    any_driver,
-    checked_ordinal,
-    current_context,
-    deallocate,
-    driver_error,
-    duplicate_bytes,
-    fetch,
-    find_driver,
-    follow,
-    follow_event,
-    locate,
-    restore_context,
-    wait_for,
-)
-from dlbridge._core.devices.table cimport operations
-from dlbridge._core.layout cimport Span
-from dlbridge._core.managed cimport (
-    OWNS_OBJECT,
-    OWNS_VERSIONED,
-    OWNS_WRAPPED,
+from dlbridge._core.block cimport (
     Managed,
     managed_data,
     managed_like,
@@ -56,10 +31,13 @@ from dlbridge._core.managed cimport (
     managed_release,
     managed_share,
     managed_span,
-    python_is_up,
-    release_owner,
     sole_deleter,
 )
+from dlbridge._core.devices cimport cuda
+from dlbridge._core.devices.cuda cimport Driver, Failure, Location, any_driver, checked_ordinal, driver_error, find_driver
+from dlbridge._core.devices.table cimport Tell, operations
+from dlbridge._core.layout cimport Span
+from dlbridge._core.ownership cimport OWNS_OBJECT, OWNS_VERSIONED, OWNS_WRAPPED, python_is_up, release_owner
 
 from dlbridge.errors import DeviceError
 
@@ -99,7 +77,7 @@ cdef Handover* wrap(Managed* managed) except NULL:
     return handover
 
 
-cdef int set_stream(Stream* stream, int64_t number, object keeper, bint lasts) except -1:
+cdef int fill_stream(Stream* stream, int64_t number, object keeper, bint lasts) except -1:
     cdef PyObject* before = stream.keeper
     if keeper is not None:
         Py_INCREF(keeper)
@@ -122,7 +100,7 @@ cdef int need_driver(Managed* managed, Handover* handover) except -1:
         return 0
     driver = find_driver(tensor.device.device_type)
     if tensor.device.device_type != driver.device_type and tensor.data != NULL:
-        locate(driver, managed_data(managed), &location)
+        cuda.locate(driver, managed_data(managed), &location)
     checked_ordinal(driver, location.device_id)
     lock(&handover.lock)
     if handover.driver == NULL:
@@ -134,14 +112,14 @@ cdef int need_driver(Managed* managed, Handover* handover) except -1:
 
 # ---- operations ----------------------------------------------------------------------------------------------------
 
-cdef int place_pointer(Managed* managed) except -1:
+cdef int locate(Managed* managed) except -1:
     """Find out the device of memory from an interface that does not name it."""
     cdef Driver* driver = any_driver()
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef Location location = Location(driver.device_type, 0, False)
     cdef Handover* handover
     if tensor.data != NULL:
-        locate(driver, tensor.data, &location)
+        cuda.locate(driver, tensor.data, &location)
     tensor.device.device_type = location.device_type
     # DLPack: pinned and managed memory are of device 0.
     tensor.device.device_id = location.device_id if location.device_type == driver.device_type else 0
@@ -156,22 +134,29 @@ cdef int label_device(Managed* managed) except -1:
     cdef Driver* driver = find_driver(managed.abi.dl_tensor.device.device_type)
     cdef Location location = Location(0, 0, False)
     if managed.abi.dl_tensor.data != NULL:
-        locate(driver, managed_data(managed), &location)
+        cuda.locate(driver, managed_data(managed), &location)
     managed.abi.dl_tensor.device.device_type = driver.device_type
     managed.abi.dl_tensor.device.device_id = location.device_id
     return 0
 
 
-cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint lasts, object tensor) except -1:
-    """Remember on which stream the memory is ready; ``tensor`` is torch's, or None."""
+cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
+    """Remember on which stream the memory is ready."""
     cdef Handover* handover = handover_of(managed)
     if handover == NULL:
         handover = wrap(managed)
-    set_stream(&handover.producer, stream, keeper, lasts)
+    fill_stream(&handover.producer, stream, keeper, lasts)
     keep_for_base(handover, stream, keeper, lasts)
-    if tensor is not None:
-        Py_INCREF(tensor)
-        handover.tensor = <PyObject*> tensor
+    return 0
+
+
+cdef int set_allocator(Managed* managed, Tell tell, object array) except -1:
+    """Remember how the allocator of memory whose stream is known is told of consumers."""
+    cdef Handover* handover = handover_of(managed)
+    cdef PyObject* before = handover.array
+    Py_INCREF(array)
+    handover.tell, handover.array = tell, <PyObject*> array
+    release_reference(before)
     return 0
 
 
@@ -184,11 +169,11 @@ cdef int set_producer_event(Managed* managed, void* event) except -1:
     cdef Failure failure = Failure(0, 0, False)
     cdef bint done
     if event == NULL:
-        return set_producer(managed, STREAM_UNORDERED, None, False, None)
+        return set_producer(managed, STREAM_UNORDERED, None, False)
     handover = known_handover(managed)
     need_driver(managed, handover)
     with nogil:
-        done = follow_event(handover.driver, handover.device_id, event, STREAM_LEGACY_DEFAULT, &failure)
+        done = cuda.order_after_event(handover.driver, handover.device_id, event, STREAM_LEGACY_DEFAULT, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
     return 0
@@ -201,7 +186,7 @@ cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, 
     if handover.wrapped.owns == OWNS_VERSIONED and foreign.deleter == sole_deleter:
         base = handover_of(<Managed*> foreign)
         if base != NULL and base.consumer.number == stream:
-            set_stream(&base.consumer, stream, keeper, lasts)
+            fill_stream(&base.consumer, stream, keeper, lasts)
     return 0
 
 
@@ -220,8 +205,8 @@ cdef int inherit(Managed* managed, const Managed* base) except -1:
 cdef int inherit_stream(Managed* managed, Handover* handover) except -1:
     cdef const Stream* ready = ready_stream(handover)
     cdef object keeper = <object> ready.keeper if ready.keeper != NULL else None
-    cdef object tensor = <object> handover.tensor if handover.tensor != NULL else None
-    return set_producer(managed, usable_number(handover, ready), keeper, ready.lasts, tensor)
+    set_producer(managed, usable_number(handover, ready), keeper, ready.lasts)
+    return set_allocator(managed, handover.tell, <object> handover.array) if handover.array != NULL else 0
 
 
 cdef Stream* ready_stream(Handover* handover) noexcept nogil:
@@ -247,29 +232,29 @@ cdef int name_device(Managed* managed, DLDevice* out) except -1:
     return 0
 
 
-cdef void* context_now(int32_t device_type) except? NULL:
-    """The caller's current context, for restore()."""
-    return current_context(find_driver(device_type))
+cdef void* current_context(int32_t device_type) except? NULL:
+    """The caller's current context, for restore_context()."""
+    return cuda.current_context(find_driver(device_type))
 
 
-cdef int restore(int32_t device_type, void* context) except -1:
-    restore_context(find_driver(device_type), context)
+cdef int restore_context(int32_t device_type, void* context) except -1:
+    cuda.restore_context(find_driver(device_type), context)
     return 0
 
 
-cdef int order(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
+cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
     """Let the consumer's stream wait until the memory is ready."""
     cdef Handover* handover = known_handover(managed)
     cdef int64_t ready = usable_number(handover, &handover.producer)
     if stream == STREAM_UNORDERED:
         # Nor when it is let go.
-        return set_stream(&handover.producer, STREAM_UNORDERED, None, False)
+        return fill_stream(&handover.producer, STREAM_UNORDERED, None, False)
     if ready != STREAM_UNORDERED and ready != stream:
         need_driver(managed, handover)
-        join(handover.driver, handover.device_id, ready, stream)
-        if handover.tensor != NULL:
-            tell_torch(<object> handover.tensor)
-    return set_stream(&handover.consumer, stream, keeper, lasts)
+        order_on_device(handover.driver, handover.device_id, ready, stream)
+        if handover.array != NULL:
+            handover.tell(<object> handover.array)
+    return fill_stream(&handover.consumer, stream, keeper, lasts)
 
 
 cdef Handover* known_handover(Managed* managed) except NULL:
@@ -277,7 +262,7 @@ cdef Handover* known_handover(Managed* managed) except NULL:
     cdef Handover* handover = handover_of(managed)
     if handover == NULL:
         handover = wrap(managed)
-        set_stream(&handover.producer, STREAM_LEGACY_DEFAULT, None, True)
+        fill_stream(&handover.producer, STREAM_LEGACY_DEFAULT, None, True)
     return handover
 
 
@@ -288,34 +273,24 @@ cdef int64_t usable_number(const Handover* handover, const Stream* stream) noexc
     return stream.number
 
 
-cdef int join(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
+cdef int order_on_device(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
     """Let one stream of a device wait for another."""
     cdef Failure failure = Failure(0, 0, False)
     cdef bint done
     with nogil:
-        done = follow(driver, device_id, first, then, &failure)
+        done = cuda.order_streams(driver, device_id, first, then, &failure)
     if not done:
         raise driver_error(driver, &failure)
     return 0
 
 
-cdef int follow_on(const DLDevice* device, int64_t first, int64_t then) except -1:
+cdef int order_streams(const DLDevice* device, int64_t first, int64_t then) except -1:
     """The same, of a device that is named."""
     cdef Driver* driver
     if first == then or first == STREAM_UNORDERED or then == STREAM_UNORDERED:
         return 0
     driver = find_driver(device.device_type)
-    return join(driver, checked_ordinal(driver, device.device_id), first, then)
-
-
-cdef int tell_torch(object tensor) except -1:
-    """torch's allocator gives memory on in the order of the stream that it was allocated for, and of those it was told.
-
-    It is told of its own current one, which waits for the consumer's when that lets go. Of the consumer's it must not
-    be told: it asks a stream when the memory is freed, and somebody else's may be gone by then, which ends the process.
-    """
-    tensor.record_stream(sys.modules["torch"].cuda.current_stream(tensor.device))
-    return 0
+    return order_on_device(driver, checked_ordinal(driver, device.device_id), first, then)
 
 
 cdef int await_producer(Managed* managed) except -1:
@@ -328,7 +303,7 @@ cdef int await_producer(Managed* managed) except -1:
         return 0
     need_driver(managed, handover)
     with nogil:
-        done = wait_for(handover.driver, handover.device_id, stream, &failure)
+        done = cuda.wait_for_stream(handover.driver, handover.device_id, stream, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
     return 0
@@ -343,7 +318,7 @@ cdef bint is_there(const Managed* managed) except -1:
     return True
 
 
-cdef int fetch_bytes(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
+cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
     """Copy bytes of a block's memory to the host; they are there when this returns."""
     cdef Handover* handover = known_handover(source)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
@@ -353,7 +328,7 @@ cdef int fetch_bytes(Managed* source, void* into, const void* begin, size_t nbyt
     if stream == STREAM_UNORDERED:
         stream = STREAM_PER_THREAD_DEFAULT      # which no other stream has to wait for
     with nogil:
-        done = fetch(handover.driver, handover.device_id, into, <void*> begin, nbytes, stream, &failure)
+        done = cuda.fetch(handover.driver, handover.device_id, into, <void*> begin, nbytes, stream, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
     return 0
@@ -398,7 +373,7 @@ cdef Managed* duplicate(Managed* source) except NULL:
     made.abi.dl_tensor.device.device_id = handover.device_id
     marked_as_copy(made)
     try:
-        set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts, None)
+        set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts)
     except BaseException:
         managed_release(made)
         raise
@@ -432,14 +407,14 @@ cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbyte
     cdef int64_t producer = usable_number(handover, &handover.producer)
     cdef bint done
     with nogil:
-        done = duplicate_bytes(
+        done = cuda.duplicate_bytes(
             pooled.driver, pooled.device_id, &pooled.memory, begin, nbytes, stream, &failure)
     if not done:
         raise driver_error(pooled.driver, &failure)
     if producer != STREAM_UNORDERED and producer != stream:
         # At once, while both handles are good: the source goes as soon as this returns.
-        join(pooled.driver, pooled.device_id, stream, producer)
-        set_stream(&handover.consumer, STREAM_UNORDERED, None, False)
+        order_on_device(pooled.driver, pooled.device_id, stream, producer)
+        fill_stream(&handover.consumer, STREAM_UNORDERED, None, False)
     return 0
 
 
@@ -453,7 +428,7 @@ cdef void release_pooled(void* owner) noexcept nogil:
                 stream == STREAM_PER_THREAD_DEFAULT and pooled.thread != PyThread_get_thread_ident()):
             stream = STREAM_LEGACY_DEFAULT
             count_one(&unordered)
-        if not deallocate(pooled.driver, pooled.device_id, pooled.memory, stream, &failure):
+        if not cuda.deallocate(pooled.driver, pooled.device_id, pooled.memory, stream, &failure):
             count_one(&unordered)
     free(pooled)
 
@@ -464,7 +439,7 @@ cdef bint is_readable(Managed* managed) except -1:
     cdef Driver* driver = find_driver(managed.abi.dl_tensor.device.device_type)
     if managed.abi.dl_tensor.data == NULL:
         return True
-    locate(driver, managed_data(managed), &location)
+    cuda.locate(driver, managed_data(managed), &location)
     return location.concurrent
 
 
@@ -474,12 +449,12 @@ cdef void release_handover(void* owner) noexcept nogil:
     """The way back: the producer's stream waits for the consumer's. What cannot be ordered is counted."""
     cdef Handover* handover = <Handover*> owner
     # Nothing touches the driver once Python is going down: it may be gone before.
-    if needs_order(handover) and python_is_up() and not order_back(handover):
+    if needs_order(handover) and python_is_up() and not order_producer(handover):
         count_one(&unordered)
     release_owner(handover.wrapped.owns, handover.wrapped.owner)
     release_reference(handover.producer.keeper)
     release_reference(handover.consumer.keeper)
-    release_reference(handover.tensor)
+    release_reference(handover.array)
     free(handover)
 
 
@@ -496,10 +471,10 @@ cdef bint needs_order(const Handover* handover) noexcept nogil:
     )
 
 
-cdef bint order_back(Handover* handover) noexcept nogil:
+cdef bint order_producer(Handover* handover) noexcept nogil:
     """False where a handle could be stale, a stream is being captured, or the driver refuses; no error leaves here."""
     cdef Failure failure = Failure(0, 0, False)
-    return is_sound(handover, &handover.producer) and is_sound(handover, &handover.consumer) and follow(
+    return is_sound(handover, &handover.producer) and is_sound(handover, &handover.consumer) and cuda.order_streams(
         handover.driver, handover.device_id, handover.consumer.number, handover.producer.number, &failure)
 
 
@@ -509,20 +484,21 @@ cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogi
         stream.number != STREAM_PER_THREAD_DEFAULT or handover.thread == PyThread_get_thread_ident())
 
 
-operations.locate = place_pointer
+operations.locate = locate
 operations.set_producer = set_producer
+operations.set_allocator = set_allocator
 operations.set_producer_event = set_producer_event
 operations.label_device = label_device
 operations.inherit = inherit
 operations.make_known = make_known
 operations.stream_of = stream_of
-operations.order = order
-operations.follow = follow_on
+operations.order_consumer = order_consumer
+operations.order_streams = order_streams
 operations.name_device = name_device
-operations.current_context = context_now
-operations.restore_context = restore
+operations.current_context = current_context
+operations.restore_context = restore_context
 operations.await_producer = await_producer
-operations.fetch = fetch_bytes
+operations.fetch = fetch
 operations.duplicate = duplicate
 operations.is_readable = is_readable
 store_flag(&operations.ready, True)

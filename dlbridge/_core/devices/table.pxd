@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 
 
 cdef enum:
@@ -16,19 +16,23 @@ cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept n
 cdef str device_name(DLDevice device)
 
 
-# What is done with the memory of CUDA and ROCm. devices/streams fills it in, and is imported with the first of it: no
-# one else pays for that.
+# Tells the allocator that an array's memory is of that another stream uses it too.
+ctypedef int (*Tell)(object array) except -1
+
+# What is done with the memory of CUDA and ROCm. devices/streams fills it in. It is imported with the first such memory
+# (operations.pxd), so that a program without any does not pay for it.
 ctypedef struct Operations:
     bint ready
     int (*locate)(Managed* managed) except -1
-    int (*set_producer)(Managed* managed, int64_t stream, object keeper, bint lasts, object tensor) except -1
+    int (*set_producer)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
+    int (*set_allocator)(Managed* managed, Tell tell, object array) except -1
     int (*set_producer_event)(Managed* managed, void* event) except -1
     int (*make_known)(Managed* managed) except -1
     int (*inherit)(Managed* managed, const Managed* base) except -1
     int (*label_device)(Managed* managed) except -1
     int64_t (*stream_of)(const Managed* managed) noexcept
-    int (*order)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
-    int (*follow)(const DLDevice* device, int64_t first, int64_t then) except -1
+    int (*order_consumer)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
+    int (*order_streams)(const DLDevice* device, int64_t first, int64_t then) except -1
     int (*name_device)(Managed* managed, DLDevice* out) except -1
     void* (*current_context)(int32_t device_type) except? NULL
     int (*restore_context)(int32_t device_type, void* context) except -1
@@ -40,4 +44,3 @@ ctypedef struct Operations:
 cdef Operations operations
 
 cdef bint has_streams(int32_t device_type) noexcept nogil
-cdef Operations* device_operations() except NULL

@@ -1,7 +1,5 @@
 """The device table: a row per DLPack device type, by name and by what its memory is."""
 
-from importlib import import_module
-
 from cpython.long cimport PyLong_Check
 
 from dlbridge._core.abi cimport (
@@ -22,8 +20,6 @@ from dlbridge._core.abi cimport (
     kDLVulkan,
     kDLWebGPU,
 )
-from dlbridge._core.atomic cimport load_flag
-
 from dlbridge.errors import DeviceError, refusal, shown
 
 
@@ -70,12 +66,6 @@ cdef bint is_host(int32_t device_type) noexcept nogil:
 cdef bint has_streams(int32_t device_type) noexcept nogil:
     """Whether a driver that dlbridge speaks to gives this memory out: CUDA's and ROCm's, pinned and managed too."""
     return 0 <= device_type < 32 and STREAMING >> device_type & 1
-
-
-cdef Operations* device_operations() except NULL:
-    if not load_flag(&operations.ready):
-        import_module("dlbridge._core.devices.streams")
-    return &operations
 
 
 cdef str device_name(DLDevice device):

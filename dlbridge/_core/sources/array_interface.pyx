@@ -5,38 +5,38 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.layout cimport Span
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE,
     Managed,
-    managed_checked,
     managed_count,
     managed_own_object,
     managed_release,
     managed_span,
 )
+from dlbridge._core.layout cimport Span
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.buffer cimport HeldBuffer
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.validation cimport managed_checked
 
 
 from dlbridge.errors import REPORT
 
 
-cdef Offer offers(object kind):
-    return _offer(kind)
+cdef Offer offers(object kind, object facts):
+    return _offer(kind, facts)
 
 
-cdef Offer offers_instance(object obj):
-    return _offer(obj)
+cdef Offer offers_instance(object obj, object facts):
+    return _offer(obj, facts)
 
 
-cdef Offer _offer(object holder):
+cdef Offer _offer(object holder, object facts):
     if hasattr(holder, "__array_interface__"):
-        return new_offer("array_interface", acquire)
+        return new_offer("array_interface", acquire, facts)
     if hasattr(holder, "__array_typestr__") and hasattr(holder, "__array_shape__"):
-        return new_offer("array_interface", acquire_attributes)
+        return new_offer("array_interface", acquire_attributes, facts)
     return None
 
 

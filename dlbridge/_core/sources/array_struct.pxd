@@ -5,8 +5,8 @@ cimport numpy
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind)
-cdef Offer offers_instance(object obj)
+cdef Offer offers(object kind, object facts)
+cdef Offer offers_instance(object obj, object facts)
 
 cdef extern from "numpy/arrayobject.h":
     ctypedef struct PyArrayInterface:

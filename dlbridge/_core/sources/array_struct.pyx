@@ -3,29 +3,29 @@
 from cpython.pycapsule cimport PyCapsule_CheckExact, PyCapsule_GetPointer, PyCapsule_IsValid
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.dtypes cimport find_sized, way_out
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_STRUCT,
     SWAPPED,
     Managed,
-    managed_checked,
     managed_new,
     managed_own_object,
     managed_set_layout,
     managed_set_row,
 )
+from dlbridge._core.dtypes cimport find_sized, way_out
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
 
-cdef Offer offers(object kind):
-    return new_offer("array_struct", acquire) if hasattr(kind, "__array_struct__") else None
+cdef Offer offers(object kind, object facts):
+    return new_offer("array_struct", acquire, facts) if hasattr(kind, "__array_struct__") else None
 
 
-cdef Offer offers_instance(object obj):
-    return new_offer("array_struct", acquire) if hasattr(obj, "__array_struct__") else None
+cdef Offer offers_instance(object obj, object facts):
+    return new_offer("array_struct", acquire, facts) if hasattr(obj, "__array_struct__") else None
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:

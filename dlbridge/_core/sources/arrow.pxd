@@ -5,8 +5,8 @@ from libc.stdint cimport int32_t, int64_t
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind)
-cdef Offer offers_instance(object obj)
+cdef Offer offers(object kind, object facts)
+cdef Offer offers_instance(object obj, object facts)
 
 
 # CDataInterface. The numbers in brackets are byte offsets on a 64-bit machine.

@@ -10,27 +10,25 @@ from libc.string cimport memcpy, memset
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, kDLCPU
 from dlbridge._core.atomic cimport load_pointer, replace_pointer
-from dlbridge._core.devices.table cimport device_name, device_operations, has_streams, is_host
-from dlbridge._core.dtypes cimport find_arrow, get_row
-from dlbridge._core.layout cimport add_overflows, multiply_overflows
-from dlbridge._core.managed cimport (
-    OWNS_NOTHING,
-    OWNS_WRAPPED,
+from dlbridge._core.block cimport (
     PROTOCOL_ARROW,
     Managed,
-    Wrapped,
-    managed_checked,
     managed_new,
     managed_own,
     managed_own_object,
     managed_release,
     managed_set_layout,
     managed_set_row,
-    raise_pending,
-    release_foreign,
 )
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host
+from dlbridge._core.dtypes cimport find_arrow, get_row
+from dlbridge._core.layout cimport add_overflows, multiply_overflows
+from dlbridge._core.ownership cimport OWNS_NOTHING, OWNS_WRAPPED, Wrapped, release_foreign
+from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.offer cimport Offer, new_offer, top_module
+from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
@@ -56,14 +54,6 @@ WAYS_OUT = {
 }
 
 
-# … and where a library has ways of its own, by the first part of the module: for a field, or for all others.
-LIBRARIES_WAYS_OUT = {
-    "polars": {"null_count": "pass x.fill_null(0), or x.drop_nulls()", "chunks": "pass x.rechunk()"},
-    "pandas": {"null_count": "pass x.fillna(0), or x.dropna()", "*": "pass x.to_numpy()"},
-    "xarray": {"*": "pass x.data"},
-}
-
-
 cdef extern from *:
     int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
 
@@ -78,26 +68,23 @@ ctypedef void (*ReleaseArray)(ArrowArray*) noexcept nogil
 ctypedef void (*ReleaseStream)(ArrowArrayStream*) noexcept nogil
 
 
-cdef Offer offers(object kind):
-    return offer_of(kind, kind)
+cdef Offer offers(object kind, object facts):
+    return offer_of(kind, facts)
 
 
-cdef Offer offers_instance(object obj):
-    return offer_of(obj, type(obj))
+cdef Offer offers_instance(object obj, object facts):
+    return offer_of(obj, facts)
 
 
-cdef Offer offer_of(object obj, object kind):
-    """For what has one of the methods, the type or an instance of it."""
-    cdef Offer offer = None
-    if hasattr(obj, "__arrow_c_device_array__"):
-        offer = new_offer("arrow", acquire_device_array)
-    elif hasattr(obj, "__arrow_c_array__"):
-        offer = new_offer("arrow", acquire_array)
-    elif hasattr(obj, "__arrow_c_stream__"):
-        offer = new_offer("arrow", acquire_stream)
-    if offer is not None:
-        offer.ways_out = LIBRARIES_WAYS_OUT.get(top_module(kind))
-    return offer
+cdef Offer offer_of(object holder, object facts):
+    """For what has one of the methods: a type, or an instance."""
+    if hasattr(holder, "__arrow_c_device_array__"):
+        return new_offer("arrow", acquire_device_array, facts)
+    if hasattr(holder, "__arrow_c_array__"):
+        return new_offer("arrow", acquire_array, facts)
+    if hasattr(holder, "__arrow_c_stream__"):
+        return new_offer("arrow", acquire_stream, facts)
+    return None
 
 
 # Makes a block of what a method answered.
@@ -299,10 +286,8 @@ cdef int row_of_schema(const ArrowSchema* schema, Offer offer) except -1:
 
 
 cdef str way_out_of(Offer offer, str field, str usual):
-    """Of what a field forbids."""
-    if offer.ways_out is None:
-        return usual
-    return offer.ways_out.get(field) or offer.ways_out.get("*") or usual
+    """The library's own way out of what a field forbids, or the usual one."""
+    return offer.facts.way_out(field) or usual
 
 
 cdef Managed* block_of(

@@ -3,7 +3,7 @@
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind)
+cdef Offer offers(object kind, object facts)
 
 cdef class HeldBuffer:
     cdef object exporter        # view.obj once more: only a container has a trashcan

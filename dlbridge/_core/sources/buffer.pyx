@@ -5,24 +5,24 @@ from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.dtypes cimport find_format, way_out
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     MAX_NDIM,
     PROTOCOL_BUFFER,
     SWAPPED,
     Managed,
     integers,
-    managed_checked,
     managed_nbytes,
     managed_release,
     managed_set_layout,
     managed_set_plain,
     managed_set_row,
     managed_take_buffer,
-    raise_pending,
 )
+from dlbridge._core.dtypes cimport find_format, way_out
+from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
@@ -42,8 +42,8 @@ cdef extern from *:
 cdef dict KINDS = {"g": "f", "O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}
 
 
-cdef Offer offers(object kind):
-    return new_offer("buffer", acquire) if has_buffer(kind) else None
+cdef Offer offers(object kind, object facts):
+    return new_offer("buffer", acquire, facts) if has_buffer(kind) else None
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:

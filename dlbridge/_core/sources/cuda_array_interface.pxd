@@ -3,5 +3,5 @@
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind)
-cdef Offer offers_instance(object obj)
+cdef Offer offers(object kind, object facts)
+cdef Offer offers_instance(object obj, object facts)

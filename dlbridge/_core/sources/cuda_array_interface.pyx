@@ -1,7 +1,5 @@
 """``__cuda_array_interface__``, versions 0 to 3."""
 
-import sys
-
 from cpython.long cimport PyLong_Check
 from libc.stdint cimport int64_t
 
@@ -12,40 +10,23 @@ from dlbridge._core.abi cimport (
     STREAM_UNORDERED,
     kDLCUDA,
 )
-from dlbridge._core.devices.table cimport device_operations
+from dlbridge._core.block cimport PROTOCOL_CUDA_ARRAY_INTERFACE, Managed, managed_own_object, managed_release
+from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport find_typestr
-from dlbridge._core.managed cimport (
-    PROTOCOL_CUDA_ARRAY_INTERFACE,
-    Managed,
-    managed_checked,
-    managed_own_object,
-    managed_release,
-)
 from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
-from dlbridge._core.sources.offer cimport Offer, new_offer, top_module
+from dlbridge._core.sources.offer cimport DEFAULT_UNSAID, REPEATS_UNSAID, STREAM_OBJECT, Offer, new_offer
+from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import REPORT
 
-# The object of the stream that an array's interface names, by the first part of the module: it keeps the handle alive.
-STREAM_OBJECTS = {
-    "cupy": lambda array: sys.modules["cupy"].cuda.get_current_stream(),
-    "numba": lambda array: getattr(array, "stream", None),
-}
 
-# Whose version 3 says None, "nobody need wait", of what its kernels on the default stream may still be writing, by the
-# first part of the module (seen in numba-cuda 0.30.4).
-DEFAULT_UNSAID = {"numba"}
-# Whose None for strides may mean repeated rows, not only compact ones (seen in numba-cuda 0.30.4).
-REPEATS_UNSAID = {"numba"}
+cdef Offer offers(object kind, object facts):
+    return new_offer("cuda_array_interface", acquire, facts) if hasattr(kind, "__cuda_array_interface__") else None
 
 
-cdef Offer offers(object kind):
-    return new_offer("cuda_array_interface", acquire) if hasattr(kind, "__cuda_array_interface__") else None
-
-
-cdef Offer offers_instance(object obj):
-    return new_offer("cuda_array_interface", acquire) if hasattr(obj, "__cuda_array_interface__") else None
+cdef Offer offers_instance(object obj, object facts):
+    return new_offer("cuda_array_interface", acquire, facts) if hasattr(obj, "__cuda_array_interface__") else None
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
@@ -65,7 +46,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
     # Versions 0 and 1 left the strides of compact arrays unspecified: both None and given ones are right.
     strides = interface.get("strides")
-    if strides is None and top_module(type(obj)) in REPEATS_UNSAID:
+    if strides is None and offer.known & REPEATS_UNSAID:
         strides = obj.strides
     owner = (obj, interface)    # before there is a block that could be lost for want of it
     managed = new_from_interface(
@@ -79,7 +60,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     try:
         # The protocol does not say which device the memory is on; only the driver knows (pydlpack takes 0).
         device_operations().locate(managed)
-        set_stream(managed, obj, interface)
+        note_producer(managed, obj, offer, interface)
     except BaseException:
         managed_release(managed)
         raise
@@ -91,7 +72,7 @@ cdef bint has_typestr(object typestr) except -1:
     return type(typestr) is not str or find_typestr(typestr, &swapped) >= 0
 
 
-cdef int set_stream(Managed* managed, object obj, dict interface) except -1:
+cdef int note_producer(Managed* managed, object obj, Offer offer, dict interface) except -1:
     """From version 3 on, None says that nobody need wait; before, nothing is said, and the default stream is meant."""
     cdef int64_t stream
     given = interface.get("stream")
@@ -99,18 +80,17 @@ cdef int set_stream(Managed* managed, object obj, dict interface) except -1:
     if given is not None:
         stream = given
         if stream > STREAM_PER_THREAD_DEFAULT:
-            keeper = stream_object(obj, stream)
-    elif interface.get("version", 0) >= 3 and top_module(type(obj)) not in DEFAULT_UNSAID:
+            keeper = stream_object(obj, offer, stream)
+    elif interface.get("version", 0) >= 3 and not offer.known & DEFAULT_UNSAID:
         stream = STREAM_UNORDERED
     else:
         stream = STREAM_LEGACY_DEFAULT
-    return device_operations().set_producer(managed, stream, keeper, False, None)
+    return device_operations().set_producer(managed, stream, keeper, False)
 
 
-cdef object stream_object(object obj, int64_t stream):
+cdef object stream_object(object obj, Offer offer, int64_t stream):
     """The object behind a stream's handle, or None."""
-    find = STREAM_OBJECTS.get(top_module(type(obj)))
-    found = None if find is None else find(obj)
+    found = offer.facts.find("stream_object")(obj) if offer.known & STREAM_OBJECT else None
     return found if stream_handle(found) == stream and keeps_handle(found) else None
 
 

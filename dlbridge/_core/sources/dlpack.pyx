@@ -37,26 +37,32 @@ from dlbridge._core.abi cimport (
     kDLROCM,
 )
 from dlbridge._core.atomic cimport load_bits, store_bits
-from dlbridge._core.devices.table cimport device_operations, has_streams, is_host
-from dlbridge._core.dtypes cimport find_sized
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     NEGATED,
     PROTOCOL_DLPACK,
     PROTOCOL_DLPACK_LEGACY,
     Managed,
-    managed_from_tensor,
     managed_keep,
     managed_own_legacy,
     managed_own_object,
     managed_own_versioned,
     managed_release,
     managed_set_row,
-    take_error,
 )
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport has_streams, is_host
+from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream
-from dlbridge._core.sources cimport exchange
-from dlbridge._core.sources.offer cimport Offer, new_offer, top_module
-from dlbridge._core.sources.torch cimport Bare, bare_memory, is_torch, prepare_subclass
+from dlbridge._core.sources.offer cimport (
+    ELEMENT_TYPE,
+    FORGETS,
+    IMMUTABLE,
+    NONE_IS_UNORDERED,
+    Offer,
+    new_offer,
+    with_element_type,
+)
+from dlbridge._core.validation cimport managed_from_tensor
 
 from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal, shown
 
@@ -74,27 +80,8 @@ cdef dict KEYWORDS = {
     "dl_device": TAKES_DL_DEVICE,
     "copy": TAKES_COPY,
 }
-cdef int BOOL = find_sized(b"b", 1)
 MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 CPU = (kDLCPU, 0)
-
-# Types whose memory nobody may write and whose export cannot say so, by the first part of the module and the name.
-IMMUTABLE = {
-    ("jaxlib", "ArrayImpl"),    # jax#40789: always a legacy capsule, which has no flags
-    ("tensorflow", "EagerTensor"),  # likewise (seen in 2.21)
-}
-# Types that export bools as bytes, and how to ask an array of one whether it has bools.
-BOOLS_AS_BYTES = {
-    ("onnxruntime", "OrtValue"): lambda value: value.data_type() == "tensor(bool)",     # before 1.32
-}
-# Types whose capsule does not keep the memory that the object was made over.
-FORGETS = {
-    ("onnxruntime", "OrtValue"),    # of a NumPy array, which is let go with the object (seen in 1.32)
-}
-# Types that take -1 for the handle of a stream; None is what orders nothing there (seen in jaxlib 0.10.2).
-NONE_IS_UNORDERED = {
-    ("jaxlib", "ArrayImpl"),
-}
 
 
 cdef extern from "Python.h":
@@ -105,27 +92,22 @@ cdef extern from "Python.h":
 cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
 
 
-cdef Offer offers(object kind):
+cdef Offer offers(object kind, object facts):
     if kind is CAPSULE_TYPE:
-        return new_offer("dlpack", acquire_capsule)
+        return new_offer("dlpack", acquire_capsule, facts)
     method = getattr(kind, "__dlpack__", None)
-    return None if method is None else _offer_method(kind, method)
+    return None if method is None else offer_method(method, facts)
 
 
-cdef Offer offers_instance(object obj):
+cdef Offer offers_instance(object obj, object facts):
     """For an object that only itself has ``__dlpack__``: a proxy, or an attribute that was set on it."""
     method = getattr(obj, "__dlpack__", None)
-    return None if method is None else _offer_method(type(obj), method)
+    return None if method is None else offer_method(method, facts)
 
 
-cdef Offer _offer_method(object kind, object method):
-    offer = new_offer("dlpack", acquire)
+cdef Offer offer_method(object method, object facts):
+    offer = new_offer("dlpack", acquire, facts)
     offer.keywords = _learn_keywords(method)
-    offer.torch = is_torch(kind)
-    offer.immutable = (top_module(kind), kind.__name__) in IMMUTABLE
-    offer.has_bools = BOOLS_AS_BYTES.get((top_module(kind), kind.__name__))
-    offer.forgets = (top_module(kind), kind.__name__) in FORGETS
-    offer.none_is_unordered = (top_module(kind), kind.__name__) in NONE_IS_UNORDERED
     return offer
 
 
@@ -159,20 +141,9 @@ def _keywords_of(names, takes_any):
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
-    cdef Offer plain
     cdef DLDevice device
-    cdef Bare bare = Bare(-1, 0)
     cdef object keeper = None, told = None
     cdef unsigned int known = load_bits(&offer.keywords)
-    if offer.torch:
-        obj = prepare_subclass(obj, request)
-        plain = exchange.offers(type(obj))
-        if plain is not None:
-            return plain.acquire(obj, plain, request)
-        if exchange.find_exchange_api(type(obj)) == NULL:
-            obj = bare_memory(obj, &bare)
-        elif obj.is_neg():
-            bare.marks = NEGATED
     try:
         method = obj.__dlpack__
     except AttributeError:
@@ -182,11 +153,21 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not is_host(device.device_type) and "dl_device" not in keywords and known & TAKES_STREAM:
         keeper = _tell_stream(keywords, &device, request)
         told = keywords.get("stream")
-        if offer.none_is_unordered and told == STREAM_UNORDERED:
+        if offer.known & NONE_IS_UNORDERED and told == STREAM_UNORDERED:
             keywords["stream"] = None
-    if offer.has_bools is not None and offer.has_bools(obj):
-        bare.row = BOOL
-    capsule = _call(method, offer, known, keywords)
+    managed = take_answer(_call(method, offer, known, keywords), obj, offer)
+    if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
+        _set_ready(managed, told, keeper)
+    if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
+        managed_release(managed)
+        raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",
+                      "pass copy=None")
+    return managed
+
+
+cdef Managed* take_answer(object capsule, object obj, Offer offer) except NULL:
+    """The memory in what a producer's method gave, with what is known beyond it."""
+    cdef Managed* managed
     if not PyCapsule_CheckExact(capsule):
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
                       f"returned a {type(capsule).__qualname__}, not a capsule", REPORT)
@@ -196,20 +177,11 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         # Let the capsule go while the error is held: its destructor may be Python code, and would lose a pending one.
         capsule = None
         raise
-    if offer.forgets:
+    if offer.known & FORGETS:
         managed_keep(managed, obj)
-    if offer.immutable:
+    if offer.known & IMMUTABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    if bare.row >= 0:
-        managed_set_row(managed, bare.row)
-    managed.marks |= bare.marks
-    if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
-        _set_ready(managed, told, keeper)
-    if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
-        managed_release(managed)
-        raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",
-                      "pass copy=None")
-    return managed
+    return with_element_type(managed, obj, offer) if offer.known & ELEMENT_TYPE else managed
 
 
 cdef dict _keywords(DLDevice device, unsigned int known, const Request* request):
@@ -245,7 +217,7 @@ cdef object _tell_stream(dict keywords, const DLDevice* device, const Request* r
 cdef int _set_ready(Managed* managed, object stream, object keeper) except -1:
     """The producer has seen to it that the memory is ready on the stream that it was told, or on the default one."""
     try:
-        device_operations().set_producer(managed, stream or STREAM_LEGACY_DEFAULT, keeper, False, None)
+        device_operations().set_producer(managed, stream or STREAM_LEGACY_DEFAULT, keeper, False)
     except BaseException:
         managed_release(managed)
         raise

@@ -1,8 +1,12 @@
-"""The C exchange API: a table of C functions on the type (torch, cuda.core, dlbridge's own Tensor)."""
+"""The C exchange API: a table of C functions on the type."""
 
 from dlbridge._core.abi cimport DLPackExchangeAPI
+from dlbridge._core.block cimport Managed
+from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind)
+cdef Offer offers(object kind, object facts)
+cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL
 cdef const DLPackExchangeAPI* find_exchange_api(object kind) except? NULL
+cdef int note_producer(Managed* managed, const DLPackExchangeAPI* api, bint lasts) except -1

@@ -1,6 +1,6 @@
 """What ``__array_interface__`` and ``__cuda_array_interface__`` have in common: the dictionary."""
 
-from dlbridge._core.managed cimport Managed, Protocol
+from dlbridge._core.block cimport Managed, Protocol
 
 
 cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr, object strides) except NULL

@@ -7,8 +7,7 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLon
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 
-from dlbridge._core.dtypes cimport find_typestr, way_out
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     MAX_NDIM,
     SWAPPED,
     Managed,
@@ -18,6 +17,7 @@ from dlbridge._core.managed cimport (
     managed_set_row,
     protocol_name,
 )
+from dlbridge._core.dtypes cimport find_typestr, way_out
 
 from dlbridge.errors import REPORT, ConversionError, refusal, shown
 

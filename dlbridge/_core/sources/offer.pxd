@@ -1,7 +1,7 @@
 """Offer: what one protocol found out about a type, once, so that every acquire of that type is a plain call."""
 
 from dlbridge._core.abi cimport DLPackExchangeAPI
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
 
 
@@ -11,30 +11,32 @@ cdef class Offer
 # next protocol (its attribute raised AttributeError, say).
 ctypedef Managed* (*Acquire)(object obj, Offer offer, const Request* request) except? NULL
 
+# What is known of a type (libraries/library.Arrays), read once: facts whose value is True, and those that have a value.
+cdef enum Known:
+    IMMUTABLE = 1
+    FORGETS = 2
+    REBOUND = 4
+    NAMES_STREAM = 8
+    NONE_IS_UNORDERED = 16
+    DEFAULT_UNSAID = 32
+    REPEATS_UNSAID = 64
+    GRADIENT_FREE = 128
+    ELEMENT_TYPE = 256
+    STREAM_OBJECT = 512
+
 
 cdef class Offer:
     cdef Acquire acquire
     cdef readonly str protocol              # the name of the source's file
+    cdef readonly object facts              # libraries/library.Facts of the type
+    cdef unsigned int known                 # Known, or'ed
     cdef const DLPackExchangeAPI* api       # exchange
     cdef unsigned int keywords              # dlpack: what __dlpack__ takes
-    cdef bint torch                         # a torch.Tensor: carries gradients and lazy bits beside its memory
-    cdef bint names_stream                  # exchange: the table names the stream that the memory is ready on
-    cdef str gradient_free                  # the attribute that says that no gradient is lost; or None
-    cdef bint rebound                       # a torch Parameter: its module puts other memory under it (.data =)
-    cdef bint immutable                     # read-only memory whose export has no way to say so
-    cdef bint forgets                       # dlpack: its capsule does not keep the memory that it was made over
-    cdef bint none_is_unordered             # dlpack: it has no -1
+    cdef bint sole                          # no other protocol may serve this type
     cdef bint optional                      # others are asked after it, so it may decline
-    cdef object has_bools                   # dlpack: whether the bytes of an object are bools; or None
-    cdef dict ways_out                      # arrow: for what has no form there, by field; or None
-    cdef object function                    # a registered acquire, given by a user
+    cdef object function                    # function: what gives something with a protocol
 
 
-cdef str top_module(object kind)
-
-
-cdef inline Offer new_offer(str protocol, Acquire acquire):
-    cdef Offer offer = Offer.__new__(Offer)
-    offer.protocol = protocol
-    offer.acquire = acquire
-    return offer
+cdef Offer new_offer(str protocol, Acquire acquire, object facts)
+# On failure the block is released.
+cdef Managed* with_element_type(Managed* managed, object obj, Offer offer) except NULL

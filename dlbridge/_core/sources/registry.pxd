@@ -2,7 +2,7 @@
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer
 

@@ -2,8 +2,8 @@
 
 from cpython.memoryview cimport PyMemoryView_FromObject
 
+from dlbridge._core.block cimport Managed
 from dlbridge._core.dtypes cimport get_row, rows_named
-from dlbridge._core.managed cimport Managed
 from dlbridge._core.request cimport READONLY_COPY
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
@@ -11,17 +11,15 @@ from dlbridge.tensor cimport new_tensor
 from dlbridge._core.dtypes import NAMES
 
 
-cdef Target new_target():
-    cdef Target target = Target.__new__(Target)
-    target.name = "memoryview"
+cdef int prepare(Target target) except -1:
     target.deliver = deliver
-    target._load = _load
-    return target
+    target.settle = settle
+    return 0
 
 
-def _load(Target target):
-    target.rows = rows_named(name for row, name in enumerate(NAMES) if get_row(row).format != NULL)
-    target.array_types = (memoryview,)
+cdef int settle(Target target) except -1:
+    target.rows = rows_named([name for row, name in enumerate(NAMES) if get_row(row).format != NULL])
+    return 0
 
 
 cdef object deliver(Managed* managed, Target target):

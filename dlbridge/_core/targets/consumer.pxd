@@ -1,7 +1,7 @@
 """Calling a target library, and putting its errors into dlbridge's words."""
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.targets.target cimport Target
 
 

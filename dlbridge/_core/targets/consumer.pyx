@@ -1,9 +1,11 @@
 """Calling a target library, and putting its errors into dlbridge's words."""
 
 from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule
-from dlbridge._core.devices.table cimport device_name, device_operations, has_streams
-from dlbridge._core.managed cimport Managed, managed_release, take_error
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport device_name, has_streams
+from dlbridge._core.pending cimport take_error
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, refusal

@@ -4,31 +4,26 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
+from dlbridge._core.block cimport Managed
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
-from dlbridge._core.managed cimport Managed
 from dlbridge._core.request cimport keeps_handle
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport wrap_error
-from dlbridge._core.targets.namespace cimport deliver
+from dlbridge._core.targets.importer cimport deliver
 from dlbridge._core.targets.target cimport Target
 
 
-cdef Target new_target():
-    cdef Target target = Target.__new__(Target)
-    target.name = target.library = "cupy"
-    target.install = "dlbridge[cupy]"
+cdef int prepare(Target target) except -1:
     target.deliver = deliver
     target.upload = upload
     target.current_stream = current_stream
-    target._load = _load
-    return target
+    target.settle = settle
+    return 0
 
 
-def _load(Target target):
-    cupy = target.namespace
-    target.upload_type = kDLROCM if cupy.cuda.runtime.is_hip else kDLCUDA
-    target.array_types = (cupy.ndarray,)
-    target.function = cupy.from_dlpack
+cdef int settle(Target target) except -1:
+    target.upload_type = kDLROCM if target.namespace.cuda.runtime.is_hip else kDLCUDA
+    return 0
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):

@@ -1,6 +1,6 @@
-"""JAX arrays, through JAX's own importer."""
+"""jax.Array, through jaxlib's importer on the host and JAX's own elsewhere."""
 
 from dlbridge._core.targets.target cimport Target
 
 
-cdef Target new_target()
+cdef int prepare(Target target) except -1

@@ -3,4 +3,4 @@
 from dlbridge._core.targets.target cimport Target
 
 
-cdef Target new_target()
+cdef int prepare(Target target) except -1

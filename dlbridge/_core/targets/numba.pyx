@@ -4,8 +4,9 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, kDLCUDA
-from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations, device_operations
-from dlbridge._core.managed cimport Managed, managed_release
+from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations
 from dlbridge._core.request cimport READONLY_SHARE
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer
@@ -13,22 +14,11 @@ from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport cuda_interface, new_tensor
 
 
-cdef Target new_target():
-    cdef Target target = Target.__new__(Target)
-    target.name = "numba"
-    target.library = "numba.cuda"
-    target.install = "dlbridge[cuda12]"
+cdef int prepare(Target target) except -1:
     target.deliver = deliver
     target.upload = upload
     target.current_stream = current_stream
-    target._load = _load
-    return target
-
-
-def _load(Target target):
-    cuda = target.namespace
-    target.upload_type = kDLCUDA
-    target.array_types = (cuda.devicearray.DeviceNDArray,)
+    return 0
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):

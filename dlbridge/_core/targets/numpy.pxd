@@ -1,8 +1,8 @@
 """numpy.ndarray, through NumPy's C API."""
 
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.targets.target cimport Target
 
 
-cdef Target new_target()
+cdef int prepare(Target target) except -1
 cdef object deliver(Managed* managed, Target target)

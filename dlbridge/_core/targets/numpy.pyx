@@ -10,13 +10,9 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.atomic cimport add_rows, load_pointer
-from dlbridge._core.capsule cimport new_capsule
-from dlbridge._core.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
-from dlbridge._core.layout cimport STRIDED
-from dlbridge._core.managed cimport (
+from dlbridge._core.block cimport (
     BYTE_STRIDES,
     MAX_NDIM,
-    OWNS_BUFFER,
     PROTOCOL_EXCHANGE_API,
     SWAPPED,
     Managed,
@@ -25,8 +21,12 @@ from dlbridge._core.managed cimport (
     managed_release,
     managed_take_view,
     managed_unwrapped,
-    raise_pending,
 )
+from dlbridge._core.capsule cimport new_capsule
+from dlbridge._core.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
+from dlbridge._core.layout cimport STRIDED
+from dlbridge._core.ownership cimport OWNS_BUFFER
+from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.sources.buffer cimport HeldBuffer
 from dlbridge._core.targets.target cimport Target
 
@@ -48,22 +48,16 @@ cdef uint64_t ml_dtypes_rows = rows_named(
     name for row, name in enumerate(NAMES) if get_row(row).format == NULL or name == "complex32")
 
 
-cdef Target new_target():
-    cdef Target target = Target.__new__(Target)
-    target.name = target.library = target.install = "numpy"
+cdef int prepare(Target target) except -1:
     target.accepts = accepts
     target.deliver = deliver
-    target._load = _load
-    return target
+    target.settle = settle
+    return 0
 
 
-def _load(Target target):
-    # ml_dtypes has the packed pair only as two padded elements: place unpacks it.
-    target.rows = rows_named(name for name in NAMES if not name.endswith("_x2"))
+cdef int settle(Target target) except -1:
     target.asked_rows = ml_dtypes_rows
-    target.array_types = (np.ndarray,)
-    # A subclass goes through its source, which refuses a mask and leaves all else behind.
-    target.exact = True
+    return 0
 
 
 cdef object accepts(const Managed* managed, Target target):

@@ -1,27 +1,25 @@
 """ONNX Runtime's OrtValue, whose importer takes a legacy capsule; once one of bytes for bools, and was told so."""
 
 from dlbridge._core.abi cimport kDLBool, kDLUInt
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.targets.consumer cimport call_consumer, waited_capsule
 from dlbridge._core.targets.target cimport BOOLS, Target
 
 
-cdef Target new_target():
-    cdef Target target = Target.__new__(Target)
-    target.name = target.library = target.install = "onnxruntime"
+cdef int prepare(Target target) except -1:
     target.deliver = deliver
-    target._load = _load
-    return target
+    target.settle = settle
+    return 0
 
 
-def _load(Target target):
-    value_type = target.namespace.OrtValue
-    target.array_types = (value_type,)
+cdef int settle(Target target) except -1:
+    value_type, = target.array_types
     bare = target.namespace.capi._pybind_state.OrtValue.from_dlpack
     if target.holds & BOOLS:
         target.function = lambda capsule, is_bool: value_type(bare(capsule))
     else:
         target.function = lambda capsule, is_bool: value_type(bare(capsule, is_bool))
+    return 0
 
 
 cdef object deliver(Managed* managed, Target target):

@@ -2,21 +2,18 @@
 
 import numpy as np
 
-from dlbridge._core.targets cimport namespace
+from dlbridge._core.targets cimport importer
 from dlbridge._core.targets.target cimport Target
 
 
-cdef Target new_target():
-    cdef Target target = Target.__new__(Target)
-    target.name = target.library = target.install = "pyarrow"
-    target.deliver = namespace.deliver
-    target._load = _load
-    return target
+cdef int prepare(Target target) except -1:
+    target.deliver = importer.deliver
+    target.settle = settle
+    return 0
 
 
-def _load(Target target):
+cdef int settle(Target target) except -1:
     pyarrow = target.namespace
-    target.array_types = (pyarrow.Array, pyarrow.Tensor)
 
     def make(tensor):
         if tensor.ndim > 1:
@@ -25,3 +22,4 @@ def _load(Target target):
         return pyarrow.Array.from_buffers(kind, tensor.size, [None, pyarrow.py_buffer(tensor)])
 
     target.function = make
+    return 0

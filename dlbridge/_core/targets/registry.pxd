@@ -4,3 +4,4 @@ from dlbridge._core.targets.target cimport Target
 
 
 cdef Target find_target(object to)
+cdef Target versioned_capsule()

@@ -1,51 +1,74 @@
 """The targets by every name that ``to`` may have."""
 
-
 import sys
 from types import ModuleType
 
-from dlbridge._core.sources.offer cimport top_module
 from dlbridge._core.targets cimport (
     buffer,
+    capsule,
     cupy,
-    dlpack,
     exchange,
+    importer,
     jax,
-    libraries,
-    namespace,
     numba,
     numpy,
     onnxruntime,
     pyarrow,
     tensor,
+    torch,
 )
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.targets.target cimport Target, new_target
 
 from dlbridge.errors import UnsupportedError, refusal, shown
+from dlbridge.libraries.library import libraries, library_named, library_of, top_module
 
-cdef dict targets = {}          # by name
+# Sets how arrays of a library are made.
+ctypedef int (*Prepare)(Target target) except -1
+
+# By the delivery that a library's facts name.
+cdef dict DELIVERIES = {
+    "buffer": <size_t> <void*> buffer.prepare,
+    "capsule_importer": <size_t> <void*> importer.prepare_for_capsules,
+    "cupy": <size_t> <void*> cupy.prepare,
+    "exchange": <size_t> <void*> exchange.prepare,
+    "importer": <size_t> <void*> importer.prepare,
+    "jax": <size_t> <void*> jax.prepare,
+    "legacy_capsule": <size_t> <void*> capsule.prepare_legacy,
+    "ndarray_importer": <size_t> <void*> importer.prepare_for_ndarrays,
+    "numba": <size_t> <void*> numba.prepare,
+    "numpy": <size_t> <void*> numpy.prepare,
+    "onnxruntime": <size_t> <void*> onnxruntime.prepare,
+    "pyarrow": <size_t> <void*> pyarrow.prepare,
+    "tensor": <size_t> <void*> tensor.prepare,
+    "torch": <size_t> <void*> torch.prepare,
+    "versioned_capsule": <size_t> <void*> capsule.prepare_versioned,
+}
+
+cdef dict targets = {}          # by name: those that were asked for, and those that users registered
+cdef dict unnamed = {}          # those that have no name in convert()
 
 
-def _add(Target target):
-    targets[target.name] = target
+cdef Target target_of(object library):
+    """The target of a library, or None where its facts name no delivery."""
+    if library is None or not library.delivery:
+        return None
+    return kept_target(targets, library)
 
 
-_add(numpy.new_target())
-_add(exchange.new_torch())
-_add(exchange.new_paddle())
-_add(jax.new_target())
-_add(cupy.new_target())
-_add(numba.new_target())
-_add(onnxruntime.new_target())
-_add(pyarrow.new_target())
-for _target in libraries.new_targets():
-    _add(_target)
-_add(buffer.new_target())
-_add(dlpack.new_legacy())
-_add(tensor.new_target())
+cdef Target versioned_capsule():
+    """What to_dlpack() gives to a consumer of versioned capsules."""
+    from dlbridge.libraries.dlpack import VERSIONED
 
-# Modules, and modules of array types, that go by another name.
-ALIASES = {"jaxlib": "jax"}
+    return kept_target(unnamed, VERSIONED)
+
+
+cdef Target kept_target(dict kept, object library):
+    cdef Target target = kept.get(library.name)
+    if target is None:
+        target = new_target(library)
+        (<Prepare> <void*> <size_t> DELIVERIES[library.delivery])(target)
+        target = kept.setdefault(library.name, target)      # another thread's may have come first
+    return target
 
 
 cdef Target find_target(object to):
@@ -69,7 +92,7 @@ cdef Target find_target(object to):
 
 
 def _by_name(name):
-    target = targets.get(name)
+    target = targets.get(name) or target_of(library_named(name))
     if target is None:
         from dlbridge._core.plugins import TARGETS, load      # reads the metadata of all packages
 
@@ -87,19 +110,19 @@ def _meant(name):
 def _by_module(name):
     if not isinstance(name, str):
         return None             # a module may say anything there, or nothing
-    library = name.partition(".")[0]
-    return targets.get(ALIASES.get(library, library))
+    root = name.partition(".")[0]
+    return targets.get(root) or target_of(library_of(root))
 
 
 def _by_namespace(space):
-    return namespace.new_target(space) if callable(getattr(space, "from_dlpack", None)) else None
+    return importer.new_namespace(space) if callable(getattr(space, "from_dlpack", None)) else None
 
 
 def _by_type(kind):
     """The library of an array type, or of a subclass or an unknown library's; numpy.float32 is no array type."""
     cdef Target target
     if kind is memoryview:
-        return targets["memoryview"]
+        return _by_name("memoryview")
     for base in kind.__mro__:
         target = _by_module(top_module(base))
         if target is not None:
@@ -115,9 +138,10 @@ def names():
     from dlbridge._core.plugins import TARGETS
     from dlbridge._core.plugins import names as offered
 
-    return sorted(targets.keys() | offered(TARGETS))
+    known = {name for name, library in libraries().items() if library.delivery}
+    return sorted(targets.keys() | known | offered(TARGETS))
 
 
 def add_target(Target target):
     """Put a target under its name, in place of any other of that name."""
-    _add(target)
+    targets[target.name] = target

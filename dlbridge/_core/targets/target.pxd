@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
+from dlbridge._core.block cimport BYTE_STRIDES, SWAPPED, Managed
 from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED
-from dlbridge._core.managed cimport BYTE_STRIDES, SWAPPED, Managed
 from dlbridge._core.request cimport CurrentStream
 
 
@@ -36,13 +36,13 @@ ctypedef object (*Accepts)(const Managed* managed, Target target)
 ctypedef object (*Deliver)(Managed* managed, Target target)
 # Makes the library's array on a device, from host memory and by the library's own copy; steals managed likewise.
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device)
+# Has the last word about what was read from the library's facts, once the library is imported.
+ctypedef int (*Settle)(Target target) except -1
 
 
 cdef class Target:
     cdef readonly str name              # as in convert(…, to=name)
-    cdef readonly str library           # what to import, and how users call it
-    cdef str quirks                     # its rows of the quirks table; another library's may look alike
-    cdef readonly str install           # the pip line's last word
+    cdef readonly object facts          # libraries/library.Library
     cdef readonly bint loaded
     cdef uint32_t holds                 # Holds, or'ed
     cdef uint64_t rows                  # of the dtype table: what the library has
@@ -57,15 +57,19 @@ cdef class Target:
     cdef Upload upload                  # or NULL
     cdef int32_t upload_type            # … to devices of which DLPack type; 0 where there is none
     cdef CurrentStream current_stream   # or NULL: the library asks a Tensor to be ordered
+    cdef Settle settle                  # or NULL
     cdef const DLPackExchangeAPI* api   # or NULL
     cdef object namespace               # the imported module, or what the user gave
     cdef tuple array_types              # an instance of one is an array of this target already
-    cdef bint exact                     # … but not an instance of a subclass
-    cdef object function                # from_dlpack, or a registered deliver
-    cdef object _load
+    cdef object function                # the library's importer, or a registered deliver
+    cdef object settings                # of a registered target: a function of it that settles it; or None
 
     cdef int load(self) except -1
-    cdef int check_order(self) except -1
-    cdef int read_off(self) except -1
+    cdef object imported(self)
+    cdef int read_facts(self) except -1
+    cdef int read_types(self, str version) except -1
     cdef bint owns(self, object src)
     cdef object why_not(self, const Managed* managed)
+
+
+cdef Target new_target(object facts)

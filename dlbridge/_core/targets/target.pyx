@@ -7,13 +7,15 @@ cimport cython
 
 from libc.stdint cimport uint64_t
 
+from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.atomic cimport load_flag, store_flag
+from dlbridge._core.block cimport MAX_NDIM
+from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport get_row, rows_named
-from dlbridge._core.managed cimport MAX_NDIM
 
 from dlbridge._core.dtypes import NAMES
-from dlbridge.errors import MissingLibraryError, refusal
 from dlbridge._core.locks import ForkableLock
+from dlbridge.errors import MissingLibraryError, refusal
 
 HOLDS = {
     "NEGATIVE_STRIDES": NEGATIVE_STRIDES,
@@ -36,8 +38,16 @@ HOLDS = {
 
 cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) if get_row(row).subbyte)
 
-# Read off by half, a target holds more than its library does: no other thread may use it meanwhile, nor begin anew.
+# While only half of the facts are read, a target holds more than its library does: no other thread may use it then.
 cdef object reading = ForkableLock()
+
+
+cdef Target new_target(object facts):
+    cdef Target target = Target.__new__(Target)
+    target.name = facts.name
+    target.facts = facts
+    target.array_types = ()
+    return target
 
 
 @cython.auto_pickle(False)
@@ -48,76 +58,99 @@ cdef class Target:
         return f"<target {self.name}>"
 
     cdef int load(self) except -1:
-        """Import the library and read off what it can hold; the first conversion to it does so, and no import."""
-        cdef object namespace = self.namespace
+        """Import the library and read what it can hold. The first conversion to it does so, and no import."""
         if load_flag(&self.loaded):
             return 0
-        if self.library is not None:
-            self.check_order()
-            try:
-                namespace = importlib.import_module(self.library)
-            except ImportError as error:
-                # A library that is there but broken says so itself.
-                if error.name is not None and error.name != self.library:
-                    raise
-                raise refusal(MissingLibraryError, self.name, "module", self.library, "is not installed",
-                              f"pip install {self.install}") from error
+        cdef object namespace = self.imported()
         # Not by `with`: where no memory is left for a traceback, Cython gives its end a NULL in place of one.
         lock = reading.lock
         lock.acquire()
         try:
             if not self.loaded:
                 self.namespace = namespace
-                self.read_off()
+                self.read_facts()
         finally:
             lock.release()
         return 0
 
-    cdef int check_order(self) except -1:
-        """Refuse an import that would end the process."""
-        from dlbridge._core.targets.quirks import IMPORT_ORDER
+    cdef object imported(self):
+        """The library's module, or the namespace that was given."""
+        facts = self.facts
+        if self.namespace is not None or not facts.importer and not facts.array_types:
+            return self.namespace
+        for fact in facts.import_after if facts.top not in sys.modules else ():
+            if fact.value in sys.modules:
+                raise refusal(MissingLibraryError, self.name, "import", f"after {fact.value}", fact.words,
+                              f"import {facts.top} before {fact.value}")
+        try:
+            return importlib.import_module(facts.top)
+        except ImportError as error:
+            # A library that is there but broken says so itself.
+            if error.name is not None and error.name != facts.top:
+                raise
+            raise refusal(MissingLibraryError, self.name, "module", facts.top, "is not installed",
+                          f"pip install {facts.install or facts.name}") from error
 
-        for row in IMPORT_ORDER if self.library not in sys.modules else ():
-            if row.library == self.library and row.after in sys.modules:
-                raise refusal(MissingLibraryError, self.name, "import", f"after {row.after}", row.words,
-                              f"import {self.library} before {row.after}")
-        return 0
-
-    cdef int read_off(self) except -1:
-        """Everything, less the library's quirks; then its file has the last word."""
+    cdef int read_facts(self) except -1:
+        """Everything, less what the library's facts take from it. Its file in this folder has the last word."""
+        cdef DLDevice device
         # Not at the top: a tenth of the time that importing dlbridge takes.
-        from dlbridge._core.targets.quirks import COPIED_DTYPES, LIMITS, dtypes_of, quirks_of
+        from dlbridge.libraries.library import attribute, holds
 
-        library = self.name if self.quirks is None else self.quirks
-        version = str(getattr(self.namespace, "__version__", ""))
-        self.rows = rows_named(dtypes_of(library, version))
-        self.copied_rows = rows_named(COPIED_DTYPES.get(library, ()))
-        self.asked_rows = 0
-        self.gpus = -1
+        facts = self.facts
+        version = str(getattr(self.namespace, "__version__", facts.version))
         self.holds = 0
         for flag in HOLDS.values():
             self.holds |= <unsigned int> flag
-        limits = dict(LIMITS)
-        for quirk in quirks_of(library, version):
-            if quirk.lacks in limits:
-                limits[quirk.lacks] = quirk.value
-            else:
-                self.holds &= ~<unsigned int> HOLDS[quirk.lacks]
-        self.alignment, self.fewest_axes, self.most_axes = limits.values()
-        if self._load is not None:
-            self._load(self)
+        for fact in facts.lacks:
+            if holds(fact, version):
+                self.holds &= ~<unsigned int> HOLDS[fact.value]
+        self.alignment = facts.alignment.value if facts.alignment else 1
+        self.fewest_axes = facts.fewest_axes.value if facts.fewest_axes else 0
+        self.most_axes = facts.most_axes.value if facts.most_axes else MAX_NDIM
+        self.read_types(version)
+        if facts.start:
+            facts.start.value(self.namespace)
+        self.gpus = facts.gpus.value(self.namespace) if facts.gpus else -1
+        if facts.upload:
+            parse_device(facts.upload, &device)
+            self.upload_type = device.device_type
+        if isinstance(facts.importer, str) and facts.importer:
+            self.function = attribute(self.namespace, facts.importer)
+        if facts.array_types:
+            self.array_types = tuple([attribute(self.namespace, path) for path in facts.array_types])
+        if self.settle != NULL:
+            self.settle(self)
+        if self.settings is not None:
+            self.settings(self)
         if not self.gpus:
             self.holds &= ~<unsigned int> OTHER_DEVICES
         # What fits() may pass without a look at the device is the host's memory, with any number of axes.
         self.plain_rows = 0
         if self.holds & HOST and self.holds & SHARING and not self.fewest_axes and self.most_axes == MAX_NDIM:
             self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
-        store_flag(&self.loaded, True)      # last: whoever reads it reads the rest without the lock
+        store_flag(&self.loaded, True)      # last: with it set, the rest is read without the lock
+        return 0
+
+    cdef int read_types(self, str version) except -1:
+        """The types that the library takes; older versions of some lack the newest."""
+        from dlbridge.libraries.library import attribute, holds
+
+        facts = self.facts
+        self.rows = 0 if facts.dtypes else rows_named(NAMES)
+        for fact in facts.dtypes:
+            if holds(fact, version):
+                self.rows |= rows_named(fact.value)
+        if facts.dtype_namespace is not None:
+            space = attribute(self.namespace, facts.dtype_namespace)
+            self.rows &= rows_named([name for name in NAMES if hasattr(space, name)])
+        self.copied_rows = rows_named(facts.copied_dtypes.value) if facts.copied_dtypes else 0
+        self.asked_rows = 0
         return 0
 
     cdef bint owns(self, object src):
         """Whether src is an array of this library already."""
-        if self.exact:
+        if self.facts.exact:
             return any([type(src) is kind for kind in self.array_types])
         return isinstance(src, self.array_types)
 

@@ -1,21 +1,14 @@
 """dlbridge.Tensor itself."""
 
-from dlbridge._core.managed cimport Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport READONLY_COPY
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
 
-cdef Target new_target():
-    cdef Target target = Target.__new__(Target)
-    target.name = "dlbridge"
+cdef int prepare(Target target) except -1:
     target.deliver = deliver
-    target._load = _load
-    return target
-
-
-def _load(Target target):
-    target.array_types = (Tensor,)
+    return 0
 
 
 cdef object deliver(Managed* managed, Target target):

@@ -1,0 +1,221 @@
+"""The block: the one currency. Every source makes one, place takes one and gives one, every target consumes one.
+
+A Managed describes memory and refers to what owns it. These verbs say what is done with its references and its owner:
+
+=============  =======================================================================================================
+own            The block takes an owner over. No other code lets that owner go from then on.
+keep           The block holds a reference to one more object, beside its owner.
+retain         One more reference to the block.
+drop           One reference less. The last one lets the owner go, if it is still there, and frees the block.
+drop_second    The same for a second reference, while no other thread has the block: no atomic step is needed.
+release        Let the owner go now, whatever references are left, and drop one reference. Deleters do this.
+share          A new block over the same memory, which owns a reference to the first one.
+take           Make a block that owns what is given. It is consumed also when that fails.
+=============  =======================================================================================================
+"""
+
+
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport malloc
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION,
+    DLManagedTensor,
+    DLManagedTensorVersioned,
+    DLTensor,
+    kDLCPU,
+)
+from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, load
+from dlbridge._core.dtypes cimport NO_ROW, get_row
+from dlbridge._core.layout cimport LARGEST_SPAN, Span
+from dlbridge._core.ownership cimport OWNS_LEGACY, OWNS_MEMORY, OWNS_NOTHING, OWNS_OBJECT, OWNS_VERSIONED, Owns
+
+
+cdef enum:
+    MAX_NDIM = 64               # NumPy's and torch's
+
+cdef enum Protocol:
+    PROTOCOL_NUMPY
+    PROTOCOL_EXCHANGE_API
+    PROTOCOL_DLPACK
+    PROTOCOL_DLPACK_LEGACY
+    PROTOCOL_CUDA_ARRAY_INTERFACE
+    PROTOCOL_ARRAY_STRUCT
+    PROTOCOL_ARRAY_INTERFACE
+    PROTOCOL_ARROW
+    PROTOCOL_BUFFER
+    PROTOCOL_DLBRIDGE
+
+
+# What the memory is beyond a compact block of native words. DLPack cannot say the first four, so place resolves them
+# before anything travels. The others say what strides do (layout.Form). A target says which of them it holds.
+cdef enum Mark:
+    SWAPPED = 1             # the bytes of an element are in the other order
+    BYTE_STRIDES = 2        # strides are in bytes, since one is no multiple of the item size
+    NEGATED = 4             # every value stands for its negative (torch's negative bit)
+    CONJUGATED = 8          # every value stands for its conjugate (torch's conjugate bit)
+
+
+# Every live result holds one of these. What can be derived from other fields is no field: with two axes a block has 120
+# bytes, which is all that malloc() puts into a chunk of 128.
+ctypedef struct Managed:
+    DLManagedTensorVersioned abi    # first: &managed.abi is what travels, and by it the deleter finds the block
+    int32_t references              # atomic; the block is freed with the last one
+    uint8_t owns                    # Owns; swapped atomically for OWNS_NOTHING by whoever lets the owner go
+    uint8_t protocol                # Protocol
+    int8_t row                      # of the dtype table
+    uint8_t marks                   # Mark and layout.Form, or'ed
+    # int64 shape[ndim], strides[ndim] follow in the same block.
+
+
+# What every conversion does is inline: a call into another extension module takes the time of fifty instructions.
+cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil
+cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil
+cdef Managed* refuse_block(Protocol protocol, int64_t ndim) except NULL
+
+cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_bytes) noexcept nogil:
+    """Room for shape and strides, and then for extra_bytes; NULL where there can be none."""
+    cdef Managed* managed
+    cdef DLTensor* tensor
+    if not 0 <= ndim <= MAX_NDIM:
+        return NULL
+    managed = <Managed*> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t) + extra_bytes)
+    if managed == NULL:
+        return NULL
+    managed.abi.version.major = DLPACK_MAJOR_VERSION
+    managed.abi.version.minor = DLPACK_MINOR_VERSION
+    managed.abi.manager_ctx = NULL
+    managed.abi.deleter = sole_deleter
+    managed.abi.flags = 0
+    tensor = &managed.abi.dl_tensor
+    tensor.data = NULL
+    tensor.byte_offset = 0
+    tensor.ndim = <int32_t> ndim
+    tensor.device.device_type = kDLCPU
+    tensor.device.device_id = 0
+    tensor.shape = <int64_t*> (managed + 1)
+    tensor.strides = tensor.shape + ndim
+    managed.references = 1
+    managed.owns = OWNS_NOTHING
+    managed.protocol = protocol
+    managed.row = NO_ROW
+    managed.marks = 0
+    return managed
+
+
+cdef inline Managed* managed_new(Protocol protocol, int64_t ndim) except NULL:
+    """An unowned block on the CPU with room for ndim extents and strides."""
+    cdef Managed* managed = new_block(protocol, ndim, 0)
+    return managed if managed != NULL else refuse_block(protocol, ndim)
+
+
+cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL
+cdef Managed* managed_like(const Managed* base) except NULL
+cdef Managed* managed_share(Managed* base) except NULL
+
+cdef inline bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil:
+    """Take the shape of memory that is known to be sound and compact in C order, after row and data; no check is left.
+
+    False, and nothing taken, where there are no elements, or more than any memory has (numpy.lib.stride_tricks).
+    """
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t count = 1
+    cdef int32_t axis = tensor.ndim
+    while axis:
+        axis -= 1
+        tensor.shape[axis] = shape[axis]
+        tensor.strides[axis] = count
+        count *= shape[axis]        # NumPy sees to it that this fits
+    return 0 < count <= LARGEST_SPAN >> 8
+
+cdef bint managed_set_plain(
+    Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, Py_ssize_t nbytes,
+) noexcept nogil
+cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil
+
+cdef inline void managed_set_row(Managed* managed, int32_t row) noexcept nogil:
+    managed.row = row
+    managed.abi.dl_tensor.dtype = get_row(row).dlpack
+
+cdef inline void managed_own(Managed* managed, Owns owns, void* owner) noexcept nogil:
+    managed.abi.manager_ctx = owner
+    managed.owns = owns
+
+cdef inline void managed_own_object(Managed* managed, object owner) noexcept:
+    Py_INCREF(owner)
+    managed_own(managed, OWNS_OBJECT, <void*> owner)
+
+cdef inline void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
+    managed_own(managed, OWNS_MEMORY, memory)
+
+# On failure the block is released.
+cdef int managed_keep(Managed* managed, object obj) except -1
+
+cdef inline void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil:
+    managed_own(managed, OWNS_VERSIONED, foreign)
+
+cdef inline void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) noexcept nogil:
+    managed_own(managed, OWNS_LEGACY, foreign)
+
+cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil
+
+cdef inline Managed* managed_retain(Managed* managed) noexcept nogil:
+    """By a caller who holds the GIL and a reference. If that is the only one, no other thread can change the number."""
+    if ONE_AT_A_TIME and load(&managed.references) == 1:
+        managed.references = 2
+    else:
+        add(&managed.references, 1)
+    return managed
+
+cdef inline Managed* managed_made_lendable(Managed* managed) noexcept nogil:
+    """Make it a block that many consumers have at a time: its deleter drops one reference instead of releasing.
+
+    Consumers read it, and never write to it. It no longer counts as the copy that was asked for, since its owner uses
+    it too.
+    """
+    managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
+    managed.abi.deleter = lent_deleter
+    return managed
+
+cdef void managed_drop(Managed* managed) noexcept nogil
+cdef void managed_release(Managed* managed) noexcept nogil
+
+cdef inline void managed_drop_second(Managed* managed) noexcept nogil:
+    if managed.references == 2:
+        managed.references = 1
+    else:
+        managed_drop(managed)
+
+cdef object managed_unwrapped(Managed* managed)
+cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil
+
+cdef inline char* managed_data(const Managed* managed) noexcept nogil:
+    return <char*> managed.abi.dl_tensor.data + managed.abi.dl_tensor.byte_offset
+
+cdef inline bint managed_packed(const Managed* managed) noexcept nogil:
+    """Elements below a byte that lie side by side."""
+    return get_row(managed.row).subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
+
+cdef inline int64_t managed_item_bytes(const Managed* managed) noexcept nogil:
+    """Of one element; 0 where they are packed."""
+    return 0 if managed_packed(managed) else get_row(managed.row).item_bytes
+
+cdef inline int64_t managed_count(const Managed* managed) noexcept nogil:
+    """Elements."""
+    cdef int64_t count = 1
+    cdef int32_t axis
+    for axis in range(managed.abi.dl_tensor.ndim):
+        count *= managed.abi.dl_tensor.shape[axis]
+    return count
+
+cdef Span managed_span(const Managed* managed) noexcept nogil
+cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil
+cdef str protocol_name(Protocol protocol)
+cdef object managed_owner(Managed* managed)
+cdef tuple managed_shape(const Managed* managed)
+cdef tuple managed_strides(const Managed* managed)
+cdef tuple integers(const int64_t* values, int32_t count, int64_t factor)

@@ -1,0 +1,391 @@
+"""The block: made, counted, and let go exactly once. Its verbs are explained in block.pxd."""
+
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memmove
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.atomic cimport add, exchange_byte, load
+from dlbridge._core.dtypes cimport get_row
+from dlbridge._core.layout cimport LARGEST_SPAN, Span, fill_compact, multiply_overflows, span_of
+from dlbridge._core.ownership cimport (
+    OWNS_BASE,
+    OWNS_BUFFER,
+    OWNS_NOTHING,
+    OWNS_OBJECT,
+    OWNS_WRAPPED,
+    Release,
+    Wrapped,
+    drop_buffer,
+    drop_keeping_error,
+    exporter,
+    new_kept,
+    others_hold,
+    python_runs,
+    releases,
+)
+
+from dlbridge.errors import ConversionError, refusal
+
+
+cdef extern from *:
+    """
+    typedef struct {
+        int32_t depth;
+        void *waiting;
+    } dlbridge_Releases;
+    static __thread dlbridge_Releases dlbridge_releases;
+    /* The empty asm keeps the address in a register: a compiler would ask for it again after every call. */
+    static inline dlbridge_Releases *dlbridge_releases_here(void) {
+        dlbridge_Releases *here = &dlbridge_releases;
+        __asm__("" : "+r"(here));
+        return here;
+    }
+    _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
+    """
+    ctypedef struct Releases "dlbridge_Releases":
+        int32_t depth                   # of releases within releases, in this thread
+        void* waiting                   # for the outermost of them
+    Releases* releases_here "dlbridge_releases_here"() noexcept nogil
+
+# Declared without the GIL: a deleter is called without it.
+cdef extern from "Python.h":
+    ctypedef int PyGILState_STATE
+    PyGILState_STATE PyGILState_Ensure() noexcept nogil
+    void PyGILState_Release(PyGILState_STATE state) noexcept nogil
+    void PyBuffer_Release(Py_buffer* view) noexcept nogil
+    void Py_DECREF(PyObject* obj) noexcept nogil
+
+cdef enum:
+    DEEPEST = 64                # releases within releases
+
+cdef dict PROTOCOL_NAMES = {
+    PROTOCOL_NUMPY: "numpy",
+    PROTOCOL_EXCHANGE_API: "exchange_api",
+    PROTOCOL_DLPACK: "dlpack",
+    PROTOCOL_DLPACK_LEGACY: "dlpack (legacy)",
+    PROTOCOL_CUDA_ARRAY_INTERFACE: "cuda_array_interface",
+    PROTOCOL_ARRAY_STRUCT: "array_struct",
+    PROTOCOL_ARRAY_INTERFACE: "array_interface",
+    PROTOCOL_ARROW: "arrow",
+    PROTOCOL_BUFFER: "buffer",
+    PROTOCOL_DLBRIDGE: "dlbridge",
+}
+
+releases[<int> OWNS_BASE] = release_base
+
+
+# ---- make ----------------------------------------------------------------------------------------------------------
+
+cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL:
+    """A block that owns a filled Py_buffer and has room for its axes; on failure the export is let go."""
+    cdef Managed* managed = new_block(protocol, view.ndim, sizeof(Py_buffer))
+    if managed == NULL:
+        PyBuffer_Release(view)
+        return refuse_block(protocol, view.ndim)
+    managed_own(managed, OWNS_BUFFER, managed.abi.dl_tensor.strides + view.ndim)
+    move_buffer(<Py_buffer*> managed.abi.manager_ctx, view)
+    return managed
+
+
+cdef void move_buffer(Py_buffer* into, Py_buffer* view) noexcept nogil:
+    """PyBuffer_FillInfo() lets shape and strides of plain bytes point into the Py_buffer itself."""
+    into[0] = view[0]
+    if view.shape == &view.len:
+        into.shape = &into.len
+    if view.strides == &view.itemsize:
+        into.strides = &into.itemsize
+
+
+cdef Managed* refuse_block(Protocol protocol, int64_t ndim) except NULL:
+    if 0 <= ndim <= MAX_NDIM:
+        raise MemoryError
+    raise refusal(ConversionError, protocol_name(protocol), "ndim", ndim, "is outside 0..64", "reshape it")
+
+
+cdef Managed* managed_like(const Managed* base) except NULL:
+    """The same description once more, without an owner."""
+    cdef Managed* managed = managed_new(<Protocol> base.protocol, base.abi.dl_tensor.ndim)
+    cdef int64_t* shape = managed.abi.dl_tensor.shape
+    cdef int64_t* strides = managed.abi.dl_tensor.strides
+    managed.abi.flags = base.abi.flags & ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
+    managed.abi.dl_tensor = base.abi.dl_tensor
+    managed.abi.dl_tensor.shape = shape
+    managed.abi.dl_tensor.strides = strides
+    memcpy(shape, base.abi.dl_tensor.shape, 2 * base.abi.dl_tensor.ndim * sizeof(int64_t))
+    managed.row = base.row
+    managed.marks = base.marks
+    return managed
+
+
+cdef Managed* managed_share(Managed* base) except NULL:
+    """The same memory once more, with an owner and a deleter of its own, for one more consumer."""
+    cdef Managed* managed = managed_like(base)
+    managed_own(managed, OWNS_BASE, managed_retain(base))
+    return managed
+
+
+cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil:
+    """Take shape and strides, after the row; NULL strides are compact.
+
+    In elements where the strides in bytes are whole, else as they are and marked.
+    """
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    # Items are powers of two: shifts, for a division would cost ten times as much.
+    cdef int shift = get_row(managed.row).item_shift
+    cdef int64_t odd_bits = get_row(managed.row).item_bytes - 1
+    cdef bint odd = False
+    cdef int32_t axis
+    if not tensor.ndim:
+        return                  # and both may be NULL
+    memcpy(tensor.shape, shape, tensor.ndim * sizeof(int64_t))
+    if strides_bytes == NULL:
+        fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+        return
+    for axis in range(tensor.ndim):
+        tensor.strides[axis] = strides_bytes[axis] >> shift
+        if strides_bytes[axis] & odd_bits and shape[axis] > 1:
+            odd = True
+    if odd:
+        managed.marks |= BYTE_STRIDES
+        memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
+
+
+cdef bint managed_set_plain(
+    Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, Py_ssize_t nbytes,
+) noexcept nogil:
+    """Take a layout if it is compact in C order, of so many bytes and far from any limit, after row and data.
+
+    False where it is not: the layout is still to be taken then, and to be checked.
+    """
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int shift = get_row(managed.row).item_shift
+    cdef int64_t count = 1
+    cdef int32_t axis = tensor.ndim
+    while axis:
+        axis -= 1
+        if shape[axis] < 1 or strides_bytes[axis] != count << shift:
+            return False
+        tensor.shape[axis] = shape[axis]
+        tensor.strides[axis] = count
+        if multiply_overflows(count, shape[axis], &count) or count > LARGEST_SPAN >> 8:
+            return False
+    return tensor.data != NULL and count << shift == nbytes
+
+
+# ---- own and release ---------------------------------------------------------------------------------------------------
+
+cdef object managed_unwrapped(Managed* managed):
+    """The object that alone keeps the memory alive, the block being freed; or None, and the block stays.
+
+    This is for a consumer that can hold an object itself. Of read-only memory the block stays, because the object might
+    give it out as writable.
+    """
+    if managed.owns != OWNS_OBJECT or load(&managed.references) != 1 or (
+            managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY):
+        return None
+    owner = <object> managed.abi.manager_ctx
+    Py_DECREF(<PyObject*> managed.abi.manager_ctx)
+    free(managed)
+    return owner
+
+
+cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil:
+    """Move the Py_buffer that a block owns, exporter and all, and free the block; False, and it stays."""
+    if load(&managed.references) != 1 or exporter(managed.abi.manager_ctx) == NULL:
+        return False
+    move_buffer(into, <Py_buffer*> managed.abi.manager_ctx)
+    free(managed)
+    return True
+
+
+cdef void release_base(void* owner) noexcept nogil:
+    managed_drop(<Managed*> owner)
+
+
+cdef int managed_keep(Managed* managed, object obj) except -1:
+    cdef Wrapped* kept = new_kept(managed.owns, managed.abi.manager_ctx, obj)
+    if kept == NULL:
+        managed_release(managed)
+        raise MemoryError
+    managed_own(managed, OWNS_WRAPPED, kept)
+    return 0
+
+
+cdef void managed_drop(Managed* managed) noexcept nogil:
+    cdef uint8_t owns
+    # Only the holder of the only reference could add one, so that case needs no atomic step, which costs 5 ns.
+    if load(&managed.references) == 1 or add(&managed.references, -1) == 0:
+        owns = managed.owns
+        if owns == OWNS_NOTHING:
+            free(managed)
+        else:
+            managed.owns = OWNS_NOTHING
+            managed.references = 1      # release_soon()'s own
+            release_soon(managed, releases[owns])
+
+
+cdef void managed_release(Managed* managed) noexcept nogil:
+    cdef uint8_t owns = OWNS_NOTHING
+    if load(&managed.references) != 1:
+        owns = exchange_byte(&managed.owns, OWNS_NOTHING)
+    if owns == OWNS_NOTHING:
+        managed_drop(managed)
+    else:
+        release_soon(managed, releases[owns])
+
+
+# Of a block whose release waits. It takes the place of the description, which is not read any more.
+ctypedef struct Waiting:
+    Managed* next
+    Release release
+
+
+cdef inline Waiting* waiting_of(Managed* managed) noexcept nogil:
+    return <Waiting*> &managed.abi.dl_tensor
+
+
+cdef void release_soon(Managed* managed, Release release) noexcept nogil:
+    """Let the owner go, which may let go another one, and so on: chains of any length need no more stack than DEEPEST.
+
+    Memory that went to and fro between libraries is such a chain. Deeper owners wait for the outermost release, which
+    runs them before it returns. Takes over a reference.
+    """
+    cdef Releases* here = releases_here()
+    cdef Managed* first
+    if here.depth == DEEPEST:
+        waiting_of(managed).next = <Managed*> here.waiting
+        waiting_of(managed).release = release
+        here.waiting = managed
+        return
+    release_and_drop(managed, release, here)
+    while here.depth == 0 and here.waiting != NULL:
+        first = <Managed*> here.waiting
+        here.waiting = waiting_of(first).next
+        release_and_drop(first, waiting_of(first).release, here)
+
+
+cdef void release_and_drop(Managed* managed, Release release, Releases* here) noexcept nogil:
+    here.depth += 1
+    release(managed.abi.manager_ctx)
+    here.depth -= 1
+    managed_drop(managed)
+
+
+cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
+    cdef Managed* managed = <Managed*> tensor
+    if load(&managed.references) != 1 or not released_early(managed):
+        managed_release(managed)
+
+
+cdef bint released_early(Managed* managed) noexcept nogil:
+    """Drop one of several references to the owner and free the block; False, and nothing done, if it is the last.
+
+    The owner goes on living: nothing nests, however long the chain is that it belongs to.
+    """
+    cdef PyGILState_STATE state
+    cdef PyObject* owner = NULL
+    cdef bint early
+    if managed.owns == OWNS_OBJECT:
+        owner = <PyObject*> managed.abi.manager_ctx
+    elif managed.owns == OWNS_BUFFER:
+        owner = exporter(managed.abi.manager_ctx)
+    if owner == NULL or not python_runs():
+        return False
+    state = PyGILState_Ensure()
+    early = others_hold(owner)
+    if early:
+        if managed.owns == OWNS_OBJECT:
+            Py_DECREF(owner)
+        else:
+            drop_keeping_error(managed.abi.manager_ctx, drop_buffer)
+        free(managed)
+    PyGILState_Release(state)
+    return early
+
+
+cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil:
+    """Give the block over to a legacy consumer: from here on nothing but its deleter may touch it.
+
+    A legacy tensor takes the place of the end of abi, so that the owner, which stands before it, stays where it is.
+    """
+    cdef DLManagedTensor* legacy = <DLManagedTensor*> (<char*> (&managed.abi + 1) - sizeof(DLManagedTensor))
+    memmove(&legacy.dl_tensor, &managed.abi.dl_tensor, sizeof(DLTensor))
+    legacy.manager_ctx = managed
+    legacy.deleter = legacy_deleter
+    return legacy
+
+
+cdef void legacy_deleter(DLManagedTensor* tensor) noexcept nogil:
+    managed_release(<Managed*> tensor.manager_ctx)
+
+
+cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
+    cdef Managed* managed = <Managed*> tensor
+    if load(&managed.references) != 1 or not released_early(managed):
+        managed_drop(managed)
+
+
+# ---- read ----------------------------------------------------------------------------------------------------------
+
+cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil:
+    """The bytes of the elements alone; packed elements round up once, in total."""
+    cdef int64_t count = managed_count(managed)
+    if managed_packed(managed):
+        return (count * managed.abi.dl_tensor.dtype.bits + 7) // 8
+    return count * get_row(managed.row).item_bytes
+
+
+cdef Span managed_span(const Managed* managed) noexcept nogil:
+    """The bytes that the elements touch; packed ones are compact."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t item_bytes = get_row(managed.row).item_bytes
+    cdef Span span
+    if managed_packed(managed):
+        span.low_bytes, span.high_bytes = 0, managed_nbytes(managed)
+        return span
+    return span_of(
+        tensor.ndim, tensor.shape, tensor.strides, 1 if managed.marks & BYTE_STRIDES else item_bytes, item_bytes)
+
+
+cdef str protocol_name(Protocol protocol):
+    return PROTOCOL_NAMES[protocol]
+
+
+cdef object managed_owner(Managed* managed):
+    """The object that the memory is kept alive by, or None."""
+    cdef uint8_t owns = managed.owns
+    cdef void* owner = managed.abi.manager_ctx
+    if owns == OWNS_WRAPPED:
+        owns, owner = (<Wrapped*> owner).owns, (<Wrapped*> owner).owner
+    if owns == OWNS_OBJECT:
+        # The owner of an interface's memory is a tuple: the array, and then what the interface was read from.
+        kept = <object> owner
+        while type(kept) is tuple:
+            kept = kept[0]
+        return kept
+    if owns == OWNS_BUFFER:
+        return <object> exporter(owner) if exporter(owner) != NULL else None
+    return managed_owner(<Managed*> owner) if owns == OWNS_BASE else None
+
+
+cdef tuple managed_shape(const Managed* managed):
+    return integers(managed.abi.dl_tensor.shape, managed.abi.dl_tensor.ndim, 1)
+
+
+cdef tuple managed_strides(const Managed* managed):
+    return integers(managed.abi.dl_tensor.strides, managed.abi.dl_tensor.ndim, 1)
+
+
+cdef tuple integers(const int64_t* values, int32_t count, int64_t factor):
+    """Not by a list comprehension: where there is no memory for the list, Cython 3.3 lets an item of it go twice."""
+    cdef tuple made = PyTuple_New(count)
+    cdef object value           # left to itself, it would be an int64
+    cdef int32_t index
+    for index in range(count):
+        value = values[index] * factor
+        Py_INCREF(value)        # SET_ITEM steals it
+        PyTuple_SET_ITEM(made, index, value)
+    return made

@@ -1,5 +1,0 @@
-"""Who waits for whom when device memory is handed over, and when it is let go."""
-
-__test__: dict[str, str]
-
-def unordered_releases() -> int: ...

@@ -1,0 +1,25 @@
+"""The hand-over of device memory: which stream waits for which, from the acquired block to the delivered array.
+
+In the order of a conversion:
+
+1. A source notes the stream on which the memory is ready (``set_producer`` of devices/table).
+2. ``hand_over`` lets the consumer's stream wait for it, before the target's library sees the memory.
+3. ``hand_over_copy`` and ``hand_over_upload`` do so for a copy that was made since.
+4. When the last consumer lets go, devices/streams lets the producer's stream wait for the consumer's.
+"""
+
+from libc.stdint cimport int32_t
+
+from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.block cimport Managed
+from dlbridge._core.request cimport Request
+from dlbridge._core.targets.target cimport Target
+
+
+cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request* request) except -1
+# Steals managed, also when it fails.
+cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* request) except NULL
+cdef object hand_over_upload(object array, Target target, const Request* request)
+cdef object hand_over_itself(object src, const Request* request)
+cdef bint is_on(object src, const DLDevice* wanted) except -1
+cdef int find_device(object array, DLDevice* out) except -1

@@ -1,0 +1,138 @@
+"""The hand-over of device memory: which stream waits for which. The face tells the order of the steps."""
+
+from cpython.object cimport PyObject
+
+from libc.stdint cimport int32_t, int64_t
+
+from dlbridge._core.abi cimport STREAM_UNORDERED, DLDevice
+from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device, same_device
+from dlbridge._core.place cimport COPY_SPAN, FETCH, TO_DEVICE_LABEL, TO_HOST_LABEL
+from dlbridge._core.plan cimport offers_of
+from dlbridge._core.request cimport Request, consumer_stream, parse_request
+from dlbridge._core.sources.registry cimport acquire_by
+from dlbridge._core.targets.target cimport Target
+
+from dlbridge.errors import DeviceError, refusal
+
+
+# ---- before the memory is used ---------------------------------------------------------------------------------------
+
+cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request* request) except -1:
+    """Before the memory is used: on a device in the order of the consumer's stream, by the CPU after it is ready."""
+    if steps & TO_DEVICE_LABEL:
+        label_device(managed, target, request)
+    if not has_streams(managed.abi.dl_tensor.device.device_type):
+        return 0
+    if request.has_stream and request.stream == STREAM_UNORDERED:
+        return device_operations().order_consumer(managed, STREAM_UNORDERED, None, False)
+    if steps & TO_HOST_LABEL:
+        return device_operations().await_producer(managed)
+    if steps & FETCH:
+        return 0                # the copy waits for the producer itself
+    # A library without a current stream to ask for asks the Tensor that it is given for the order, and names its stream.
+    if request.has_stream or request.current_stream != NULL:
+        order_for(managed, request)
+    return 0
+
+
+cdef int order_for(Managed* managed, const Request* request) except -1:
+    """Let the stream on which the consumer uses the memory wait until it is ready."""
+    cdef DLDevice device
+    cdef int64_t stream
+    device_operations().name_device(managed, &device)
+    keeper = consumer_stream(request, &device, &stream)
+    return device_operations().order_consumer(managed, stream, keeper, False)
+
+
+cdef int label_device(Managed* managed, Target target, const Request* request) except -1:
+    """See pinned or managed memory as its device's, if that is the one which was asked for."""
+    device_operations().label_device(managed)
+    if request.has_device and not same_device(&request.device, &managed.abi.dl_tensor.device):
+        raise refusal(DeviceError, target.name, "device", device_name(managed.abi.dl_tensor.device),
+                      f"is not {device_name(request.device)}", "move it with the library that made it")
+    return 0
+
+
+# ---- copies ----------------------------------------------------------------------------------------------------------
+
+cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* request) except NULL:
+    """Order a copy that dlbridge queued on a device, also with stream=-1: that speaks of the producer's work alone."""
+    cdef DLDevice device
+    cdef int64_t stream
+    if not steps & COPY_SPAN or not request.has_stream or request.stream != STREAM_UNORDERED:
+        return managed
+    try:
+        if request.current_stream != NULL and not is_host(managed.abi.dl_tensor.device.device_type):
+            device_operations().name_device(managed, &device)
+            keeper = request.current_stream(request.target, &device, &stream)
+            device_operations().order_consumer(managed, stream, keeper, False)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
+cdef object hand_over_upload(object array, Target target, const Request* request):
+    """Let the stream that was asked for wait for the library's current one, on which its copy was queued."""
+    cdef DLDevice device
+    cdef int64_t current
+    if request.has_stream and request.stream != STREAM_UNORDERED and target.current_stream != NULL and hasattr(
+            array, "__dlpack_device__"):
+        parse_device(tuple(array.__dlpack_device__()), &device)
+        target.current_stream(<PyObject*> target, &device, &current)
+        device_operations().order_streams(&device, current, request.stream)
+    return array
+
+
+# ---- an array that is the target's own already -----------------------------------------------------------------------
+
+cdef object hand_over_itself(object src, const Request* request):
+    """An array as it is, after the stream that was asked for is made to wait for it."""
+    cdef DLDevice device
+    cdef Managed* managed
+    cdef Request asked = request[0]
+    asked.detach = True         # nothing is taken from it
+    if request.stream != STREAM_UNORDERED and has_interface(src):
+        managed = acquire_by(offers_of(src), src, &asked)
+        try:
+            if has_streams(managed.abi.dl_tensor.device.device_type):
+                device_operations().name_device(managed, &device)
+                device_operations().order_streams(&device, device_operations().stream_of(managed), request.stream)
+        finally:
+            managed_release(managed)
+    return src
+
+
+cdef bint has_interface(object array) except -1:
+    """Whether an array's memory is on a device with streams.
+
+    A tensor's type may have the interface for tensors of the CPU too, and for those without memory (torch's has).
+    """
+    return hasattr(type(array), "__cuda_array_interface__") and getattr(array, "is_cuda", True)
+
+
+# ---- where an array is -----------------------------------------------------------------------------------------------
+
+cdef bint is_on(object src, const DLDevice* wanted) except -1:
+    """Whether an array is on a device, by its own word; on the host where it has none."""
+    cdef DLDevice actual
+    find_device(src, &actual)
+    return same_device(wanted, &actual)
+
+
+cdef int find_device(object array, DLDevice* out) except -1:
+    """The device by the array's word, else by its interface, which alone Numba's arrays have; else the host."""
+    cdef Request request
+    cdef Managed* managed
+    if hasattr(type(array), "__dlpack_device__"):
+        return parse_device(tuple(array.__dlpack_device__()), out)
+    parse_device("cpu", out)
+    if hasattr(type(array), "__cuda_array_interface__"):
+        parse_request(&request, None, None, None, "copy", True)
+        request.peek = True
+        managed = acquire_by(offers_of(array), array, &request)
+        out[0] = managed.abi.dl_tensor.device
+        managed_release(managed)
+    return 0

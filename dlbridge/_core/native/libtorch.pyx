@@ -1,0 +1,122 @@
+"""torch's private parts: libtorch's C++ functions, and the ids of torch's streams. The face says what is relied on."""
+
+import ctypes
+import os
+import sys
+
+from cpython.object cimport PyObject
+from libc.stdint cimport uint32_t
+
+from dlbridge._core.atomic cimport load_size, lock, store_size, unlock
+from dlbridge._core.block cimport CONJUGATED, NEGATED
+
+cdef extern from "Python.h":
+    PyObject* PyObject_GetAttrString(object obj, const char* name) noexcept
+    PyObject* PyObject_CallMethod(object obj, const char* name, const char* format) noexcept
+    void Py_DECREF(PyObject* obj) noexcept
+    PyObject* Py_True
+
+cdef unsigned char libtorch_lock
+
+cdef dict SYMBOLS = {
+    "requires_grad": ("libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv"),
+    "is_neg": ("libtorch_cpu.so", "_ZN2at6native6is_negERKNS_6TensorE"),
+    "is_conj": ("libtorch_cpu.so", "_ZN2at6native7is_conjERKNS_6TensorE"),
+}
+
+
+# ---- questions -------------------------------------------------------------------------------------------------------
+
+cdef int prepare() except -1:
+    """Find libtorch's functions, once. Where torch does not let us try them, Python is asked until another time."""
+    symbols = None if load_size(&libtorch.offset) else _find_symbols()
+    if symbols is None:
+        return 0
+    try:
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        # A mode that the caller has set up is not for our examples.
+        with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes():
+            try_symbols(symbols, _examples())
+    except Exception:
+        pass
+    return 0
+
+
+cdef int try_symbols(dict symbols, tuple examples) except -1:
+    cdef Libtorch found
+    found.offset = find_handle(examples)
+    found.requires_grad = <AskTensor> <size_t> symbols["requires_grad"]
+    found.is_neg = <AskHandle> <size_t> symbols["is_neg"]
+    found.is_conj = <AskHandle> <size_t> symbols["is_conj"]
+    if found.offset and all([ask_libtorch(&found, tensor) == ask_python(tensor) for tensor in examples]):
+        lock(&libtorch_lock)
+        if not libtorch.offset:
+            libtorch.requires_grad, libtorch.is_neg, libtorch.is_conj = found.requires_grad, found.is_neg, found.is_conj
+            store_size(&libtorch.offset, found.offset)      # last: with it set, the rest is read without the lock
+        unlock(&libtorch_lock)
+    return 0
+
+
+cdef size_t find_handle(object examples) except? 0:
+    """The offset at which every example has the address that its ``_cdata`` tells, or 0."""
+    cdef size_t offset
+    torch = sys.modules["torch"]
+    if any([type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in examples]):
+        return 0                # under a mode that makes others: another time
+    for offset in range(sizeof(PyObject), torch.Tensor.__basicsize__, sizeof(void*)):
+        if all([<size_t> handle_of(tensor, offset)[0] == tensor._cdata for tensor in examples]):
+            return offset
+    return 0
+
+
+def _find_symbols():
+    """The addresses by question, or None; only libraries that torch has loaded are looked into."""
+    folder = os.path.join(os.path.dirname(sys.modules["torch"].__file__), "lib")
+    try:
+        return {
+            question: ctypes.cast(
+                getattr(ctypes.CDLL(os.path.join(folder, library), os.RTLD_NOLOAD | os.RTLD_LAZY), symbol),
+                ctypes.c_void_p).value
+            for question, (library, symbol) in SYMBOLS.items()
+        }
+    except (AttributeError, OSError):
+        return None
+
+
+def _examples():
+    torch = sys.modules["torch"]
+    real = torch.zeros(2, 3, device="cpu")
+    complexes = torch.zeros(2, 3, device="cpu", dtype=torch.complex64)
+    wanting = torch.zeros(2, 3, device="cpu", requires_grad=True)
+    return (
+        real, real[1:, ::2], real.bool(), torch._neg_view(real), complexes, complexes.conj(), complexes.conj().imag,
+        torch._neg_view(complexes.conj()), wanting, wanting.detach(), torch.nn.Parameter(real),
+    )
+
+
+cdef uint32_t ask_python(object tensor) noexcept:
+    cdef uint32_t said = answer(PyObject_GetAttrString(tensor, "requires_grad"), GRADIENT)
+    if not said & FAILED:
+        said |= answer(PyObject_CallMethod(tensor, "is_neg", NULL), NEGATED)
+    if not said & FAILED:
+        said |= answer(PyObject_CallMethod(tensor, "is_conj", NULL), CONJUGATED)
+    return said
+
+
+cdef uint32_t answer(PyObject* given, uint32_t meaning) noexcept:
+    if given == NULL:
+        return FAILED
+    Py_DECREF(given)            # bools live on
+    return meaning if given == Py_True else 0
+
+
+# ---- streams ---------------------------------------------------------------------------------------------------------
+
+cdef bint is_own_stream(int device_id) except -1:
+    """Whether torch's current stream is of its own pool, which lives for ever; the ids of others are even addresses."""
+    try:
+        number = sys.modules["torch"]._C._cuda_getCurrentStream(device_id)[0]
+    except Exception:
+        return False
+    return number == 0 or number & 1 == 1

@@ -1,0 +1,241 @@
+"""torch.Tensor and its subclasses: what a tensor carries beside its memory.
+
+That is a gradient, and lazy bits that change what the memory means. torch's exchange API checks none of these, and no
+export of torch 2.13 checks the negative bit: a tensor that has it arrives everywhere with the wrong sign.
+"""
+
+import sys
+
+from libc.stdint cimport uint32_t
+
+from dlbridge._core.abi cimport DLManagedTensorVersioned, DLTensor, kDLBfloat, kDLComplex, kDLFloat
+from dlbridge._core.block cimport (
+    CONJUGATED,
+    NEGATED,
+    PROTOCOL_EXCHANGE_API,
+    Managed,
+    managed_own_object,
+    managed_release,
+    managed_set_row,
+)
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport has_streams, is_host
+from dlbridge._core.dtypes cimport find_name
+from dlbridge._core.native cimport libtorch
+from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, said_of
+from dlbridge._core.pending cimport raise_pending, take_error
+from dlbridge._core.request cimport Request
+from dlbridge._core.sources cimport dlpack, exchange
+from dlbridge._core.sources.offer cimport REBOUND, Offer
+from dlbridge._core.validation cimport managed_from_tensor, managed_take_versioned
+
+from dlbridge.errors import ConversionError, UnsupportedError, refusal
+from dlbridge.libraries.library import Facts
+
+
+# What an export leaves out.
+ctypedef struct Bare:
+    int row                     # of the dtype table, where the export is of bytes; else -1
+    uint32_t marks              # Mark
+
+
+cdef Offer offers(object kind, object facts):
+    """A plain tensor goes by the exchange API. A subclass, and torch before 2.10, goes by ``__dlpack__``."""
+    cdef Offer offer
+    if not is_torch(kind):
+        return None
+    offer = exchange.offers(kind, facts)
+    if offer is not None:
+        libtorch.prepare()
+        offer.acquire = acquire_managed if offer.api.dltensor_from_py_object_no_sync == NULL else acquire_borrowed
+    else:
+        method = getattr(kind, "__dlpack__", None)
+        if method is None:
+            return None
+        offer = dlpack.offer_method(method, facts)
+        offer.acquire = refuse_type if facts.find("no_memory") else acquire_subclass
+    offer.sole = True           # no other protocol asks for the gradient
+    return offer
+
+
+cdef bint is_torch(object kind):
+    torch = sys.modules.get("torch")
+    tensor = getattr(torch, "Tensor", None)
+    return isinstance(tensor, type) and issubclass(kind, tensor)
+
+
+# ---- plain tensors ---------------------------------------------------------------------------------------------------
+
+cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) except? NULL:
+    """From torch's borrowed view, and a reference to the tensor.
+
+    torch's managed export would hold the tensor's C++ half, for twice the price, and no more memory: what is put under
+    a tensor later (``.data =``, ``resize_``) takes the old memory from under either. What the view points to is copied
+    before anything else can run.
+    """
+    cdef DLTensor view
+    cdef Managed* managed
+    cdef object exported = obj
+    if offer.known & REBOUND or request.detach:
+        # An alias of the tensor is held, because module.half() or .data = would free its memory under the consumer.
+        exported = obj.detach()
+    if offer.api.dltensor_from_py_object_no_sync(<void*> exported, &view):
+        raise refused(obj, offer.facts)
+    managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
+    managed_own_object(managed, exported)
+    if has_streams(view.device.device_type) and not request.peek:
+        note_producer(managed, exported, offer)
+    return marked(managed, obj, request)
+
+
+cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) except? NULL:
+    """From a table without the borrowed view."""
+    cdef DLManagedTensorVersioned* foreign = NULL
+    cdef Managed* managed
+    cdef object exported = obj
+    if offer.known & REBOUND or request.detach:
+        exported = obj.detach()
+    if offer.api.managed_tensor_from_py_object_no_sync(<void*> exported, &foreign) or foreign == NULL:
+        raise refused(obj, offer.facts)
+    managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
+    if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
+        note_producer(managed, exported, offer)
+    return marked(managed, obj, request)
+
+
+cdef int note_producer(Managed* managed, object exported, Offer offer) except -1:
+    """The memory is ready on torch's current stream, and torch's allocator wants to know of other streams."""
+    cdef bint pinned = is_host(managed.abi.dl_tensor.device.device_type)
+    cdef bint lasts = not pinned and libtorch.is_own_stream(managed.abi.dl_tensor.device.device_id)
+    exchange.note_producer(managed, offer.api, lasts)
+    return 0 if pinned else device_operations().set_allocator(managed, record_stream, exported)
+
+
+cdef int record_stream(object tensor) except -1:
+    """torch's allocator gives memory on in the order of the stream that it was allocated for, and of those it was told.
+
+    It is told of torch's own current stream, which waits for the consumer's when that lets go. Of the consumer's stream
+    it must not be told: it asks a stream when the memory is freed, and a foreign stream may be gone by then, which ends
+    the process.
+    """
+    tensor.record_stream(sys.modules["torch"].cuda.current_stream(tensor.device))
+    return 0
+
+
+cdef Managed* marked(Managed* managed, object tensor, const Request* request) except NULL:
+    """Refuse a gradient unless it shall be dropped, and mark the lazy bits for place to resolve.
+
+    On failure the block is released.
+    """
+    cdef uint32_t said = said_of(tensor)
+    cdef int code
+    if not said:
+        return managed
+    if said & FAILED:
+        managed_release(managed)
+        raise_pending()
+    if said & GRADIENT and not request.detach:
+        managed_release(managed)
+        raise _gradient()
+    code = managed.abi.dl_tensor.dtype.code
+    if said & (NEGATED | CONJUGATED) and code != kDLFloat and code != kDLComplex and code != kDLBfloat:
+        managed_release(managed)
+        raise _negative_integers()
+    managed.marks |= said & (NEGATED | CONJUGATED)
+    return managed
+
+
+# ---- subclasses, and torch before 2.10 -------------------------------------------------------------------------------
+
+cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) except? NULL:
+    cdef Managed* managed
+    cdef Offer plain
+    cdef Bare bare = Bare(-1, 0)
+    obj = prepare_subclass(obj, request)
+    facts = Facts(type(obj))
+    if exchange.offers(type(obj), facts) is not None:
+        plain = offers(type(obj), facts)
+        return plain.acquire(obj, plain, request)
+    if exchange.find_exchange_api(type(obj)) == NULL:
+        obj = bare_memory(obj, offer, &bare)
+    elif obj.is_neg():
+        bare.marks = NEGATED
+    managed = dlpack.acquire(obj, offer, request)
+    if managed != NULL:
+        if bare.row >= 0:
+            managed_set_row(managed, bare.row)
+        managed.marks |= bare.marks
+    return managed
+
+
+cdef Managed* refuse_type(object obj, Offer offer, const Request* request) except? NULL:
+    raise refusal(UnsupportedError, "torch", "type", type(obj).__qualname__, "has a shape but no memory",
+                  offer.facts.way_out("no_memory"))
+
+
+cdef object prepare_subclass(object tensor, const Request* request):
+    """A tensor that ``__dlpack__`` exports rightly: a subclass may answer anything, so its own methods are asked."""
+    if tensor.requires_grad:
+        if not request.detach:
+            raise _gradient()
+        tensor = tensor.detach()
+    if tensor.is_neg() or tensor.is_conj():
+        # Its export refuses one of them and forgets the other; the plain tensor's raw memory can be marked.
+        return tensor.as_subclass(sys.modules["torch"].Tensor)
+    return tensor
+
+
+cdef object bare_memory(object tensor, Offer offer, Bare* out):
+    """Of a tensor before torch 2.10, which has no exchange API: what ``__dlpack__`` exports, and what it leaves out.
+
+    It forgets the negative bit, as it does today, and refuses the conjugate one and types of one byte that it does not
+    know; a Parameter's memory is held by an alias, since its module puts other memory under it.
+    """
+    if any([getattr(tensor, fact.value, False) for fact in offer.facts.every("refused")]):
+        raise refusal_of(tensor, offer.facts)
+    if offer.known & REBOUND:
+        tensor = tensor.detach()
+    if tensor.is_neg():
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise _negative_integers()
+        out.marks |= NEGATED
+    if tensor.is_conj():
+        out.marks |= CONJUGATED
+        tensor = tensor.conj()          # the same memory, without the bit
+    if tensor.element_size() == 1 and tensor.is_floating_point():
+        out.row = find_name(str(tensor.dtype).partition(".")[2])
+        if out.row < 0:
+            raise refusal_of(tensor, offer.facts)
+        tensor = tensor.view(sys.modules["torch"].uint8)
+    return tensor
+
+
+def _negative_integers():
+    return refusal(ConversionError, "torch", "is_neg", True, "of integers has no sign bit to flip",
+                   "pass x.resolve_neg()")
+
+
+def _gradient():
+    return refusal(ConversionError, "torch", "requires_grad", True, "would be lost, and writes bypass autograd",
+                   "pass detach=True, or x.detach()")
+
+
+cdef object refusal_of(object tensor, object facts):
+    """Why torch could not export the tensor, by name."""
+    for fact in facts.every("refused"):
+        if getattr(tensor, fact.value, False):
+            return refusal(UnsupportedError, "torch", fact.value, True, fact.words, facts.way_out(fact.value))
+    return refusal(UnsupportedError, "torch", "type",
+                   f"{type(tensor).__qualname__} of {getattr(tensor, 'dtype', 'unknown dtype')}",
+                   "could not be exported", "functorch wrappers and torch-only dtypes have no DLPack form; x.clone() "
+                   "or x.to(dtype) outside of the transform has")
+
+
+cdef object refused(object obj, object facts):
+    """The error of an export that failed, with what torch raised as its cause."""
+    cause = take_error()
+    if isinstance(cause, (MemoryError, RecursionError)):
+        return cause
+    made = refusal_of(obj, facts)
+    made.__cause__ = cause
+    return made

@@ -1,0 +1,52 @@
+"""Exceptions that a C call left behind."""
+
+from cpython.object cimport PyObject
+
+
+cdef extern from *:
+    """
+    static inline PyObject *dlbridge_take_raised(void) {
+    #if PY_VERSION_HEX >= 0x030C0000
+        return PyErr_GetRaisedException();
+    #else
+        PyObject *kind, *error, *traceback;
+        PyErr_Fetch(&kind, &error, &traceback);
+        if (kind == NULL) {
+            return NULL;
+        }
+        PyErr_NormalizeException(&kind, &error, &traceback);
+        if (traceback != NULL) {
+            PyException_SetTraceback(error, traceback);
+        }
+        Py_DECREF(kind);
+        Py_XDECREF(traceback);
+        return error;
+    #endif
+    }
+    """
+    PyObject* take_raised "dlbridge_take_raised"()
+
+cdef extern from "Python.h":
+    PyObject* PyErr_Occurred() noexcept nogil
+    void Py_DECREF(PyObject* obj) noexcept nogil
+
+
+cdef inline object take_error():
+    """The exception that a C call left behind, or None: not every library sets one when it fails.
+
+    It is not raised and caught for that, because Cython needs memory to catch. Without memory it takes a missing
+    exception for one. A KeyboardInterrupt or SystemExit is raised, since it answers no call.
+    """
+    cdef PyObject* raised = take_raised()
+    if raised == NULL:
+        return None
+    error = <object> raised
+    Py_DECREF(raised)
+    if not isinstance(error, Exception):
+        raise error
+    return error
+
+
+cdef inline int raise_pending() except -1:
+    """Raise the exception that a C call left behind, if it left one."""
+    return -1 if PyErr_Occurred() != NULL else 0

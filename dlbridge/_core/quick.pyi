@@ -1,6 +1,0 @@
-"""A function's plainest call, served before its arguments are packed."""
-
-from typing_extensions import CapsuleType
-
-__pyx_capi__: dict[str, CapsuleType]
-__test__: dict[str, str]

@@ -1,6 +1,0 @@
-"""numpy.ndarray and its subclasses, through NumPy's C API."""
-
-from typing_extensions import CapsuleType
-
-__pyx_capi__: dict[str, CapsuleType]
-__test__: dict[str, str]

@@ -1,8 +1,0 @@
-"""A memoryview, over a Tensor."""
-
-from typing_extensions import CapsuleType
-
-from dlbridge._core.dtypes import NAMES as NAMES
-
-__pyx_capi__: dict[str, CapsuleType]
-__test__: dict[str, str]

@@ -1,6 +1,0 @@
-"""cupy.ndarray, through CuPy's own importer."""
-
-from typing_extensions import CapsuleType
-
-__pyx_capi__: dict[str, CapsuleType]
-__test__: dict[str, str]

@@ -1,0 +1,12 @@
+"""The library's own importer, a Python function: it takes a Tensor, a legacy capsule or an ndarray."""
+
+from dlbridge._core.block cimport Managed
+from dlbridge._core.targets.target cimport Target
+
+
+cdef int prepare(Target target) except -1
+cdef int prepare_for_capsules(Target target) except -1
+cdef int prepare_for_ndarrays(Target target) except -1
+cdef object deliver(Managed* managed, Target target)
+cdef Target new_namespace(object namespace)
+cdef Target new_registered(str name, object function, object settings)

@@ -1,4 +1,0 @@
-"""Libraries that take arrays through a function of their own."""
-
-
-cdef list new_targets()

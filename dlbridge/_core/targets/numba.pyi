@@ -1,6 +1,0 @@
-"""Numba's DeviceNDArray, over memory that a Tensor keeps."""
-
-from typing_extensions import CapsuleType
-
-__pyx_capi__: dict[str, CapsuleType]
-__test__: dict[str, str]

@@ -1,0 +1,65 @@
+"""torch.Tensor, through torch's exchange table."""
+
+from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
+
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
+from dlbridge._core.block cimport Managed
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID
+from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
+from dlbridge._core.native.libtorch cimport is_own_stream
+from dlbridge._core.sources.exchange cimport find_exchange_api
+from dlbridge._core.targets.exchange cimport deliver, deliver_capsule, table_stream
+from dlbridge._core.targets.target cimport Target
+
+cdef int BYTES = find_sized(b"u", 1)
+
+
+cdef int prepare(Target target) except -1:
+    target.deliver = deliver
+    target.upload = upload
+    target.current_stream = current_stream
+    target.settle = settle
+    return 0
+
+
+cdef int settle(Target target) except -1:
+    torch = target.namespace
+    target.api = find_exchange_api(torch.Tensor)
+    if target.api == NULL:
+        target.deliver = deliver_bytes
+    if getattr(torch.version, "hip", None):
+        target.upload_type = kDLROCM
+    elif getattr(torch.version, "cuda", None):
+        target.upload_type = kDLCUDA
+    else:
+        target.current_stream = NULL
+    return 0
+
+
+cdef object deliver_bytes(Managed* managed, Target target):
+    """To torch before 2.10, whose importer knows no type below bfloat16: those go as the bytes that they are."""
+    cdef const DTypeRow* row = get_row(managed.row)
+    name = row_name(managed.row) if row.kind == b"V" and row.item_bytes == 1 else None
+    if name is not None:
+        managed.abi.dl_tensor.dtype = get_row(BYTES).dlpack     # no other code has seen this block
+    tensor = deliver_capsule(managed, target)
+    return tensor if name is None else tensor.view(getattr(target.namespace, name))
+
+
+cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
+    """torch's own streams live as long as torch does, so the module stands for what keeps them."""
+    cdef Target torch = <Target> target
+    cdef int64_t stream
+    if torch.api == NULL:
+        stream = torch.namespace.cuda.current_stream(device.device_id).cuda_stream
+        out[0] = stream if stream else STREAM_LEGACY_DEFAULT
+    else:
+        table_stream(target, device, out)
+    return torch.namespace if is_own_stream(device.device_id) else None
+
+
+cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    """By torch's own allocator and copy, on its current stream."""
+    cdef int index = device.device_id
+    return deliver(managed, target).to("cuda" if index == ANY_DEVICE_ID else f"cuda:{index}")

@@ -1,0 +1,219 @@
+"""Validation: what the struct can reveal, checked once for every path, before any library sees the memory."""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION,
+    DLManagedTensorVersioned,
+    DLTensor,
+    kDLCPU,
+    kDLCUDA,
+    kDLCUDAHost,
+    kDLCUDAManaged,
+    kDLOneAPI,
+    kDLOpenCL,
+    kDLROCM,
+    kDLROCMHost,
+    kDLTrn,
+    kDLVulkan,
+)
+from dlbridge._core.block cimport (
+    BYTE_STRIDES,
+    Managed,
+    Protocol,
+    managed_count,
+    managed_data,
+    managed_new,
+    managed_own_versioned,
+    managed_packed,
+    managed_release,
+    managed_shape,
+    managed_strides,
+    protocol_name,
+)
+from dlbridge._core.dtypes cimport NO_ROW, describe, find_dlpack, get_row
+from dlbridge._core.layout cimport (
+    BACKWARD,
+    LARGEST_SPAN,
+    NEGATIVE_EXTENT,
+    REPEATED,
+    SPAN_TOO_LARGE,
+    STRIDED,
+    TOO_MANY_ELEMENTS,
+    LayoutFault,
+    fill_compact,
+    is_plain,
+    settle,
+)
+
+from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
+
+cdef enum:
+    FORM = BACKWARD | REPEATED | STRIDED
+    KNOWN_FLAGS = (
+        DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+
+# The devices whose data is an address that an offset can be added to. On the others it is a handle (OpenCL's cl_mem).
+cdef uint32_t ADDRESSED = (
+    1 << kDLCPU | 1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLROCM | 1 << kDLROCMHost | 1 << kDLCUDAManaged
+    | 1 << kDLOneAPI)
+
+
+# ---- foreign structs -----------------------------------------------------------------------------------------------
+
+cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL:
+    """An unowned, validated description of somebody else's DLTensor; nothing of theirs is kept but the address.
+
+    Shape and strides are copied, so that a producer which changes them later changes nothing that was checked.
+    """
+    cdef Managed* managed = managed_new(protocol, tensor.ndim)
+    cdef DLTensor* ours = &managed.abi.dl_tensor
+    cdef int32_t axis
+    managed.abi.flags = flags & KNOWN_FLAGS
+    ours.data = tensor.data
+    ours.byte_offset = tensor.byte_offset
+    ours.device = tensor.device
+    ours.dtype = tensor.dtype
+    if tensor.ndim:
+        if tensor.shape == NULL:
+            managed_release(managed)
+            raise refusal(ConversionError, protocol_name(protocol), "shape", "NULL",
+                          f"has no extents for ndim {tensor.ndim}", REPORT)
+        for axis in range(tensor.ndim):
+            ours.shape[axis] = tensor.shape[axis]
+            if tensor.strides != NULL:
+                ours.strides[axis] = tensor.strides[axis]
+        if tensor.strides == NULL:
+            # DLPack before 1.2: NULL strides are compact, in C order.
+            fill_compact(tensor.ndim, ours.shape, ours.strides)
+    return managed_checked(managed)
+
+
+cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL:
+    """Take over a foreign block; on failure too, it is let go."""
+    cdef Managed* managed
+    try:
+        if foreign.version.major != DLPACK_MAJOR_VERSION:
+            raise refusal(ConversionError, protocol_name(protocol), "version", foreign.version.major,
+                          "is a major version that dlbridge does not read", "update dlbridge")
+        managed = managed_from_tensor(protocol, &foreign.dl_tensor, foreign.flags)
+    except BaseException:
+        if foreign.deleter != NULL:
+            foreign.deleter(foreign)
+        raise
+    managed_own_versioned(managed, foreign)
+    return managed
+
+
+
+# ---- the checks -----------------------------------------------------------------------------------------------------
+
+cdef Managed* managed_checked(Managed* managed) except NULL:
+    """Validate what the struct can reveal, and derive row and marks; on failure the block is released."""
+    cdef int64_t count = 0
+    cdef int fault = dtype_fault(managed) or layout_fault(managed, &count) or memory_fault(managed, count)
+    if fault:
+        raise refused(managed, fault)
+    return managed
+
+
+cdef enum Fault:                # after layout.LayoutFault
+    UNKNOWN_DTYPE = 16
+    PACKED_WITH_GAPS
+    NO_MEMORY
+    UNKNOWN_DEVICE
+    FAR_OFFSET
+
+
+cdef int dtype_fault(Managed* managed) noexcept nogil:
+    if managed.row == NO_ROW:
+        managed.row = find_dlpack(managed.abi.dl_tensor.dtype)
+        if managed.row == NO_ROW:
+            return UNKNOWN_DTYPE
+    return 0
+
+
+cdef int layout_fault(Managed* managed, int64_t* count) noexcept nogil:
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef bint in_bytes = managed.marks & BYTE_STRIDES
+    cdef bint packed = managed_packed(managed)
+    # 1 for packed elements: a stride is below a byte then, but packed memory must be compact anyway.
+    cdef int64_t item_bytes = get_row(managed.row).item_bytes
+    cdef LayoutFault fault
+    cdef uint32_t form
+    managed.marks &= ~FORM
+    if not (in_bytes or packed) and is_plain(tensor.ndim, tensor.shape, tensor.strides, count):
+        return 0
+    fault = settle(
+        tensor.ndim, tensor.shape, tensor.strides, 1 if in_bytes else item_bytes, item_bytes, count, &form)
+    if fault:
+        return fault
+    managed.marks |= form
+    if packed:
+        if count[0] > LARGEST_SPAN // tensor.dtype.bits:
+            return TOO_MANY_ELEMENTS        # their bits are counted before they are bytes
+        if form & STRIDED:
+            return PACKED_WITH_GAPS
+    return 0
+
+
+cdef int memory_fault(Managed* managed, int64_t count) noexcept nogil:
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    if tensor.data == NULL and count:
+        return NO_MEMORY
+    if tensor.device.device_type != kDLCPU and not is_device(tensor.device.device_type):
+        return UNKNOWN_DEVICE
+    if tensor.byte_offset > <uint64_t> LARGEST_SPAN:
+        return FAR_OFFSET
+    if tensor.byte_offset and 1 << tensor.device.device_type & ADDRESSED:
+        # Nearly every producer leaves byte_offset at 0, and some consumers refuse another (cutlass#3450): fold it in.
+        tensor.data = managed_data(managed)
+        tensor.byte_offset = 0
+    return 0
+
+
+cdef bint is_device(int32_t device_type) noexcept nogil:
+    # C enums are unsigned: without the casts a negative type would pass.
+    return <int> kDLCPU <= device_type <= <int> kDLOpenCL or <int> kDLVulkan <= device_type <= <int> kDLTrn
+
+
+# By Fault: the error, its field, what is wrong, the way out. What stands in braces is filled in.
+cdef dict FAULTS = {
+    UNKNOWN_DTYPE: (ConversionError, "dtype", "is no type that dlbridge knows",
+                    "view it as integers of the same size first"),
+    NEGATIVE_EXTENT: (ConversionError, "shape", "has a negative extent", REPORT),
+    TOO_MANY_ELEMENTS: (ConversionError, "shape", "has more bytes than any memory", REPORT),
+    SPAN_TOO_LARGE: (ConversionError, "strides", "of shape {shape} reach beyond any memory", REPORT),
+    PACKED_WITH_GAPS: (ConversionError, "strides", "of packed {dtype} are not compact", "make it contiguous first"),
+    NO_MEMORY: (ConversionError, "data", "has no memory for {count} elements",
+                "materialise it first: fake, meta, functionalized and resized tensors have none"),
+    UNKNOWN_DEVICE: (DeviceError, "device_type", "is no device of DLPack 1.3",
+                     "update dlbridge, or move it to the CPU"),
+    FAR_OFFSET: (ConversionError, "byte_offset", "is beyond any address", REPORT),
+}
+
+
+cdef object refused(Managed* managed, int fault):
+    """The error for a fault; the block is released."""
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    try:
+        error, field, wrong, way_out = FAULTS[fault]
+        values = {
+            "dtype": describe(tensor.dtype),
+            "shape": managed_shape(managed),
+            "strides": managed_strides(managed),
+            # Of other faults it may be more than 64 bits say.
+            "count": managed_count(managed) if fault == NO_MEMORY else None,
+            "data": "NULL",
+            "device_type": tensor.device.device_type,
+            "byte_offset": tensor.byte_offset,
+        }
+        return refusal(error, protocol_name(<Protocol> managed.protocol), field, values[field], wrong.format(**values),
+                       way_out)
+    finally:
+        managed_release(managed)
+
+

@@ -1,0 +1,1 @@
+"""What is known of each library, as data: a file each."""

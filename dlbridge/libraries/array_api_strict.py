@@ -1,0 +1,17 @@
+"""array-api-strict: the standard's arrays, over NumPy's."""
+
+from dlbridge.libraries.library import Fact, Library
+from dlbridge.libraries.profiles import COMPLEX, INTEGERS, PLAIN
+
+LIBRARY = Library(
+    name="array_api_strict",
+    install="array-api-strict",
+    delivery="importer",
+    importer="from_dlpack",
+    array_types=("_array_object.Array",),
+    lacks=(
+        Fact("OTHER_DEVICES", "seen in 2.6.1", "wraps NumPy arrays"),
+        *PLAIN,
+    ),
+    dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), "seen in 2.6.1"),),
+)

@@ -1,0 +1,37 @@
+"""CuPy: arrays of GPUs, through CuPy's own importer and the CUDA array interface."""
+
+import sys
+
+from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
+
+LIBRARY = Library(
+    name="cupy",
+    install="dlbridge[cupy]",
+    arrays=(
+        Arrays(
+            "ndarray",
+            preferred=Fact("cuda_array_interface", "seen in 14.2",
+                           "names the stream that the array was written on, so the way back can be ordered too; "
+                           "__dlpack__ is told the consumer's, and waits by itself"),
+        ),
+        Arrays(
+            "*",
+            stream_object=Fact(lambda array: sys.modules["cupy"].cuda.get_current_stream(), "seen in 14.2",
+                               "names its current stream"),
+        ),
+    ),
+    delivery="cupy",
+    importer="from_dlpack",
+    array_types=("ndarray",),
+    lacks=(
+        Fact("HOST", "seen in 14.2", "has the memory of GPUs only"),
+        Fact("PINNED", "seen in 14.2", "refuses the device type"),
+        Fact("ODD_STRIDES", "dlpack 1.3", "is given a Tensor, which counts strides in elements"),
+        Fact("SWAPPED_BYTES", "seen in 14.2", "has native byte order only"),
+        Fact("READ_ONLY", "seen in 14.2", "ignores the read-only flag"),
+        Fact("PACKED", "seen in 14.2", "has no elements below a byte"),
+        Fact("PADDED", "seen in 14.2", "has no elements below a byte"),
+    ),
+    dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16"), "seen in 14.2"),),
+)

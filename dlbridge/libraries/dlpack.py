@@ -1,0 +1,16 @@
+"""DLPack capsules: "dltensor", which has no flags, and "dltensor_versioned"."""
+
+from dlbridge.libraries.library import Fact, Library
+from dlbridge.libraries.profiles import PLAIN
+
+LIBRARY = Library(
+    name="dlpack",
+    delivery="legacy_capsule",
+    lacks=(
+        Fact("READ_ONLY", "dlpack 1.3", "has no flags"),
+        Fact("PADDED", "dlpack 1.3", "has no flags"),
+        *PLAIN,
+    ),
+)
+# What to_dlpack() gives for max_version=(1, 0); it has no name in convert().
+VERSIONED = Library(name="dlpack_versioned", delivery="versioned_capsule", lacks=PLAIN)

@@ -1,0 +1,228 @@
+"""How all that is known of a library is written down, and how it is looked up.
+
+Each library has a file beside this one, named as in ``convert(x, name)``, with a :class:`Library`. The file is loaded
+when a type or a target of the library is first met. What is said of a library holds for the arrays that it makes and
+takes; nothing here is imported from a library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+# Files of this folder that have no library of that name.
+HELPERS = ("library", "others", "profiles")
+
+
+class Fact(NamedTuple):
+    """Something that is known of a library, with its evidence and the versions that it holds for."""
+
+    value: Any
+    evidence: str           # an issue ("pytorch#188023"), a standard ("dlpack 1.3"), or "seen in 2.13.0"
+    words: str = ""         # what the library does, or why this matters; read after the library's name
+    since: str = ""         # the first version that it holds for; "" where that is not known
+    below: str = ""         # the first version that it no longer holds for; "" while there is none
+
+
+class Arrays(NamedTuple):
+    """What is known of a type whose instances hold arrays; it holds for subclasses as well.
+
+    A field is None where nothing is known. A field of a subclass' own record has precedence.
+    """
+
+    name: str                               # of the type, without its module; "*" for every type of the library
+    ways_out: dict[str, str] = {}           # by the field of the error that they are for; "" for every other field
+    # ---- which protocol, and what to call
+    preferred: Fact | None = None           # the protocol that serves this type best, by the name of its source
+    exchange: Fact | None = None            # the type's full name: its exchange table may be used as it is
+    gives: Fact | None = None               # a function of the array that gives a capsule, a buffer or another array
+    # ---- what the export does not say
+    immutable: Fact | None = None           # True: the memory is read-only, which the export cannot say
+    forgets: Fact | None = None             # True: the export does not keep the memory alive, the array does
+    element_type: Fact | None = None        # a function of the array: the name of its dtype, where the export has another
+    gradient_free: Fact | None = None       # the attribute that is False where a gradient would be lost
+    rebound: Fact | None = None             # True: the library puts other memory under it later
+    copies: Fact | None = None              # True: each export is a copy
+    no_memory: Fact | None = None           # True: it has a shape alone
+    refused: tuple[Fact, ...] = ()          # attributes that are True of what has no memory of an array
+    # ---- streams
+    names_stream: Fact | None = None        # True: its exchange table names the stream that the memory is ready on
+    none_is_unordered: Fact | None = None   # True: __dlpack__ takes None where the standard has -1
+    stream_object: Fact | None = None       # a function of the array: the stream that its interface names, or None
+    default_unsaid: Fact | None = None      # True: its interface says None of work on the default stream
+    repeats_unsaid: Fact | None = None      # True: its interface says None of strides that are not compact
+
+
+class Library(NamedTuple):
+    """A library: its arrays as sources, and what it takes as a target."""
+
+    name: str                               # as in convert(x, name)
+    module: str = ""                        # what is imported, the name by default
+    install: str = ""                       # the pip line's last word, the name by default
+    roots: tuple[str, ...] = ()             # the first parts of its types' modules, that of ``module`` by default
+    arrays: tuple[Arrays, ...] = ()
+    # ---- as a target; without a delivery it is none
+    delivery: str = ""                      # the file of targets/ that makes its arrays
+    importer: str | Callable[..., Any] = ""     # its own function, from the module on; or one of the module and an array
+    array_types: tuple[str, ...] = ()       # from the module on; an instance of one is an array of the library already
+    exact: bool = False                     # … but not an instance of a subclass
+    lacks: tuple[Fact, ...] = ()            # what its arrays cannot hold: names of Holds, in targets/target.pxd
+    alignment: Fact | None = None           # of the first element, in bytes
+    fewest_axes: Fact | None = None
+    most_axes: Fact | None = None
+    dtypes: tuple[Fact, ...] = ()           # each a tuple of the names of types that it takes; () for all
+    copied_dtypes: Fact | None = None       # … those of them that it takes only by a copy of its own
+    wide_dtypes: Fact | None = None         # … those of them that it narrows, and to what
+    dtype_namespace: str | None = None      # where its types are attributes, from the module on; older versions lack some
+    import_after: tuple[Fact, ...] = ()     # modules after which importing it ends the process
+    start: Fact | None = None               # a function of the module that has to be called before its importer
+    gpus: Fact | None = None                # a function of the module: how many GPUs it sees
+    upload: str = ""                        # the device that it copies host memory to, as in device=
+    uploader: Callable[[Any, Any, int | None], Any] | None = None   # … by this, of the module, an ndarray and an index
+    walker: str = ""                        # its module whose tree_map() walks through containers
+
+    @property
+    def top(self) -> str:
+        """What is imported."""
+        return self.module or self.name
+
+    @property
+    def version(self) -> str:
+        """Of the library as it is imported now; "" where it is not, or does not say."""
+        for name in (self.top, self.top.partition(".")[0]):
+            version = getattr(sys.modules.get(name), "__version__", None)
+            if version is not None:
+                return str(version)
+        return ""
+
+
+# ---- versions --------------------------------------------------------------------------------------------------------
+
+def holds(fact: Fact, version: str) -> bool:
+    """Whether a fact holds for a version; one that has no numbers counts as the oldest."""
+    numbers = release(version)
+    return (not fact.since or numbers >= release(fact.since)) and (not fact.below or numbers < release(fact.below))
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: ``2.13.0+cpu`` is (2, 13, 0)."""
+    numbers = []
+    for part in version.split("+")[0].split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+# ---- files -----------------------------------------------------------------------------------------------------------
+
+@cache
+def files() -> frozenset[str]:
+    """The names of the files that have a library each."""
+    names = {file.partition(".")[0] for folder in sys.modules[__package__].__path__ for file in os.listdir(folder)}
+    return frozenset(name for name in names if not name.startswith("_") and name not in HELPERS)
+
+
+@cache
+def in_file(name: str) -> tuple[Library, ...]:
+    """The libraries of a file of this folder."""
+    module = importlib.import_module(f"{__package__}.{name}")
+    return module.LIBRARIES if hasattr(module, "LIBRARIES") else (module.LIBRARY,)
+
+
+@cache
+def libraries() -> dict[str, Library]:
+    """Every library, by name."""
+    return {library.name: library for file in sorted(files() | {"others"}) for library in in_file(file)}
+
+
+def library_named(name: str) -> Library | None:
+    """The library that ``convert(x, name)`` means, or None."""
+    if name in files():
+        return next((library for library in in_file(name) if library.name == name), None)
+    return None
+
+
+@cache
+def roots() -> dict[str, Library]:
+    """Every library, by the first part of its types' modules."""
+    return {root: library for library in libraries().values() for root in roots_of(library)}
+
+
+def roots_of(library: Library) -> tuple[str, ...]:
+    """The first parts of the modules of its types."""
+    return library.roots or (library.top.partition(".")[0],)
+
+
+@cache
+def library_of(root: str) -> Library | None:
+    """The library that a type belongs to whose module begins so, or None."""
+    for file in (root, "others"):
+        if file == "others" or file in files():
+            for library in in_file(file):
+                if root in roots_of(library):
+                    return library
+    # Few libraries have types in a module of another name, so the rest of the files is asked last. Python's own modules
+    # are in none of them.
+    return None if root in sys.stdlib_module_names or root == "__main__" else roots().get(root)
+
+
+def attribute(namespace: Any, path: str) -> Any:
+    """What a path of names leads to; modules that are not loaded yet are imported."""
+    for name in path.split(".") if path else ():
+        if not hasattr(namespace, name):
+            importlib.import_module(f"{namespace.__name__}.{name}")
+        namespace = getattr(namespace, name)
+    return namespace
+
+
+# ---- types -----------------------------------------------------------------------------------------------------------
+
+def top_module(kind: Any) -> str:
+    """The first part of a type's module; a type may say anything there, or nothing."""
+    module = getattr(kind, "__module__", None)
+    return str.partition(module, ".")[0] if isinstance(module, str) else ""
+
+
+def records_of(kind: Any) -> Iterator[tuple[Library, Arrays]]:
+    """The records of a type and of its bases, the nearest first, each with its library."""
+    for base in kind.__mro__:
+        library = library_of(top_module(base))
+        if library is not None:
+            for name in (base.__name__, "*"):
+                for record in library.arrays:
+                    if record.name == name:
+                        yield library, record
+
+
+class Facts:
+    """What is known of a type, from its own record and those of its bases, for the versions that are imported."""
+
+    def __init__(self, kind: Any) -> None:
+        self.records = tuple(records_of(kind))
+
+    def find(self, field: str) -> Any:
+        """The value of a field of :class:`Arrays`, or None."""
+        for library, record in self.records:
+            fact = getattr(record, field)
+            if fact is not None and holds(fact, library.version):
+                return fact.value
+        return None
+
+    def every(self, field: str) -> list[Fact]:
+        """All facts of a field of :class:`Arrays` that has several."""
+        return [fact for library, record in self.records for fact in getattr(record, field)
+                if holds(fact, library.version)]
+
+    def way_out(self, field: str) -> str | None:
+        """What to do instead where an error is about this field, or None."""
+        for wanted in (field, ""):
+            for _, record in self.records:
+                if wanted in record.ways_out:
+                    return record.ways_out[wanted]
+        return None

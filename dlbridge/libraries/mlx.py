@@ -1,0 +1,23 @@
+"""MLX: arrays in its own memory."""
+
+from dlbridge.libraries.library import Fact, Library
+from dlbridge.libraries.profiles import INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN
+
+LIBRARY = Library(
+    name="mlx",
+    module="mlx.core",
+    delivery="importer",
+    importer="from_dlpack",
+    array_types=("array",),
+    lacks=(
+        Fact("SHARING", "seen in 0.32.4", "copies on the CPU, whatever it is given"),
+        Fact("NEGATIVE_STRIDES", "seen in 0.32.4", "refuses them"),
+        *PLAIN,
+        *NO_LABELS,
+        *NO_SUBBYTE,
+    ),
+    dtypes=(
+        Fact(("bool", *INTEGERS, "float16", "float32", "complex64", "bfloat16"), "seen in 0.32.4",
+             "narrows float64 and complex128 silently"),
+    ),
+)

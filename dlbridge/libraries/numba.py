@@ -1,0 +1,32 @@
+"""Numba for CUDA: device arrays, through the CUDA array interface on both sides."""
+
+from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
+
+SEEN = "seen in 0.30.4"         # of numba-cuda
+
+LIBRARY = Library(
+    name="numba",
+    module="numba.cuda",
+    install="dlbridge[cuda12]",
+    arrays=(
+        Arrays(
+            "*",
+            stream_object=Fact(lambda array: getattr(array, "stream", None), SEEN, "keeps it with the array"),
+            default_unsaid=Fact(True, SEEN, "says None of what its kernels on the default stream still write"),
+            repeats_unsaid=Fact(True, SEEN, "says None of strides that repeat rows"),
+        ),
+    ),
+    delivery="numba",
+    array_types=("devicearray.DeviceNDArray",),
+    lacks=(
+        Fact("HOST", SEEN, "has the memory of GPUs only"),
+        Fact("ZERO_STRIDES", SEEN, "takes them, and says of the array that it is compact"),
+        Fact("SWAPPED_BYTES", SEEN, "has native byte order only"),
+        Fact("READ_ONLY", SEEN, "has no read-only arrays on the device"),
+        Fact("PINNED", SEEN, "has no device types"),
+        Fact("UNIFIED", SEEN, "has no device types"),
+    ),
+    dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX), SEEN),),
+    upload="cuda",
+)

@@ -1,0 +1,23 @@
+"""NumPy: ndarrays, through NumPy's C API on both sides."""
+
+from dlbridge.libraries.library import Fact, Library
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
+
+LIBRARY = Library(
+    name="numpy",
+    delivery="numpy",
+    array_types=("ndarray",),
+    exact=True,         # a subclass goes through its source, which refuses a mask and leaves all else behind
+    lacks=(
+        Fact("PACKED", "dlpack#158", "has sub-byte types from ml_dtypes, which keeps one element in a byte"),
+        Fact("OTHER_DEVICES", "seen in 2.4.6", "has no other memory than the host's"),
+    ),
+    dtypes=(
+        Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX), "numpy 2.0"),
+        Fact((
+            "complex32", "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
+            "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn",
+            "float4_e2m1fn", "int4", "uint4", "int2", "uint2", "int1", "uint1",
+        ), "seen in ml_dtypes 0.6.0", "has them from ml_dtypes, one element in a byte"),
+    ),
+)

@@ -1,0 +1,47 @@
+"""Libraries whose arrays are never taken as they are, and what to do instead; and those with one fact only."""
+
+from dlbridge.libraries.library import Arrays, Fact, Library
+
+AS_NUMPY = {"": "pass numpy.asarray(x)"}
+# What is not in memory, or not yet, is not brought there unasked.
+INDEXED = {"": "pass x[...]"}
+
+LIBRARIES = (
+    Library(
+        name="builtins",
+        arrays=(
+            *(Arrays(name, AS_NUMPY) for name in ("list", "tuple", "range", "int", "float", "complex")),
+            Arrays("str", {"": "pass x.encode()"}),
+            Arrays("dict", {"": "pass its values one by one"}),
+            Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
+            Arrays("type", {"": "pass an instance, not the class"}),
+        ),
+    ),
+    Library(
+        name="cuda.core",
+        arrays=(
+            Arrays("StridedMemoryView",
+                   exchange=Fact("cuda.core._memoryview.StridedMemoryView", "seen in 1.2.2")),
+        ),
+    ),
+    Library(name="cv2", arrays=(Arrays("UMat", {"": "pass x.get()"}),)),
+    Library(name="dask", arrays=(Arrays("*", {"": "pass x.compute()"}),)),
+    Library(name="h5py", arrays=(Arrays("*", INDEXED),)),
+    Library(
+        name="pandas",
+        arrays=(Arrays("*", {"null_count": "pass x.fillna(0), or x.dropna()", "": "pass x.to_numpy()"}),),
+    ),
+    Library(
+        name="polars",
+        arrays=(
+            Arrays("*", {"null_count": "pass x.fill_null(0), or x.drop_nulls()", "chunks": "pass x.rechunk()",
+                         "type": "pass x.to_numpy()"}),
+        ),
+    ),
+    Library(
+        name="scipy",
+        arrays=(Arrays("*", {"": "pass x.toarray(), or its parts x.data, x.indices, x.indptr"}),),
+    ),
+    Library(name="xarray", arrays=(Arrays("*", {"": "pass x.data"}),)),
+    Library(name="zarr", arrays=(Arrays("*", INDEXED),)),
+)

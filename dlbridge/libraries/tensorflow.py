@@ -1,0 +1,27 @@
+"""TensorFlow: immutable tensors, through legacy capsules."""
+
+from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN, compact
+
+LIBRARY = Library(
+    name="tensorflow",
+    arrays=(
+        Arrays("EagerTensor", immutable=Fact(True, "seen in 2.21", "gives a legacy capsule, which has no flags")),
+        Arrays("RaggedTensor", {"": "pass x.to_tensor()"}),
+        Arrays("SparseTensor", {"": "pass tf.sparse.to_dense(x)"}),
+        Arrays("*", {"": "pass tf.convert_to_tensor(x), where x has a value yet"}),
+    ),
+    delivery="capsule_importer",
+    importer="experimental.dlpack.from_dlpack",
+    array_types=("Tensor",),
+    lacks=(
+        *compact("seen in 2.21"),
+        *PLAIN,
+        *NO_LABELS,
+        *NO_SUBBYTE,
+    ),
+    alignment=Fact(64, "seen in 2.21", "takes what is not aligned, and ends the process later"),
+    dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16"), "seen in 2.21"),),
+    gpus=Fact(lambda tensorflow: len(tensorflow.config.list_logical_devices("GPU")), "seen in 2.21",
+              "lets memory of a device that it does not see go twice"),
+)

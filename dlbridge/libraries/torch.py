@@ -1,0 +1,59 @@
+"""torch: tensors, through the C exchange API on both sides."""
+
+from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, INTEGERS
+
+SEEN = "seen in 2.13.0"
+
+LIBRARY = Library(
+    name="torch",
+    walker="torch.utils._pytree",
+    arrays=(
+        Arrays(
+            "Tensor",
+            {
+                "is_sparse": "pass x.to_dense()",
+                "is_sparse_csr": "pass x.to_dense()",
+                "is_mkldnn": "pass x.to_dense()",
+                "is_nested": "pass x.to_padded_tensor(0.0), or its parts, x.unbind()",
+                "is_quantized": "pass x.int_repr() or x.dequantize()",
+                "is_meta": "materialise it first, x.to_empty(device='cpu') then fill it",
+            },
+            refused=(       # in this order
+                Fact("is_sparse", SEEN, "keeps its elements by index"),
+                Fact("is_sparse_csr", SEEN, "keeps its elements by index"),
+                Fact("is_mkldnn", SEEN, "keeps its elements in an opaque layout"),
+                Fact("is_nested", SEEN, "is a list of tensors"),
+                Fact("is_quantized", SEEN, "keeps a scale beside its integers"),
+                Fact("is_meta", SEEN, "has a shape but no memory"),
+            ),
+            exchange=Fact("torch.Tensor", SEEN, "has an exchange table since 2.10"),
+            names_stream=Fact(True, SEEN, "gives the current stream of the device"),
+        ),
+        Arrays(
+            "Parameter",
+            exchange=Fact("torch.nn.parameter.Parameter", SEEN, "inherits the table"),
+            rebound=Fact(True, SEEN, "gets other memory by module.half() and .data = "),
+        ),
+        Arrays("FakeTensor", {"no_memory": "convert outside of torch.compile and FakeTensorMode"},
+               no_memory=Fact(True, SEEN, "has a shape alone")),
+    ),
+    delivery="torch",
+    importer="from_dlpack",
+    array_types=("Tensor",),
+    lacks=(
+        Fact("NEGATIVE_STRIDES", "pytorch#188023", "aborts the process in 2.13, and has no such tensors later"),
+        ELEMENT_STRIDES,
+        Fact("SWAPPED_BYTES", "pytorch#9508", "has native byte order only"),
+        Fact("PINNED", "pytorch#96318", "knows pinned memory as the CPU's, and refuses the device type"),
+        Fact("UNIFIED", "pytorch#96318", "refuses the device type"),
+        Fact("READ_ONLY", SEEN, "ignores the read-only flag, and writes"),
+        Fact("PACKED", "pytorch#146414", "packs float4 as a type of two lanes, and has no other packed type"),
+        Fact("PADDED", "pytorch#146414", "has no type of one sub-byte element in a byte"),
+    ),
+    dtypes=(
+        Fact(("bool", *INTEGERS, *FLOATS, "complex32", *COMPLEX, "bfloat16", *FLOAT8, "float4_e2m1fn_x2"),
+             SEEN),
+    ),
+    dtype_namespace="",
+)

@@ -1,0 +1,38 @@
+"""Warp: arrays of up to four axes."""
+
+from typing import Any
+
+from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.profiles import FLOATS, INTEGERS, NO_SUBBYTE, NO_UNIFIED, PLAIN
+
+
+def start(warp: Any) -> None:
+    """Initialise it without its greeting."""
+    field, silent = ("log_level", 30) if hasattr(warp.config, "log_level") else ("quiet", True)     # of older ones
+    before = getattr(warp.config, field)
+    setattr(warp.config, field, silent)
+    try:
+        warp.init()
+    finally:
+        setattr(warp.config, field, before)
+
+
+LIBRARY = Library(
+    name="warp",
+    install="warp-lang",
+    arrays=(Arrays("indexedarray", {"": "pass x.contiguous()"}),),
+    delivery="importer",
+    importer="from_dlpack",
+    array_types=("array",),
+    lacks=(
+        *PLAIN,
+        Fact("READ_ONLY", "seen in 1.19", "asks for a capsule without flags, and writes"),
+        Fact("PINNED", "seen in 1.19", "asks for a GPU's stream, which a build for the CPU does not have"),
+        NO_UNIFIED,
+        *NO_SUBBYTE,
+    ),
+    fewest_axes=Fact(1, "seen in 1.19", "fails over a shape of ()"),
+    most_axes=Fact(4, "seen in 1.19", "refuses more"),
+    dtypes=(Fact(("bool", *INTEGERS, *FLOATS, "bfloat16"), "seen in 1.19"),),
+    start=Fact(start, "seen in 1.19", "needs init() before its importer, which does not call it"),
+)
