@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import dlbridge
 from dlbridge import bench as benchmark
-from dlbridge import matrix as pairwise
 from dlbridge.matrix import arrays
+from dlbridge.matrix import command as pairwise
+from dlbridge.matrix.mistakes import Mistake
 
 
 def info(arguments: argparse.Namespace) -> int:
@@ -88,7 +89,7 @@ def main(words: Sequence[str] | None = None) -> int:
         status: int = arguments.verb(arguments)
         sys.stdout.flush()
         return status
-    except pairwise.Mistake as mistake:
+    except Mistake as mistake:
         print(f"dlbridge {arguments.verb.__name__}: {mistake}", file=sys.stderr)
         return 2
     except dlbridge.DLBridgeError as error:

@@ -1,4 +1,4 @@
-"""The libraries of the matrix: a row for each, by which it makes an array and tells what one has in it."""
+"""The libraries of the matrix: a row for each says how it makes an array, and how it reads the values of one."""
 
 import importlib
 import importlib.metadata
@@ -10,19 +10,20 @@ import numpy as np
 
 import dlbridge
 
+TABLE = "dlbridge.matrix.rows"          # the module with the rows, by the name that a child imports it by
 HOST, ANY, CUDA, ONEAPI = ("cpu",), ("cpu", "cuda"), ("cuda",), ("oneapi",)
 
 
 class Row(NamedTuple):
-    """A library by the name that ``convert(x, name)`` has; it is a target where dlbridge has one of that name."""
+    """A library by the name that ``convert(x, name)`` takes; it is a target if dlbridge has a target of that name."""
 
     name: str
-    module: str                             # what is imported, and handed to the functions below
-    distributions: tuple[str, ...]          # any of them has it; pip installs the first; none for Python's own
-    make: Callable[[Any, Any], Any]         # (module, ndarray): by the library itself
-    values: Callable[[Any, Any], Any]       # (module, array): an ndarray, by the library itself
-    devices: tuple[str, ...] = ANY          # whose memory it can have
-    once: bool = False                      # the first conversion uses it up
+    module: str                             # is imported, and is the first argument of the functions below
+    distributions: tuple[str, ...]          # pip installs the first, any of them will do; none for Python's own
+    make: Callable[[Any, Any], Any]         # (module, ndarray) -> an array of the library, made by itself
+    values: Callable[[Any, Any], Any]       # (module, array) -> an ndarray, made by the library itself
+    devices: tuple[str, ...] = ANY          # the devices whose memory it can have
+    once: bool = False                      # whether the first conversion uses an array up
 
     def load(self) -> Any:
         """Import the library."""
@@ -30,7 +31,7 @@ class Row(NamedTuple):
 
 
 def flat(make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """For libraries that have one axis."""
+    """Make a maker for libraries whose arrays have one axis."""
     return lambda module, array: make(module, array.ravel())
 
 
@@ -69,17 +70,17 @@ ROWS = (
 
 
 def rows_of(table: str) -> dict[str, Row]:
-    """The rows of a module, by name."""
+    """Import a module with rows, and map the names of the libraries to them."""
     return {row.name: row for row in importlib.import_module(table).ROWS}
 
 
 def is_installed(row: Row) -> bool:
-    """Whether its module can be found; nothing is imported."""
+    """Tell whether the library's module can be found; nothing is imported."""
     return importlib.util.find_spec(row.module.partition(".")[0]) is not None
 
 
 def version_of(row: Row) -> str:
-    """By the metadata of its distribution; empty for what is Python's own, or was installed by other means."""
+    """Read the version in the metadata of the distribution; it is empty where there is no distribution."""
     for name in row.distributions:
         try:
             return importlib.metadata.version(name)
@@ -89,7 +90,7 @@ def version_of(row: Row) -> str:
 
 
 def sort_out(rows: Iterable[Row]) -> tuple[dict[str, Row], dict[str, str]]:
-    """Those that are installed by name, and of the others what pip is to install."""
+    """Map the installed libraries to their rows, and the others to what pip installs."""
     found: dict[str, Row] = {}
     missing: dict[str, str] = {}
     for row in rows:
