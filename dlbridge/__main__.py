@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import dlbridge
-from dlbridge import bench as benchmark
+from dlbridge.bench import command as benchmark
 from dlbridge.matrix import arrays
 from dlbridge.matrix import command as pairwise
 from dlbridge.matrix.mistakes import Mistake
