@@ -118,7 +118,7 @@ def label_lines(axes: Axes, lines: Lines) -> None:
 
 
 def set_scale(axes: Axes) -> None:
-    """Label the axis of the ratios, and take away the lines that say nothing."""
+    """Label the axis of the ratios, and hide the frame."""
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axes.margins(x=0.08)

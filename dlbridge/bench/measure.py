@@ -2,10 +2,10 @@
 
 The process stays on one CPU, garbage is not collected, and the destruction of a result belongs to its call. Each
 statement of a group gets one chunk of about 0.4 ms in every round. The figure that is quoted is the ratio of two
-medians over the rounds of one run, because bare times move with the machine and such ratios hardly do. The scheduler
-would cut longer chunks, and they would measure other processes. Even so another process can spoil a whole run, so a
-check measures again what falls short, and takes the best run: a goal is about what the machine can do, and not about
-what else it does.
+medians over the rounds of one run, because bare times change with the load of the machine and such ratios change
+little. The scheduler would cut longer chunks, and they would measure other processes. Even so another process can spoil
+a whole run, so a check measures again what falls short, and takes the best run: a goal is about what the machine can
+do, and not about what else it does.
 """
 
 import gc
@@ -130,7 +130,7 @@ def run_batch(
             except (Missing, MissingLibraryError) as missing:
                 reasons[address, statement] = str(missing)
             except Exception as error:
-                # A library of another version may not know the statement; the other rows are measured all the same.
+                # A library of another version may lack the function; the other rows are measured all the same.
                 reasons[address, statement] = f"{statement} raises {type(error).__name__}: {error}"
     # The libraries are imported by now: threads that they start at import would otherwise stay on that CPU as well.
     with quiet(pinned):

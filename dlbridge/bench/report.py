@@ -86,7 +86,7 @@ def verdict(address: Address, label: str, goal: float, results: Sequence[Result]
 
 
 def best_results(goals: Goals, runs: Sequence[Mapping[Address, Result]]) -> list[Result]:
-    """Take each row of the first run from the run in which it came closest to its goals, or was best."""
+    """Take each row of the first run from the run in which it did best by its goals."""
     def distance(result: Result) -> float:
         labels = goals.get(result.address, {})
         values = [(value(result, label), goal) for label, goal in labels.items()]

@@ -41,7 +41,7 @@ class Row:
     Attributes
     ----------
     natives : mapping of str to statements
-        The statements of other libraries, each under the label that the goals know it by.
+        The statements of other libraries, each under the label that it has in the goals.
     floor : str
         The statement of the C floor; empty where there is none.
     sampler : callable, optional

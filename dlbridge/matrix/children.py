@@ -76,7 +76,7 @@ def ask(calls: Mapping[Key, Call], tick: Callable[[int, Key], None], seconds: fl
 
 @contextmanager
 def interrupt_key(call: Callable[[], object]) -> Iterator[None]:
-    """Let the interrupt key call this; otherwise it raises anywhere, even while processes are being stopped."""
+    """Let the interrupt key call a function, because its exception could come while processes are being stopped."""
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -88,7 +88,7 @@ def interrupt_key(call: Callable[[], object]) -> Iterator[None]:
 
 
 class Children(Generic[Key]):
-    """Processes that may take so many seconds each, and are gone after :meth:`stop`.
+    """Processes that may take ``seconds`` each, and are gone after :meth:`stop`.
 
     They are run by plain threads, and by a queue that a signal's handler may use. asyncio would complain on stderr if
     the interrupt key came while a child was being started (CPython 3.13), and the futures of a pool would stay locked

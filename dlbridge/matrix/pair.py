@@ -12,8 +12,8 @@ import dlbridge
 from dlbridge.matrix.cells import Cell
 from dlbridge.matrix.rows import Row, rows_of
 
-# The array has 576 bytes. Python's own allocator serves no more than 512, so the C library's addresses are met, which
-# move on by 16 bytes each time.
+# The array has 576 bytes. Python's own allocator serves at most 512, so the memory is the C library's, whose addresses
+# move on by 16 bytes from one array to the next.
 SHAPE, DTYPE, ALIGNMENT = (9, 16), "float32", 64
 CALLS, REPEATS = 200, 15
 
@@ -64,7 +64,8 @@ def supplier(row: Row) -> Callable[[], Any]:
     module, array = row.load(), test_array()
     if row.once:
         return lambda: row.make(module, array)
-    # An array that happens to be aligned is shared by more libraries, so one is looked for: each run finds the same.
+    # Some libraries share aligned memory only, and alignment is chance. An aligned array is looked for, so that every
+    # run gives the same result.
     made = [row.make(module, array)]
     while len(made) < ALIGNMENT and address(made[-1]) % ALIGNMENT:
         made.append(row.make(module, array))

@@ -19,7 +19,7 @@ class Row(NamedTuple):
 
     name: str
     module: str                             # is imported, and is the first argument of the functions below
-    distributions: tuple[str, ...]          # pip installs the first, any of them will do; none for Python's own
+    distributions: tuple[str, ...]          # any of them will do, and pip installs the first; none for Python's own
     make: Callable[[Any, Any], Any]         # (module, ndarray) -> an array of the library, made by itself
     values: Callable[[Any, Any], Any]       # (module, array) -> an ndarray, made by the library itself
     devices: tuple[str, ...] = ANY          # the devices whose memory it can have
@@ -36,36 +36,48 @@ def flat(make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 ROWS = (
-    Row("numpy", "numpy", ("numpy",), lambda np, x: x, lambda np, x: x, HOST),
-    Row("torch", "torch", ("torch",), lambda torch, x: torch.tensor(x), lambda torch, x: x.numpy(force=True)),
-    Row("jax", "jax", ("jax",), lambda jax, x: jax.numpy.array(x), lambda jax, x: np.asarray(x)),
+    Row("numpy", "numpy", ("numpy",), lambda numpy, array: array, lambda numpy, array: array, HOST),
+    Row("torch", "torch", ("torch",),
+        lambda torch, array: torch.tensor(array), lambda torch, tensor: tensor.numpy(force=True)),
+    Row("jax", "jax", ("jax",), lambda jax, array: jax.numpy.array(array), lambda jax, array: np.asarray(array)),
     Row("tensorflow", "tensorflow", ("tensorflow", "tensorflow-cpu"),
-        lambda tf, x: tf.constant(x), lambda tf, x: x.numpy()),
+        lambda tensorflow, array: tensorflow.constant(array), lambda tensorflow, tensor: tensor.numpy()),
     Row("paddle", "paddle", ("paddlepaddle", "paddlepaddle-gpu"),
-        lambda paddle, x: paddle.to_tensor(x), lambda paddle, x: x.numpy()),
-    Row("mlx", "mlx.core", ("mlx",), lambda mx, x: mx.array(x), lambda mx, x: np.array(x)),
-    Row("warp", "warp", ("warp-lang",), lambda wp, x: wp.array(x, device="cpu"), lambda wp, x: x.numpy()),
+        lambda paddle, array: paddle.to_tensor(array), lambda paddle, tensor: tensor.numpy()),
+    Row("mlx", "mlx.core", ("mlx",), lambda mlx, array: mlx.array(array), lambda mlx, array: np.array(array)),
+    Row("warp", "warp", ("warp-lang",),
+        lambda warp, array: warp.array(array, device="cpu"), lambda warp, array: array.numpy()),
     Row("tvm_ffi", "tvm_ffi", ("apache-tvm-ffi",),
-        lambda tvm_ffi, x: tvm_ffi.from_dlpack(x), lambda tvm_ffi, x: np.from_dlpack(x)),
+        lambda tvm_ffi, array: tvm_ffi.from_dlpack(array), lambda tvm_ffi, tensor: np.from_dlpack(tensor)),
     Row("onnxruntime", "onnxruntime", ("onnxruntime", "onnxruntime-gpu"),
-        lambda ort, x: ort.OrtValue.ortvalue_from_numpy(x), lambda ort, x: x.numpy()),
+        lambda onnxruntime, array: onnxruntime.OrtValue.ortvalue_from_numpy(array),
+        lambda onnxruntime, value: value.numpy()),
     Row("array_api_strict", "array_api_strict", ("array-api-strict",),
-        lambda xp, x: xp.asarray(x), lambda xp, x: np.from_dlpack(x), HOST),
-    Row("mindspore", "mindspore", ("mindspore",), lambda ms, x: ms.Tensor(x), lambda ms, x: x.asnumpy(), HOST),
-    Row("dpnp", "dpnp", ("dpnp",), lambda dpnp, x: dpnp.asarray(x), lambda dpnp, x: dpnp.asnumpy(x), ONEAPI),
+        lambda namespace, array: namespace.asarray(array), lambda namespace, array: np.from_dlpack(array), HOST),
+    Row("mindspore", "mindspore", ("mindspore",),
+        lambda mindspore, array: mindspore.Tensor(array), lambda mindspore, tensor: tensor.asnumpy(), HOST),
+    Row("dpnp", "dpnp", ("dpnp",),
+        lambda dpnp, array: dpnp.asarray(array), lambda dpnp, array: dpnp.asnumpy(array), ONEAPI),
     Row("cupy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
-        lambda cupy, x: cupy.asarray(x), lambda cupy, x: x.get(), CUDA),
+        lambda cupy, array: cupy.asarray(array), lambda cupy, array: array.get(), CUDA),
     Row("numba", "numba.cuda", ("numba-cuda",),
-        lambda cuda, x: cuda.to_device(x), lambda cuda, x: x.copy_to_host(), CUDA),
-    Row("pyarrow", "pyarrow", ("pyarrow",), flat(lambda pa, x: pa.array(x)), lambda pa, x: x.to_numpy()),
-    Row("pandas", "pandas", ("pandas",), flat(lambda pd, x: pd.Series(x)), lambda pd, x: x.to_numpy(), HOST),
-    Row("polars", "polars", ("polars",), flat(lambda pl, x: pl.Series(x)), lambda pl, x: x.to_numpy(), HOST),
-    Row("pillow", "PIL.Image", ("pillow",), lambda image, x: image.fromarray(x), lambda image, x: np.asarray(x), HOST),
-    Row("memoryview", "builtins", (), lambda python, x: memoryview(x), lambda python, x: np.asarray(x), HOST),
-    Row("bytearray", "builtins", (), lambda python, x: bytearray(x), lambda python, x: np.frombuffer(x, "u1"), HOST),
-    Row("dlpack", "builtins", (), lambda python, x: dlbridge.to_dlpack(x),
-        lambda python, x: np.from_dlpack(dlbridge.asdlpack(x)), once=True),
-    Row("dlbridge", "dlbridge", ("dlbridge",), lambda bridge, x: bridge.asdlpack(x), lambda bridge, x: np.asarray(x)),
+        lambda cuda, array: cuda.to_device(array), lambda cuda, array: array.copy_to_host(), CUDA),
+    Row("pyarrow", "pyarrow", ("pyarrow",),
+        flat(lambda pyarrow, array: pyarrow.array(array)), lambda pyarrow, array: array.to_numpy()),
+    Row("pandas", "pandas", ("pandas",),
+        flat(lambda pandas, array: pandas.Series(array)), lambda pandas, series: series.to_numpy(), HOST),
+    Row("polars", "polars", ("polars",),
+        flat(lambda polars, array: polars.Series(array)), lambda polars, series: series.to_numpy(), HOST),
+    Row("pillow", "PIL.Image", ("pillow",),
+        lambda image, array: image.fromarray(array), lambda image, picture: np.asarray(picture), HOST),
+    Row("memoryview", "builtins", (),
+        lambda python, array: memoryview(array), lambda python, view: np.asarray(view), HOST),
+    Row("bytearray", "builtins", (),
+        lambda python, array: bytearray(array), lambda python, buffer: np.frombuffer(buffer, "u1"), HOST),
+    Row("dlpack", "builtins", (), lambda python, array: dlbridge.to_dlpack(array),
+        lambda python, capsule: np.from_dlpack(dlbridge.asdlpack(capsule)), once=True),
+    Row("dlbridge", "dlbridge", ("dlbridge",),
+        lambda bridge, array: bridge.asdlpack(array), lambda bridge, tensor: np.asarray(tensor)),
 )
 
 

@@ -1,6 +1,6 @@
 """Eight threads at once, each with an eighth of the calls, on all CPUs.
 
-Functions that do next to nothing take 1.15 times as long in eight threads as in one, which is the cost of the GIL.
+A function that does very little takes 1.15 times as long in eight threads as in one, which is the cost of the GIL.
 """
 
 import functools
