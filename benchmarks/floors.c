@@ -1,7 +1,7 @@
-/* The C floors: the least C that does each conversion, to hold dlbridge against.
+/* The C floors: the least C that does each conversion. dlbridge is measured beside them.
  *
- * They check the type and the dtype and nothing else: no read-only memory, no gradient, no negative bit, no negative
- * strides (which torch aborts on). They are for measuring, not for use.
+ * They check the type and the dtype alone. Read-only memory, gradients, negative bits and negative strides (on which
+ * torch aborts) go unchecked, so the floors must not be used for anything else.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -57,7 +57,7 @@ static const char CAPSULE[] = "dltensor_versioned";
 
 static const DLPackExchangeAPI *torch_api;
 
-/* The dtypes: from NumPy's type number, and back from a code and the logarithm of the element's bytes. */
+/* The dtypes are found by NumPy's type number, and NumPy's types by a code and the logarithm of the element's bytes. */
 
 #define NUMPY_TYPES (NPY_HALF + 1)
 #define LOG2_BYTES 5
@@ -113,7 +113,7 @@ fill_bfloat16(void)
     return 0;
 }
 
-/* An ndarray as a managed tensor: one block, the shape and the strides behind the struct. */
+/* An ndarray as a managed tensor: one block has the struct, then the shape and the strides. */
 
 typedef struct {
     DLManagedTensorVersioned managed;
@@ -133,7 +133,7 @@ release(Block *block)
 static void
 delete_block(DLManagedTensorVersioned *managed)
 {
-    PyGILState_STATE state = PyGILState_Ensure();       /* torch calls without the GIL */
+    PyGILState_STATE state = PyGILState_Ensure();       /* torch calls this without the GIL */
     release((Block *)managed);
     PyGILState_Release(state);
 }
@@ -184,7 +184,7 @@ to_torch(DLManagedTensorVersioned *managed)
 {
     void *tensor = NULL;
     if (torch_api->managed_tensor_to_py_object_no_sync(managed, &tensor) != 0) {
-        managed->deleter(managed);      /* torch has not, when it fails */
+        managed->deleter(managed);      /* torch does not call it when it fails */
         return NULL;
     }
     return tensor;
@@ -235,7 +235,7 @@ torch_to_numpy(PyObject *module, PyObject *tensor)
     for (int i = 0; i < dl->ndim; i++) {
         strides[i] = dl->strides[i] << shift;
     }
-    Py_INCREF(descr);                   /* NewFromDescr steals it */
+    Py_INCREF(descr);                   /* PyArray_NewFromDescr steals this reference */
     PyObject *array = PyArray_NewFromDescr(&PyArray_Type, descr, dl->ndim, dl->shape, strides,
                                            (char *)dl->data + dl->byte_offset, NPY_ARRAY_WRITEABLE, NULL);
     if (array == NULL) {
@@ -246,7 +246,7 @@ torch_to_numpy(PyObject *module, PyObject *tensor)
     return array;
 }
 
-/* A buffer as a torch tensor. The shape stays where the exporter has it until the view is released. */
+/* A buffer as a torch tensor. The shape is the exporter's own, which exists until the view is released. */
 
 #define BUFFER_AXES 8
 
@@ -256,7 +256,7 @@ typedef struct {
     int64_t strides[BUFFER_AXES];
 } BufferBlock;
 
-static uint8_t format_codes[256];       /* one more than the code, so that zero is none */
+static uint8_t format_codes[256];       /* the code plus one, so that zero stands for no code */
 
 static void
 fill_formats(void)
@@ -322,7 +322,7 @@ buffer_to_torch(PyObject *module, PyObject *obj)
 static PyObject *
 jax_to_torch(PyObject *module, PyObject *obj)
 {
-    return buffer_with_flags_to_torch(obj, PyBUF_RECORDS_RO);   /* JAX arrays are read-only; torch is not told */
+    return buffer_with_flags_to_torch(obj, PyBUF_RECORDS_RO);   /* JAX's are read-only, which torch is not told */
 }
 
 /* An object that holds a managed tensor and gives it to any number of capsules. */
@@ -342,7 +342,7 @@ delete_wrap(PyObject *self)
 static void
 delete_capsule(PyObject *capsule)
 {
-    if (PyCapsule_GetName(capsule) == CAPSULE) {        /* who takes it gives it another name */
+    if (PyCapsule_GetName(capsule) == CAPSULE) {        /* a consumer renames what it takes */
         release(PyCapsule_GetPointer(capsule, CAPSULE));
     }
 }
@@ -388,7 +388,7 @@ wrap(PyObject *module, PyObject *array)
     return (PyObject *)self;
 }
 
-/* What a call costs that does nothing. */
+/* An empty call, whose cost is that of the call alone. */
 
 static PyObject *
 nothing(PyObject *module, PyObject *obj)
@@ -406,7 +406,7 @@ start_instrumentation(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* collect(function, argument, name): counts a call, and writes what was counted under the name. */
+/* collect(function, argument, name) counts one call, and writes the counts under the name. */
 static PyObject *
 collect(PyObject *module, PyObject *const *args, Py_ssize_t count)
 {

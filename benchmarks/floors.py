@@ -1,6 +1,6 @@
 """Builds and imports floors.c, the C floors, with the interpreter's own compiler and flags.
 
-The extension lies in the user's cache folder, under a name made of everything that it depends on.
+The extension is put into the user's cache folder, under a name that is a hash of all that it depends on.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ MACROS = ("-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION", "-DNPY_TARGET_VERSION=N
 
 
 class FloorsError(Exception):
-    """Why there are no floors."""
+    """There are no floors; the text says why."""
 
 
 def load(*, callgrind: bool = False) -> ModuleType:
-    """The floors; with ``callgrind`` also the functions that tell valgrind what to count."""
+    """Build and import the floors; ``callgrind`` adds functions that tell valgrind what to count."""
     try:
         source = SOURCE.read_bytes()
     except OSError as error:
@@ -43,7 +43,7 @@ def load(*, callgrind: bool = False) -> ModuleType:
 
 
 def build(report: Callable[[str], object] = print) -> ModuleType | None:
-    """The floors, or None, after reporting why."""
+    """Build and import the floors; where that fails, report why and return None."""
     try:
         return load()
     except FloorsError as error:
@@ -52,7 +52,7 @@ def build(report: Callable[[str], object] = print) -> ModuleType | None:
 
 
 def _compiler(options: list[str]) -> list[str]:
-    """The command that setuptools would build an extension with."""
+    """Write the command that setuptools would build an extension with."""
     def words(name: str) -> list[str]:
         return shlex.split(sysconfig.get_config_var(name) or "")
 
@@ -65,7 +65,7 @@ def _compiler(options: list[str]) -> list[str]:
 
 
 def _cache() -> Path:
-    """A folder that only this user writes to."""
+    """Find a folder that only this user writes to."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser(), "dlbridge")
     for folder in (home, Path(tempfile.gettempdir(), f"dlbridge-{os.getuid()}")):
         try:

@@ -1,9 +1,9 @@
 """Counts the instructions of the hottest paths, each beside its C floor: ``python benchmarks/instructions.py``.
 
-valgrind's callgrind runs a process that warms each statement's loop, and counts everything that this thread executes
-between two toggles around it, garbage collection off; the cost of a loop that calls a function which does nothing is
-subtracted. Counts depend on the interpreter, the libraries and the processor's instruction set, so the gate is the
-ratio to the floor of the same run: one that has grown by more than 5 % since it was recorded fails.
+valgrind's callgrind runs a process that warms the loop of each statement. It counts all that the thread executes
+between two toggles around the loop, with garbage collection off. The cost of a loop that calls a function which does
+nothing is subtracted. Counts depend on the interpreter, the libraries and the processor's instruction set, so what is
+checked is the ratio to the floor of the same run: a ratio fails if it is more than 5 % above the recorded one.
 """
 
 import argparse
@@ -39,9 +39,11 @@ NAME_WIDTH = 76
 
 
 class Case(NamedTuple):
+    """A statement of dlbridge, and the statement of its C floor."""
+
     statement: str
     floor: str
-    goal: float | None = None       # the ratio to the floor that is wanted
+    goal: float | None = None       # the largest ratio to the floor that is wanted
 
 
 CASES = (
@@ -53,16 +55,16 @@ CASES = (
     Case("asdlpack(ndarray).__dlpack__(max_version=(1, 1))", "wrap(ndarray).__dlpack__(max_version=(1, 1))"),
 )
 
-# The functions that executed, as "object: function", and the instructions of each without those it called.
+# Maps "object: function" to the instructions of the function, without those of the functions that it called.
 Profile = Counter[str]
 
 
 class CountError(Exception):
-    """Why nothing could be counted."""
+    """Nothing could be counted; the text says why."""
 
 
 def namespace() -> dict[str, Any]:
-    """What the statements are made of."""
+    """Make the names that the statements use."""
     import jax.numpy
     import ml_dtypes
     import numpy
@@ -88,7 +90,7 @@ def namespace() -> dict[str, Any]:
 
 
 def execute(statements: list[str]) -> None:
-    """Within valgrind: collect around each warm loop, under the statement's number."""
+    """Run under valgrind: collect each warm loop under the number of its statement."""
     names = namespace()
     loops = []
     for statement in statements:
@@ -105,11 +107,11 @@ def execute(statements: list[str]) -> None:
 
 
 def count(statements: list[str], folder: Path) -> dict[str, Profile]:
-    """Each statement's profile, for all of its calls together; callgrind's own files stay in the folder."""
+    """Count each statement's profile, for all of its calls together; callgrind writes its files to the folder."""
     if shutil.which("valgrind") is None:
         raise CountError("instructions: valgrind: is not installed (apt-get install valgrind)")
     try:
-        floors_file.load(callgrind=True)        # built outside valgrind
+        floors_file.load(callgrind=True)        # builds them outside valgrind
     except floors_file.FloorsError as error:
         raise CountError(str(error)) from error
     command = [
@@ -131,7 +133,7 @@ def count(statements: list[str], folder: Path) -> dict[str, Profile]:
 
 
 def short_name(path: str) -> str:
-    """A shared object without its version and platform; one of dlbridge's as the module that it is."""
+    """Name a shared object without its version and platform; one of dlbridge's is named as a module."""
     stem = Path(path).name.partition(".")[0]
     if Path(path).is_relative_to(PACKAGE):
         return ".".join((*Path(path).parent.relative_to(PACKAGE.parent).parts, stem))
@@ -139,7 +141,7 @@ def short_name(path: str) -> str:
 
 
 def read_profile(text: str) -> Profile:
-    """The exclusive cost of each function, in callgrind's format: where a name stands once, a number follows."""
+    """Read the exclusive cost of each function; callgrind writes a name once, and refers to it by number afterwards."""
     profile: Profile = Counter()
     names: dict[tuple[str, str], str] = {}
     current = {"ob": "", "fn": ""}
@@ -152,7 +154,7 @@ def read_profile(text: str) -> Profile:
             if not called:
                 current[kind] = name
         elif line.startswith("calls="):
-            after_calls = True          # the next line is the cost of what was called
+            after_calls = True          # the next line is the cost of the function that was called
         elif re.match(r"[\d+*-]", line):
             if not after_calls:
                 function = current["fn"].partition("'")[0]      # f'2 is f within f
@@ -162,18 +164,18 @@ def read_profile(text: str) -> Profile:
 
 
 def per_call(profile: Profile, loop: Profile) -> Profile:
-    """Instructions per call, the loop's own subtracted, of the functions that have any."""
+    """Divide by the calls, without the loop's own instructions; functions without any are left out."""
     difference = Counter({name: round((profile[name] - loop[name]) / CALLS) for name in profile | loop})
     return Counter({name: cost for name, cost in difference.items() if cost})
 
 
 def net(profile: Profile, loop: Profile) -> float:
-    """The instructions of one call without the loop's own."""
+    """Divide all instructions by the calls, without the loop's own."""
     return (profile.total() - loop.total()) / CALLS
 
 
 def versions() -> dict[str, str]:
-    """What the counts depend on."""
+    """Name the versions that the counts depend on."""
     return {
         "machine": platform.machine(), "python": platform.python_version(),
         **{library: version(library) for library in LIBRARIES},
@@ -181,7 +183,7 @@ def versions() -> dict[str, str]:
 
 
 def print_counts(profiles: dict[str, Profile], cases: tuple[Case, ...], others: list[str], record: dict) -> None:
-    """One line for each path."""
+    """Print a line for each path."""
     ratios = record.get("ratios", {})
     loop = profiles[LOOP]
     print(f"{'instructions per call':50} {'count':>7} {'floor':>7} {'ratio':>7} {'recorded':>9} {'goal':>6}")
@@ -195,7 +197,7 @@ def print_counts(profiles: dict[str, Profile], cases: tuple[Case, ...], others: 
 
 
 def print_functions(title: str, profile: Profile, floor: Profile, limit: int) -> None:
-    """The functions with the most instructions of a call, beside what the floor spends in the same function."""
+    """Print the functions with the most instructions, beside the instructions of the floor in the same function."""
     print(f"\n{title}\n{'here':>8} {'floor':>8} {'above':>8}  function, without those that it calls")
     ordered = sorted(profile | floor, key=lambda name: (floor[name] - profile[name], name))
     by_cost = sorted(ordered, key=lambda name: -max(profile[name], floor[name]))[:limit]
@@ -205,7 +207,7 @@ def print_functions(title: str, profile: Profile, floor: Profile, limit: int) ->
 
 
 def print_objects(profile: Profile, floor: Profile) -> None:
-    """The same by shared object."""
+    """Print the instructions of each shared object."""
     here, below = (Counter[str](), Counter[str]())
     for counter, source in ((here, profile), (below, floor)):
         for name, cost in source.items():
@@ -216,7 +218,7 @@ def print_objects(profile: Profile, floor: Profile) -> None:
 
 
 def grown(ratios: dict[str, float], record: dict) -> list[str]:
-    """What to say of each path that costs more than was recorded."""
+    """Describe each path that costs more than was recorded."""
     recorded = record.get("ratios", {})
     command = "python benchmarks/instructions.py --record"
     advice = f"find it with --functions 30; if it must be, record it: {command}"
@@ -235,20 +237,21 @@ def grown(ratios: dict[str, float], record: dict) -> list[str]:
 
 
 def fallen(ratios: dict[str, float], record: dict) -> list[str]:
-    """The paths that cost so much less than was recorded that they could grow by much unnoticed."""
+    """List the paths that cost much less than was recorded, and so could grow unnoticed."""
     recorded = record.get("ratios", {})
     return [name for name, ratio in ratios.items() if name in recorded and ratio < recorded[name] * (1 - GROWTH)]
 
 
 def missed(ratios: dict[str, float], cases: tuple[Case, ...]) -> list[str]:
-    """What to say of each path that has a goal and does not reach it."""
+    """Describe each path that has a goal and misses it."""
     return [
         f"instructions: {case.statement}: {ratios[case.statement]:.3f} of its C floor, and the goal is {case.goal:.2f}"
         for case in cases if case.goal is not None and ratios[case.statement] > case.goal
     ]
 
 
-def main() -> int:
+def read_command_line() -> tuple[argparse.Namespace, tuple[Case, ...]]:
+    """Read the options, and select the cases that they ask for."""
     parser = argparse.ArgumentParser(description="Count instructions per call beside the C floors.")
     parser.add_argument("--functions", type=int, metavar="N", help="show where each path's N largest costs are")
     parser.add_argument("--only", metavar="TEXT", default="", help="only the paths whose statement has this text")
@@ -258,36 +261,58 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help=f"write the ratios to {RECORD.name}")
     parser.add_argument("--execute", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.execute:
-        execute(options.execute)
-        return 0
     cases = tuple(case for case in CASES if options.only in case.statement)
     if not cases:
         parser.error(f"--only {options.only!r}: no path has this text (there are {[case.statement for case in CASES]})")
     if options.keep and (not options.keep.is_dir() or any(options.keep.iterdir())):
         parser.error(f"--keep {options.keep}: is no empty folder")
+    return options, cases
+
+
+def count_all(cases: tuple[Case, ...], others: list[str], keep: Path | None) -> dict[str, Profile]:
+    """Count the loop, the cases, their floors and other statements."""
+    statements = [LOOP, *(text for case in cases for text in case[:2]), *others]
+    with tempfile.TemporaryDirectory() as folder:
+        return count(statements, keep or Path(folder))
+
+
+def print_details(profiles: dict[str, Profile], cases: tuple[Case, ...], others: list[str], limit: int) -> None:
+    """Print the functions of each path."""
+    loop = profiles[LOOP]
+    for case in cases:
+        ours, floor = per_call(profiles[case.statement], loop), per_call(profiles[case.floor], loop)
+        print_functions(case.statement, ours, floor, limit)
+        print_objects(ours, floor)
+    for statement in others:
+        print_functions(statement, per_call(profiles[statement], loop), Counter(), limit)
+
+
+def write_record(ratios: dict[str, float], record: dict) -> None:
+    """Write the new ratios, and keep the recorded ratios of paths that were not counted."""
+    every = record.get("ratios", {}) | {name: round(ratio, 4) for name, ratio in ratios.items()}
+    kept = {case.statement: every[case.statement] for case in CASES if case.statement in every}
+    RECORD.write_text(json.dumps({"versions": versions(), "ratios": kept}, indent=4) + "\n")
+
+
+def main() -> int:
+    """Count, print and check; return 1 if a path costs more than it may, or if nothing could be counted."""
+    options, cases = read_command_line()
+    if options.execute:
+        execute(options.execute)
+        return 0
     try:
-        statements = [LOOP, *(text for case in cases for text in case[:2]), *options.also]
-        with tempfile.TemporaryDirectory() as folder:
-            profiles = count(statements, options.keep or Path(folder))
+        profiles = count_all(cases, options.also, options.keep)
     except CountError as error:
         print(error, file=sys.stderr)
         return 1
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
     print_counts(profiles, cases, options.also, record)
-    loop = profiles[LOOP]
     if options.functions:
-        for case in cases:
-            ours, floor = per_call(profiles[case.statement], loop), per_call(profiles[case.floor], loop)
-            print_functions(case.statement, ours, floor, options.functions)
-            print_objects(ours, floor)
-        for statement in options.also:
-            print_functions(statement, per_call(profiles[statement], loop), Counter(), options.functions)
+        print_details(profiles, cases, options.also, options.functions)
+    loop = profiles[LOOP]
     ratios = {case.statement: net(profiles[case.statement], loop) / net(profiles[case.floor], loop) for case in cases}
     if options.record:
-        every = record.get("ratios", {}) | {name: round(ratio, 4) for name, ratio in ratios.items()}
-        kept = {case.statement: every[case.statement] for case in CASES if case.statement in every}
-        RECORD.write_text(json.dumps({"versions": versions(), "ratios": kept}, indent=4) + "\n")
+        write_record(ratios, record)
         return 0
     for statement in fallen(ratios, record):
         print(f"{statement} has become cheaper: --record keeps it so")

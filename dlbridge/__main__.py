@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 
 import dlbridge
-from dlbridge import bench as benchmark
-from dlbridge import matrix as pairwise
+from dlbridge.bench import command as benchmark
 from dlbridge.matrix import arrays
+from dlbridge.matrix import command as pairwise
+from dlbridge.matrix.mistakes import Mistake
 
 
 def info(arguments: argparse.Namespace) -> int:
@@ -49,7 +50,7 @@ def selftest(arguments: argparse.Namespace) -> int:
     return run(verbose=arguments.verbose)
 
 
-# Of each verb, what its help ends with.
+# The text that ends the help of each verb.
 VERBS = {
     info: "The exit status is 0.",
     demo: "The exit status is 0 if every value arrived as it left, else 1.",
@@ -63,7 +64,7 @@ VERBS = {
 
 
 def parser() -> argparse.ArgumentParser:
-    """One verb per function, described by its docstring."""
+    """Make the parser; each verb is a function, whose docstring is its help."""
     top = argparse.ArgumentParser(prog="dlbridge", description=dlbridge.__doc__,
                                   epilog="The exit status is 2 for a wrong command line, and 130 after Ctrl-C.")
     top.add_argument("--version", action="version", version=f"dlbridge {dlbridge.__version__}")
@@ -82,19 +83,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is 0 if all went well, 1 if something failed, 2 for a wrong command line."""
+    """Run a command; return 0 if all went well, 1 if something failed, and 2 for a wrong command line."""
     arguments = parser().parse_args(words)
     try:
         status: int = arguments.verb(arguments)
         sys.stdout.flush()
         return status
-    except pairwise.Mistake as mistake:
+    except Mistake as mistake:
         print(f"dlbridge {arguments.verb.__name__}: {mistake}", file=sys.stderr)
         return 2
     except dlbridge.DLBridgeError as error:
         print(f"dlbridge: {error}", file=sys.stderr)
     except BrokenPipeError:
-        # The reader of a pipe has gone; Python would complain once more when it flushes at exit.
+        # The reader of the pipe has closed it. Python flushes once more at exit, which would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return 130

@@ -10,7 +10,7 @@ class Plan(NamedTuple):
     target: str
     protocol: str = ""
     reason: str = ""
-    fix: str = ""
+    way_out: str = ""
     dtype: str = ""
     device: str = ""
     shape: tuple[int, ...] | None = None

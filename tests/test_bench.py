@@ -8,16 +8,18 @@ import pty
 import subprocess
 import sys
 import time
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-import tomllib
 import torch
 
 from dlbridge.__main__ import main
-from dlbridge.bench import FURTHER_RUNS, floors, measure, report
+from dlbridge.bench import floors, measure, report
+from dlbridge.bench.command import FURTHER_RUNS
+from dlbridge.bench.groups import GROUPS, load
 from dlbridge.bench.measure import Address, Figure, Floors, Result
-from dlbridge.bench.rows import Group, Inputs, Missing, Row, Settings, group_names, load, used_names
+from dlbridge.bench.rows import Group, Inputs, Missing, Row, Settings, used_names
 
 CHECKOUT = Path(__file__).parents[1]
 BENCHMARKS = CHECKOUT / "benchmarks"
@@ -51,18 +53,14 @@ def write_goals(folder, goals):
 
 # ---- the groups ------------------------------------------------------------------------------------------------------
 
-def test_every_group_is_a_file_and_goes_into_the_wheel():
-    files = {path.stem for path in BENCHMARKS.glob("*.py") if "GROUP = " in path.read_text()}
-    assert set(group_names()) == files
-    with open(CHECKOUT / "pyproject.toml", "rb") as file:
-        settings = tomllib.load(file)["tool"]["setuptools"]
-    assert {name.removeprefix("dlbridge.bench.groups.") for name in settings["py-modules"]} == files | {"__init__"}
-    assert settings["package-dir"]["dlbridge.bench.groups"] == "benchmarks"
+def test_every_file_of_a_group_is_in_the_table():
+    files = {path.stem for path in (CHECKOUT / "dlbridge" / "bench" / "groups").glob("*.py")}
+    assert {*GROUPS, "__init__"} == files
 
 
 def test_every_goal_is_about_a_row():
     goals = {**report.read_goals(BENCHMARKS / "goals.json"), **report.read_goals(BENCHMARKS / "goals_all.json")}
-    assert {address.group for address in goals} == set(group_names())
+    assert {address.group for address in goals} == set(GROUPS)
     for address, labels in goals.items():
         row = {row.name: row for row in load(address.group).GROUP.rows}[address.row]
         assert set(labels) <= {*row.natives, row.unit}
@@ -74,7 +72,7 @@ def test_everything_is_measured_where_every_library_is(tmp_path):
     done = subprocess.run([*command, "--json", str(path)], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     results = json.loads(path.read_text())["runs"][0]
-    assert {result["group"] for result in results} == set(group_names())
+    assert {result["group"] for result in results} == set(GROUPS)
     for result in results:
         missing = {label: why for label, why in result["missing"].items() if label != "floor"}
         if result["group"] == "paddle" and not importlib.util.find_spec("paddle"):      # of the extra all
@@ -88,7 +86,7 @@ def test_everything_is_measured_where_every_library_is(tmp_path):
 def test_list_names_every_group_and_statement(capsys):
     assert bench("--list") == 0
     text = capsys.readouterr().out
-    for name in group_names():
+    for name in GROUPS:
         assert f"{name}: {load(name).GROUP.title}\n" in text
     assert "torch.from_numpy(ndarray)" in text
 
@@ -176,7 +174,7 @@ def test_a_row_that_needs_much_memory_is_left_out_and_says_so():
 @pytest.fixture
 def no_floors_beside(tmp_path, monkeypatch):
     """As after an installation: only where one is tells whether there is a checkout."""
-    monkeypatch.setattr(floors, "BESIDE", tmp_path)
+    monkeypatch.setattr(floors, "TOP", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -244,7 +242,7 @@ def test_a_goal_without_its_library_fails(tmp_path):
 
 
 def test_with_numpy_alone_the_rest_is_named():
-    words = [word for name in group_names() if name != "copies" for word in ("--group", name)]
+    words = [word for name in GROUPS if name != "copies" for word in ("--group", name)]
     done = without(["torch", "jax", "ml_dtypes", "dlpack", "paddle", "rich", "matplotlib"], *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "not installed: torch, jax, ml_dtypes, pydlpack, paddlepaddle " in done.stdout
@@ -385,8 +383,7 @@ def test_importing_dlbridge_does_not_import_the_benchmark():
 
 
 def test_the_wheel_carries_no_source_of_the_floors_and_no_goals():
-    groups = importlib.util.find_spec("dlbridge.bench.groups")
-    if groups is None or Path(groups.submodule_search_locations[0]) == BENCHMARKS:
-        pytest.fail("the tests run on the installed package: pip install '.[test]'")
-    names = {path.name for path in Path(groups.submodule_search_locations[0]).iterdir() if path.is_file()}
-    assert names == {f"{name}.py" for name in (*group_names(), "__init__")}
+    paths = {path.as_posix() for path in distribution("dlbridge").files}
+    assert {f"dlbridge/bench/groups/{name}.py" for name in (*GROUPS, "__init__")} <= paths
+    assert not [path for path in paths if path.startswith("benchmarks")]
+    assert not [path for path in paths if path.startswith("dlbridge/") and path.endswith((".c", ".json"))]

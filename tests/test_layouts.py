@@ -1,7 +1,6 @@
 """Strides and offsets of every kind: shared where the target can hold them, else copied, or refused with the reason."""
 
 import ctypes
-import re
 import subprocess
 import sys
 
@@ -11,10 +10,11 @@ import pytest
 import torch
 from exporters import numbered, versioned
 from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_capsule
+from lacking import LACKS, dtypes_of, lacks_of
 from quirk_rows import HEAVY, OF_ALL
 
 import dlbridge
-from dlbridge._core.targets.quirks import LATER_DTYPES, LIMITS, QUIRKS, dtypes_of, quirks_of
+from dlbridge.libraries.library import library_named
 
 BY_NAME = {importer.name: importer for importer in IMPORTERS}
 
@@ -54,7 +54,7 @@ LAYOUTS = (
 HOLDS = {
     "numpy": {"ANY_ORDER", "ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES", "ODD_STRIDES"},
     "torch": {"ANY_ORDER", "ANY_STRIDES", "ZERO_STRIDES"},
-    "jax": {"ANY_ORDER"} - {quirk.lacks for quirk in quirks_of("jax", jax.__version__)},
+    "jax": {"ANY_ORDER"} - {row.lacks for row in lacks_of(library_named("jax"), jax.__version__)},
     "memoryview": {"ANY_ORDER", "ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES"},
     "dlpack": {"ANY_ORDER", "ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES"},
     "dlpack versioned": {"ANY_ORDER", "ANY_STRIDES", "NEGATIVE_STRIDES", "ZERO_STRIDES"},
@@ -137,14 +137,11 @@ def test_sixty_four_axes(importer):
     assert (view.shape, view.bits) == (source.shape, source.tobytes())
 
 
-# ---- the quirks table ------------------------------------------------------------------------------------------------
+# ---- what libraries lack ---------------------------------------------------------------------------------------------
 
-def test_every_quirk_names_an_issue_or_a_standard():
-    for quirk in QUIRKS:
-        assert re.fullmatch(r"[\w.-]+#\d+|dlpack \d\.\d|PEP 3118|seen in [\d.]+", quirk.issue), quirk
-        assert quirk.words
-        assert bool(quirk.value) is (quirk.lacks in LIMITS)
-    assert len({(quirk.library, quirk.lacks) for quirk in QUIRKS}) == len(QUIRKS)
+def test_every_lack_is_there_once_and_said_in_words():
+    assert all(row.fact.words for row in LACKS)
+    assert len({row[:2] for row in LACKS}) == len(LACKS)
 
 
 def padded():
@@ -201,8 +198,8 @@ def target_of(library):
 # These two do not end in an error: a versioned capsule has no copy=False, and torch has packed float4 as pairs. What
 # needs a driver is in tests/fake_driver/test_quirks.py, and CuPy's rows, which need a GPU, in tests/gpu/test_pairs.py.
 NEEDS_A_DRIVER = {"HOST", "PINNED", "UNIFIED"}
-REFUSING = [quirk for quirk in QUIRKS
-            if not quirk.below and quirk.library not in OF_ALL | HEAVY | {"dlpack_versioned", "cupy", "numba"}
+REFUSING = [quirk for quirk in LACKS
+            if not quirk.fact.below and quirk.library not in OF_ALL | HEAVY | {"dlpack_versioned", "cupy", "numba"}
             and quirk.lacks not in NEEDS_A_DRIVER and (quirk.library, quirk.lacks) != ("torch", "PACKED")]
 
 
@@ -213,7 +210,7 @@ def test_every_quirk_stops_a_conversion(quirk):
         dlbridge.convert(EXERCISES[quirk.lacks](), target_of(quirk.library), copy=False)
 
 
-@pytest.mark.parametrize("quirk", [quirk for quirk in QUIRKS if quirk.library == "dlpack_versioned"],
+@pytest.mark.parametrize("quirk", [row for row in LACKS if row.library == "dlpack_versioned"],
                          ids=lambda quirk: quirk.lacks)
 def test_every_quirk_of_a_versioned_capsule_makes_a_copy(quirk):
     array = EXERCISES[quirk.lacks]()
@@ -228,21 +225,16 @@ def test_torch_has_packed_float4_as_pairs():
     assert (tensor.dtype, tensor.shape) == (torch.float4_e2m1fn_x2, (2, 2))
 
 
-def test_a_library_that_the_table_does_not_know_has_every_quirk_of_the_unknown():
-    assert quirks_of("nobody", "1.0") == [quirk for quirk in QUIRKS if quirk.library == "*"]
-    assert {quirk.library for quirk in quirks_of("torch", "2.13.0+cpu")} == {"torch"}
+def test_a_lack_ends_with_its_version():
+    library = library_named("onnxruntime")
+    before, after = lacks_of(library, "1.31.1"), lacks_of(library, "1.32.0")
+    assert {row.lacks for row in before} - {row.lacks for row in after} == {"BOOLS", "PACKED"}
 
 
-def test_a_quirk_ends_with_its_version():
-    before = quirks_of("onnxruntime", "1.31.1")
-    after = quirks_of("onnxruntime", "1.32.0")
-    assert {quirk.lacks for quirk in before} - {quirk.lacks for quirk in after} == {"BOOLS", "PACKED"}
-
-
-@pytest.mark.parametrize("later", LATER_DTYPES, ids=lambda later: later.library)
-def test_a_library_has_later_types_since_their_version(later):
-    assert not {*later.dtypes} & {*dtypes_of(later.library, "0.1")}
-    assert {*later.dtypes} < {*dtypes_of(later.library, later.since)}
+def test_a_library_has_later_types_since_their_version():
+    library = library_named("onnxruntime")
+    assert "float8_e5m2" not in dtypes_of(library, "1.31.1")
+    assert dtypes_of(library, "1.31.1") | {"float8_e5m2", "int4"} < dtypes_of(library, "1.32.0")
 
 
 def test_torch_takes_back_what_it_exported_elsewhere():

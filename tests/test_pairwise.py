@@ -19,11 +19,10 @@ from pathlib import Path
 import pytest
 
 import dlbridge
-from dlbridge import matrix as pairwise
 from dlbridge.__main__ import main
-from dlbridge.matrix import Matrix, children, page, report
+from dlbridge.matrix import children, measure, page, report
+from dlbridge.matrix.cells import OUTCOMES, Cell, Matrix
 from dlbridge.matrix.children import Call, Ended
-from dlbridge.matrix.pair import OUTCOMES, Cell
 from dlbridge.matrix.rows import ROWS, rows_of
 
 CHECKOUT = Path(__file__).parents[1]
@@ -32,8 +31,8 @@ HOSTILE = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)     # what was started in the background ignores the key
 sys.path.insert(0, {folder!r})
-import dlbridge.matrix
-dlbridge.matrix.TABLE = "hostile_rows"
+import dlbridge.matrix.measure
+dlbridge.matrix.measure.TABLE = "hostile_rows"
 from dlbridge.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -58,11 +57,11 @@ def square(names, cell):
 @pytest.fixture(scope="module")
 def hostile():
     """Every hostile row but the one that does not end, into a memoryview."""
-    table, pairwise.TABLE = pairwise.TABLE, "hostile_rows"
+    table, measure.TABLE = measure.TABLE, "hostile_rows"
     try:
-        return pairwise.measure([name for name in rows_of("hostile_rows") if name not in ("sleeping", "numpy")])
+        return measure.measure([name for name in rows_of("hostile_rows") if name not in ("sleeping", "numpy")])
     finally:
-        pairwise.TABLE = table
+        measure.TABLE = table
 
 
 @pytest.mark.parametrize(("source", "outcome", "reason"), [
@@ -94,9 +93,9 @@ def test_one_crash_is_one_cell(hostile):
 
 
 def test_a_library_that_never_answers_is_a_cell(monkeypatch):
-    monkeypatch.setattr(pairwise, "TABLE", "hostile_rows")
+    monkeypatch.setattr(measure, "TABLE", "hostile_rows")
     start = time.monotonic()
-    cell = pairwise.measure(["sleeping", "memoryview"], seconds=2).cells["sleeping", "memoryview"]
+    cell = measure.measure(["sleeping", "memoryview"], seconds=2).cells["sleeping", "memoryview"]
     assert (cell.outcome, cell.reason) == ("failed", "no answer after 2 s")
     assert time.monotonic() - start < 60
 
@@ -176,7 +175,7 @@ def is_gone(process):
 
 
 def test_a_failed_pair_is_the_exit_status(monkeypatch, capsys):
-    monkeypatch.setattr(pairwise, "TABLE", "hostile_rows")
+    monkeypatch.setattr(measure, "TABLE", "hostile_rows")
     assert main(["matrix", "memoryview"]) == 0
     assert main(["matrix", "memoryview", "crashing"]) == 1
     assert "SIGSEGV: a library's last words" in capsys.readouterr().out
@@ -236,7 +235,7 @@ def test_json_has_every_pair(real):
     assert set(cells) == {(source, target) for source in ("numpy", "torch", "memoryview")
                           for target in ("numpy", "torch", "memoryview")}
     for pair in cells.values():
-        assert (pair["outcome"], pair["reason"], pair["fix"]) == ("shared", "", "")
+        assert (pair["outcome"], pair["reason"], pair["way_out"]) == ("shared", "", "")
         assert 0 < pair["nanoseconds"] < 1e7
 
 

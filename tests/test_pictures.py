@@ -281,7 +281,7 @@ def test_the_action_shows_by_word_and_colour_and_reason(action, make):
     strokes = {line.get("stroke") for line in path.iter("path")} - {None}
     assert strokes == {COLOURS[{"return": "share"}.get(action, action)]}
     assert words(tree).get("because", "") == plan.reason
-    assert words(tree).get("instead", "") == plan.fix
+    assert words(tree).get("way out", "") == plan.way_out
 
 
 @pytest.mark.needs("torch")

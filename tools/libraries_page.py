@@ -20,11 +20,11 @@ import pandas
 import PIL.Image
 import polars
 import pyarrow
+from dlbridge._core.dtypes import NAMES
+from dlbridge._core.targets.quirks import COPIED_DTYPES, DTYPES, LATER_DTYPES, LIMITS, QUIRKS
 from libraries.rows import ROWS
 
 import dlbridge
-from dlbridge._core.dtypes import NAMES
-from dlbridge._core.targets.quirks import COPIED_DTYPES, DTYPES, LATER_DTYPES, LIMITS, QUIRKS
 from dlbridge.matrix.info import dlpack_version
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"

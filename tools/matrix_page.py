@@ -11,8 +11,8 @@ import pathlib
 import re
 import sys
 
-from dlbridge.matrix import Matrix, measure
-from dlbridge.matrix.pair import OUTCOMES
+from dlbridge.matrix.cells import OUTCOMES, Matrix, Pair
+from dlbridge.matrix.measure import measure
 from dlbridge.matrix.report import (
     ARRAY,
     MEANINGS,
@@ -44,7 +44,6 @@ by `tools/matrix_page.py`.
 """
 ROW = re.compile(r"^\| (\w*) ?\|(.*)\|$", re.MULTILINE)
 
-Pair = tuple[str, str]
 Outcomes = dict[Pair, str]
 
 

@@ -9,9 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from dlbridge.bench.chart import draw
+from dlbridge.bench.groups import load
 from dlbridge.bench.measure import Address, Figure, Result
 from dlbridge.bench.report import Goals, best_results, lines, read_goals
-from dlbridge.bench.rows import load
 
 TOP = pathlib.Path(__file__).parents[1]
 PAGE = TOP / "docs" / "performance.md"

@@ -71,7 +71,7 @@ def of_plan(
 ) -> str:
     """A Plan: the path, why it is that one, and the memory that it starts from."""
     path = draw_path(action, source, protocol, target, memory is not None and memory.readonly)
-    said = table({name: words for name, words in (("because", reason), ("instead", way_out)) if words})
+    said = table({name: words for name, words in (("because", reason), ("way out", way_out)) if words})
     return page(path, said, *([draw_memory(memory), table(memory_rows(memory))] if memory else []))
 
 

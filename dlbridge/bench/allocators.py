@@ -1,4 +1,4 @@
-"""What the allocators of this process have given out."""
+"""The bytes that the allocators of this process have given out."""
 
 import ctypes
 import os
@@ -15,7 +15,7 @@ PYMALLOC = re.compile(r"bytes in allocated blocks\s*=\s*([\d,]+)")
 
 
 def find_mallinfo2() -> Callable[[], Any] | None:
-    """The function by which glibc tells, if this is glibc 2.33 or newer."""
+    """Find mallinfo2(), which glibc has from 2.33 on."""
     try:
         function = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError, TypeError):
@@ -29,12 +29,12 @@ MALLINFO2 = find_mallinfo2()
 
 
 def bytes_in_use() -> int:
-    """Bytes that malloc and pymalloc have given out and not got back; Missing where they do not say."""
+    """Count the bytes that malloc and pymalloc have given out and not got back; raise Missing where that is unknown."""
     return malloc_bytes() + pymalloc_bytes()
 
 
 def malloc_bytes() -> int:
-    """By glibc's word: in its arenas, and mapped for one block each."""
+    """Count the bytes in malloc's arenas, and those mapped for one block each."""
     if MALLINFO2 is None:
         raise Missing("malloc does not say what it has given out (glibc 2.33 or newer does)")
     info = MALLINFO2()
@@ -42,7 +42,7 @@ def malloc_bytes() -> int:
 
 
 def pymalloc_bytes() -> int:
-    """By CPython's word, which it gives to the C library's stderr only."""
+    """Count the bytes that CPython's allocator says it has given out; it says so on the C library's stderr alone."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
         stderr = os.dup(2)

@@ -1,10 +1,11 @@
 """The method: statements that are compared run in turns, in random order, in chunks below a scheduler's slice.
 
-The process stays on one CPU, garbage is not collected, and the destruction of a result belongs to its call. In every
-round each statement of a group gets one chunk of about 0.4 ms, and what is quoted is the ratio of two medians over the
-rounds of one run: bare times move with the machine, such ratios hardly do. Longer chunks would be cut by the scheduler
-and measure the neighbours. Even so a neighbour can spoil a whole run, which is why a check measures again what falls
-short, and takes the best run: a goal is about what the machine can do, not about who else is on it.
+The process stays on one CPU, garbage is not collected, and the destruction of a result belongs to its call. Each
+statement of a group gets one chunk of about 0.4 ms in every round. The figure that is quoted is the ratio of two
+medians over the rounds of one run, because bare times change with the load of the machine and such ratios change
+little. The scheduler would cut longer chunks, and they would measure other processes. Even so another process can spoil
+a whole run, so a check measures again what falls short, and takes the best run: a goal is about what the machine can
+do, and not about what else it does.
 """
 
 import gc
@@ -22,12 +23,13 @@ from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 from dlbridge import MissingLibraryError
-from dlbridge.bench.rows import Inputs, Missing, Names, Row, Sample, Settings, Statements, load, statements
+from dlbridge.bench.groups import load
+from dlbridge.bench.rows import Inputs, Missing, Names, Row, Sample, Settings, Statements, statements
 
 CHUNK_SECONDS = 4e-4
-# The part of a chunk that is run before the clock is, since the statement before it has had the caches.
+# The part of a chunk that is run before the clock starts, because the statement before it has filled the caches.
 WARM_UP = 1 / 8
-# Seconds from which on one call tells what all are like.
+# Seconds; a statement that takes longer is timed by one call.
 SLOW = 0.2
 
 Tick = Callable[[], None]
@@ -35,14 +37,14 @@ Key = TypeVar("Key")
 
 
 class Address(NamedTuple):
-    """A row by the name of its group and its own."""
+    """The address of a row: the name of its group and its own."""
 
     group: str
     row: str
 
 
 class Figure(NamedTuple):
-    """What was measured for one label of a row; ``ratio`` is our median by this one."""
+    """What was measured for one label of a row; ``ratio`` is dlbridge's median divided by this one."""
 
     statement: str
     median: float
@@ -53,7 +55,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class Result:
-    """A row of one run; ``missing`` says by label what could not be measured, and why."""
+    """A row of one run; ``missing`` has the labels that could not be measured, with the reasons."""
 
     address: Address
     unit: str
@@ -71,9 +73,9 @@ class Floors(NamedTuple):
 
 
 def loop(statement: str, names: Names, settings: Settings) -> Sample:
-    """Nanoseconds of one call in a chunk of calls."""
+    """Make a sampler of the nanoseconds of one call, from a chunk of calls."""
     timer = Timer(statement, globals=names)
-    timer.timeit(1)                     # some things happen once, such as an import
+    timer.timeit(1)                     # the first call may do what happens once, such as an import
     calls, seconds = 1, timer.timeit(1)
     if seconds < SLOW:
         seconds = min(timer.repeat(3, 1))
@@ -93,7 +95,7 @@ def loop(statement: str, names: Names, settings: Settings) -> Sample:
 def run(
     rows: Mapping[Address, Row], settings: Settings, floors: Floors, tick: Callable[[int, int], None],
 ) -> dict[Address, Result]:
-    """Measure rows, those of a group that need as many rounds in turns; ``tick(done, all)`` follows each round."""
+    """Measure rows; those of a group with the same number of rounds take turns. ``tick(done, all)`` follows a round."""
     batches: dict[tuple[str, bool, int], dict[Address, Row]] = {}
     for address, row in rows.items():
         rounds = max(1, math.ceil(settings.rounds * row.share))
@@ -108,7 +110,7 @@ def run(
         tick(done, total)
 
     for (group, pinned, rounds), batch in batches.items():
-        # torch warns of the read-only memory that its own converters share.
+        # torch warns of read-only memory that its own converters share.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             results |= run_batch(batch, group_inputs(group, floors), rounds, pinned, settings, step)
@@ -118,7 +120,7 @@ def run(
 def run_batch(
     rows: Mapping[Address, Row], inputs: Inputs, rounds: int, pinned: bool, settings: Settings, tick: Tick,
 ) -> dict[Address, Result]:
-    """Rows whose statements all take turns."""
+    """Measure rows whose statements all take turns."""
     cases: dict[tuple[Address, str], Sample] = {}
     reasons: dict[tuple[Address, str], str] = {}
     for address, row in rows.items():
@@ -128,9 +130,9 @@ def run_batch(
             except (Missing, MissingLibraryError) as missing:
                 reasons[address, statement] = str(missing)
             except Exception as error:
-                # A library of another version may not be able to; that is an outcome, not an end.
+                # A library of another version may lack the function; the other rows are measured all the same.
                 reasons[address, statement] = f"{statement} raises {type(error).__name__}: {error}"
-    # Not before: threads that a library starts when it is imported would stay on that CPU as well.
+    # The libraries are imported by now: threads that they start at import would otherwise stay on that CPU as well.
     with quiet(pinned):
         samples = take_turns(cases, rounds, tick)
     return {
@@ -143,20 +145,20 @@ def run_batch(
 
 
 def group_inputs(group: str, floors: Floors) -> Inputs:
-    """The inputs of a group, new for each batch, since some are large."""
+    """Make the inputs of a group, new for each batch, because some are large."""
     module = load(group)
     return Inputs(module.GROUP, module, floors.module, floors.reason)
 
 
 def prepare(row: Row, statement: str, inputs: Inputs, settings: Settings) -> Sample:
-    """What measures a statement once; Missing where the machine lacks something."""
+    """Make a sampler of a statement; raise Missing where the machine lacks something."""
     if row.memory > available_bytes() and not settings.large:
         raise Missing(f"{row.memory / 2**30:.0f} GiB of memory are not available (--large tries all the same)")
     return (row.sampler or loop)(statement, inputs.names(statement), settings)
 
 
 def take_turns(cases: Mapping[Key, Sample], rounds: int, tick: Tick) -> dict[Key, list[float]]:
-    """A figure of each case in every round, in a new random order each time."""
+    """Measure each case once in every round, in a new random order each time."""
     samples: dict[Key, list[float]] = {key: [] for key in cases}
     for _ in range(rounds):
         for key in random.sample(list(cases), len(cases)):
@@ -172,13 +174,14 @@ class Outcome(NamedTuple):
     reasons: Mapping[str, str]
 
     def pick(self, some: Statements, best: Callable[..., str]) -> str:
-        """The statement that counts among several; Missing where one of them could not be measured."""
+        """Pick the statement that counts among several; raise Missing where one of them could not be measured."""
         for statement in statements(some):
             if statement in self.reasons:
                 raise Missing(self.reasons[statement])
         return best(statements(some), key=lambda statement: statistics.median(self.samples[statement]))
 
     def figure(self, statement: str, ours: str) -> Figure:
+        """Summarise the samples of a statement, beside those of dlbridge's."""
         values, own = self.samples[statement], self.samples[ours]
         median = statistics.median(values)
         paired = statistics.median(ratio(mine, other) for mine, other in zip(own, values, strict=True))
@@ -186,12 +189,12 @@ class Outcome(NamedTuple):
 
 
 def ratio(ours: float, other: float) -> float:
-    """How many times the other one ours is; two nothings are alike."""
+    """Divide our figure by the other; the ratio of two zeros is 1."""
     return ours / other if other else (1.0 if ours == other else math.inf)
 
 
 def summarise(address: Address, row: Row, outcome: Outcome) -> Result:
-    """The figures of one row."""
+    """Put the figures of one row together."""
     try:
         ours = outcome.pick(row.ours, max)
     except Missing as missing:
@@ -209,7 +212,7 @@ def summarise(address: Address, row: Row, outcome: Outcome) -> Result:
 
 @contextmanager
 def quiet(pinned: bool) -> Iterator[None]:
-    """No garbage collection, and one CPU, if that is wanted and the system lets us choose."""
+    """Switch garbage collection off, and stay on one CPU if that is wanted and the system allows it."""
     collecting = gc.isenabled()
     cpus = os.sched_getaffinity(0) if pinned and hasattr(os, "sched_setaffinity") else None
     torch = sys.modules.get("torch")
@@ -217,9 +220,9 @@ def quiet(pinned: bool) -> Iterator[None]:
     gc.collect()
     gc.disable()
     if cpus:
-        os.sched_setaffinity(0, {max(cpus)})        # interrupts go to the first one
+        os.sched_setaffinity(0, {max(cpus)})        # the first CPU serves the interrupts
     if threads and torch:
-        torch.set_num_threads(1)                    # they would wait for each other on the one CPU
+        torch.set_num_threads(1)                    # more would wait for each other on the one CPU
     try:
         yield
     finally:
@@ -232,7 +235,7 @@ def quiet(pinned: bool) -> Iterator[None]:
 
 
 def available_bytes() -> float:
-    """The memory that the system can still give; no limit where it does not say."""
+    """Read how much memory is available; it is infinite where the system does not say."""
     try:
         with open("/proc/meminfo") as meminfo:
             kibibytes = dict(line.split(":") for line in meminfo)["MemAvailable"]

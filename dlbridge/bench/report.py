@@ -1,4 +1,4 @@
-"""What a run is shown as: a table, JSON, and how it stands to the goals."""
+"""A run as a table and as JSON, and its comparison with the goals."""
 
 import importlib.util
 import json
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import dlbridge
+from dlbridge.bench.groups import load
 from dlbridge.bench.measure import Address, Figure, Result
-from dlbridge.bench.rows import LIBRARIES, load, version
+from dlbridge.bench.rows import LIBRARIES, version
 
 HEADINGS = ("row", "dlbridge", "beside", "its own", "ratio", "goal", "floor", "x floor")
 RIGHT = {"dlbridge", "its own", "ratio", "goal", "floor", "x floor"}
@@ -22,11 +23,11 @@ Goals = dict[Address, dict[str, float]]
 
 
 class Mistake(Exception):
-    """The user asked for what cannot be; the text says what to do."""
+    """The user asked for something impossible; the text says what to do instead."""
 
 
 class Verdict(NamedTuple):
-    """One goal, and the best that any run of its row came to; None where nothing was measured."""
+    """One goal, and the best figure of all runs of its row, which is None if nothing was measured."""
 
     address: Address
     label: str
@@ -48,7 +49,7 @@ class Verdict(NamedTuple):
 # ---- goals -----------------------------------------------------------------------------------------------------------
 
 def read_goals(path: str) -> Goals:
-    """Goals are written ``{group: {row: {label: at most}}}``."""
+    """Read a file of goals: ``{group: {row: {label: at most}}}``."""
     try:
         text = json.loads(Path(path).read_text(encoding="utf-8"))
         return {Address(group, row): {label: float(goal) for label, goal in labels.items()}
@@ -60,20 +61,20 @@ def read_goals(path: str) -> Goals:
 
 
 def value(result: Result, label: str) -> float | None:
-    """What a goal is about: a ratio, or the figure itself where the label is its unit."""
+    """Find the figure that a goal is about: a ratio, or the median itself if the label is its unit."""
     if result.ours and label == result.unit:
         return result.ours.median
     return result.natives[label].ratio if label in result.natives else None
 
 
 def judge(goals: Goals, runs: Sequence[Mapping[Address, Result]]) -> list[Verdict]:
-    """Every goal against the best of the runs: it is about what the machine can do, not about its neighbours."""
+    """Compare every goal with the best run, because a goal is about what the machine can do."""
     return [verdict(address, label, goal, [run[address] for run in runs if address in run])
             for address, labels in goals.items() for label, goal in labels.items()]
 
 
 def verdict(address: Address, label: str, goal: float, results: Sequence[Result]) -> Verdict:
-    """One goal against all runs of its row."""
+    """Compare one goal with all runs of its row."""
     if not results:
         return Verdict(address, label, goal, None, "there is no such row")
     values = [found for result in results if (found := value(result, label)) is not None]
@@ -85,7 +86,7 @@ def verdict(address: Address, label: str, goal: float, results: Sequence[Result]
 
 
 def best_results(goals: Goals, runs: Sequence[Mapping[Address, Result]]) -> list[Result]:
-    """Each row of the first run, from the run in which it stood best to its goals."""
+    """Take each row of the first run from the run in which it did best by its goals."""
     def distance(result: Result) -> float:
         labels = goals.get(result.address, {})
         values = [(value(result, label), goal) for label, goal in labels.items()]
@@ -97,7 +98,7 @@ def best_results(goals: Goals, runs: Sequence[Mapping[Address, Result]]) -> list
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 def number(figure: float) -> str:
-    """Two or three digits, and never an exponent."""
+    """Write a figure with two or three digits, and never with an exponent."""
     if figure >= 100:
         return f"{figure:.0f}"
     if 0 < figure < 1e-4:
@@ -106,7 +107,7 @@ def number(figure: float) -> str:
 
 
 def amount(figure: Figure | None, unit: str) -> str:
-    """A median in a unit that suits it."""
+    """Write a median in a unit that suits it."""
     if figure is None:
         return ""
     if unit != "ns":
@@ -116,7 +117,7 @@ def amount(figure: Figure | None, unit: str) -> str:
 
 
 def lines(result: Result, goals: Mapping[str, float]) -> list[tuple[str, ...]]:
-    """The lines of one row: one for each native, and one for what it lacks."""
+    """Write the lines of one row: one for each native, and one for each that could not be measured."""
     if result.ours is None:
         return [(result.address.row, "", short(result.missing["dlbridge"]), "", "", "", "", "")]
     beside: list[tuple[str, str, str, str]] = [
@@ -133,7 +134,7 @@ def lines(result: Result, goals: Mapping[str, float]) -> list[tuple[str, ...]]:
 
 
 def short(reason: str) -> str:
-    """As much of a reason as a table has room for; JSON has all of it."""
+    """Shorten a reason to what a table has room for; JSON has all of it."""
     return textwrap.shorten(reason, 70, placeholder=" ...")
 
 
@@ -142,7 +143,7 @@ def goal_text(goal: float | None) -> str:
 
 
 def print_table(results: Iterable[Result], goals: Goals, out: TextIO) -> None:
-    """By rich where it is installed, else in plain columns."""
+    """Print the results by rich if it is installed, or else in plain columns."""
     sections = [
         (load(name).GROUP.title, [line for result in some for line in lines(result, goals.get(result.address, {}))])
         for name, some in groupby(results, key=lambda result: result.address.group)]
@@ -166,7 +167,7 @@ def rich_table(headings: list[str], sections: list[tuple[str, list[list[str]]]],
         for line in some:
             table.add_row(*(Text(cell) for cell in line))
         table.add_section()
-    # A pipe has no width, so it gets all of them.
+    # A pipe has no width; 200 columns show every cell.
     Console(file=out, width=None if out.isatty() else 200).print(table)
 
 
@@ -186,7 +187,7 @@ def plain_table(headings: list[str], sections: list[tuple[str, list[list[str]]]]
 # ---- where it was measured -------------------------------------------------------------------------------------------
 
 def machine() -> dict[str, Any]:
-    """The machine and the interpreter."""
+    """Describe the machine and the interpreter."""
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return {
         "system": f"{platform.system()} {platform.machine()}",
@@ -197,7 +198,7 @@ def machine() -> dict[str, Any]:
 
 
 def cpu_name() -> str:
-    """The processor by the name that the system knows."""
+    """Name the processor as the system does."""
     try:
         with open("/proc/cpuinfo") as cpuinfo:
             names = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
@@ -207,12 +208,12 @@ def cpu_name() -> str:
 
 
 def libraries() -> dict[str, str | None]:
-    """The version of each library that the groups know, None where it is not installed."""
+    """Map each library of the groups to its version, or to None if it is not installed."""
     return {name: version(name) for name in LIBRARIES}
 
 
 def header(floors: str) -> str:
-    """Where and with what this was measured; ``floors`` is why there are no floors, if there are none."""
+    """Say where and with what this is measured; ``floors`` is the reason if there are no floors."""
     here = machine()
     found = ", ".join(f"{name} {known}" for name, known in libraries().items() if known)
     text = [f"dlbridge {dlbridge.__version__}, {here['python']}, {here['cpu']} ({here['cpus']} CPUs), {here['system']}",
@@ -227,7 +228,7 @@ def header(floors: str) -> str:
 
 def write_json(path: str, runs: Sequence[Mapping[Address, Result]], verdicts: Sequence[Verdict],
                method: Mapping[str, Any]) -> None:
-    """All runs, with those that were measured again; ``-`` is standard output."""
+    """Write all runs and verdicts; the path ``-`` stands for standard output."""
     found = libraries()
     text = json.dumps({
         "dlbridge": dlbridge.__version__,
@@ -247,7 +248,7 @@ def write_json(path: str, runs: Sequence[Mapping[Address, Result]], verdicts: Se
 
 
 def as_json(result: Result) -> dict[str, Any]:
-    """One row of one run."""
+    """Describe one row of one run."""
     return {
         "group": result.address.group,
         "row": result.address.row,
@@ -260,7 +261,7 @@ def as_json(result: Result) -> dict[str, Any]:
 
 
 def figure_as_json(figure: Figure | None) -> dict[str, Any] | None:
-    """JSON knows no infinity, which is what anything is beside nothing."""
+    """Describe a figure; an infinite ratio becomes null, because JSON has no infinity."""
     if figure is None:
         return None
     return {name: None if cell == math.inf else cell for name, cell in figure._asdict().items()}

@@ -1,4 +1,4 @@
-"""What is measured: rows of statements, in groups, one file per group."""
+"""What is measured: groups of rows, each of which compares a statement of dlbridge with those of others."""
 
 import ast
 import builtins
@@ -9,23 +9,18 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-PACKAGE = "dlbridge.bench.groups"
-# In a checkout that is not installed the groups lie beside the package.
-BESIDE = Path(__file__).resolve().parents[2] / "benchmarks"
-
 Names = dict[str, Any]
 Sample = Callable[[], float]
-# Makes what measures a statement once: (statement, its names, settings) -> a function that gives one figure.
+# A function (statement, its names, settings) that makes a Sample, which measures the statement once.
 Sampler = Callable[[str, Names, "Settings"], Sample]
 Statements = str | tuple[str, ...]
 
 
 class Missing(Exception):
-    """Something that a statement needs is not on this machine; the text says what."""
+    """The machine lacks something that a statement needs; the text says what."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +34,26 @@ class Settings:
 
 @dataclass(frozen=True)
 class Row:
-    """A statement of dlbridge, and those that it is compared with in the same rounds.
+    """A statement of dlbridge, and the statements that it is compared with in the same rounds.
 
-    Where there are several, the slowest counts of ours and the fastest of a native's.
+    Where there are several statements, the slowest one of dlbridge counts, and the fastest one of a native.
 
     Attributes
     ----------
     natives : mapping of str to statements
-        By the label under which the goals know them.
+        The statements of other libraries, each under the label that it has in the goals.
     floor : str
-        What C can do at the least; empty where nobody has written it.
+        The statement of the C floor; empty where there is none.
     sampler : callable, optional
-        What measures a statement; None times it in a loop.
+        Makes what measures a statement; None stands for a timed loop.
     unit : str
-        What the sampler's figures are; a goal of this name is for the figure itself instead of a ratio.
+        The unit of the sampler's figures; a goal with this label is for the figure itself instead of a ratio.
     share : float
-        The part of all rounds that is enough, for statements that take long.
+        The part of all rounds that the row takes part in: less than 1 for statements that take long.
     pinned : bool
-        Whether to stay on one CPU.
+        Whether the process stays on one CPU.
     memory : int
-        Bytes that must be available, or the row is left out.
+        Bytes that must be available; where they are not, the row is left out.
     """
 
     name: str
@@ -82,12 +77,13 @@ class Group:
 
 
 class Library(NamedTuple):
-    """A library by the name that statements use."""
+    """A library that statements use."""
 
     modules: tuple[str, ...]
     distribution: str
 
 
+# By the names that statements use.
 LIBRARIES = {
     "numpy": Library(("numpy",), "numpy"),
     "torch": Library(("torch",), "torch"),
@@ -97,7 +93,7 @@ LIBRARIES = {
     "paddle": Library(("paddle",), "paddlepaddle"),
 }
 
-# The inputs that several groups have in common.
+# The inputs that several groups use: a name, and the expression that makes it.
 INPUTS = {
     "ndarray": "numpy.ones((3, 4), 'f4')",
     "aligned": "in_jax_memory(numpy, (3, 4), 'f4')",
@@ -110,7 +106,7 @@ INPUTS = {
 
 
 def in_jax_memory(numpy: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    """An ndarray at an address that JAX shares: a multiple of 64."""
+    """Make an ndarray at an address that JAX shares: a multiple of 64."""
     array = numpy.zeros(shape, dtype)
     raw = numpy.zeros(array.nbytes + 64, "u1")
     start = -raw.ctypes.data % 64
@@ -118,8 +114,8 @@ def in_jax_memory(numpy: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def import_library(name: str) -> ModuleType:
-    """A library by the name that statements use, with the modules of it that they need."""
-    # All memory here is the host's, so jax need not wake an accelerator.
+    """Import a library with the modules that statements need."""
+    # All memory here is the host's, so jax is kept from starting an accelerator.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     try:
         for module in LIBRARIES[name].modules:
@@ -130,7 +126,7 @@ def import_library(name: str) -> ModuleType:
 
 
 class Inputs:
-    """The names of one group's statements, each made when the first statement asks for it."""
+    """The names of one group's statements; each is made for the first statement that uses it."""
 
     def __init__(self, group: Group, module: ModuleType, floors: ModuleType | None, without_floors: str) -> None:
         self.expressions = {**INPUTS, **group.inputs}
@@ -140,16 +136,17 @@ class Inputs:
         self.made: Names = {"in_jax_memory": in_jax_memory}
 
     def names(self, statement: str) -> Names:
-        """Every name that a statement uses; Missing where one cannot be had."""
+        """Make every name that a statement uses; raise Missing where that is impossible."""
         return {name: self.make(name) for name in used_names(statement)}
 
     def make(self, name: str) -> Any:
-        """One name: an input, something of the group's file, a library, or the floors."""
+        """Make one name, or give it if it is made."""
         if name not in self.made:
             self.made[name] = self.find(name)
         return self.made[name]
 
     def find(self, name: str) -> Any:
+        """Find an input, a library, the floors, dlbridge, or something of the group's file, in this order."""
         if name in self.expressions:
             return eval(self.expressions[name], self.names(self.expressions[name]))
         if name in LIBRARIES:
@@ -162,46 +159,20 @@ class Inputs:
 
 
 def used_names(statement: str) -> list[str]:
-    """The names that a statement needs from outside."""
+    """List the names that a statement uses and does not assign."""
     found = [node for node in ast.walk(ast.parse(statement)) if isinstance(node, ast.Name)]
     own = {node.id for node in found if isinstance(node.ctx, ast.Store)}
     return sorted({node.id for node in found} - own - set(dir(builtins)))
 
 
-def groups_package() -> ModuleType:
-    """The package of the groups: a part of an installation, or the folder beside the package in a checkout."""
-    try:
-        return importlib.import_module(PACKAGE)
-    except ModuleNotFoundError:
-        pass
-    path = BESIDE / "__init__.py"
-    spec = importlib.util.spec_from_file_location(PACKAGE, path, submodule_search_locations=[str(BESIDE)])
-    if spec is None or spec.loader is None or not path.is_file():
-        raise Missing("the groups of the benchmark were not installed with dlbridge (install it again)")
-    package = sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(package)
-    return package
-
-
-def group_names() -> list[str]:
-    """The groups by the names of their files, in the order of the table."""
-    return list(groups_package().GROUPS)
-
-
-def load(name: str) -> ModuleType:
-    """The file of one group."""
-    groups_package()
-    return importlib.import_module(f"{PACKAGE}.{name}")
-
-
 def statements(*many: Statements) -> Iterable[str]:
-    """All statements, each once."""
+    """List all statements, each once."""
     listed = [(one,) if isinstance(one, str) else one for one in many]
     return dict.fromkeys(statement for some in listed for statement in some)
 
 
 def version(name: str) -> str | None:
-    """The version of a library, or None where it cannot be imported."""
+    """Read the version of a library, or None where it is not installed."""
     try:
         if importlib.util.find_spec(LIBRARIES[name].modules[0]) is None:
             return None

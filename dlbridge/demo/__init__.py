@@ -1,4 +1,4 @@
-"""The demonstration that ``dlbridge demo`` prints: real memory on its way through the libraries that are installed."""
+"""The demonstration that ``dlbridge demo`` prints: real data goes through the libraries that are installed."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ HEADINGS = ("", "address", "memory", "values")
 
 
 class Step(NamedTuple):
-    """One library on the route: the array it got, and why it is not the memory before, if it is not."""
+    """One library on the route, with its array; ``reason`` says why the memory was copied, if it was."""
 
     name: str
     array: Any
@@ -26,11 +26,11 @@ class Step(NamedTuple):
 
 
 def address_of_buffer(array: Any) -> int:
-    """Where the memory of a contiguous buffer begins, by NumPy's word."""
+    """Find the address of a contiguous buffer, by NumPy."""
     return np.frombuffer(array, "u1").ctypes.data
 
 
-# Each library's own word on where its memory is; that of the buffer protocol for all else.
+# Each library is asked for its address itself; the buffer protocol is asked for all other memory.
 ADDRESSES: dict[str, Callable[[Any], int]] = {
     "numpy": lambda array: array.ctypes.data,
     "torch": lambda tensor: tensor.data_ptr(),
@@ -39,13 +39,13 @@ ADDRESSES: dict[str, Callable[[Any], int]] = {
 
 
 def address(step: Step) -> int:
-    """Where a step's memory is."""
+    """Find the address of a step's array."""
     return ADDRESSES.get(step.name, address_of_buffer)(step.array)
 
 
 def run(out: TextIO | None = None) -> int:
-    """Print the demonstration; 0 if every value arrived as it left, else 1."""
-    # Everything here is host memory, so jax need not wake an accelerator.
+    """Print the demonstration; return 0 if every value arrived unchanged, and 1 if one did not."""
+    # All memory here is the host's, so jax is kept from starting an accelerator.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     out = out or sys.stdout
     names, missing = installed()
@@ -69,7 +69,7 @@ def run(out: TextIO | None = None) -> int:
 
 
 def installed() -> tuple[tuple[str, ...], list[str]]:
-    """The part of the route that is installed, and dlbridge's own words on the rest."""
+    """List the libraries of the route that are installed, and dlbridge's messages about the others."""
     missing = {}
     for name in ROUTE:
         try:
@@ -80,18 +80,18 @@ def installed() -> tuple[tuple[str, ...], list[str]]:
 
 
 def journey(source: Input, names: tuple[str, ...]) -> list[Step]:
-    """Give the memory from one library to the next, with dlbridge's reason where it cannot share."""
+    """Convert from one library to the next, and note dlbridge's reason where it copies."""
     steps = [Step(source.holder, source.memory)]
     for name in names:
         array = steps[-1].array
         plan = dlbridge.explain(array, name)
-        reason = f"{name}: {plan.reason} ({plan.fix})" if plan.action == "copy" else ""
+        reason = f"{name}: {plan.reason} ({plan.way_out})" if plan.action == "copy" else ""
         steps.append(Step(name, dlbridge.convert(array, name), reason))
     return steps
 
 
 def report(steps: list[Step], reasons: list[str]) -> tuple[list[tuple[str, ...]], int]:
-    """The rows of the table, and in how many of them a value differs from the source's."""
+    """Make the rows of the table, and count those in which a value differs from the source's."""
     rows: list[tuple[str, ...]] = [(steps[0].name, f"{address(steps[0]):#x}", "", "")]
     differing = 0
     for before, step in pairwise(steps):
@@ -106,13 +106,13 @@ def report(steps: list[Step], reasons: list[str]) -> tuple[list[tuple[str, ...]]
 
 
 def describe(array: Any) -> str:
-    """Type, shape and size of a buffer."""
+    """Write the type, the shape and the size of a buffer."""
     view = np.asarray(array)
     return f"{view.dtype} {view.shape}, {view.nbytes:,} bytes"
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
-    """Columns as wide as their widest cell."""
+    """Lay rows out in columns that are as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (HEADINGS, *rows))
     return "\n".join(f"    {line}" for line in lines)

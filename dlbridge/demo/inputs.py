@@ -1,4 +1,4 @@
-"""Real input, read with the standard library: a photograph, a sound, and a mapped file."""
+"""Real data, read with the standard library: a photograph, a sound, and a mapped file."""
 
 import re
 import wave
@@ -16,7 +16,7 @@ FRAMES_PER_SECOND = 22_050
 
 
 class Input(NamedTuple):
-    """Memory that no array library made."""
+    """Memory that was made without any array library."""
 
     title: str
     holder: str
@@ -24,18 +24,18 @@ class Input(NamedTuple):
 
 
 def photograph() -> Input:
-    """The file's bytes, which nobody may write."""
+    """Read the file into bytes, which are read-only."""
     return Input("A photograph, read", "bytes", pixels(PHOTOGRAPH.read_bytes()))
 
 
 def mapped() -> Input:
-    """The same file, mapped: pages of our own as soon as they are written, so the file stays as it is."""
+    """Map the same file; a page that is written becomes this process's own, so the file never changes."""
     with as_file(PHOTOGRAPH) as path, path.open("rb") as file:
         return Input("The photograph, mapped", "mmap", pixels(mmap(file.fileno(), 0, access=ACCESS_COPY)))
 
 
 def pixels(ppm: bytes | mmap) -> memoryview:
-    """The rows of a binary PPM as (height, width, 3), without copying."""
+    """View the pixels of a binary PPM in the shape (height, width, 3), without copying."""
     header = PPM_HEADER.match(ppm)
     if header is None:
         raise ValueError("photograph.ppm: magic is not that of a binary PPM with 8 bits per channel")
@@ -44,7 +44,7 @@ def pixels(ppm: bytes | mmap) -> memoryview:
 
 
 def sound() -> Input:
-    """A decaying chord, written as a WAV file and read back into an array of samples."""
+    """Write a decaying chord as a WAV file, and read it back into an array of samples."""
     seconds = np.arange(FRAMES_PER_SECOND) / FRAMES_PER_SECOND
     chord = sum(np.sin(2 * np.pi * frequency * seconds) for frequency in (261.63, 329.63, 392.0)) * np.exp(-3 * seconds)
     file = BytesIO()

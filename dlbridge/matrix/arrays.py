@@ -1,4 +1,7 @@
-"""Arrays that a command line describes: ``numpy --dtype bfloat16 --shape 3,4 --step -1``, or a file."""
+"""The array that the command line of ``dlbridge explain`` describes.
+
+It is made by options, as in ``numpy --dtype bfloat16 --shape 3,4 --step -1``, or mapped from a file.
+"""
 
 import argparse
 import math
@@ -9,15 +12,15 @@ import numpy as np
 
 import dlbridge
 from dlbridge._core.dtypes import NAMES
-from dlbridge.matrix import TABLE, Mistake, choice
-from dlbridge.matrix.rows import Row, is_installed, rows_of
+from dlbridge.matrix.mistakes import Mistake, choice
+from dlbridge.matrix.rows import TABLE, Row, is_installed, rows_of
 
 ALIGNMENT = 64
 DEFAULTS: dict[str, Any] = {"dtype": "float32", "shape": (3, 4), "order": "C", "readonly": False, "step": 1}
 
 
 def extents(text: str) -> tuple[int, ...]:
-    """An option's shape: ``3,4``."""
+    """Parse an option's shape, such as ``3,4``."""
     shape = tuple(int(extent) for extent in text.split(",") if extent.strip())
     if min(shape, default=0) < 0:
         raise ValueError
@@ -25,7 +28,7 @@ def extents(text: str) -> tuple[int, ...]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the array and what it is asked for by."""
+    """Describe the options of ``dlbridge explain``: the array, the target and the device."""
     parser.add_argument("source", metavar="SOURCE", help="a library, or a .npy file, which is mapped read-only")
     parser.add_argument("target", metavar="TARGET", help="as in dlbridge.convert(array, TARGET)")
     parser.add_argument("--dtype", help="of NumPy or ml_dtypes; '>f4' is big-endian (float32)")
@@ -37,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def make(arguments: argparse.Namespace) -> Any:
-    """The array that the command line describes, in the library that it names."""
+    """Make the array that the command line describes, in the library that it names."""
     given = {name: getattr(arguments, name) for name in DEFAULTS if getattr(arguments, name) is not None}
     rows, targets = rows_of(TABLE), dlbridge.targets()
     if arguments.target not in targets:
@@ -52,7 +55,7 @@ def make(arguments: argparse.Namespace) -> Any:
 
 
 def mapped(path: str) -> Any:
-    """A file's array, in memory that is the file."""
+    """Map the array of a file, so that its memory is the file."""
     try:
         array = np.load(path, mmap_mode="r")
     except OSError as error:
@@ -65,7 +68,7 @@ def mapped(path: str) -> Any:
 
 
 def in_numpy(dtype: str, shape: tuple[int, ...], order: Any, readonly: bool, step: int) -> np.ndarray[Any, Any]:
-    """Zeros at a multiple of 64 bytes, which every library can share."""
+    """Make zeros at a multiple of 64 bytes, which every library can share."""
     kind = dtype_named(dtype)
     if not step or (step != 1 and not shape):
         raise Mistake(f"--step: {step}: cannot be taken along {'any axis' if shape else 'no axis'} (1 takes all)")
@@ -83,7 +86,7 @@ def in_numpy(dtype: str, shape: tuple[int, ...], order: Any, readonly: bool, ste
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """A type of NumPy's own, or of ml_dtypes."""
+    """Find a type of NumPy's own, or of ml_dtypes."""
     try:
         kind = np.dtype(name)
         if kind.itemsize and not kind.hasobject:
@@ -102,7 +105,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def in_library(row: Row, array: np.ndarray[Any, Any]) -> Any:
-    """As the library holds it: what it cannot hold, such as read-only memory, it has in a form of its own."""
+    """Put the array into a library, which changes what it cannot hold: a library without read-only memory copies."""
     if not is_installed(row):
         raise Mistake(f"{row.name} is not installed (pip install {row.distributions[0]})")
     try:

@@ -1,4 +1,7 @@
-"""Functions in fresh interpreters, several at a time: a signal, an exit and a wait without end are outcomes."""
+"""Functions that run in fresh interpreters, several at a time.
+
+A signal, an exit and a wait without end are outcomes like any other.
+"""
 
 import json
 import math
@@ -16,41 +19,45 @@ from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GLOG_minloglevel": "2"}
 SIGNALS = {number.value: number.name for number in signal.Signals}
-LONGEST = 1 << 20
-ANSWER = re.compile(rb"\n\x1e(.*)\n\Z")         # after whatever is printed while Python starts
+LONGEST = 1 << 20       # bytes of a child's output that are read, from its end
+ANSWER = re.compile(rb"\n\x1e(.*)\n\Z")         # other text may stand before it, printed while Python starts
 Key = TypeVar("Key", bound=Hashable)
 
 
 class Call(NamedTuple):
-    """A function of a module; arguments and result are what JSON has."""
+    """A function of a module; its result is of types that JSON has."""
 
     module: str
     function: str
     arguments: tuple[str, ...]
 
     def command(self, seconds: float) -> list[str]:
-        """The same modules are found as here, in whatever folder; it ends, also if nobody is left to end it."""
+        """Write the command that calls the function.
+
+        The child has this process's ``sys.path``, so it finds the same modules in any folder. An alarm ends it, because
+        this process may be gone by then.
+        """
         path = [folder for folder in sys.path if isinstance(folder, str)]
         code = (f"import signal, sys; signal.alarm({math.ceil(seconds) + 1}); sys.path[:] = {path!r}; "
-                f"from dlbridge.matrix.pair import answer; from {self.module} import {self.function}; "
+                f"from dlbridge.matrix.children import answer; from {self.module} import {self.function}; "
                 f"answer({self.function}, *{self.arguments!r})")
         return [sys.executable, "-c", code]
 
 
 class Ended(NamedTuple):
-    """What a child answered, or what ended it."""
+    """A child's answer, or what ended it."""
 
     value: Any = None
     trouble: str = ""
 
 
 def cpus() -> int:
-    """How many this process may use."""
+    """Count the CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def ask(calls: Mapping[Key, Call], tick: Callable[[int, Key], None], seconds: float) -> dict[Key, Ended]:
-    """Call all, as many at a time as there are CPUs; ``tick(how many are done, which was the last)``."""
+    """Call all, as many at a time as there are CPUs; ``tick`` gets how many are done, and the key of the last."""
     found: dict[Key, Ended] = {}
     children = Children(calls, seconds)
     with interrupt_key(lambda: children.ended.put(None)):
@@ -69,7 +76,7 @@ def ask(calls: Mapping[Key, Call], tick: Callable[[int, Key], None], seconds: fl
 
 @contextmanager
 def interrupt_key(call: Callable[[], object]) -> Iterator[None]:
-    """Meanwhile the key calls this; else it would raise wherever Python is, also while things are put in order."""
+    """Let the interrupt key call a function, because its exception could come while processes are being stopped."""
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -81,16 +88,17 @@ def interrupt_key(call: Callable[[], object]) -> Iterator[None]:
 
 
 class Children(Generic[Key]):
-    """Processes that may take so many seconds each, and are gone after :meth:`stop`.
+    """Processes that may take ``seconds`` each, and are gone after :meth:`stop`.
 
-    Plain threads and a queue that a signal's handler may use: asyncio complains on stderr where the interrupt key comes
-    while a child is being started (CPython 3.13), and the futures of a pool stay locked (3.11).
+    They are run by plain threads, and by a queue that a signal's handler may use. asyncio would complain on stderr if
+    the interrupt key came while a child was being started (CPython 3.13), and the futures of a pool would stay locked
+    (CPython 3.11).
     """
 
     def __init__(self, calls: Mapping[Key, Call], seconds: float) -> None:
         self.seconds = seconds
         self.waiting = list(calls.items())[::-1]
-        self.ended: SimpleQueue[tuple[Key, Ended] | None] = SimpleQueue()      # None: the interrupt key
+        self.ended: SimpleQueue[tuple[Key, Ended] | None] = SimpleQueue()      # None stands for the interrupt key
         self.running: set[Popen[bytes]] = set()
         self.stopped = False
         self.threads = [Thread(target=self.work, daemon=True) for _ in range(min(cpus(), len(calls)))]
@@ -115,17 +123,21 @@ class Children(Generic[Key]):
                 return
             try:
                 ended = self.run(call.command(self.seconds))
-            except Exception as error:          # no descriptors or no memory left for another process
+            except Exception as error:          # there is no descriptor or no memory left for a process
                 ended = Ended(trouble=f"{type(error).__name__}: {error}")
             self.ended.put((key, ended))
 
     def run(self, command: list[str]) -> Ended:
-        """In a session of its own, so that what it has started goes with it; into files, which nobody holds open."""
+        """Run a child, and wait for it.
+
+        It has a session of its own, so that all processes that it starts can be killed with it. Its output goes into
+        files: a pipe would stay open as long as such a process had it.
+        """
         with TemporaryFile() as out, TemporaryFile() as error, Popen(
             command, stdin=DEVNULL, stdout=out, stderr=error, env=os.environ | QUIET, start_new_session=True,
         ) as process:
             self.running.add(process)
-            if self.stopped:                    # before it was added; afterwards stop() sees it
+            if self.stopped:                    # stop() ran before this process was added, and did not see it
                 kill(process)
             try:
                 status = process.wait(self.seconds)
@@ -141,20 +153,31 @@ class Children(Generic[Key]):
 
 
 def kill(process: Popen[bytes]) -> None:
-    """The child, if it runs, and whatever it has started."""
+    """Kill the child, if it runs, and all that it has started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def end_of(file: BinaryIO) -> bytes:
-    """As much as anybody can want."""
+    """Read the last part of a file."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - LONGEST))
     return file.read()
 
 
 def ending(status: int, answered: bool, error: bytes) -> str:
-    """How a child ended that should not have: the signal or the exit code, and the last that it had to say."""
+    """Say how a child failed: the signal or the exit code, and the last line that it wrote to stderr."""
     how = f"exit code {status}" if status >= 0 else SIGNALS.get(-status, f"signal {-status}")
     when = " at exit, after the conversion" if answered else ""
     last = error.decode(errors="replace").strip().rpartition("\n")[2].strip()
     return f"{how}{when}{': ' + last if last else ''}"
+
+
+# ---- in the child ----------------------------------------------------------------------------------------------------
+
+def answer(function: Callable[..., Any], *arguments: Any) -> None:
+    """Call the function, and write its result to standard output as JSON; what libraries print goes to stderr."""
+    out = os.dup(1)
+    os.dup2(2, 1)
+    text = json.dumps(function(*arguments))
+    with os.fdopen(out, "w") as file:
+        file.write(f"\n\x1e{text}\n")

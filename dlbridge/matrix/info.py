@@ -1,4 +1,4 @@
-"""``dlbridge info``: what is installed here, and, where it is asked for, what each library speaks."""
+"""``dlbridge info``: what is installed here, and, with ``--speaks``, which protocols each library speaks."""
 
 import argparse
 import ctypes
@@ -10,14 +10,14 @@ from typing import Any
 import dlbridge
 from dlbridge._core.devices.cuda import LIBRARIES as DRIVERS
 from dlbridge.bench.report import machine
-from dlbridge.matrix import TABLE, progress
 from dlbridge.matrix.children import Call, Ended, ask
 from dlbridge.matrix.pair import in_a_line, supplier
+from dlbridge.matrix.progress import progress
 from dlbridge.matrix.report import machine_line
-from dlbridge.matrix.rows import rows_of, sort_out, version_of
+from dlbridge.matrix.rows import TABLE, rows_of, sort_out, version_of
 
 SECONDS = 60
-# How many devices a driver has: the call that counts, after the one that starts it.
+# Of each driver, the call that starts it and the call that counts its devices.
 COUNTS = {"cuda": ("cuInit", "cuDeviceGetCount"), "rocm": ("hipInit", "hipGetDeviceCount")}
 FACES = {
     "exchange API": "__dlpack_c_exchange_api__",
@@ -30,7 +30,7 @@ FACES = {
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it; 0, for what is missing is no failure."""
+    """Print the table; return 0, because a missing library is no failure."""
     found, missing = sort_out(rows_of(TABLE).values())
     devices = ask({"": Call(__name__, "count_devices", ())}, lambda done, key: None, SECONDS)[""]
     print(f"dlbridge {dlbridge.__version__}, DLPack {'.'.join(map(str, dlbridge.DLPACK_VERSION))}, "
@@ -57,19 +57,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def columns(answer: Ended) -> list[str]:
-    """What a child found, or what ended it."""
+    """Write the columns of what a child found, or of what ended it."""
     return answer.value or ["?", "?", answer.trouble]
 
 
 # ---- in the children -------------------------------------------------------------------------------------------------
 
 def count_devices() -> str:
-    """The devices by their drivers' word."""
+    """Count the devices that each driver reports."""
     return "; ".join(["cpu", *map(count, COUNTS)])
 
 
 def count(family: str) -> str:
-    """Those of one driver."""
+    """Count the devices of one driver."""
     start, counter = COUNTS[family]
     for name in DRIVERS[family]:
         try:
@@ -83,7 +83,7 @@ def count(family: str) -> str:
 
 
 def look(table: str, name: str) -> list[str]:
-    """What a library's array speaks: DLPack's version, where the array is, and the other protocols."""
+    """Find out what a library's array speaks: DLPack's version, its device, and the other protocols."""
     try:
         array = supplier(rows_of(table)[name])()
         device = dlbridge.asdlpack(array).device
@@ -99,7 +99,7 @@ def look(table: str, name: str) -> list[str]:
 
 
 def dlpack_version(array: Any) -> str:
-    """The version that stands in what ``__dlpack__`` gives, or "legacy"; for a capsule, its own."""
+    """Read the version in the capsule of ``__dlpack__``, or in an array that is a capsule; it may be "legacy"."""
     from dlbridge.testing import abi
     from dlbridge.testing.producers import capsule_name, capsule_pointer
 

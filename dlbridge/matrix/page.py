@@ -1,4 +1,4 @@
-"""The matrix as one page of HTML, with nothing from outside."""
+"""The matrix as one page of HTML, which loads nothing else."""
 
 import os
 from datetime import datetime, timezone
@@ -8,13 +8,12 @@ from pathlib import Path
 from string import Template
 
 import dlbridge
-from dlbridge.matrix import Matrix, Mistake
-from dlbridge.matrix.pair import Cell
+from dlbridge.matrix.cells import Cell, Matrix, Pair
+from dlbridge.matrix.mistakes import Mistake
 from dlbridge.matrix.report import (
     ARRAY,
     MEANINGS,
     SIGNS,
-    Pair,
     Reason,
     among,
     counts,
@@ -28,18 +27,18 @@ from dlbridge.matrix.report import (
 
 
 def check_writable(path: str) -> None:
-    """Before anything is measured: whether the page will have a place."""
+    """Check, before anything is measured, that the page can be written."""
     if Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK):
         raise Mistake(f"--html: {path}: no file can be written there (name another)")
 
 
 def write(path: str, matrix: Matrix) -> None:
-    """Put the page into a file."""
+    """Write the page to a file."""
     Path(path).write_text(html(matrix), encoding="utf-8")
 
 
 def html(matrix: Matrix) -> str:
-    """The whole page."""
+    """Make the text of the whole page."""
     found = reasons(matrix)
     missing = missing_line(matrix)
     return Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")).substitute(
@@ -59,19 +58,19 @@ def html(matrix: Matrix) -> str:
 
 
 def legend(outcome: str, count: int) -> str:
-    """A sign with its meaning, and how often it is there."""
+    """Make the entry of a sign: what it means, and how many cells have it."""
     return (f'<li class="{outcome}"><b>{SIGNS[outcome]}</b><span><strong>{count} {outcome}</strong> '
             f"{escape(MEANINGS[outcome])}</span></li>")
 
 
 def row(matrix: Matrix, source: str, number: dict[Pair, int]) -> str:
-    """The cells of a source."""
+    """Make the row of a source."""
     cells = "".join(box((source, target), matrix.cells[source, target], number) for target in matrix.targets)
     return f'<tr><th scope="row">{escape(source)}</th>{cells}</tr>'
 
 
 def box(pair: Pair, cell: Cell, number: dict[Pair, int]) -> str:
-    """A cell: sign, time, the number of the reason as a link to it, and words that show on hover and focus."""
+    """Make a cell: sign, time, the number of the reason as a link to it, and a tooltip for hover and focus."""
     words = f"{pair[0]} → {pair[1]}: {cell.outcome}"
     text = f"<b>{escape(words)}</b>" + (f"<br>{escape(why(cell))}" if cell.reason else "")
     note = f"<sup>{number[pair]}</sup>" if pair in number else ""
@@ -83,13 +82,13 @@ def box(pair: Pair, cell: Cell, number: dict[Pair, int]) -> str:
 
 
 def section(matrix: Matrix, found: list[Reason]) -> str:
-    """All reasons, in the order of their numbers."""
+    """List all reasons, in the order of their numbers."""
     items = "\n".join(reason_item(matrix, number, reason) for number, reason in enumerate(found, 1))
     return f'<h2>Reasons</h2>\n<ol class="reasons">\n{items}\n</ol>'
 
 
 def reason_item(matrix: Matrix, number: int, reason: Reason) -> str:
-    """A reason, with its pairs."""
+    """Make the entry of a reason, with its pairs."""
     pairs = escape(among(matrix, reason.pairs)).replace("-&gt;", "→")
     return (f'<li id="reason-{number}"><span class="sign {reason.outcome}">{SIGNS[reason.outcome]}</span>'
             f"<div>{escape(reason.text)}<br><small>{pairs}</small></div></li>")

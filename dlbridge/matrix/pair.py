@@ -1,48 +1,29 @@
-"""What the child does: convert an array of one library into another's, look at every bit and the address, time it."""
+"""The work of a child: convert an array of one library into another's, compare every bit and the address, time it."""
 
-import json
-import os
 import statistics
 import textwrap
 from collections.abc import Callable
 from timeit import Timer
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 import dlbridge
+from dlbridge.matrix.cells import Cell
 from dlbridge.matrix.rows import Row, rows_of
 
-# 576 bytes: more than Python's own allocator serves, so that the C library's addresses move on by 16 bytes each time.
+# The array has 576 bytes. Python's own allocator serves at most 512, so the memory is the C library's, whose addresses
+# move on by 16 bytes from one array to the next.
 SHAPE, DTYPE, ALIGNMENT = (9, 16), "float32", 64
 CALLS, REPEATS = 200, 15
-OUTCOMES = ("shared", "copied", "impossible", "failed")     # from the best on
-
-
-class Cell(NamedTuple):
-    """What became of a pair."""
-
-    outcome: str
-    reason: str = ""
-    fix: str = ""
-    nanoseconds: float | None = None
 
 
 class Wrong(Exception):
-    """dlbridge did not keep a promise; the text says which."""
-
-
-def answer(function: Callable[..., Any], *arguments: Any) -> None:
-    """Run in a child: what the function gives goes to standard output as JSON, all that libraries print elsewhere."""
-    out = os.dup(1)
-    os.dup2(2, 1)
-    text = json.dumps(function(*arguments))
-    with os.fdopen(out, "w") as file:
-        file.write(f"\n\x1e{text}\n")
+    """dlbridge broke a promise; the text says which."""
 
 
 def look(table: str, source: str, target: str) -> Cell:
-    """Look at one pair."""
+    """Look at one pair; an exception becomes a cell."""
     rows = rows_of(table)
     try:
         feed = supplier(rows[source])
@@ -51,7 +32,7 @@ def look(table: str, source: str, target: str) -> Cell:
     try:
         return convert(rows[source], rows[target], feed)
     except dlbridge.DLBridgeError as error:
-        return Cell("impossible", str(error).removesuffix(f" ({error.way_out})"), error.way_out)
+        return Cell("impossible", error.reason, error.way_out)
     except Wrong as error:
         return Cell("failed", str(error))
     except Exception as error:
@@ -59,14 +40,14 @@ def look(table: str, source: str, target: str) -> Cell:
 
 
 def in_a_line(error: BaseException) -> str:
-    """An error by its type and as much of its text as a line has room for."""
+    """Write an error in one line: its type, and as much of its text as there is room for."""
     return textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" ...").rstrip(" :")
 
 
 def test_array() -> np.ndarray[Any, Any]:
-    """Numbers of every magnitude, infinities and zeros of both signs among them, where each library can share them.
+    """Make numbers of every magnitude, with infinities and zeros of both signs, aligned so that each library can share.
 
-    No NaN, which pandas takes for a missing value.
+    There is no NaN, because pandas takes it for a missing value.
     """
     bits = (np.arange(np.prod(SHAPE), dtype="u8") * 0x9E3779B9 % 2**32).astype("u4")
     bits[~np.isfinite(bits.view(DTYPE))] &= 0xFF800000
@@ -79,11 +60,12 @@ def test_array() -> np.ndarray[Any, Any]:
 
 
 def supplier(row: Row) -> Callable[[], Any]:
-    """What gives an array of a library: a new one each time where the first conversion uses it up."""
+    """Make a function that gives an array of a library; it makes a new one each time if a conversion uses it up."""
     module, array = row.load(), test_array()
     if row.once:
         return lambda: row.make(module, array)
-    # Alignment is not to decide, so that the next run finds the same.
+    # Some libraries share aligned memory only, and alignment is chance. An aligned array is looked for, so that every
+    # run gives the same result.
     made = [row.make(module, array)]
     while len(made) < ALIGNMENT and address(made[-1]) % ALIGNMENT:
         made.append(row.make(module, array))
@@ -91,7 +73,7 @@ def supplier(row: Row) -> Callable[[], Any]:
 
 
 def address(array: Any) -> int:
-    """Where the memory of any array is; 0 where it cannot be told, which convert() comes upon again."""
+    """Find the address of an array; it is 0 where asdlpack() fails, as convert() will in turn, with the reason."""
     try:
         return dlbridge.asdlpack(array).data_ptr
     except Exception:
@@ -99,7 +81,7 @@ def address(array: Any) -> int:
 
 
 def convert(source: Row, target: Row, feed: Callable[[], Any]) -> Cell:
-    """Convert, and compare what came out with what went in and with what explain() said."""
+    """Convert, and compare the result with the source and with the plan of explain()."""
     first, second = dlbridge.asdlpack(feed()), dlbridge.asdlpack(feed())
     device = None if first.device.partition(":")[0] in target.devices else target.devices[0]
     keywords: dict[str, Any] = {} if device is None else {"device": device}
@@ -112,14 +94,14 @@ def convert(source: Row, target: Row, feed: Callable[[], Any]) -> Cell:
     if first.data_ptr != second.data_ptr:
         return Cell("copied", f"each export of {source.name} is a copy", "", cost)
     if plan.action == "copy" and not same:
-        return Cell("copied", plan.reason, plan.fix, cost)
+        return Cell("copied", plan.reason, plan.way_out, cost)
     if same != (plan.action in ("share", "return")):
         raise Wrong(f"explain() says {plan.action}, and the memory is {'the same' if same else 'another'}")
     return Cell("shared", "", "", cost)
 
 
 def compare(given: Any, came: Any) -> None:
-    """Bit for bit, since -0.0 equals 0.0."""
+    """Compare bit for bit, because -0.0 equals 0.0."""
     if (given.shape, given.dtype) != (came.shape, came.dtype):
         raise Wrong(f"{given.dtype} {given.shape} arrived as {came.dtype} {came.shape}")
     if given.tobytes() != came.tobytes():
@@ -127,7 +109,7 @@ def compare(given: Any, came: Any) -> None:
 
 
 def nanoseconds(feed: Callable[[], Any], to: str, device: str | None) -> float:
-    """Of one call with the destruction of what it gives: the median of repeats."""
+    """Time one call with the destruction of its result: the median of the repeats."""
     keyword = "" if device is None else ", device=device"
     timer = Timer(f"for src in items: convert(src, to{keyword})", f"items = [feed() for _ in range({CALLS})]",
                   globals={"convert": dlbridge.convert, "feed": feed, "to": to, "device": device})

@@ -1,4 +1,4 @@
-"""What a matrix is shown as: text, in colour where rich is installed and somebody looks, or JSON."""
+"""The matrix as text or as JSON; text is in colour on a terminal where rich is installed."""
 
 import importlib.util
 import json
@@ -10,8 +10,8 @@ from textwrap import fill
 from typing import Any, NamedTuple, TextIO
 
 import dlbridge
-from dlbridge.matrix import Matrix
-from dlbridge.matrix.pair import ALIGNMENT, DTYPE, OUTCOMES, SHAPE, Cell
+from dlbridge.matrix.cells import OUTCOMES, Cell, Matrix, Pair
+from dlbridge.matrix.pair import ALIGNMENT, DTYPE, SHAPE
 
 SIGNS = {"shared": "=", "copied": "+", "impossible": "x", "failed": "!"}
 MEANINGS = {
@@ -24,12 +24,11 @@ STYLES = {"shared": "green", "copied": "yellow", "impossible": "bright_black", "
 ARRAY = f"{DTYPE} {SHAPE}, in C order, writable, aligned to {ALIGNMENT} bytes"
 REASONS_WIDTH = 110
 
-Pair = tuple[str, str]
-Segment = tuple[str, str]       # a text, and the outcome whose style it has
+Segment = tuple[str, str]       # a text, and the outcome whose style it is shown in
 
 
 class Reason(NamedTuple):
-    """Why some pairs do not share, all for the same reason."""
+    """A reason not to share, and the pairs that it holds for."""
 
     outcome: str
     text: str
@@ -39,7 +38,7 @@ class Reason(NamedTuple):
 # ---- in words --------------------------------------------------------------------------------------------------------
 
 def reasons(matrix: Matrix) -> list[Reason]:
-    """Every reason once, the worst first; those that differ in the name of the target alone are one."""
+    """List every reason once, the worst outcome first; reasons that differ only in the target's name count as one."""
     groups: dict[tuple[str, str], list[Pair]] = {}
     for pair, cell in matrix.cells.items():
         source, target = pair
@@ -54,18 +53,18 @@ def reasons(matrix: Matrix) -> list[Reason]:
 
 
 def why(cell: Cell) -> str:
-    """The reason with the way out, less the address, which another run does not have."""
+    """Put the reason and the way out into a text, without the address, which differs from run to run."""
     reason = re.sub(r" at 0x[0-9a-f]+", "", cell.reason)
-    return f"{reason} ({cell.fix})" if cell.fix else reason
+    return f"{reason} ({cell.way_out})" if cell.way_out else reason
 
 
 def numbers(found: Iterable[Reason]) -> dict[Pair, int]:
-    """For each pair the number of its reason in the list, from 1 on."""
+    """Map each pair to the number of its reason in the list, counted from 1."""
     return {pair: number for number, reason in enumerate(found, 1) for pair in reason.pairs}
 
 
 def among(matrix: Matrix, pairs: Iterable[Pair]) -> str:
-    """Pairs in few words: ``jax, tensorflow -> torch``; those of the same sources together."""
+    """Describe pairs in few words, as in ``jax, tensorflow -> torch``; targets with the same sources go together."""
     targets: dict[str, list[str]] = {}
     for source, target in pairs:
         targets.setdefault(target, []).append(source)
@@ -77,7 +76,7 @@ def among(matrix: Matrix, pairs: Iterable[Pair]) -> str:
 
 
 def listed(some: Iterable[str], every: list[str]) -> str:
-    """Names, or those that are not among them where they are fewer."""
+    """List names, or, where they are fewer, the names that are left out."""
     given = list(some)
     others = [name for name in every if name not in given]
     if len(given) < 2 or len(others) * 2 >= len(given):
@@ -86,7 +85,7 @@ def listed(some: Iterable[str], every: list[str]) -> str:
 
 
 def duration(nanoseconds: float | None) -> str:
-    """Two or three digits, in a unit that suits."""
+    """Write a time in two or three digits, in a unit that suits it."""
     if nanoseconds is None:
         return ""
     scale, unit = next((pair for pair in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")) if nanoseconds >= pair[0]), (1, "ns"))
@@ -95,27 +94,27 @@ def duration(nanoseconds: float | None) -> str:
 
 
 def counts(matrix: Matrix) -> dict[str, int]:
-    """How many pairs had each outcome."""
+    """Count the pairs with each outcome."""
     return {outcome: sum(cell.outcome == outcome for cell in matrix.cells.values()) for outcome in OUTCOMES}
 
 
 def summary(matrix: Matrix) -> str:
-    """The counts in a sentence."""
+    """Write the counts in a line."""
     return f"{len(matrix.cells)} pairs: " + ", ".join(f"{count} {name}" for name, count in counts(matrix).items())
 
 
 def machine_line(here: Mapping[str, Any]) -> str:
-    """Where this was run."""
+    """Name the machine of the run."""
     return f"{here['cpu']}, {here['cpus']} CPUs, {here['system']}, {here['python']}"
 
 
 def versions_line(matrix: Matrix) -> str:
-    """With what."""
+    """Name the libraries of the run, with their versions."""
     return ", ".join(f"{name} {version}" for name, version in matrix.versions.items())
 
 
 def missing_line(matrix: Matrix) -> str:
-    """Without what, and how to get it; empty where everything is there."""
+    """Name the libraries that were not installed, and how to install them; empty where there are none."""
     if not matrix.missing:
         return ""
     return f"not installed: {', '.join(matrix.missing)} (pip install {' '.join(matrix.missing.values())})"
@@ -124,22 +123,22 @@ def missing_line(matrix: Matrix) -> str:
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 def with_times(matrix: Matrix, pair: Pair, number: int | None) -> str:
-    """A cell where there is much room."""
+    """Write a cell with its time, for a wide table."""
     return f"{brief(matrix, pair, number)} {duration(matrix.cells[pair].nanoseconds)}".rstrip()
 
 
 def brief(matrix: Matrix, pair: Pair, number: int | None) -> str:
-    """A cell with the number of its reason."""
+    """Write a cell with the number of its reason."""
     return f"{SIGNS[matrix.cells[pair].outcome]}{number or ''}"
 
 
 def sign(matrix: Matrix, pair: Pair, number: int | None) -> str:
-    """A cell where there is hardly any room."""
+    """Write a cell as its sign alone, for a narrow table."""
     return SIGNS[matrix.cells[pair].outcome]
 
 
 class Layout(NamedTuple):
-    """How the table is written: the words of a cell, and whether the targets stand upright above their columns."""
+    """A form of the table: how a cell is written, and whether the targets' names run from top to bottom."""
 
     words: Callable[[Matrix, Pair, int | None], str]
     upright: bool
@@ -149,7 +148,7 @@ LAYOUTS = (Layout(with_times, False), Layout(brief, True), Layout(sign, True))
 
 
 def table(matrix: Matrix, width: float) -> list[list[Segment]]:
-    """The lines of the table, in the widest layout that fits, or the narrowest."""
+    """Lay the table out in the widest layout that fits, or else in the narrowest."""
     for layout in LAYOUTS:
         lines = laid_out(matrix, layout)
         if sum(len(text) for text, _ in lines[-1]) <= width:
@@ -158,7 +157,7 @@ def table(matrix: Matrix, width: float) -> list[list[Segment]]:
 
 
 def laid_out(matrix: Matrix, layout: Layout) -> list[list[Segment]]:
-    """The head, and a line for each source."""
+    """Write the lines of the headings, and a line for each source."""
     number = numbers(reasons(matrix))
     words = {pair: layout.words(matrix, pair, number.get(pair)) for pair in matrix.cells}
     heads = {target: list(target) if layout.upright else [target] for target in matrix.targets}
@@ -176,14 +175,14 @@ def laid_out(matrix: Matrix, layout: Layout) -> list[list[Segment]]:
 
 
 def legend(matrix: Matrix) -> list[list[Segment]]:
-    """What the signs that are there mean."""
+    """Explain the signs that the table has."""
     found = counts(matrix)
     return [[(SIGNS[outcome], outcome), (f"  {outcome}: {MEANINGS[outcome]}", "")]
             for outcome in OUTCOMES if found[outcome]]
 
 
 def document(matrix: Matrix, width: float) -> list[list[Segment]]:
-    """All that is shown, as lines."""
+    """Put everything that is shown into lines."""
     wrap = int(min(width, REASONS_WIDTH))
 
     def wrapped(text: str, indent: str = "", outcome: str = "") -> list[list[Segment]]:
@@ -199,10 +198,10 @@ def document(matrix: Matrix, width: float) -> list[list[Segment]]:
 
 
 def show(matrix: Matrix, out: TextIO) -> None:
-    """In colour where rich is installed and somebody looks."""
-    looked_at = out.isatty()
-    lines = document(matrix, shutil.get_terminal_size().columns if looked_at else math.inf)
-    if not looked_at or importlib.util.find_spec("rich") is None:
+    """Print the matrix, in colour if ``out`` is a terminal and rich is installed."""
+    on_a_terminal = out.isatty()
+    lines = document(matrix, shutil.get_terminal_size().columns if on_a_terminal else math.inf)
+    if not on_a_terminal or importlib.util.find_spec("rich") is None:
         print("\n".join("".join(text for text, _ in line).rstrip() for line in lines), file=out)
         return
     from rich.console import Console
@@ -216,7 +215,7 @@ def show(matrix: Matrix, out: TextIO) -> None:
 # ---- JSON ------------------------------------------------------------------------------------------------------------
 
 def as_json(matrix: Matrix) -> str:
-    """For programs."""
+    """Write the matrix as JSON."""
     pairs: list[Mapping[str, Any]] = [
         {"source": source, "target": target, **cell._asdict()} for (source, target), cell in matrix.cells.items()]
     return json.dumps({
@@ -230,7 +229,7 @@ def as_json(matrix: Matrix) -> str:
 
 
 def from_json(text: str) -> Matrix:
-    """What as_json() wrote."""
+    """Read what as_json() wrote."""
     run = json.loads(text)
     cells = {(pair.pop("source"), pair.pop("target")): Cell(**pair) for pair in run["pairs"]}
     return Matrix(cells, run["libraries"], run["missing"], run["machine"])

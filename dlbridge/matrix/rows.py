@@ -1,4 +1,4 @@
-"""The libraries of the matrix: a row for each, by which it makes an array and tells what one has in it."""
+"""The libraries of the matrix: a row for each says how it makes an array, and how it reads the values of one."""
 
 import importlib
 import importlib.metadata
@@ -10,19 +10,20 @@ import numpy as np
 
 import dlbridge
 
+TABLE = "dlbridge.matrix.rows"          # the module with the rows, by the name that a child imports it by
 HOST, ANY, CUDA, ONEAPI = ("cpu",), ("cpu", "cuda"), ("cuda",), ("oneapi",)
 
 
 class Row(NamedTuple):
-    """A library by the name that ``convert(x, name)`` has; it is a target where dlbridge has one of that name."""
+    """A library by the name that ``convert(x, name)`` takes; it is a target if dlbridge has a target of that name."""
 
     name: str
-    module: str                             # what is imported, and handed to the functions below
-    distributions: tuple[str, ...]          # any of them has it; pip installs the first; none for Python's own
-    make: Callable[[Any, Any], Any]         # (module, ndarray): by the library itself
-    values: Callable[[Any, Any], Any]       # (module, array): an ndarray, by the library itself
-    devices: tuple[str, ...] = ANY          # whose memory it can have
-    once: bool = False                      # the first conversion uses it up
+    module: str                             # is imported, and is the first argument of the functions below
+    distributions: tuple[str, ...]          # any of them will do, and pip installs the first; none for Python's own
+    make: Callable[[Any, Any], Any]         # (module, ndarray) -> an array of the library, made by itself
+    values: Callable[[Any, Any], Any]       # (module, array) -> an ndarray, made by the library itself
+    devices: tuple[str, ...] = ANY          # the devices whose memory it can have
+    once: bool = False                      # whether the first conversion uses an array up
 
     def load(self) -> Any:
         """Import the library."""
@@ -30,56 +31,68 @@ class Row(NamedTuple):
 
 
 def flat(make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """For libraries that have one axis."""
+    """Make a maker for libraries whose arrays have one axis."""
     return lambda module, array: make(module, array.ravel())
 
 
 ROWS = (
-    Row("numpy", "numpy", ("numpy",), lambda np, x: x, lambda np, x: x, HOST),
-    Row("torch", "torch", ("torch",), lambda torch, x: torch.tensor(x), lambda torch, x: x.numpy(force=True)),
-    Row("jax", "jax", ("jax",), lambda jax, x: jax.numpy.array(x), lambda jax, x: np.asarray(x)),
+    Row("numpy", "numpy", ("numpy",), lambda numpy, array: array, lambda numpy, array: array, HOST),
+    Row("torch", "torch", ("torch",),
+        lambda torch, array: torch.tensor(array), lambda torch, tensor: tensor.numpy(force=True)),
+    Row("jax", "jax", ("jax",), lambda jax, array: jax.numpy.array(array), lambda jax, array: np.asarray(array)),
     Row("tensorflow", "tensorflow", ("tensorflow", "tensorflow-cpu"),
-        lambda tf, x: tf.constant(x), lambda tf, x: x.numpy()),
+        lambda tensorflow, array: tensorflow.constant(array), lambda tensorflow, tensor: tensor.numpy()),
     Row("paddle", "paddle", ("paddlepaddle", "paddlepaddle-gpu"),
-        lambda paddle, x: paddle.to_tensor(x), lambda paddle, x: x.numpy()),
-    Row("mlx", "mlx.core", ("mlx",), lambda mx, x: mx.array(x), lambda mx, x: np.array(x)),
-    Row("warp", "warp", ("warp-lang",), lambda wp, x: wp.array(x, device="cpu"), lambda wp, x: x.numpy()),
+        lambda paddle, array: paddle.to_tensor(array), lambda paddle, tensor: tensor.numpy()),
+    Row("mlx", "mlx.core", ("mlx",), lambda mlx, array: mlx.array(array), lambda mlx, array: np.array(array)),
+    Row("warp", "warp", ("warp-lang",),
+        lambda warp, array: warp.array(array, device="cpu"), lambda warp, array: array.numpy()),
     Row("tvm_ffi", "tvm_ffi", ("apache-tvm-ffi",),
-        lambda tvm_ffi, x: tvm_ffi.from_dlpack(x), lambda tvm_ffi, x: np.from_dlpack(x)),
+        lambda tvm_ffi, array: tvm_ffi.from_dlpack(array), lambda tvm_ffi, tensor: np.from_dlpack(tensor)),
     Row("onnxruntime", "onnxruntime", ("onnxruntime", "onnxruntime-gpu"),
-        lambda ort, x: ort.OrtValue.ortvalue_from_numpy(x), lambda ort, x: x.numpy()),
+        lambda onnxruntime, array: onnxruntime.OrtValue.ortvalue_from_numpy(array),
+        lambda onnxruntime, value: value.numpy()),
     Row("array_api_strict", "array_api_strict", ("array-api-strict",),
-        lambda xp, x: xp.asarray(x), lambda xp, x: np.from_dlpack(x), HOST),
-    Row("mindspore", "mindspore", ("mindspore",), lambda ms, x: ms.Tensor(x), lambda ms, x: x.asnumpy(), HOST),
-    Row("dpnp", "dpnp", ("dpnp",), lambda dpnp, x: dpnp.asarray(x), lambda dpnp, x: dpnp.asnumpy(x), ONEAPI),
+        lambda namespace, array: namespace.asarray(array), lambda namespace, array: np.from_dlpack(array), HOST),
+    Row("mindspore", "mindspore", ("mindspore",),
+        lambda mindspore, array: mindspore.Tensor(array), lambda mindspore, tensor: tensor.asnumpy(), HOST),
+    Row("dpnp", "dpnp", ("dpnp",),
+        lambda dpnp, array: dpnp.asarray(array), lambda dpnp, array: dpnp.asnumpy(array), ONEAPI),
     Row("cupy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
-        lambda cupy, x: cupy.asarray(x), lambda cupy, x: x.get(), CUDA),
+        lambda cupy, array: cupy.asarray(array), lambda cupy, array: array.get(), CUDA),
     Row("numba", "numba.cuda", ("numba-cuda",),
-        lambda cuda, x: cuda.to_device(x), lambda cuda, x: x.copy_to_host(), CUDA),
-    Row("pyarrow", "pyarrow", ("pyarrow",), flat(lambda pa, x: pa.array(x)), lambda pa, x: x.to_numpy()),
-    Row("pandas", "pandas", ("pandas",), flat(lambda pd, x: pd.Series(x)), lambda pd, x: x.to_numpy(), HOST),
-    Row("polars", "polars", ("polars",), flat(lambda pl, x: pl.Series(x)), lambda pl, x: x.to_numpy(), HOST),
-    Row("pillow", "PIL.Image", ("pillow",), lambda image, x: image.fromarray(x), lambda image, x: np.asarray(x), HOST),
-    Row("memoryview", "builtins", (), lambda python, x: memoryview(x), lambda python, x: np.asarray(x), HOST),
-    Row("bytearray", "builtins", (), lambda python, x: bytearray(x), lambda python, x: np.frombuffer(x, "u1"), HOST),
-    Row("dlpack", "builtins", (), lambda python, x: dlbridge.to_dlpack(x),
-        lambda python, x: np.from_dlpack(dlbridge.asdlpack(x)), once=True),
-    Row("dlbridge", "dlbridge", ("dlbridge",), lambda bridge, x: bridge.asdlpack(x), lambda bridge, x: np.asarray(x)),
+        lambda cuda, array: cuda.to_device(array), lambda cuda, array: array.copy_to_host(), CUDA),
+    Row("pyarrow", "pyarrow", ("pyarrow",),
+        flat(lambda pyarrow, array: pyarrow.array(array)), lambda pyarrow, array: array.to_numpy()),
+    Row("pandas", "pandas", ("pandas",),
+        flat(lambda pandas, array: pandas.Series(array)), lambda pandas, series: series.to_numpy(), HOST),
+    Row("polars", "polars", ("polars",),
+        flat(lambda polars, array: polars.Series(array)), lambda polars, series: series.to_numpy(), HOST),
+    Row("pillow", "PIL.Image", ("pillow",),
+        lambda image, array: image.fromarray(array), lambda image, picture: np.asarray(picture), HOST),
+    Row("memoryview", "builtins", (),
+        lambda python, array: memoryview(array), lambda python, view: np.asarray(view), HOST),
+    Row("bytearray", "builtins", (),
+        lambda python, array: bytearray(array), lambda python, buffer: np.frombuffer(buffer, "u1"), HOST),
+    Row("dlpack", "builtins", (), lambda python, array: dlbridge.to_dlpack(array),
+        lambda python, capsule: np.from_dlpack(dlbridge.asdlpack(capsule)), once=True),
+    Row("dlbridge", "dlbridge", ("dlbridge",),
+        lambda bridge, array: bridge.asdlpack(array), lambda bridge, tensor: np.asarray(tensor)),
 )
 
 
 def rows_of(table: str) -> dict[str, Row]:
-    """The rows of a module, by name."""
+    """Import a module with rows, and map the names of the libraries to them."""
     return {row.name: row for row in importlib.import_module(table).ROWS}
 
 
 def is_installed(row: Row) -> bool:
-    """Whether its module can be found; nothing is imported."""
+    """Tell whether the library's module can be found; nothing is imported."""
     return importlib.util.find_spec(row.module.partition(".")[0]) is not None
 
 
 def version_of(row: Row) -> str:
-    """By the metadata of its distribution; empty for what is Python's own, or was installed by other means."""
+    """Read the version in the metadata of the distribution; it is empty where there is no distribution."""
     for name in row.distributions:
         try:
             return importlib.metadata.version(name)
@@ -89,7 +102,7 @@ def version_of(row: Row) -> str:
 
 
 def sort_out(rows: Iterable[Row]) -> tuple[dict[str, Row], dict[str, str]]:
-    """Those that are installed by name, and of the others what pip is to install."""
+    """Map the installed libraries to their rows, and the others to what pip installs."""
     found: dict[str, Row] = {}
     missing: dict[str, str] = {}
     for row in rows:

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.testing import abi
+import dlbridge.testing.abi as abi
 
 DTYPE_CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
 FIELDS = (

@@ -1,10 +1,9 @@
-"""The rows of the quirks table that need a driver: what becomes of memory that a library cannot hold."""
+"""The rows of what libraries lack that need a driver: what becomes of memory that a library cannot hold."""
 
 import pytest
 from fake_driver.harness import run
+from lacking import LACKS
 from quirk_rows import HEAVY, OF_ALL
-
-from dlbridge._core.targets.quirks import QUIRKS
 
 PRELUDE = """
     import numpy
@@ -37,12 +36,12 @@ OF_NUMBA = {
 LABELS = [
     pytest.param(quirk, id=f"{quirk.library}-{quirk.lacks}",
                  marks=pytest.mark.needs("torch for CPUs") if quirk.library == "torch" else ())
-    for quirk in QUIRKS
+    for quirk in LACKS
     if quirk.lacks in ("PINNED", "UNIFIED") and quirk.library not in OF_ALL | HEAVY | {"cupy", "numba"}]
 
 
 def test_every_row_of_numba_is_here():
-    assert {quirk.lacks for quirk in QUIRKS if quirk.library == "numba"} == {*OF_NUMBA, "PINNED", "UNIFIED"}
+    assert {quirk.lacks for quirk in LACKS if quirk.library == "numba"} == {*OF_NUMBA, "PINNED", "UNIFIED"}
 
 
 def test_what_numba_lacks_stops_a_conversion():

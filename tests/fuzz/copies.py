@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
+from dlbridge._core.copying import _set_split
 
 import dlbridge
-from dlbridge._core.copying import _set_split
 from dlbridge.testing.producers import ArrayInterface, OldProducer, Producer
 from fuzz.harness import check
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import dlbridge
-from dlbridge._core.targets.quirks import DTYPES
+from dlbridge.libraries.dpnp import LIBRARY
 from dlbridge.testing.producers import Producer
 
 ONEAPI = 14
@@ -27,7 +27,7 @@ def test_where_it_is():
         memoryview(tensor)
 
 
-@pytest.mark.parametrize("dtype", DTYPES["dpnp"])
+@pytest.mark.parametrize("dtype", LIBRARY.dtypes[0].value)
 def test_to_the_host_and_back(dtype):
     source = numbers(dtype)
     array = dlbridge.convert(source, "dpnp", device="oneapi")
@@ -55,7 +55,7 @@ def test_no_memory_changes_its_device_unasked():
         with pytest.raises(dlbridge.DeviceError, match=r'oneapi:0: .* \(pass device="cpu"\)'):
             dlbridge.convert(array, target)
         plan = dlbridge.explain(array, target)
-        assert (plan.action, plan.device, plan.fix) == ("refuse", "oneapi:0", 'pass device="cpu"')
+        assert (plan.action, plan.device, plan.way_out) == ("refuse", "oneapi:0", 'pass device="cpu"')
     with pytest.raises(dlbridge.DeviceError, match=r'pass device="oneapi"'):
         dlbridge.convert(numbers(), "dpnp")
 

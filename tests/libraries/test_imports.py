@@ -5,12 +5,15 @@ import sys
 
 import pytest
 
-from dlbridge._core.targets.libraries import LIBRARIES
+from dlbridge.libraries.library import libraries
+
+LIBRARIES = [library for library in libraries().values()
+             if library.delivery in ("importer", "capsule_importer") and library.name != "dlbridge"]
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=[library.name for library in LIBRARIES])
 def test_missing_library(library):
-    top = library.module.partition(".")[0]
+    top = library.top.partition(".")[0]
     code = f"""if True:
         import sys
         sys.modules[{top!r}] = None
@@ -21,7 +24,7 @@ def test_missing_library(library):
             print(error)
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith(f"is not installed (pip install {library.install})\n")
+    assert done.stdout.endswith(f"is not installed (pip install {library.install or library.name})\n")
 
 
 def test_paddle_is_not_imported_after_tensorflow():

@@ -1,14 +1,14 @@
-"""Every row of the quirks table for the libraries that only the extra "all" has."""
+"""Every row of what libraries lack for the libraries that only the extra "all" has."""
 
 import pytest
+from lacking import LACKS
 from quirk_rows import OF_ALL
 from test_layouts import EXERCISES, NEEDS_A_DRIVER
 
 import dlbridge
-from dlbridge._core.targets.quirks import QUIRKS
 
-ROWS = [quirk for quirk in QUIRKS
-        if not quirk.below and quirk.library in OF_ALL and quirk.lacks not in NEEDS_A_DRIVER]
+ROWS = [quirk for quirk in LACKS
+        if not quirk.fact.below and quirk.library in OF_ALL and quirk.lacks not in NEEDS_A_DRIVER]
 EXERCISES = EXERCISES | {"SHARING": lambda: EXERCISES["ANY_ORDER"]().T}
 
 

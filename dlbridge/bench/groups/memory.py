@@ -1,4 +1,4 @@
-"""What a live result holds beside its data, and what is left of a million that are gone, in malloc and pymalloc."""
+"""Bytes of malloc and pymalloc: those that a live result holds beside its data, and those that dead results leave."""
 
 import gc
 from timeit import Timer
@@ -8,7 +8,7 @@ from dlbridge.bench.rows import Group, Names, Row, Sample, Settings
 
 LIVE = 5000
 WARM_UP = 1000
-# Ours, and the target library's own way through from_dlpack.
+# The statement of dlbridge, and the target library's own way through from_dlpack.
 PATHS = {
     "ndarray -> torch": ('dlbridge.convert(ndarray, "torch")', "torch.from_dlpack(ndarray)"),
     "tensor -> numpy": ('dlbridge.convert(tensor, "numpy")', "numpy.from_dlpack(tensor)"),
@@ -32,7 +32,7 @@ WRAPS = {
 
 
 def held(statement: str, names: Names, settings: Settings) -> Sample:
-    """Bytes that one live result holds."""
+    """Make a sampler of the bytes that one live result holds."""
     make = eval(f"lambda: {statement}", names)
     make()
     bytes_in_use()
@@ -49,7 +49,7 @@ def held(statement: str, names: Names, settings: Settings) -> Sample:
 
 
 def leaked(statement: str, names: Names, settings: Settings) -> Sample:
-    """Bytes in use after many calls that were not before, for each of them."""
+    """Make a sampler of the bytes that each of many calls leaves in use."""
     timer = Timer(statement, globals=names)
     timer.timeit(WARM_UP)
     bytes_in_use()

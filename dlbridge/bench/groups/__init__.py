@@ -1,6 +1,14 @@
 """The groups of ``dlbridge bench``, one file each, in the order of the table."""
 
+import importlib
+from types import ModuleType
+
 GROUPS = (
     "numpy_torch", "torch_numpy", "from_jax", "to_jax", "buffers", "dtypes", "interfaces", "wrap", "mix", "layouts",
     "copies", "threads", "startup", "memory", "paddle",
 )
+
+
+def load(name: str) -> ModuleType:
+    """Import the file of one group."""
+    return importlib.import_module(f"{__name__}.{name}")

@@ -1,4 +1,4 @@
-"""What importing dlbridge adds to importing NumPy, in fresh interpreters."""
+"""The time to import dlbridge, beside the time to import NumPy, in fresh interpreters."""
 
 import os
 import subprocess
@@ -10,8 +10,8 @@ CHILD = "import time; begun = time.perf_counter(); {}; print(time.perf_counter()
 
 
 def in_child(statement: str, names: Names, settings: Settings) -> Sample:
-    """Nanoseconds of a statement in an interpreter of its own, without what that takes to start."""
-    # Not from the folder that one stands in.
+    """Make a sampler of the nanoseconds of a statement in a new interpreter, without the interpreter's start."""
+    # The child finds the modules that this process finds, and none in the working directory.
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-c", CHILD.format(statement)]
 
@@ -19,7 +19,7 @@ def in_child(statement: str, names: Names, settings: Settings) -> Sample:
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         return float(done.stdout) * 1e9
 
-    sample()                # the files are in the system's cache from here on
+    sample()                # afterwards the system has the files in its cache
     return sample
 
 

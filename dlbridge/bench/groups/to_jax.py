@@ -1,4 +1,4 @@
-"""To JAX, which shares memory at multiples of 64 bytes and copies all other."""
+"""To JAX, which shares memory at multiples of 64 bytes and copies all other memory."""
 
 from dlbridge.bench.rows import Group, Row
 

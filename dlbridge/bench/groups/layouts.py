@@ -1,4 +1,4 @@
-"""What size and the number of axes cost where nothing is copied; 1 GiB is reserved here, but never touched."""
+"""The cost of size and of axes where nothing is copied; the 1 GiB of memory is reserved, and never touched."""
 
 from dlbridge.bench.rows import Group, Row
 
@@ -12,7 +12,7 @@ INPUTS = {
 
 
 def rows(source: str, to: str, native: str) -> tuple[Row, ...]:
-    """The rows of one pair of libraries."""
+    """Make the rows of one pair of libraries."""
     each = tuple(f'dlbridge.convert({source}_{ndim}, "{to}")' for ndim in range(1, 9))
     return (
         Row(f"1 GiB {source} -> {to}", f'dlbridge.convert(large_{source}, "{to}")', {

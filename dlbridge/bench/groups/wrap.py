@@ -1,4 +1,4 @@
-"""asdlpack, and what consumers do with what it gives."""
+"""asdlpack, and consumers of its result."""
 
 import atexit
 from typing import Any
@@ -7,7 +7,7 @@ from dlbridge.bench.rows import Group, Row
 
 
 def silent(pydlpack: Any) -> Any:
-    """pydlpack, which keeps what it has wrapped until it is consumed, without its word on that at exit."""
+    """Keep pydlpack from complaining at exit of the arrays that it wrapped and that were not consumed."""
     atexit.unregister(pydlpack.MemoryManager._sanity_check)
     return pydlpack
 

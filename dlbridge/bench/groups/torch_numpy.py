@@ -1,4 +1,4 @@
-"""From torch to NumPy; a float tensor needs more checks than one of integers."""
+"""From torch to NumPy; a float tensor needs more checks than a tensor of integers."""
 
 from dlbridge.bench.rows import Group, Row
 

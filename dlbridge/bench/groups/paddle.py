@@ -1,4 +1,4 @@
-"""Paddle, in the extra ``all``; its goals stand in ``goals_all.json``."""
+"""Paddle, which is in the extra ``all``; its goals are in ``benchmarks/goals_all.json``."""
 
 from dlbridge.bench.rows import Group, Row
 

@@ -1,6 +1,6 @@
 """Eight threads at once, each with an eighth of the calls, on all CPUs.
 
-Beside one thread, functions that do next to nothing take 1.15 times as long in eight: that is the GIL's own cost.
+A function that does very little takes 1.15 times as long in eight threads as in one, which is the cost of the GIL.
 """
 
 import functools
@@ -14,7 +14,7 @@ __all__ = ["GROUP", "crowd", "functools"]
 
 
 def crowd(threads: int, calls: int, call: Callable[[], object]) -> None:
-    """Make so many calls in so many threads, after one here: what it raises would be lost in a thread."""
+    """Make the calls in threads, after one in this thread, because an exception in another thread would be lost."""
     call()
 
     def work() -> None:
@@ -29,7 +29,7 @@ def crowd(threads: int, calls: int, call: Callable[[], object]) -> None:
 
 
 def row(name: str, ours: str, native: str, label: str, calls: int) -> Row:
-    """Eight threads of ours beside one thread of ours, and beside eight of the native path."""
+    """Compare eight threads of dlbridge with one thread of dlbridge, and with eight of the native path."""
     return Row(name, f"crowd(8, {calls}, {ours})", {
         "one thread": f"crowd(1, {calls}, {ours})",
         label: f"crowd(8, {calls}, {native})",

@@ -1,10 +1,10 @@
-"""Several arrays to torch, each by a call of its own: eight alike, and a mix of what arrives in practice."""
+"""Several arrays to torch, each by a call of its own: eight that are alike, and a mix of different sources."""
 
 from dlbridge.bench.rows import Group, Row
 
 
 def all_of(pattern: str, names: str) -> str:
-    """One statement for each name."""
+    """Write one statement for each name."""
     return "; ".join(pattern.format(name) for name in names.split())
 
 

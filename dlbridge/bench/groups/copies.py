@@ -1,26 +1,27 @@
-"""Copies beside NumPy's, and beside what else gives the same result, from the allocation of the result to its end.
+"""Copies beside NumPy's and beside other ways to the same result, from the allocation of the result to its end.
 
-Up to a page or two most of the time goes into finding out what to do, and into making the result, so the smallest size
-is compared with statements that make one too. Of the others it is the memory that counts, and ``numpy.copyto`` into a
-new array is the measure. A dense copy is one ``memcpy`` on either side: its goal leaves room for the noise.
+A copy of a page or two spends most of its time on finding out what to do and on making the result, so the smallest size
+is compared with statements that make a result of the same kind. The larger sizes are bound by the memory, so they are
+compared with ``numpy.copyto`` into a new array. A dense copy is one ``memcpy`` on either side, so its goal leaves room
+for noise.
 """
 
 from typing import NamedTuple
 
 from dlbridge.bench.rows import Group, Row, Statements
 
-SIZES = {"4 KiB": 32, "256 KiB": 256, "16 MiB": 2048}          # the side of a square of float32
+SIZES = {"4 KiB": 32, "256 KiB": 256, "16 MiB": 2048}          # the side of a square of float32 that has this size
 GIBIBYTE = 2**30
 
 
 class Copy(NamedTuple):
-    """A reason to copy: the source as an expression, our call, others' ways, and the element that NumPy copies."""
+    """A case in which dlbridge copies; ``{0}`` in the source is the side, and ``{}`` elsewhere the source."""
 
     name: str
-    source: str
+    source: str                         # the expression that makes the source
     ours: str
     natives: dict[str, Statements]
-    element: str = "f4"
+    element: str = "f4"                 # the type that NumPy copies
 
 
 TO_NUMPY = 'dlbridge.convert({}, "numpy")'
@@ -53,19 +54,19 @@ COPIES = (
 
 
 def as_numpy(copy: Copy, name: str) -> str:
-    """The same elements as NumPy copies them: torch's own memory, without the bit; those of ml_dtypes as words."""
+    """Write the source for numpy.copyto: torch's memory without a lazy bit, and types of ml_dtypes as words."""
     if copy.source.startswith("torch"):
         return f"torch.ones({name}.shape, dtype={name}.dtype).numpy()" if "bit" in copy.name else f"{name}.numpy()"
     return f"{name}.view('u2')" if copy.element == "u2" else name
 
 
 def filled(native: Statements, name: str) -> Statements:
-    """The statements of a copy for one source."""
+    """Put the name of a source into the statements of a copy."""
     return native.format(name) if isinstance(native, str) else tuple(one.format(name) for one in native)
 
 
 def row(copy: Copy, number: int, size: str) -> Row:
-    """One copy in one size, all on one core: it is the copying that is compared, not the threads."""
+    """Make the row of one copy in one size; it stays on one core, so that copying is compared and not threads."""
     name = f"source_{number}_{SIZES[size]}"
     return Row(f"{copy.name}, {size}", copy.ours.format(name), {
         "numpy.copyto": f"numpy.copyto(numpy.empty(numpy_{name}.shape, '{copy.element}'), numpy_{name})",
@@ -74,7 +75,7 @@ def row(copy: Copy, number: int, size: str) -> Row:
 
 
 def inputs() -> dict[str, str]:
-    """The sources of every copy in every size, ours and NumPy's."""
+    """Write the sources of every copy in every size, for dlbridge and for NumPy."""
     made = {}
     for number, copy in enumerate(COPIES):
         for side in SIZES.values():
@@ -86,7 +87,7 @@ def inputs() -> dict[str, str]:
 
 GROUP = Group("copies", (
     *(row(copy, number, size) for number, copy in enumerate(COPIES) for size in SIZES),
-    # Now and then the system takes a second to find a gibibyte: five rounds would let one such decide.
+    # The system sometimes takes a second to find a gibibyte, and in five rounds one such second could decide.
     Row("every second column, 1 GiB", 'dlbridge.convert(gibibyte, "numpy", copy=True)', {
         "numpy.copyto": "numpy.copyto(numpy.empty(gibibyte.shape, 'f4'), gibibyte)",
     }, share=0.03, pinned=False, memory=5 * GIBIBYTE),

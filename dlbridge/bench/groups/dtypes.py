@@ -1,4 +1,4 @@
-"""bfloat16, which NumPy knows through ml_dtypes; the libraries' own way is to call it int16 in between."""
+"""bfloat16, which NumPy has through ml_dtypes; the libraries' own way is a view as int16 in between."""
 
 from dlbridge.bench.rows import Group, Row
 

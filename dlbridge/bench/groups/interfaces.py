@@ -1,4 +1,4 @@
-"""From NumPy's interfaces, on objects that hold them ready."""
+"""From NumPy's two array interfaces, on objects that keep them as attributes."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from dlbridge.bench.rows import Group, Row
 
 
 class Interface:
-    """An object with nothing but ``__array_interface__``."""
+    """An object with ``__array_interface__`` alone."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -14,7 +14,7 @@ class Interface:
 
 
 class Struct:
-    """An object with nothing but ``__array_struct__``."""
+    """An object with ``__array_struct__`` alone."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
