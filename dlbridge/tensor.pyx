@@ -1,7 +1,6 @@
 """Tensor: one Managed that speaks every protocol."""
 
 cimport cython
-cimport numpy
 from cpython.buffer cimport (
     PyBUF_ANY_CONTIGUOUS,
     PyBUF_C_CONTIGUOUS,
@@ -65,7 +64,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
-from dlbridge._core.dtypes cimport describe, get_row, row_typestr
+from dlbridge._core.dtypes cimport NO_ROW, describe, find_name, get_row, row_typestr
 from dlbridge._core.layout cimport STRIDED, Span
 from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
 from dlbridge._core.request cimport (
@@ -79,14 +78,13 @@ from dlbridge._core.request cimport (
 )
 from dlbridge._core.sources.array_struct cimport (
     ARRAY_STRUCT_VERSION,
-    NPY_ARRAY_C_CONTIGUOUS,
-    NPY_ARRAY_NOTSWAPPED,
-    NPY_ARRAY_WRITEABLE,
+    ARRAY_STRUCT_C_CONTIGUOUS,
+    ARRAY_STRUCT_NOTSWAPPED,
+    ARRAY_STRUCT_WRITEABLE,
     PyArrayInterface,
 )
 from dlbridge._core.validation cimport managed_checked, managed_from_tensor, managed_take_versioned
 
-from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, full_name, refusal, shown
 
 
@@ -98,7 +96,7 @@ cdef Managed* new_nothing() except NULL:
     cdef Managed* managed = managed_new(PROTOCOL_DLBRIDGE, 1)
     managed.abi.dl_tensor.shape[0] = 0
     managed.abi.dl_tensor.strides[0] = 1
-    managed_set_row(managed, NAMES.index("uint8"))
+    managed_set_row(managed, find_name("uint8"))
     return managed_checked(managed)
 
 
@@ -344,11 +342,11 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
     cdef Managed* like
     cdef Managed* made
     cdef Span span
-    if len(strides) != len(shape) or dtype not in NAMES:
+    if len(strides) != len(shape) or find_name(dtype) == NO_ROW:
         raise refusal(ConversionError, "pickle", "strides", strides, f"do not fit shape {shape} of {dtype}",
                       "the pickle is damaged: make it again")
     like = managed_new(PROTOCOL_DLBRIDGE, len(shape))
-    managed_set_row(like, NAMES.index(dtype))
+    managed_set_row(like, find_name(dtype))
     like.abi.flags = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0
     try:
         for axis in range(len(shape)):
@@ -507,37 +505,13 @@ cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, 
 cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
     """PEP 3118: what was not asked for is not given, and then has to be true by default."""
     cdef Managed* managed = tensor.managed
-    cdef DLTensor* described = &managed.abi.dl_tensor
-    cdef const char* format = get_row(managed.row).format
-    cdef int64_t item_bytes = managed_item_bytes(managed)
-    cdef Py_ssize_t* extents
-    cdef int32_t axis           # left to itself, it would be an object, for which there may be no memory
     view.obj = None
-    if format == NULL or managed_packed(managed) or not is_host(described.device.device_type):
-        raise refusal(ConversionError, "buffer", "dtype", f"{tensor.dtype} on {tensor.device}",
-                      "has no PEP 3118 form", "use __dlpack__")
-    if flags & PyBUF_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-        raise refusal(ConversionError, "buffer", "flags", "PyBUF_WRITABLE", "asks for more than read-only memory gives",
-                      "ask for a read-only buffer")
+    check_buffer(tensor, flags)
     await_for_cpu(managed)
-    extents = <Py_ssize_t*> malloc(2 * described.ndim * sizeof(Py_ssize_t) + 1)
-    if extents == NULL:
-        raise MemoryError
-    for axis in range(described.ndim):
-        extents[axis] = described.shape[axis]
-        extents[described.ndim + axis] = described.strides[axis] * item_bytes
-    view.buf = managed_data(managed) if managed_count(managed) else <char*> managed
-    view.len = managed_nbytes(managed)
-    view.itemsize = item_bytes
-    view.readonly = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
-    view.ndim = described.ndim
-    view.format = <char*> format
-    view.shape = extents
-    view.strides = extents + described.ndim
-    view.suboffsets = NULL
-    view.internal = extents
+    view.internal = new_extents(managed)
+    describe_buffer(view, managed)
     if not is_layout_asked_for(view, flags):
-        free(extents)
+        free(view.internal)
         raise refusal(ConversionError, "buffer", "strides", tensor.strides, "are not the contiguous ones asked for",
                       "ask for PyBUF_STRIDES, or make it contiguous first")
     if flags & PyBUF_STRIDES != PyBUF_STRIDES:
@@ -548,6 +522,46 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
         view.format = NULL
     view.obj = tensor
     return 0
+
+
+cdef int check_buffer(Tensor tensor, int flags) except -1:
+    """Refuse memory that has no form in this protocol, and read-only memory to a consumer that asks to write."""
+    cdef Managed* managed = tensor.managed
+    if get_row(managed.row).format == NULL or managed_packed(managed) or not is_host(
+            managed.abi.dl_tensor.device.device_type):
+        raise refusal(ConversionError, "buffer", "dtype", f"{tensor.dtype} on {tensor.device}",
+                      "has no PEP 3118 form", "use __dlpack__")
+    if flags & PyBUF_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        raise refusal(ConversionError, "buffer", "flags", "PyBUF_WRITABLE", "asks for more than read-only memory gives",
+                      "ask for a read-only buffer")
+    return 0
+
+
+cdef Py_ssize_t* new_extents(const Managed* managed) except NULL:
+    """Extents and strides in bytes, which the buffer's release frees."""
+    cdef const DLTensor* described = &managed.abi.dl_tensor
+    cdef int64_t item_bytes = managed_item_bytes(managed)
+    cdef int32_t axis           # left to itself, it would be an object, for which there may be no memory
+    cdef Py_ssize_t* extents = <Py_ssize_t*> malloc(2 * described.ndim * sizeof(Py_ssize_t) + 1)
+    if extents == NULL:
+        raise MemoryError
+    for axis in range(described.ndim):
+        extents[axis] = described.shape[axis]
+        extents[described.ndim + axis] = described.strides[axis] * item_bytes
+    return extents
+
+
+cdef void describe_buffer(Py_buffer* view, Managed* managed) noexcept:
+    """Everything that the protocol can say."""
+    view.buf = managed_data(managed) if managed_count(managed) else <char*> managed
+    view.len = managed_nbytes(managed)
+    view.itemsize = managed_item_bytes(managed)
+    view.readonly = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+    view.ndim = managed.abi.dl_tensor.ndim
+    view.format = <char*> get_row(managed.row).format
+    view.shape = <Py_ssize_t*> view.internal
+    view.strides = view.shape + view.ndim
+    view.suboffsets = NULL
 
 
 cdef bint is_layout_asked_for(Py_buffer* view, int flags) noexcept:
@@ -575,12 +589,12 @@ cdef object new_array_struct(Managed* base):
     interface.nd = ndim
     interface.typekind = get_row(managed.row).kind
     interface.itemsize = <int> item_bytes
-    interface.flags = NPY_ARRAY_NOTSWAPPED
+    interface.flags = ARRAY_STRUCT_NOTSWAPPED
     if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-        interface.flags |= NPY_ARRAY_WRITEABLE
+        interface.flags |= ARRAY_STRUCT_WRITEABLE
     if not managed.marks & STRIDED:
-        interface.flags |= NPY_ARRAY_C_CONTIGUOUS
-    interface.shape = <numpy.npy_intp*> (interface + 1)
+        interface.flags |= ARRAY_STRUCT_C_CONTIGUOUS
+    interface.shape = <Py_ssize_t*> (interface + 1)
     interface.strides = interface.shape + ndim
     for axis in range(ndim):
         interface.shape[axis] = managed.abi.dl_tensor.shape[axis]

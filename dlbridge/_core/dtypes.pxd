@@ -2,7 +2,6 @@
 
 from libc.stdint cimport int64_t, uint64_t
 
-cimport numpy
 from cpython.object cimport PyObject
 
 from dlbridge._core.abi cimport DLDataType
@@ -32,26 +31,25 @@ cdef PyObject* numpy_dtypes[MAX_ROWS]       # in native byte order, owned; NULL 
 cdef inline const DTypeRow* get_row(int row) noexcept nogil:
     return &rows[row]
 
-cdef inline int find_numpy(numpy.ndarray array) except -2:
-    """The row of an array's dtype, of either byte order, or NO_ROW."""
-    cdef int number = numpy.PyArray_TYPE(array)
+cdef inline int find_numpy(int number, object array) except -2:
+    """The row of an array whose dtype has this number, of either byte order, or NO_ROW."""
     if 0 <= number < NUMPY_TYPES:
         return by_numpy_type[number]
-    return find_registered(array)
+    return find_registered(number, array)
 
-cdef int find_registered(numpy.ndarray array) except -2
+cdef int find_registered(int number, object array) except -2
 cdef int find_dlpack(DLDataType dtype) noexcept nogil
 cdef int find_sized(char kind, Py_ssize_t item_bytes) noexcept nogil
 cdef int find_typestr(str typestr, bint* swapped) except -2
 cdef int find_arrow(const char* format) noexcept nogil
 cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) noexcept nogil
 
-cdef inline numpy.dtype numpy_dtype(int row):
+cdef inline object numpy_dtype(int row):
     """The NumPy dtype of a row. MissingLibraryError where it is one of ml_dtypes', and ml_dtypes is not installed."""
     cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[row])
-    return <numpy.dtype> found if found != NULL else import_numpy_dtype(row)
+    return <object> found if found != NULL else import_numpy_dtype(row)
 
-cdef numpy.dtype import_numpy_dtype(int row)
+cdef object import_numpy_dtype(int row)
 cdef str row_name(int row)
 cdef object row_typestr(int row)
 cdef int find_name(str name) except -2

@@ -9,7 +9,6 @@ import sys
 
 import numpy as np
 
-cimport numpy
 from cpython.ref cimport Py_INCREF
 from libc.string cimport memset
 
@@ -37,9 +36,7 @@ from dlbridge._core.atomic cimport load_row, replace_pointer, store_row
 
 from dlbridge.errors import MissingLibraryError, refusal
 
-numpy.import_array()
-
-cdef extern from "numpy/arrayobject.h":
+cdef extern from "numpy/ndarraytypes.h":
     int NPY_USERDEF
 
 
@@ -224,9 +221,9 @@ cdef int find_arrow(const char* format) noexcept nogil:
     return by_arrow_letter[<unsigned char> format[0]] if format[0] and not format[1] else NO_ROW
 
 
-cdef int find_registered(numpy.ndarray array) except -2:
+cdef int find_registered(int number, object array) except -2:
     """The row of a type that another package registered with NumPy, which numbers them from NPY_USERDEF on."""
-    cdef int slot = numpy.PyArray_TYPE(array) - NPY_USERDEF
+    cdef int slot = number - NPY_USERDEF
     cdef int row
     if not 0 <= slot < USER_TYPES:
         return _find_registered(array.dtype)
@@ -244,7 +241,7 @@ cdef int _find_registered(object dtype) except -2:
     return row_by_name.get(dtype.name, NO_ROW)
 
 
-cdef numpy.dtype import_numpy_dtype(int row):
+cdef object import_numpy_dtype(int row):
     dtype = _import_numpy_dtype(NAMES[row])
     # Another thread's may have come first, to which nobody else has counted a reference.
     if replace_pointer(<void**> &numpy_dtypes[row], NULL, <void*> dtype):

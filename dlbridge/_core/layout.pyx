@@ -14,25 +14,18 @@ cdef LayoutFault settle(
     ``stride_bytes`` is what a stride of one means; ``item_bytes`` is of one element. One pass from the last axis to the
     first, which also sees that every touched byte can be reached: span_of() need not look again.
     """
-    cdef int64_t product = 1, high = 0, low = 0, step
-    cdef uint32_t found = 0
-    cdef bint empty = False, too_large = False
+    cdef int64_t product = 1, nbytes
+    cdef Reach reach = Reach(0, 0, 0, False)
+    cdef bint empty = False
     cdef int32_t axis
     for axis in range(ndim - 1, -1, -1):
         if shape[axis] > 1:
             # product is the stride that a compact array would have here.
             if strides[axis] != product:
-                found |= STRIDED
+                reach.found |= STRIDED
             if multiply_overflows(product, shape[axis], &product):
                 return TOO_MANY_ELEMENTS
-            too_large |= multiply_overflows(shape[axis] - 1, strides[axis], &step)
-            if step > 0:
-                too_large |= add_overflows(high, step, &high)
-            elif step == 0:
-                found |= REPEATED
-            else:
-                found |= BACKWARD
-                too_large |= add_overflows(low, step, &low)
+            extend(&reach, shape[axis], strides[axis])
         elif shape[axis] == 1:
             if axis == ndim - 1 or multiply_overflows(shape[axis + 1], strides[axis + 1], &strides[axis]):
                 strides[axis] = item_bytes // stride_bytes
@@ -41,18 +34,43 @@ cdef LayoutFault settle(
         else:
             # The other extents are still multiplied: libraries compute strides from them.
             empty = True
-    if multiply_overflows(product, item_bytes, &step):
+    if multiply_overflows(product, item_bytes, &nbytes):
         return TOO_MANY_ELEMENTS
     if empty:
         fill_compact(ndim, shape, strides)
         count[0], form[0] = 0, 0
         return LAYOUT_SOUND         # whatever the strides were, no step is ever taken
-    if too_large or multiply_overflows(low, stride_bytes, &low) or multiply_overflows(high, stride_bytes, &high):
-        return SPAN_TOO_LARGE
-    if add_overflows(high, item_bytes, &high) or low < -LARGEST_SPAN or high > LARGEST_SPAN:
-        return SPAN_TOO_LARGE
-    count[0], form[0] = product, found
-    return LAYOUT_SOUND
+    count[0], form[0] = product, reach.found
+    return LAYOUT_SOUND if is_reachable(&reach, stride_bytes, item_bytes) else SPAN_TOO_LARGE
+
+
+# What is reached from the first element, in units of the strides.
+ctypedef struct Reach:
+    int64_t low, high           # <= 0, >= 0
+    uint32_t found              # Form, or'ed
+    bint too_large              # a sum or a product does not fit
+
+
+cdef inline void extend(Reach* reach, int64_t extent, int64_t stride) noexcept nogil:
+    """By one axis along which steps are taken."""
+    cdef int64_t step
+    reach.too_large |= multiply_overflows(extent - 1, stride, &step)
+    if step > 0:
+        reach.too_large |= add_overflows(reach.high, step, &reach.high)
+    elif step == 0:
+        reach.found |= REPEATED
+    else:
+        reach.found |= BACKWARD
+        reach.too_large |= add_overflows(reach.low, step, &reach.low)
+
+
+cdef bint is_reachable(const Reach* reach, int64_t stride_bytes, int64_t item_bytes) noexcept nogil:
+    """Whether every touched byte is within the span that any memory can have."""
+    cdef int64_t low, high
+    if reach.too_large or multiply_overflows(reach.low, stride_bytes, &low) or multiply_overflows(
+            reach.high, stride_bytes, &high):
+        return False
+    return not add_overflows(high, item_bytes, &high) and low >= -LARGEST_SPAN and high <= LARGEST_SPAN
 
 
 cdef Span span_of(

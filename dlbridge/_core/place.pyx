@@ -188,7 +188,7 @@ cdef bint keeps_order(Managed* source) noexcept nogil:
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     """Host memory of our own for the shape and dtype of ``like``, compact; not validated yet."""
     # Asked first: what raises here has nothing to release yet.
-    cdef bint room = fits(nbytes)
+    cdef bint room = has_room_for(nbytes)
     cdef Managed* made = managed_new(<Protocol> like.protocol, like.abi.dl_tensor.ndim)
     cdef DLTensor* tensor = &made.abi.dl_tensor
     cdef void* memory = NULL
@@ -230,7 +230,7 @@ cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
         madvise(begin, <char*> memory + nbytes - <char*> begin, MADV_HUGEPAGE)
 
 
-cdef bint fits(int64_t nbytes) except -1:
+cdef bint has_room_for(int64_t nbytes) except -1:
     """Whether the system can give so much: it may promise more than it has, and then end the process."""
     return nbytes < LARGE or nbytes <= available_bytes()
 
@@ -254,7 +254,7 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
     cdef DLTensor prototype = like.abi.dl_tensor
     prototype.strides = NULL
     prototype.data = NULL
-    if like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or not fits(managed_nbytes(like)):
+    if like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED or not has_room_for(managed_nbytes(like)):
         return NULL
     if api.managed_tensor_allocator(&prototype, &given, NULL, ignore_error) or given == NULL:
         take_error()

@@ -10,7 +10,7 @@ def upload(dpnp: Any, array: Any, index: int | None) -> Any:
     """Copy to a device by its number, as dpctl lists them."""
     if index is None:
         return dpnp.asarray(array)
-    import dpctl
+    import dpctl  # type: ignore[import-not-found, unused-ignore]
 
     return dpnp.asarray(array, device=dpctl.get_devices()[index])
 

@@ -8,11 +8,11 @@ takes; nothing here is imported from a library.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 # Files of this folder that have no library of that name.
@@ -36,7 +36,7 @@ class Arrays(NamedTuple):
     """
 
     name: str                               # of the type, without its module; "*" for every type of the library
-    ways_out: dict[str, str] = {}           # by the field of the error that they are for; "" for every other field
+    ways_out: Mapping[str, str] = MappingProxyType({})      # by the field of the error; "" for every other field
     # ---- which protocol, and what to call
     preferred: Fact | None = None           # the protocol that serves this type best, by the name of its source
     exchange: Fact | None = None            # the type's full name: its exchange table may be used as it is
@@ -44,7 +44,7 @@ class Arrays(NamedTuple):
     # ---- what the export does not say
     immutable: Fact | None = None           # True: the memory is read-only, which the export cannot say
     forgets: Fact | None = None             # True: the export does not keep the memory alive, the array does
-    element_type: Fact | None = None        # a function of the array: the name of its dtype, where the export has another
+    element_type: Fact | None = None        # a function of the array: the name of its dtype; None where the export has it
     gradient_free: Fact | None = None       # the attribute that is False where a gradient would be lost
     rebound: Fact | None = None             # True: the library puts other memory under it later
     copies: Fact | None = None              # True: each export is a copy
@@ -68,7 +68,7 @@ class Library(NamedTuple):
     arrays: tuple[Arrays, ...] = ()
     # ---- as a target; without a delivery it is none
     delivery: str = ""                      # the file of targets/ that makes its arrays
-    importer: str | Callable[..., Any] = ""     # its own function, from the module on; or one of the module and an array
+    importer: str | Callable[..., Any] = ""     # its function, from the module on; or one of the module and an ndarray
     array_types: tuple[str, ...] = ()       # from the module on; an instance of one is an array of the library already
     exact: bool = False                     # … but not an instance of a subclass
     lacks: tuple[Fact, ...] = ()            # what its arrays cannot hold: names of Holds, in targets/target.pxd
@@ -78,7 +78,7 @@ class Library(NamedTuple):
     dtypes: tuple[Fact, ...] = ()           # each a tuple of the names of types that it takes; () for all
     copied_dtypes: Fact | None = None       # … those of them that it takes only by a copy of its own
     wide_dtypes: Fact | None = None         # … those of them that it narrows, and to what
-    dtype_namespace: str | None = None      # where its types are attributes, from the module on; older versions lack some
+    dtype_namespace: str | None = None      # where its types are attributes, from the module on: old versions lack some
     import_after: tuple[Fact, ...] = ()     # modules after which importing it ends the process
     start: Fact | None = None               # a function of the module that has to be called before its importer
     gpus: Fact | None = None                # a function of the module: how many GPUs it sees
@@ -90,6 +90,11 @@ class Library(NamedTuple):
     def top(self) -> str:
         """What is imported."""
         return self.module or self.name
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether it is imported now; a type may say that it is of a library that is not."""
+        return any(root in sys.modules for root in roots_of(self))
 
     @property
     def version(self) -> str:
@@ -210,7 +215,7 @@ class Facts:
         """The value of a field of :class:`Arrays`, or None."""
         for library, record in self.records:
             fact = getattr(record, field)
-            if fact is not None and holds(fact, library.version):
+            if fact is not None and library.is_imported and holds(fact, library.version):
                 return fact.value
         return None
 

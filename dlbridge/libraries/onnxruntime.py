@@ -8,7 +8,7 @@ LIBRARY = Library(
     arrays=(
         Arrays(
             "OrtValue",
-            forgets=Fact(True, "seen in 1.32", "lets the memory of a NumPy array go with the value, not with the capsule"),
+            forgets=Fact(True, "seen in 1.32", "lets the memory of a NumPy array go with the value"),
             element_type=Fact(lambda value: "bool" if value.data_type() == "tensor(bool)" else None, "seen in 1.31",
                               "exports bools as bytes", below="1.32.0"),
         ),

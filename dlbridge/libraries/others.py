@@ -18,6 +18,20 @@ LIBRARIES = (
         ),
     ),
     Library(
+        name="SimpleITK",
+        arrays=(
+            Arrays("Image", {"": "pass SimpleITK.GetArrayFromImage(x), or GetArrayViewFromImage(x) while you keep x"}),
+        ),
+    ),
+    Library(
+        name="av",
+        arrays=(
+            Arrays("VideoFrame", {"": "pass x.planes[0], or x.to_ndarray()"}),
+            Arrays("AudioFrame", {"": "pass x.planes[0], or x.to_ndarray()"}),
+        ),
+    ),
+    Library(name="awkward", arrays=(Arrays("*", {"": "pass awkward.to_numpy(x, allow_missing=False)"}),)),
+    Library(
         name="cuda.core",
         arrays=(
             Arrays("StridedMemoryView",

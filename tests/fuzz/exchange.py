@@ -63,6 +63,7 @@ IS_TRUE = address_of(ctypes.pythonapi.PyObject_IsTrue)
 class StridedMemoryView:
     """Goes by the name of a type that dlbridge takes the raw way."""
 
+    __module__ = "cuda.core._memoryview"
     truth = False
 
     def __bool__(self):
@@ -85,6 +86,7 @@ class OldView(StridedMemoryView):
 class Tensor:
     """Goes by the name of torch's, whose borrowing slot is used."""
 
+    __module__ = "torch"
     requires_grad = negative = conjugated = False
 
     def is_neg(self):
@@ -118,7 +120,7 @@ OWN = abi.DLPackExchangeAPI.from_address(capsule_pointer(
 class Library:
     """Puts the types where dlbridge looks for them, for as long as a case runs."""
 
-    MODULES = ("torch", "cuda.core._memoryview")
+    MODULES = ("torch", "cuda", "cuda.core._memoryview")
 
     def __init__(self, kind):
         self.kind = kind
@@ -131,6 +133,7 @@ class Library:
         views = types.ModuleType("cuda.core._memoryview")
         views.StridedMemoryView = self.kind
         sys.modules["cuda.core._memoryview"] = views
+        sys.modules.setdefault("cuda", types.ModuleType("cuda"))
 
     def __exit__(self, *_):
         for name, module in self.before.items():

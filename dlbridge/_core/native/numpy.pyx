@@ -6,7 +6,6 @@ out so, because then wrong values would pass for right ones.
 
 import numpy as np
 
-cimport numpy
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
@@ -20,13 +19,22 @@ from dlbridge._core.block cimport (
     managed_set_row,
 )
 from dlbridge._core.dtypes cimport find_numpy, get_row, way_out
+from dlbridge._core.numpy_api cimport (
+    ARRAY_C_CONTIGUOUS,
+    ARRAY_WRITEABLE,
+    array_data,
+    array_flags,
+    array_is_swapped,
+    array_ndim,
+    array_shape,
+    array_strides,
+    array_type,
+)
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, new_offer
 from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
-
-numpy.import_array()
 
 
 cdef Offer offers(object kind, object facts):
@@ -38,29 +46,26 @@ cdef Offer offers(object kind, object facts):
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
-    cdef int row = find_numpy(<numpy.ndarray> obj)
-    cdef int flags = numpy.PyArray_FLAGS(<numpy.ndarray> obj)
+    cdef int row = find_numpy(array_type(obj), obj)
+    cdef int flags = array_flags(obj)
     cdef Managed* managed
     if row < 0:
         return refuse_dtype(obj)
-    managed = managed_new(PROTOCOL_NUMPY, numpy.PyArray_NDIM(<numpy.ndarray> obj))
+    managed = managed_new(PROTOCOL_NUMPY, array_ndim(obj))
     managed_set_row(managed, row)
-    managed.abi.dl_tensor.data = numpy.PyArray_DATA(<numpy.ndarray> obj)
-    if not flags & numpy.NPY_ARRAY_WRITEABLE:
+    managed.abi.dl_tensor.data = array_data(obj)
+    if not flags & ARRAY_WRITEABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if get_row(row).subbyte:
         # ml_dtypes keeps one element in each byte, the value in the low bits.
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
-    if numpy.PyArray_ISBYTESWAPPED(<numpy.ndarray> obj):
+    if array_is_swapped(obj):
         managed.marks |= SWAPPED
     managed_own_object(managed, obj)
     # The flag is NumPy's own finding about this very memory, which no Python code can set: nothing is left to check.
-    if flags & numpy.NPY_ARRAY_C_CONTIGUOUS and managed_set_compact(
-            managed, <const Py_ssize_t*> numpy.PyArray_DIMS(<numpy.ndarray> obj)):
+    if flags & ARRAY_C_CONTIGUOUS and managed_set_compact(managed, array_shape(obj)):
         return managed
-    managed_set_layout(
-        managed, <const Py_ssize_t*> numpy.PyArray_DIMS(<numpy.ndarray> obj),
-        <const Py_ssize_t*> numpy.PyArray_STRIDES(<numpy.ndarray> obj))
+    managed_set_layout(managed, array_shape(obj), array_strides(obj))
     return managed_checked(managed)
 
 
@@ -72,6 +77,6 @@ cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) ex
     return acquire(obj, offer, request)
 
 
-cdef Managed* refuse_dtype(numpy.ndarray array) except NULL:
-    cdef object dtype = array.descr
+cdef Managed* refuse_dtype(object array) except NULL:
+    dtype = array.dtype
     raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", way_out(dtype.kind))

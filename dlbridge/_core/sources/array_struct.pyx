@@ -62,9 +62,9 @@ cdef Managed* block_of(object obj, object capsule) except NULL:
     managed.abi.dl_tensor.data = interface.data
     managed_set_row(managed, row)
     managed_set_layout(managed, <const Py_ssize_t*> interface.shape, <const Py_ssize_t*> interface.strides)
-    if not interface.flags & NPY_ARRAY_WRITEABLE:
+    if not interface.flags & ARRAY_STRUCT_WRITEABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    if not interface.flags & NPY_ARRAY_NOTSWAPPED and interface.itemsize > 1:
+    if not interface.flags & ARRAY_STRUCT_NOTSWAPPED and interface.itemsize > 1:
         managed.marks |= SWAPPED
     managed_own_object(managed, owner)
     return managed_checked(managed)

@@ -54,13 +54,13 @@ from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream
 from dlbridge._core.sources.offer cimport (
-    ELEMENT_TYPE,
     FORGETS,
     IMMUTABLE,
     NONE_IS_UNORDERED,
     Offer,
+    element_row,
     new_offer,
-    with_element_type,
+    with_row,
 )
 from dlbridge._core.validation cimport managed_from_tensor
 
@@ -144,6 +144,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef DLDevice device
     cdef object keeper = None, told = None
     cdef unsigned int known = load_bits(&offer.keywords)
+    cdef int row
     try:
         method = obj.__dlpack__
     except AttributeError:
@@ -155,7 +156,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         told = keywords.get("stream")
         if offer.known & NONE_IS_UNORDERED and told == STREAM_UNORDERED:
             keywords["stream"] = None
-    managed = take_answer(_call(method, offer, known, keywords), obj, offer)
+    row = element_row(obj, offer)
+    managed = with_row(ask(obj, method, offer, known, keywords), row, offer)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
         _set_ready(managed, told, keeper)
     if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
@@ -165,9 +167,10 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     return managed
 
 
-cdef Managed* take_answer(object capsule, object obj, Offer offer) except NULL:
-    """The memory in what a producer's method gave, with what is known beyond it."""
+cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, dict keywords) except NULL:
+    """The memory in what a producer's method gives, with what is known beyond it."""
     cdef Managed* managed
+    capsule = _call(method, offer, known, keywords)
     if not PyCapsule_CheckExact(capsule):
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
                       f"returned a {type(capsule).__qualname__}, not a capsule", REPORT)
@@ -181,7 +184,7 @@ cdef Managed* take_answer(object capsule, object obj, Offer offer) except NULL:
         managed_keep(managed, obj)
     if offer.known & IMMUTABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    return with_element_type(managed, obj, offer) if offer.known & ELEMENT_TYPE else managed
+    return managed
 
 
 cdef dict _keywords(DLDevice device, unsigned int known, const Request* request):

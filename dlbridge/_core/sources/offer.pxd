@@ -38,5 +38,7 @@ cdef class Offer:
 
 
 cdef Offer new_offer(str protocol, Acquire acquire, object facts)
+# The row of the dtype that the library names, or NO_ROW where its export says it.
+cdef int element_row(object obj, Offer offer) except -2
 # On failure the block is released.
-cdef Managed* with_element_type(Managed* managed, object obj, Offer offer) except NULL
+cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL

@@ -2,8 +2,8 @@
 
 cimport cython
 
-from dlbridge._core.block cimport Managed, managed_release, managed_set_row
-from dlbridge._core.dtypes cimport find_name, get_row
+from dlbridge._core.block cimport Managed, managed_packed, managed_release, managed_set_row
+from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
 
 from dlbridge.errors import ConversionError, refusal
 
@@ -42,18 +42,30 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts):
     return offer
 
 
-cdef Managed* with_element_type(Managed* managed, object obj, Offer offer) except NULL:
+cdef int element_row(object obj, Offer offer) except -2:
+    """Asked before the export, which some libraries cannot make of a type that has no name here."""
+    if not offer.known & ELEMENT_TYPE:
+        return NO_ROW
+    name = offer.facts.find("element_type")(obj)
+    if name is None:
+        return NO_ROW
+    row = find_name(name)
+    if row == NO_ROW or get_row(row).subbyte:
+        raise _refused_type(offer, name)
+    return row
+
+
+cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL:
     """Memory with the type that the library names, where its export has another type of the same size."""
-    cdef int row
-    try:
-        name = offer.facts.find("element_type")(obj)
-        if name is not None:
-            row = find_name(name)
-            if row < 0 or get_row(row).item_bytes != get_row(managed.row).item_bytes or get_row(row).subbyte:
-                raise refusal(ConversionError, offer.protocol, "element type", name,
-                              "is none that dlbridge knows of this memory", "convert it to another type first")
-            managed_set_row(managed, row)
-    except BaseException:
+    if row == NO_ROW:
+        return managed
+    if get_row(row).item_bytes != get_row(managed.row).item_bytes or managed_packed(managed):
         managed_release(managed)
-        raise
+        raise _refused_type(offer, row_name(row))
+    managed_set_row(managed, row)
     return managed
+
+
+cdef object _refused_type(Offer offer, object name):
+    return refusal(ConversionError, offer.protocol, "element type", name, "has no form in the library's own export",
+                   offer.facts.way_out("element type") or "convert it to another type first")

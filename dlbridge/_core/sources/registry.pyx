@@ -14,7 +14,7 @@ from dlbridge._core.sources cimport (
     dlpack,
     exchange,
 )
-from dlbridge._core.sources.offer cimport ELEMENT_TYPE, FORGETS, Offer, new_offer, with_element_type
+from dlbridge._core.sources.offer cimport FORGETS, Offer, element_row, new_offer, with_row
 
 from dlbridge.errors import UnsupportedError, refusal
 from dlbridge.libraries.library import Facts, top_module
@@ -137,6 +137,7 @@ cdef Offer offer_function(object function, object facts):
 
 cdef Managed* acquire_by_function(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
+    cdef int row = element_row(obj, offer)
     made = offer.function(obj)
     if made is obj:
         raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
@@ -152,4 +153,4 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
         Py_LeaveRecursiveCall()
     if offer.known & FORGETS:
         managed_keep(managed, obj)
-    return with_element_type(managed, obj, offer) if offer.known & ELEMENT_TYPE else managed
+    return with_row(managed, row, offer)

@@ -1,8 +1,5 @@
 """numpy.ndarray, through NumPy's C API."""
 
-import numpy as np
-
-cimport numpy
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_DECREF, Py_INCREF
@@ -25,6 +22,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.capsule cimport new_capsule
 from dlbridge._core.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
 from dlbridge._core.layout cimport STRIDED
+from dlbridge._core.numpy_api cimport ARRAY_WRITEABLE, array_set_base, import_array_api, new_array
 from dlbridge._core.ownership cimport OWNS_BUFFER
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.sources.buffer cimport HeldBuffer
@@ -33,13 +31,7 @@ from dlbridge._core.targets.target cimport Target
 from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError
 
-numpy.import_array()
-
-cdef extern from "numpy/arrayobject.h":
-    PyObject* PyArray_NewFromDescr(
-        type subtype, numpy.dtype descr, int nd, const numpy.npy_intp* dims, const numpy.npy_intp* strides, void* data,
-        int flags, PyObject* obj) noexcept
-    int PyArray_SetBaseObject(numpy.ndarray array, object base) except -1
+import_array_api()
 
 cdef const char* OWNER_NAME = "dlbridge.Managed"
 
@@ -79,19 +71,19 @@ cdef object accepts(const Managed* managed, Target target):
 
 cdef object deliver(Managed* managed, Target target):
     """An ndarray over the memory, whose base keeps it alive; read-only where the memory is."""
-    cdef numpy.npy_intp strides_bytes[MAX_NDIM]
-    cdef numpy.npy_intp* strides = NULL         # NumPy computes those of compact arrays in half the time
-    cdef numpy.dtype dtype = dtype_of(managed)
+    cdef int64_t strides_bytes[MAX_NDIM]
+    cdef int64_t* strides = NULL         # NumPy computes those of compact arrays in half the time
+    cdef object dtype = dtype_of(managed)
     cdef char* data = managed_data(managed)
     cdef PyObject* made
-    cdef int flags = 0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else numpy.NPY_ARRAY_WRITEABLE
+    cdef int flags = 0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE
     if managed.marks & (STRIDED | BYTE_STRIDES):
         strides = fill_strides(managed, strides_bytes)
     Py_INCREF(dtype)        # NewFromDescr steals it
     # NumPy allocates where it is given NULL, which empty memory may be.
-    made = PyArray_NewFromDescr(
-        numpy.ndarray, dtype, managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, strides,
-        data if data != NULL else <char*> managed, flags, NULL)
+    made = new_array(
+        dtype, managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, strides,
+        data if data != NULL else <char*> managed, flags)
     if made == NULL:
         managed_release(managed)
         raise_pending()
@@ -101,7 +93,7 @@ cdef object deliver(Managed* managed, Target target):
     if owner is None:
         owner = new_capsule(managed, managed, OWNER_NAME, _release_owner)
     Py_INCREF(owner)        # SetBaseObject steals it
-    PyArray_SetBaseObject(array, owner)
+    array_set_base(array, owner)
     return array
 
 
@@ -125,11 +117,11 @@ cdef object base_over(Managed* managed):
     return held
 
 
-cdef numpy.dtype dtype_of(Managed* managed):
+cdef object dtype_of(Managed* managed):
     """On failure the block is released."""
     cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[managed.row])
     if found != NULL and not managed.marks & SWAPPED:
-        return <numpy.dtype> found
+        return <object> found
     try:
         dtype = numpy_dtype(managed.row)
         return dtype.newbyteorder() if managed.marks & SWAPPED else dtype
@@ -138,7 +130,7 @@ cdef numpy.dtype dtype_of(Managed* managed):
         raise
 
 
-cdef numpy.npy_intp* fill_strides(const Managed* managed, numpy.npy_intp* strides_bytes) noexcept nogil:
+cdef int64_t* fill_strides(const Managed* managed, int64_t* strides_bytes) noexcept nogil:
     cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed_item_bytes(managed)
     cdef int32_t axis
     for axis in range(managed.abi.dl_tensor.ndim):

@@ -93,9 +93,7 @@ cdef class Target:
 
     cdef int read_facts(self) except -1:
         """Everything, less what the library's facts take from it. Its file in this folder has the last word."""
-        cdef DLDevice device
-        # Not at the top: a tenth of the time that importing dlbridge takes.
-        from dlbridge.libraries.library import attribute, holds
+        from dlbridge.libraries.library import holds
 
         facts = self.facts
         version = str(getattr(self.namespace, "__version__", facts.version))
@@ -109,16 +107,7 @@ cdef class Target:
         self.fewest_axes = facts.fewest_axes.value if facts.fewest_axes else 0
         self.most_axes = facts.most_axes.value if facts.most_axes else MAX_NDIM
         self.read_types(version)
-        if facts.start:
-            facts.start.value(self.namespace)
-        self.gpus = facts.gpus.value(self.namespace) if facts.gpus else -1
-        if facts.upload:
-            parse_device(facts.upload, &device)
-            self.upload_type = device.device_type
-        if isinstance(facts.importer, str) and facts.importer:
-            self.function = attribute(self.namespace, facts.importer)
-        if facts.array_types:
-            self.array_types = tuple([attribute(self.namespace, path) for path in facts.array_types])
+        self.read_module()
         if self.settle != NULL:
             self.settle(self)
         if self.settings is not None:
@@ -130,6 +119,24 @@ cdef class Target:
         if self.holds & HOST and self.holds & SHARING and not self.fewest_axes and self.most_axes == MAX_NDIM:
             self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
         store_flag(&self.loaded, True)      # last: with it set, the rest is read without the lock
+        return 0
+
+    cdef int read_module(self) except -1:
+        """What the facts name in the imported module."""
+        from dlbridge.libraries.library import attribute
+
+        cdef DLDevice device
+        facts = self.facts
+        if facts.start:
+            facts.start.value(self.namespace)
+        self.gpus = facts.gpus.value(self.namespace) if facts.gpus else -1
+        if facts.upload:
+            parse_device(facts.upload, &device)
+            self.upload_type = device.device_type
+        if isinstance(facts.importer, str) and facts.importer:
+            self.function = attribute(self.namespace, facts.importer)
+        if facts.array_types:
+            self.array_types = tuple([attribute(self.namespace, path) for path in facts.array_types])
         return 0
 
     cdef int read_types(self, str version) except -1:

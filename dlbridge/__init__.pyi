@@ -1,0 +1,151 @@
+"""Any array in, any array out: without copying, at the speed of a C call, and never a crash."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Literal, NamedTuple, Never, TypeVar, overload
+
+from typing_extensions import CapsuleType, disjoint_base
+
+from dlbridge.convert import (
+    DLPACK_VERSION,
+    _Device,
+    _Readonly,
+    _Stream,
+    _To,
+    asdlpack,
+    convert,
+    from_dlpack,
+    to_dlpack,
+)
+from dlbridge.errors import (
+    ConversionError,
+    CopyRequiredError,
+    DeviceError,
+    DLBridgeError,
+    MissingLibraryError,
+    UnsupportedError,
+)
+from dlbridge.trees import accepts, convert_tree
+
+__all__ = [
+    "DLPACK_VERSION",
+    "ConversionError",
+    "CopyRequiredError",
+    "DLBridgeError",
+    "DeviceError",
+    "MissingLibraryError",
+    "Plan",
+    "Tensor",
+    "UnsupportedError",
+    "accepts",
+    "asdlpack",
+    "convert",
+    "convert_tree",
+    "explain",
+    "from_dlpack",
+    "register_source",
+    "register_target",
+    "targets",
+    "to_dlpack",
+]
+
+__version__: str
+
+class _Exporter:
+    # The buffer protocol, which Python itself shows as a method only from 3.12 on.
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@disjoint_base
+class Tensor(_Exporter):
+    __dlpack_c_exchange_api__: ClassVar[CapsuleType]
+
+    # An argument that nobody has: only asdlpack() makes one.
+    def __init__(self, use_asdlpack: Never, /, *args: Never, **kwargs: Never) -> None: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def strides(self) -> tuple[int, ...]: ...
+    @property
+    def ndim(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def itemsize(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def readonly(self) -> bool: ...
+    @property
+    def data_ptr(self) -> int: ...
+    @property
+    def byte_offset(self) -> int: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def owner(self) -> object: ...
+    def _repr_html_(self) -> str: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+    # Only where the memory can have these faces: hasattr() says so.
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+    @property
+    def __array_struct__(self) -> CapsuleType: ...
+
+class Plan(NamedTuple):
+    action: Literal["return", "share", "copy", "refuse"]
+    source: str
+    target: str
+    protocol: str = ""
+    reason: str = ""
+    way_out: str = ""
+    dtype: str = ""
+    device: str = ""
+    shape: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
+    strides_unit: Literal["elements", "bytes"] = "elements"
+    nbytes: int = 0
+    readonly: bool = False
+
+    def _repr_html_(self) -> str: ...
+
+def explain(
+    src: object,
+    to: _To,
+    *,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+) -> Plan: ...
+
+_Source = TypeVar("_Source")
+
+@overload
+def register_source(type_or_predicate: type[_Source], acquire: Callable[[_Source], object]) -> None: ...
+@overload
+def register_source(type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object]) -> None: ...
+def register_target(
+    name: str,
+    deliver: Callable[[Tensor], object],
+    *,
+    array_type: type[Any] | tuple[type[Any], ...] | None = None,
+    holds: Iterable[Literal["NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED"]] = (),
+    dtypes: Iterable[str] | None = None,
+    alignment: int = 1,
+) -> None: ...
+def targets() -> list[str]: ...

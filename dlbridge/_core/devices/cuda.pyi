@@ -1,0 +1,10 @@
+"""The drivers of CUDA and ROCm: a row each, of the calls that dlbridge makes, looked up when first needed."""
+
+from typing import Final
+
+from typing_extensions import CapsuleType
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
+
+LIBRARIES: Final[dict[str, tuple[str, ...]]]

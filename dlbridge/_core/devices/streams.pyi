@@ -1,0 +1,5 @@
+"""Which stream waits for which when device memory is handed over, and when it is let go."""
+
+__test__: dict[str, str]
+
+def unordered_releases() -> int: ...

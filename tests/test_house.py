@@ -1,0 +1,133 @@
+"""The house: floors, circles, names of libraries, and functions that fit on a screen, read from the code."""
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def load_house():
+    """The table of tools/house.py, with the functions that read the imports."""
+    spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+house = load_house()
+MODULES = house.modules()
+IMPORTS = house.imports(MODULES)
+SCREEN = 45             # lines of a function without its docstring
+# What the code of a floor that serves every library may not name.
+LIBRARIES = ("torch", "jax", "jaxlib", "paddle", "tensorflow", "cupy", "numba", "mlx", "warp", "tvm_ffi", "onnxruntime",
+             "mindspore", "dpnp", "pyarrow", "pandas", "polars", "openvino", "litert", "tinygrad", "numpy")
+
+
+def test_every_module_has_one_room():
+    assert [name for name in MODULES if house.room_of(name) is None] == []
+    rooms = [room for floor in house.FLOORS for room in floor.rooms]
+    assert [room.label for room in rooms if not any(house.room_of(name)[1] is room for name in MODULES)] == []
+
+
+def test_no_room_imports_from_a_floor_above_it():
+    upward = [f"{name} imports {other}" for name, others in IMPORTS.items() for other in others
+              if house.room_of(other)[0] > house.room_of(name)[0]]
+    assert upward == []
+
+
+def circle(name, path=()):
+    """The modules of a circle that a module is part of, or nothing."""
+    if name in path:
+        return (*path[path.index(name):], name)
+    if name in circle.clean:
+        return ()
+    for other in sorted(IMPORTS[name]):
+        found = circle(other, (*path, name))
+        if found:
+            return found
+    circle.clean.add(name)
+    return ()
+
+
+circle.clean = set()
+
+
+def test_nothing_is_imported_in_a_circle():
+    # The package itself hands on names of the rooms below; the command line's rooms import it by its name.
+    assert [found for name in MODULES if (found := circle(name))] == []
+
+
+def test_the_reader_of_imports_sees_them():
+    assert {"_core.plan", "_core.handover", "errors"} <= IMPORTS["convert"] | IMPORTS["_core.handover"]
+    assert "_core.sources.dlpack" in IMPORTS["_core.sources.registry"]          # from … cimport (several)
+    assert "_core.devices.streams" in IMPORTS["_core.devices.operations"]       # by PyImport_ImportModule()
+    assert "libraries.library" in IMPORTS["_core.targets.target"]               # in a function
+    assert "_core.picture" in IMPORTS["explain"]                                # for type checkers
+
+
+def test_the_picture_is_that_of_the_table():
+    assert house.PICTURE.read_text(encoding="utf-8") == house.picture()
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+def names_in(path):
+    """The identifiers of Cython code, and its strings that are nothing but a dotted name."""
+    code = house.code_of(path.read_text(encoding="utf-8"))
+    strings = re.findall(r"\"([^\"\n]*)\"|'([^'\n]*)'", code)
+    dotted = [text for pair in strings for text in pair if re.fullmatch(r"[\w.]+", text)]
+    code = re.sub(r"\"[^\"\n]*\"|'[^'\n]*'", '""', code)
+    return {part for name in (*re.findall(r"[\w.]+", code), *dotted) for part in name.split(".")}
+
+
+GENERAL = [path for name, paths in MODULES.items() for path in paths
+           if name.startswith("_core.sources.") or name in ("_core.plan", "_core.handover", "_core.place", "convert")]
+
+
+@pytest.mark.parametrize("path", GENERAL, ids=lambda path: path.relative_to(house.PACKAGE).as_posix())
+def test_code_that_serves_every_library_names_none(path):
+    # The enum of protocols has one for NumPy's C API.
+    assert names_in(path) & set(LIBRARIES) == set()
+
+
+def test_the_reader_of_names_sees_them():
+    assert "torch" in names_in(house.PACKAGE / "_core" / "native" / "torch.pyx")
+    assert "numpy" not in names_in(house.PACKAGE / "_core" / "plan.pyx")         # only in the text of an error
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+def functions(path):
+    """Each function of a file, as its first line and how many lines it has without its docstring."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    if path.suffix == ".py":
+        for node in ast.walk(ast.parse("\n".join(lines))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                first = node.body[0]
+                documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+                documentation = first.end_lineno - first.lineno + 1 if documented else 0
+                yield lines[node.lineno - 1].strip(), node.end_lineno - node.lineno + 1 - documentation
+        return
+    code = re.sub(r'""".*?"""', "", "\n".join(lines), flags=re.DOTALL).split("\n")
+    for number, line in enumerate(code):
+        if re.match(r" *(cdef [^=(]*|def )\w+\(", line) and "class " not in line:
+            margin = len(line) - len(line.lstrip())
+            body = number + 1
+            while body < len(code) and (not code[body].strip() or code[body][margin:margin + 1] in (" ", ")")):
+                body += 1
+            yield line.strip(), len("\n".join(code[number:body]).rstrip().split("\n"))
+
+
+def test_functions_fit_on_a_screen():
+    long = [f"{path.relative_to(house.ROOT)}: {name}: {length} lines" for paths in MODULES.values() for path in paths
+            for name, length in functions(path) if length > SCREEN]
+    assert long == []
+
+
+def test_the_reader_of_functions_counts_lines():
+    found = dict(functions(house.PACKAGE / "_core" / "layout.pyx"))
+    assert 20 < found["cdef LayoutFault settle("] < SCREEN
