@@ -9,7 +9,7 @@ os.environ["PYTHONSAFEPATH"] = "1"      # children take the package that is inst
 
 import pytest
 from hypothesis import settings
-from optional import Absent
+from support.optional import Absent
 
 LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda",
              "array_api_strict", "hypothesis")

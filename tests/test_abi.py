@@ -4,8 +4,8 @@ import ctypes
 
 import numpy as np
 import pytest
-from exporters import numbered
-from importers import (
+from support.exporters import numbered
+from support.importers import (
     IS_COPIED,
     READ_ONLY,
     DLDataType,

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pyarrow
 import pytest
-from arrow_producers import OfArray, OfDeviceArray, OfStream, address_of
-from compiling import compiled
+from support.arrow_producers import OfArray, OfDeviceArray, OfStream, address_of
+from support.compiling import compiled
 
 import dlbridge
 from dlbridge.testing.child import run_in_child

@@ -150,7 +150,7 @@ def test_info_says_what_is_found_and_imports_nothing():
 
 
 def test_info_looks_at_what_arrays_speak(monkeypatch, capsys):
-    monkeypatch.setattr("dlbridge.matrix.info.TABLE", "hostile_rows")
+    monkeypatch.setattr("dlbridge.matrix.info.TABLE", "support.hostile_rows")
     monkeypatch.setattr("dlbridge.matrix.info.SECONDS", 20)
     assert main(["info", "--speaks"]) == 0
     found = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}

@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strided import DTYPES, LAYOUTS, check, random_bits, records
+from support.strided import DTYPES, LAYOUTS, check, random_bits, records
 
 import dlbridge
 from dlbridge import copying
@@ -295,7 +295,7 @@ def test_many_threads_at_once():
 
 def run(code, *command):
     """Run in a process of its own, which has to end well; ``command`` starts it."""
-    code = "from strided import *\nfrom dlbridge import copying\n" + textwrap.dedent(code)
+    code = "from support.strided import *\nfrom dlbridge import copying\n" + textwrap.dedent(code)
     done = subprocess.run([*command, sys.executable, "-c", code], cwd=os.path.dirname(__file__), text=True,
                           capture_output=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": ""})
     assert done.returncode == 0, (done.returncode, done.stderr)

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from exporters import aligned, enable_x64
+from support.exporters import aligned, enable_x64
 
 import dlbridge
 

@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from exporters import enable_x64, numbered, versioned
-from importers import CapsuleProducer, capsule_struct
+from support.exporters import enable_x64, numbered, versioned
+from support.importers import CapsuleProducer, capsule_struct
 
 import dlbridge
 

@@ -9,7 +9,7 @@ import sys
 import textwrap
 
 import pytest
-from compiling import compiled
+from support.compiling import compiled
 
 PRELUDE = """
 import atexit, ctypes, functools, gc, os, sys, threading, time, weakref

@@ -11,7 +11,7 @@ import types
 
 import numpy as np
 import pytest
-from hostile_buffer import HostileBuffer
+from support.hostile_buffer import HostileBuffer
 
 import dlbridge
 from dlbridge.testing import abi

@@ -12,7 +12,7 @@ import threading
 
 import numpy as np
 import pytest
-from compiling import compiled
+from support.compiling import compiled
 
 import dlbridge
 from dlbridge.testing import abi

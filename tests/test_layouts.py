@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from exporters import numbered, versioned
-from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_capsule
-from quirk_rows import HEAVY, OF_ALL
+from support.exporters import numbered, versioned
+from support.importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_capsule
+from support.quirk_rows import HEAVY, OF_ALL
 
 import dlbridge
 from dlbridge.targets.quirks import LATER_DTYPES, LIMITS, QUIRKS, dtypes_of, quirks_of

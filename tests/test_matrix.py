@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from exporters import ALIGNMENT, EXPORTERS, Exporter, numbered
-from importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_numpy, look_torch, read_bits
+from support.exporters import ALIGNMENT, EXPORTERS, Exporter, numbered
+from support.importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_numpy, look_torch, read_bits
 
 import dlbridge
 

@@ -33,7 +33,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)     # what was started in the background ignores the key
 sys.path.insert(0, {folder!r})
 import dlbridge.matrix
-dlbridge.matrix.TABLE = "hostile_rows"
+dlbridge.matrix.TABLE = "support.hostile_rows"
 from dlbridge.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -58,9 +58,9 @@ def square(names, cell):
 @pytest.fixture(scope="module")
 def hostile():
     """Every hostile row but the one that does not end, into a memoryview."""
-    table, pairwise.TABLE = pairwise.TABLE, "hostile_rows"
+    table, pairwise.TABLE = pairwise.TABLE, "support.hostile_rows"
     try:
-        return pairwise.measure([name for name in rows_of("hostile_rows") if name not in ("sleeping", "numpy")])
+        return pairwise.measure([name for name in rows_of("support.hostile_rows") if name not in ("sleeping", "numpy")])
     finally:
         pairwise.TABLE = table
 
@@ -89,12 +89,12 @@ def test_what_becomes_of_a_pair(hostile, source, outcome, reason):
 
 def test_one_crash_is_one_cell(hostile):
     assert hostile.targets == ["memoryview"]
-    assert len(hostile.cells) == len(rows_of("hostile_rows")) - 3
+    assert len(hostile.cells) == len(rows_of("support.hostile_rows")) - 3
     assert hostile.missing == {"absent": "no-such-package"}
 
 
 def test_a_library_that_never_answers_is_a_cell(monkeypatch):
-    monkeypatch.setattr(pairwise, "TABLE", "hostile_rows")
+    monkeypatch.setattr(pairwise, "TABLE", "support.hostile_rows")
     start = time.monotonic()
     cell = pairwise.measure(["sleeping", "memoryview"], seconds=2).cells["sleeping", "memoryview"]
     assert (cell.outcome, cell.reason) == ("failed", "no answer after 2 s")
@@ -176,7 +176,7 @@ def is_gone(process):
 
 
 def test_a_failed_pair_is_the_exit_status(monkeypatch, capsys):
-    monkeypatch.setattr(pairwise, "TABLE", "hostile_rows")
+    monkeypatch.setattr(pairwise, "TABLE", "support.hostile_rows")
     assert main(["matrix", "memoryview"]) == 0
     assert main(["matrix", "memoryview", "crashing"]) == 1
     assert "SIGSEGV: a library's last words" in capsys.readouterr().out

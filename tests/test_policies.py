@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow
 import pytest
 import torch
-from exporters import buffer_address, enable_x64, numbered, versioned
-from importers import IMPORTERS, READ_ONLY, capsule_struct, deliver
+from support.exporters import buffer_address, enable_x64, numbered, versioned
+from support.importers import IMPORTERS, READ_ONLY, capsule_struct, deliver
 
 import dlbridge
 
@@ -188,7 +188,7 @@ def test_a_copy_that_cannot_fit_is_refused_before_memory_is_taken():
 def test_gradients(kind, importer):
     tensor = torch.from_numpy(numbered((3, 4)))
     if kind == "subclass":
-        from exporters import TensorSubclass
+        from support.exporters import TensorSubclass
         tensor = tensor.as_subclass(TensorSubclass).requires_grad_()
     else:
         tensor = torch.nn.Parameter(tensor) if kind is torch.nn.Parameter else tensor.requires_grad_()

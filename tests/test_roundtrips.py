@@ -3,10 +3,10 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from exporters import enable_x64
 from hypothesis import given
 from hypothesis import strategies as st
-from importers import IMPORTERS, deliver
+from support.exporters import enable_x64
+from support.importers import IMPORTERS, deliver
 
 import dlbridge
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from exporters import ArraySubclass
+from support.exporters import ArraySubclass
 
 import dlbridge
 
@@ -34,7 +34,7 @@ SWAPPING = (">", "!") if struct.pack("=h", 1)[0] else ("<",)
 
 def buffer_of(format_text, itemsize, elements):
     """A memoryview with any format over the bytes of ``elements``."""
-    from exporters import PyBuffer
+    from support.exporters import PyBuffer
     kept = ctypes.create_string_buffer(elements, len(elements))
     shape = (ctypes.c_ssize_t * 1)(len(elements) // itemsize)
     strides = (ctypes.c_ssize_t * 1)(itemsize)

@@ -14,8 +14,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from exporters import PyBuffer, make_read_only, numbered
-from importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_name, capsule_struct, read_bits
+from support.exporters import PyBuffer, make_read_only, numbered
+from support.importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_name, capsule_struct, read_bits
 
 import dlbridge
 

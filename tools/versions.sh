@@ -2,9 +2,10 @@
 # Every version that dlbridge says it runs with: bash tools/versions.sh [PYTHON...]
 #
 # On each Python the core is tested twice, with the oldest NumPy that has a wheel there and nothing else, and with the
-# newest and JAX; what needs a library that is not there is deselected (see tests/optional.py). On 3.11 all the tests run,
-# with a torch that has DLPack's C exchange API and with the last one that does not. What was not to be had is said at the
-# end. Takes about 40 minutes on 2 cores, downloads about 5 GB, most of it torch with CUDA, and keeps 10 GB in $TOOLS.
+# newest and JAX; what needs a library that is not there is deselected (see tests/support/optional.py). On 3.11 all the
+# tests run, with a torch that has DLPack's C exchange API and with the last one that does not. What was not to be had
+# is said at the end. Takes about 40 minutes on 2 cores, downloads about 5 GB, most of it torch with CUDA, and keeps 10
+# GB in $TOOLS.
 source "$(dirname "$0")/common.sh"
 source "$(dirname "$0")/interpreters.sh"
 

@@ -2,7 +2,7 @@
 
 import pytest
 from fake_driver.harness import run
-from quirk_rows import HEAVY, OF_ALL
+from support.quirk_rows import HEAVY, OF_ALL
 
 from dlbridge.targets.quirks import QUIRKS
 

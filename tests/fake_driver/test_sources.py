@@ -259,7 +259,7 @@ def test_event_of_an_arrow_array_is_waited_for_on_the_device(platform):
         import gc
 
         import dlbridge
-        from arrow_producers import OfDeviceArray
+        from support.arrow_producers import OfDeviceArray
         from fake_driver.producers import driver
         driver.make_current(0)
         kind = 10 if driver.hip else 2

@@ -1,7 +1,7 @@
 """Every row of the quirks table for the libraries that only the extra "all" has."""
 
 import pytest
-from quirk_rows import OF_ALL
+from support.quirk_rows import OF_ALL
 from test_layouts import EXERCISES, NEEDS_A_DRIVER
 
 import dlbridge

@@ -34,7 +34,7 @@ class Interface:
 
 def is_there(library):
     found = importlib.util.find_spec(library)
-    return found is not None and found.origin != "absent"       # a placeholder of optional.py
+    return found is not None and found.origin != "absent"       # a placeholder of support.optional
 
 
 def numbers():

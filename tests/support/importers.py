@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import array_api_strict
 import numpy as np
-from exporters import buffer_address
 
 import dlbridge
+from support.exporters import buffer_address
 
 # ---- DLPack 1.3 as ctypes sees it ------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 ``DLBRIDGE_TEST_LIBRARIES="jax,ml_dtypes"`` names what is there beside NumPy, pytest and hypothesis; it may be empty. It
 may name all, for a torch that lacks what some tests need.
 While the tests are collected the others import as placeholders. A test needs one of them if a placeholder, or its name,
-is found in the test, its fixtures, the functions of this folder that these use, or its parameters; ``needs`` marks the
+is found in the test, its fixtures, the functions of the tests that these use, or its parameters; ``needs`` marks the
 few tests where it cannot be found.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-HERE = str(Path(__file__).parent)
+HERE = str(Path(__file__).parents[1])
 NEED_ALL = ("test_bench.py", "test_floors.py", "gpu")       # import all that they compare
 USABLE = types.FunctionType | functools.partial | str
 

@@ -19,14 +19,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import paths
-from arrow_producers import ArrowArray, ArrowSchema
 
 import dlbridge
 from dlbridge import picture
 from dlbridge.testing import abi
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer, capsule_name, new_capsule, view_of
+from support import paths
+from support.arrow_producers import ArrowArray, ArrowSchema
 
 NEVER = sys.maxsize - 1
 MOST = 5000             # allocations of one path
