@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 HERE = str(Path(__file__).parents[1])
-NEED_ALL = ("test_bench.py", "test_floors.py", "gpu")       # import all that they compare
+NEED_ALL = ("test_bench.py", "test_bench_floors.py", "gpu")       # import all that they compare
 USABLE = types.FunctionType | functools.partial | str
 
 

@@ -1,4 +1,4 @@
-"""Exporter x importer x property."""
+"""Every exporter into every importer, by each property that a conversion has to keep."""
 
 import contextlib
 import gc

@@ -153,9 +153,9 @@ WITHOUT_LIBTORCH = """
     ctypes.CDLL = no_library        # so Python is asked
     sys.path.insert(0, "tests")
     import torch
-    import test_shortcuts
-    test_shortcuts.test_lazy_bits_however_they_came()
-    test_shortcuts.test_gradients_however_they_came()
+    import test_fast_path
+    test_fast_path.test_lazy_bits_however_they_came()
+    test_fast_path.test_gradients_however_they_came()
     print("the same")
 """
 

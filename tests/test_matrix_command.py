@@ -1,4 +1,4 @@
-"""The matrix: what its children find and survive, what it is shown as, and its page in the documents."""
+"""``dlbridge matrix``: what its children find and survive, what it is shown as, and its page in the documents."""
 
 import fcntl
 import importlib.util
