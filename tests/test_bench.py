@@ -19,6 +19,8 @@ from dlbridge.bench import FURTHER_RUNS, floors, measure, report
 from dlbridge.bench.measure import Address, Figure, Floors, Result
 from dlbridge.bench.rows import Group, Inputs, Missing, Row, Settings, group_names, load, used_names
 
+pytestmark = pytest.mark.needs("torch 2.10", "jax", "ml_dtypes", "rich", "matplotlib")
+
 CHECKOUT = Path(__file__).parents[1]
 BENCHMARKS = CHECKOUT / "benchmarks"
 PAIR = Address("numpy_torch", "ndarray -> torch")

@@ -2,6 +2,7 @@
 
 import pytest
 from fake_driver.harness import run
+from support.optional import marked, needed_by
 from support.quirk_rows import HEAVY, OF_ALL
 
 from dlbridge.targets.quirks import QUIRKS
@@ -35,16 +36,18 @@ OF_NUMBA = {
     "READ_ONLY": "Interface(memory(), readonly=True)",
 }
 LABELS = [
-    pytest.param(quirk, id=f"{quirk.library}-{quirk.lacks}",
-                 marks=pytest.mark.needs("torch for CPUs") if quirk.library == "torch" else ())
+    marked(quirk, *(["torch for CPUs"] if quirk.library == "torch" else needed_by(quirk.library)),
+           id=f"{quirk.library}-{quirk.lacks}")
     for quirk in QUIRKS
     if quirk.lacks in ("PINNED", "UNIFIED") and quirk.library not in OF_ALL | HEAVY | {"cupy", "numba"}]
 
 
+@pytest.mark.needs("numba")
 def test_every_row_of_numba_is_here():
     assert {quirk.lacks for quirk in QUIRKS if quirk.library == "numba"} == {*OF_NUMBA, "PINNED", "UNIFIED"}
 
 
+@pytest.mark.needs("numba")
 def test_what_numba_lacks_stops_a_conversion():
     run(PRELUDE + f"""
     for source in ({", ".join(OF_NUMBA.values())}):
@@ -57,6 +60,7 @@ def test_what_numba_lacks_stops_a_conversion():
     """)
 
 
+@pytest.mark.needs("numba")
 def test_numba_has_pinned_and_managed_memory_as_its_devices():
     run(PRELUDE + """
     for kind in ("host", "managed"):
