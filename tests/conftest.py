@@ -33,6 +33,12 @@ def pytest_configure(config):
         raise pytest.UsageError(f"the test extra is incomplete: {', '.join(missing)} (pip install 'dlbridge[test]')")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Of ``pytest -n auto``: each worker imports all the libraries, which takes half a gigabyte."""
+    return min(len(os.sched_getaffinity(0)), 4)
+
+
 def pytest_collection_finish(session):
     """The lifetime tests collect garbage; what the libraries made at import is set aside, so that this stays quick."""
     gc.collect()
