@@ -9,11 +9,7 @@ os.environ["PYTHONSAFEPATH"] = "1"      # children take the package that is inst
 
 import pytest
 from hypothesis import settings
-from optional import Absent
-
-LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda",
-             "array_api_strict", "hypothesis")
-PROGRAMS = ("rich", "matplotlib", "mypy")       # what only some tests need, and fail without
+from support.optional import LIBRARIES, Needs
 
 settings.register_profile("ci", max_examples=20, deadline=None)
 settings.register_profile("thorough", max_examples=1000, deadline=None)      # --hypothesis-profile=thorough
@@ -22,12 +18,11 @@ settings.load_profile("ci")
 
 def pytest_configure(config):
     """A library that is not there would turn its tests into nothing, so the run fails instead."""
-    wanted = LIBRARIES
+    wanted, present = ("numpy", "hypothesis", *LIBRARIES), None
     if "DLBRIDGE_TEST_LIBRARIES" in os.environ:
-        present = {"numpy", "hypothesis", *os.environ["DLBRIDGE_TEST_LIBRARIES"].split(",")}
-        tops = {name.partition(".")[0] for name in present}
-        config.pluginmanager.register(Absent({name.partition(".")[0] for name in LIBRARIES + PROGRAMS} - tops))
-        wanted = present - {""}
+        wanted = {"numpy", "hypothesis", *os.environ["DLBRIDGE_TEST_LIBRARIES"].split(",")} - {""}
+        present = {name.partition(".")[0] for name in wanted}
+    config.pluginmanager.register(Needs(present))
     missing = []
     for name in wanted:
         try:
@@ -36,6 +31,12 @@ def pytest_configure(config):
             missing.append(f"{name} ({error})")
     if missing:
         raise pytest.UsageError(f"the test extra is incomplete: {', '.join(missing)} (pip install 'dlbridge[test]')")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """Of ``pytest -n auto``: each worker imports all the libraries, which takes half a gigabyte."""
+    return min(len(os.sched_getaffinity(0)), 4)
 
 
 def pytest_collection_finish(session):

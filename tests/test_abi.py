@@ -4,8 +4,8 @@ import ctypes
 
 import numpy as np
 import pytest
-from exporters import numbered
-from importers import (
+from support.exporters import numbered
+from support.importers import (
     IS_COPIED,
     READ_ONLY,
     DLDataType,
@@ -17,6 +17,7 @@ from importers import (
     capsule_name,
     capsule_struct,
 )
+from support.optional import marked
 
 import dlbridge
 
@@ -100,8 +101,9 @@ DTYPES = (
 )
 
 
+@pytest.mark.needs("ml_dtypes")
 @pytest.mark.parametrize(("name", "code", "bits"), [
-    pytest.param(*each, marks=pytest.mark.needs("ml_dtypes 0.6") if each[0] == "complex32" else ()) for each in DTYPES])
+    marked(each, *["ml_dtypes 0.6"] * (each[0] == "complex32")) for each in DTYPES])
 def test_codes_of_dtypes(name, code, bits):
     import ml_dtypes
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pyarrow
 import pytest
-from arrow_producers import OfArray, OfDeviceArray, OfStream, address_of
-from compiling import compiled
+from support.arrow_producers import OfArray, OfDeviceArray, OfStream, address_of
+from support.compiling import compiled
 
 import dlbridge
 from dlbridge.testing.child import run_in_child
@@ -21,6 +21,7 @@ KINDS = pytest.mark.parametrize("make", [OfArray, OfDeviceArray], ids=["array", 
 
 # ---- pyarrow ---------------------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize("dtype", NUMBERS)
 def test_numbers_are_shared_and_read_only(dtype):
     source = pyarrow.array(np.arange(5).astype(dtype))
@@ -32,6 +33,7 @@ def test_numbers_are_shared_and_read_only(dtype):
     assert dlbridge.explain(source, "numpy").protocol == "arrow"
 
 
+@pytest.mark.needs("pyarrow")
 def test_slices_begin_where_they_begin():
     source = pyarrow.array(range(10))[3:7]
     array = dlbridge.convert(source, "numpy", copy=False)
@@ -39,6 +41,7 @@ def test_slices_begin_where_they_begin():
     assert array.ctypes.data == source.buffers()[1].address + 24
 
 
+@pytest.mark.needs("pyarrow")
 def test_chunked_array_of_one_chunk_is_shared():
     chunk = pyarrow.array(range(10))
     for source in (pyarrow.chunked_array([chunk]), pyarrow.chunked_array([chunk[:0], chunk, chunk[10:]])):
@@ -47,6 +50,7 @@ def test_chunked_array_of_one_chunk_is_shared():
         assert array.ctypes.data == chunk.buffers()[1].address
 
 
+@pytest.mark.needs("pyarrow")
 def test_nulls_that_a_slice_leaves_out_do_not_matter():
     source = pyarrow.array([1, None, 3])
     assert dlbridge.convert(source[2:], "numpy").tolist() == [3]
@@ -70,12 +74,14 @@ REFUSED = {
 }
 
 
+@pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize(("make", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_no_array_library_has_is_refused_with_a_way_out(make, words):
     with pytest.raises(dlbridge.ConversionError, match=words):
         dlbridge.convert(make(), "numpy")
 
 
+@pytest.mark.needs("pyarrow")
 def test_memory_lives_as_long_as_what_was_made_of_it():
     before = pyarrow.total_allocated_bytes()
     source = pyarrow.array(range(1000))

@@ -21,6 +21,8 @@ from dlbridge.bench.groups import GROUPS, load
 from dlbridge.bench.measure import Address, Figure, Floors, Result
 from dlbridge.bench.rows import Group, Inputs, Missing, Row, Settings, used_names
 
+pytestmark = pytest.mark.needs("torch 2.10", "jax", "ml_dtypes", "rich", "matplotlib")
+
 CHECKOUT = Path(__file__).parents[1]
 BENCHMARKS = CHECKOUT / "benchmarks"
 PAIR = Address("numpy_torch", "ndarray -> torch")

@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support.optional import marked, params
 
 import dlbridge
 from dlbridge.testing import abi
@@ -75,6 +76,7 @@ def test_copy_is_flagged_as_one():
     assert struct_of(capsule).flags == abi.IS_COPIED
 
 
+@pytest.mark.needs("ml_dtypes")
 def test_padded_elements_are_flagged():
     import ml_dtypes
     capsule = dlbridge.to_dlpack(np.zeros(4, ml_dtypes.float4_e2m1fn), max_version=(1, 0))
@@ -122,10 +124,10 @@ def test_consumed_capsule_does_not_let_go(max_version):
 
 
 # JAX reads no versioned capsules.
-@pytest.mark.parametrize(("consumer", "max_version"), [
-    ("numpy", None), pytest.param("numpy", (1, 0), marks=pytest.mark.needs("numpy 2.1")), ("torch", None),
-    ("torch", (1, 0)), ("jax.dlpack", None),
-])
+@pytest.mark.parametrize(("consumer", "max_version"), params([
+    ("numpy", None), marked(("numpy", (1, 0)), "numpy 2.1"), ("torch", None),
+    ("torch", (1, 0)), marked(("jax.dlpack", None), "jax"),
+]))
 def test_libraries_consume_it(consumer, max_version):
     from_dlpack = importlib.import_module(consumer).from_dlpack
 

@@ -47,6 +47,7 @@ def journeys(text):
             for rows in tables if rows]
 
 
+@pytest.mark.needs("torch", "jax")
 def test_demo_shows_by_pointer_what_is_shared(dlbridge_command):
     done = dlbridge_command("demo")
     assert (done.returncode, done.stderr) == (0, "")
@@ -62,6 +63,7 @@ def test_demo_shows_by_pointer_what_is_shared(dlbridge_command):
     assert done.stdout.count("copied [") == len(re.findall(r"^\[\d+\] ", done.stdout, re.MULTILINE))
 
 
+@pytest.mark.needs("torch")
 def test_demo_copies_read_only_bytes_for_torch_and_shares_a_mapping_with_all(dlbridge_command):
     photograph, sound, mapped = journeys(dlbridge_command("demo").stdout)
     assert photograph[2][:1] + photograph[2][2:] == ("torch", "copied", "equal")
@@ -150,7 +152,7 @@ def test_info_says_what_is_found_and_imports_nothing():
 
 
 def test_info_looks_at_what_arrays_speak(monkeypatch, capsys):
-    monkeypatch.setattr("dlbridge.matrix.info.TABLE", "hostile_rows")
+    monkeypatch.setattr("dlbridge.matrix.info.TABLE", "support.hostile_rows")
     monkeypatch.setattr("dlbridge.matrix.info.SECONDS", 20)
     assert main(["info", "--speaks"]) == 0
     found = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}

@@ -13,7 +13,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strided import DTYPES, LAYOUTS, check, random_bits, records
+from support.optional import of, params
+from support.strided import DTYPES, LAYOUTS, check, random_bits, records
 
 import dlbridge
 from dlbridge._core import copying
@@ -45,7 +46,7 @@ def test_layouts_in_the_other_byte_order(layout, dtype):
     check(LAYOUTS[layout](np.dtype(dtype).newbyteorder(">")))
 
 
-@pytest.mark.parametrize("target", ["torch", "jax", "memoryview"])
+@pytest.mark.parametrize("target", params(["torch", "jax", "memoryview"]))
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts_for_other_libraries(layout, target):
     array = LAYOUTS[layout]("float32")
@@ -104,6 +105,7 @@ def test_lines_of_any_length_in_the_other_byte_order(dtype, step):
 
 # ---- lazy signs ------------------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
 @pytest.mark.parametrize("transposed", [False, True], ids=["compact", "transposed"])
@@ -122,6 +124,7 @@ def test_signs_flip_on_the_way(dtype, transposed):
 
 # ---- elements below a byte -------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("ml_dtypes")
 @pytest.mark.parametrize("name", ["int4", "uint4", "int2", "uint2", "float4_e2m1fn", "float6_e2m3fn"])
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 7, 8, 9, 63, 64, 65, 1000, 100_001])
 def test_packing_there_and_back(name, count):
@@ -153,6 +156,7 @@ def test_own_memory_is_aligned(nbytes):
     assert copied.ctypes.data % 256 == 0
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("nbytes", [1, 1 << 12, 1 << 19])
 def test_small_copies_are_in_memory_of_our_own_for_every_library(nbytes):
     """What torch allocates itself has an alignment of 64: sixteen of those are not all at multiples of 256 as well."""
@@ -162,6 +166,7 @@ def test_small_copies_are_in_memory_of_our_own_for_every_library(nbytes):
     assert all(np.array_equal(tensor, source) for tensor in kept)
 
 
+@pytest.mark.needs("torch", "jax")
 @pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
 def test_dense_memory_keeps_the_order_of_its_axes(target):
     source = random_bits((30, 40, 50), "float32").transpose(2, 0, 1)
@@ -235,6 +240,13 @@ def copied(source):
     return dlbridge.convert(source, "numpy", copy=True)
 
 
+@of("ml_dtypes")
+def int4(nbytes):
+    import ml_dtypes
+
+    return random_bits((nbytes,), "uint8").view(ml_dtypes.int4)
+
+
 # What is copied, how many bytes of it in a row, and by which call: none that lets the GIL go for another reason.
 COPIES = {
     "dense": (copied, lambda nbytes: random_bits((nbytes,), "uint8")),
@@ -242,17 +254,12 @@ COPIES = {
     "other byte order": (copied, lambda nbytes: random_bits((nbytes // 4,), ">u4")),
     "fields of records": (copied, lambda nbytes: records("float32", nbytes // 4)),
     "repeated": (dlbridge.to_dlpack, lambda nbytes: np.broadcast_to(random_bits((nbytes,), "uint8"), (3, nbytes))),
-    "packing": (dlbridge.to_dlpack, lambda nbytes: random_bits((nbytes,), "uint8").view(int4())),
-    "unpacking": (copied, lambda nbytes: dlbridge.to_dlpack(random_bits((nbytes,), "uint8").view(int4()))),
+    "packing": (dlbridge.to_dlpack, int4),
+    "unpacking": (copied, of("ml_dtypes")(lambda nbytes: dlbridge.to_dlpack(int4(nbytes)))),
 }
 
 
-def int4():
-    import ml_dtypes
-    return ml_dtypes.int4
-
-
-@pytest.mark.parametrize(("convert", "make"), COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize(("convert", "make"), params(COPIES))
 def test_the_gil_is_free_during_a_large_copy(convert, make):
     source = dlbridge.asdlpack(make(1 << 23))
     # Which thread runs is the system's to say: it is asked until it lets the other one, on a busy machine for long.
@@ -262,7 +269,7 @@ def test_the_gil_is_free_during_a_large_copy(convert, make):
 
 
 @pytest.mark.needs("a GIL")
-@pytest.mark.parametrize(("convert", "make"), COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize(("convert", "make"), params(COPIES))
 def test_the_gil_is_kept_for_a_small_copy(convert, make):
     source = dlbridge.asdlpack(make(1 << 13))
     assert not any(advances_meanwhile(lambda: convert(source)) for _ in range(20))
@@ -295,7 +302,7 @@ def test_many_threads_at_once():
 
 def run(code, *command):
     """Run in a process of its own, which has to end well; ``command`` starts it."""
-    code = "from strided import *\nfrom dlbridge._core import copying\n" + textwrap.dedent(code)
+    code = "from support.strided import *\nfrom dlbridge._core import copying\n" + textwrap.dedent(code)
     done = subprocess.run([*command, sys.executable, "-c", code], cwd=os.path.dirname(__file__), text=True,
                           capture_output=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": ""})
     assert done.returncode == 0, (done.returncode, done.stderr)
@@ -372,6 +379,7 @@ def test_an_interrupt_leaves_nothing_behind():
     """)
 
 
+@pytest.mark.needs("torch")
 def test_what_does_not_fit_is_refused_before_it_is_taken():
     with open("/proc/meminfo") as meminfo:
         available = next(int(line.split()[1]) for line in meminfo if line.startswith("MemAvailable"))
@@ -381,6 +389,7 @@ def test_what_does_not_fit_is_refused_before_it_is_taken():
             dlbridge.convert(repeated, target, copy=True)
 
 
+@pytest.mark.needs("torch")
 def test_a_large_copy_is_split_by_itself():
     """Over the size from which on all cores are used, without the tests' own threshold."""
     rows = 1 << 13

@@ -10,9 +10,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from exporters import aligned, enable_x64
+from support.exporters import aligned, enable_x64
+from support.optional import params
 
 import dlbridge
+
+pytestmark = pytest.mark.needs("jax")
 
 NUMPY_NAMES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
                "float64", "complex64", "complex128")
@@ -82,6 +85,7 @@ CASES = [
 ]
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize(("library", "name"), CASES)
 def test_from_numpy_bit_for_bit(library, name):
     for layout, change in LAYOUTS.items():
@@ -116,6 +120,7 @@ def in_torch(name, shape):
 TORCH_NAMES = [name for name in NAMES if name not in LACKING["torch"] and name != "float4_e2m1fn"]
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("name", TORCH_NAMES)
 def test_from_torch_to_numpy_bit_for_bit(name):
     for change in (*list(LAYOUTS.values())[:2], lambda t: t.permute(1, 0), lambda t: t[0, 0], lambda t: t[:0]):
@@ -126,6 +131,7 @@ def test_from_torch_to_numpy_bit_for_bit(name):
         assert address_of(result) == address_of(tensor) or not tensor.numel()
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("name", TORCH_NAMES)
 def test_from_torch_to_jax_bit_for_bit(name):
     tensor, array = in_torch(name, (4, 6))
@@ -144,6 +150,7 @@ JAX_NAMES = [
     name for name in NAMES if name not in LACKING["jax"] and name not in ("float4_e2m1fn", "int4", "uint4")]
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("name", JAX_NAMES)
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_from_jax_bit_for_bit(library, name):
@@ -160,6 +167,7 @@ def test_from_jax_bit_for_bit(library, name):
             assert address_of(result) == address_of(source)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("name", [name for name in NAMES if name in ("int4", "uint4")])
 def test_shell_types_of_torch_arrive_as_bytes(name):
     """torch 2.13 exports its int4, a byte with no operations, as int8: the same bytes, under another name."""
@@ -169,6 +177,7 @@ def test_shell_types_of_torch_arrive_as_bytes(name):
 
 # ---- float4 ----------------------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch", "ml_dtypes")
 def test_float4_between_pairs_and_bytes():
     """Packed, element i lies at bit 4 * i: the low nibble comes first (DLPack 1.1)."""
     padded = sample("float4_e2m1fn", (3, 4))
@@ -187,6 +196,7 @@ def test_float4_between_pairs_and_bytes():
     assert dlbridge.convert(in_jax, "numpy").tobytes() == padded.tobytes()
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("change", [LAYOUTS["strided"], lambda a: a[:, ::-1], LAYOUTS["transposed"]])
 def test_float4_in_any_layout(change):
     padded = change(sample("float4_e2m1fn", (6, 7 if change is LAYOUTS["strided"] else 4)))
@@ -195,18 +205,21 @@ def test_float4_in_any_layout(change):
     assert bits_of(dlbridge.convert(padded, "torch")) == (nibbles[:, ::2] | nibbles[:, 1::2] << 4).tobytes()
 
 
+@pytest.mark.needs("ml_dtypes")
 @pytest.mark.needs("torch 2.10")
 def test_transposed_pairs():
     tensor = dlbridge.convert(sample("float4_e2m1fn", (6, 4)), "torch")
     assert dlbridge.convert(tensor.T, "numpy").tobytes() == dlbridge.convert(tensor.T.contiguous(), "numpy").tobytes()
 
 
+@pytest.mark.needs("ml_dtypes")
 @pytest.mark.parametrize("name", SUBBYTE)
 def test_transposed_elements_below_a_byte_in_a_legacy_capsule(name):
     padded = sample(name, (6, 4)).T
     assert dlbridge.convert(dlbridge.to_dlpack(padded), "numpy").tobytes() == padded.tobytes()
 
 
+@pytest.mark.needs("ml_dtypes")
 @pytest.mark.parametrize("name", SUBBYTE)
 def test_elements_below_a_byte_are_packed_low_bits_first(name):
     padded = sample(name, (5, 3))
@@ -217,12 +230,14 @@ def test_elements_below_a_byte_are_packed_low_bits_first(name):
     assert dlbridge.convert(tensor, "numpy").tobytes() == padded.tobytes()
 
 
-@pytest.mark.parametrize("target", ["torch", "jax"])
+@pytest.mark.needs("ml_dtypes")
+@pytest.mark.parametrize("target", params(["torch", "jax"]))
 def test_float4_from_numpy_needs_a_copy(target):
     with pytest.raises(dlbridge.CopyRequiredError, match="another place"):
         dlbridge.convert(sample("float4_e2m1fn", (2, 4)), target, copy=False)
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("target", ["numpy", "jax"])
 def test_float4_from_torch_needs_a_copy(target):
     tensor = dlbridge.convert(sample("float4_e2m1fn", (2, 4)), "torch")
@@ -230,6 +245,7 @@ def test_float4_from_torch_needs_a_copy(target):
         dlbridge.convert(tensor, target, copy=False)
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("shape", [(3,), (2, 3), ()])
 def test_float4_that_cannot_be_paired_is_refused(shape):
     with pytest.raises(dlbridge.ConversionError, match="last axis"):
@@ -238,8 +254,9 @@ def test_float4_that_cannot_be_paired_is_refused(shape):
 
 # ---- byte order ------------------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("ml_dtypes")
 @pytest.mark.parametrize("name", [name for name in NUMPY_NAMES if np.dtype(name).itemsize > 1])
-@pytest.mark.parametrize("target", ["torch", "jax", "memoryview", "dlbridge", "dlpack"])
+@pytest.mark.parametrize("target", params(["torch", "jax", "memoryview", "dlbridge", "dlpack"]))
 def test_the_other_byte_order_is_a_swapped_copy(name, target):
     native = sample(name, (3, 4))
     foreign = native.astype(native.dtype.newbyteorder())
@@ -273,7 +290,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("source", "way_out"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
-@pytest.mark.parametrize("target", ["torch", "jax", "memoryview", "dlpack", "dlbridge"])
+@pytest.mark.parametrize("target", params(["torch", "jax", "memoryview", "dlpack", "dlbridge"]))
 def test_other_types_are_refused_with_a_way_out(source, way_out, target):
     with pytest.raises(dlbridge.ConversionError) as caught:
         dlbridge.convert(source, target)

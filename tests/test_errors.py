@@ -7,8 +7,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from exporters import enable_x64, numbered, versioned
-from importers import CapsuleProducer, capsule_struct
+from support.exporters import enable_x64, numbered, versioned
+from support.importers import CapsuleProducer, capsule_struct
+from support.optional import of, params
 
 import dlbridge
 
@@ -75,11 +76,12 @@ NEVER = {"copy": False}
 FAILURES = (
     ("unknown object", lambda: object(), "numpy", {}, dlbridge.UnsupportedError),
     ("unknown target", lambda: b"", "nobody", {}, dlbridge.UnsupportedError),
-    ("sparse", lambda: torch.eye(2).to_sparse(), "numpy", {}, dlbridge.UnsupportedError),
-    ("meta", lambda: torch.zeros(2, device="meta"), "numpy", {}, dlbridge.UnsupportedError),
+    ("sparse", of("torch")(lambda: torch.eye(2).to_sparse()), "numpy", {}, dlbridge.UnsupportedError),
+    ("meta", of("torch")(lambda: torch.zeros(2, device="meta")), "numpy", {}, dlbridge.UnsupportedError),
     ("mask", lambda: np.ma.array([1, 2], mask=[0, 1]), "torch", {}, dlbridge.UnsupportedError),
-    ("gradient", lambda: torch.zeros(2, requires_grad=True), "numpy", {}, dlbridge.ConversionError),
-    ("conjugate", lambda: torch.zeros(2, dtype=torch.complex64).conj(), "numpy", NEVER, dlbridge.CopyRequiredError),
+    ("gradient", of("torch")(lambda: torch.zeros(2, requires_grad=True)), "numpy", {}, dlbridge.ConversionError),
+    ("conjugate", of("torch")(lambda: torch.zeros(2, dtype=torch.complex64).conj()), "numpy", NEVER,
+     dlbridge.CopyRequiredError),
     ("byte order", lambda: np.zeros(2, ">f4"), "torch", NEVER, dlbridge.CopyRequiredError),
     ("odd strides", lambda: np.zeros(4, "f4,u1")["f0"], "torch", NEVER, dlbridge.CopyRequiredError),
     ("backwards", lambda: numbered((3,))[::-1], "torch", NEVER, dlbridge.CopyRequiredError),
@@ -88,9 +90,12 @@ FAILURES = (
     ("alignment", lambda: numbered((9,), "uint8")[1:], "jax", NEVER, dlbridge.CopyRequiredError),
     ("read-only", read_only, "torch", NEVER, dlbridge.CopyRequiredError),
     ("read-only error", read_only, "torch", {"readonly": "error"}, dlbridge.ConversionError),
-    ("float4 form", lambda: np.zeros(4, ml_dtypes.float4_e2m1fn), "torch", NEVER, dlbridge.CopyRequiredError),
-    ("float4 odd", lambda: np.zeros(3, ml_dtypes.float4_e2m1fn), "torch", {}, dlbridge.ConversionError),
-    ("float6 in torch", lambda: np.zeros(4, ml_dtypes.float6_e2m3fn), "torch", {}, dlbridge.ConversionError),
+    ("float4 form", of("ml_dtypes")(lambda: np.zeros(4, ml_dtypes.float4_e2m1fn)), "torch", NEVER,
+     dlbridge.CopyRequiredError),
+    ("float4 odd", of("ml_dtypes")(lambda: np.zeros(3, ml_dtypes.float4_e2m1fn)), "torch", {},
+     dlbridge.ConversionError),
+    ("float6 in torch", of("ml_dtypes")(lambda: np.zeros(4, ml_dtypes.float6_e2m3fn)), "torch", {},
+     dlbridge.ConversionError),
     ("wide in jax", lambda: np.zeros(4), "jax", {}, dlbridge.ConversionError),
     ("datetime", lambda: np.zeros(2, "M8[s]"), "torch", {}, dlbridge.ConversionError),
     ("long double", lambda: np.zeros(2, np.longdouble), "torch", {}, dlbridge.ConversionError),
@@ -124,7 +129,7 @@ FAILURES = (
 )
 
 
-@pytest.mark.parametrize(("make", "to", "keywords", "kind"), [row[1:] for row in FAILURES],
+@pytest.mark.parametrize(("make", "to", "keywords", "kind"), params(row[1:] for row in FAILURES),
                          ids=[row[0] for row in FAILURES])
 def test_every_message_has_one_shape(make, to, keywords, kind):
     src = make()
@@ -164,12 +169,14 @@ def test_a_targets_own_error_is_the_cause():
     assert type(caught.value.__cause__) is RuntimeError
 
 
+@pytest.mark.needs("torch")
 def test_copy_required_is_what_every_library_raises():
     for kind in (BufferError, ValueError, dlbridge.DLBridgeError):
         with pytest.raises(kind):
             dlbridge.convert(numbered((3,))[::-1], torch, copy=False)
 
 
+@pytest.mark.needs("torch", "jax")
 def test_an_error_leaves_the_source_as_it_was():
     source = bytearray(8)
     for to, keywords in (("torch", {"device": "cuda"}), ("jax", {"copy": False}), ("nobody", {})):

@@ -171,6 +171,7 @@ def test_borrowed_struct_of_read_only_memory_is_refused():
         TABLE.dltensor_from_py_object_no_sync(id(tensor), ctypes.byref(abi.DLTensor()))
 
 
+@pytest.mark.needs("ml_dtypes")
 def test_borrowed_struct_of_padded_elements_is_refused():
     tensor = dlbridge.asdlpack(np.zeros(4, ml_dtypes.float4_e2m1fn))
     with pytest.raises(dlbridge.ConversionError, match="padded"):
@@ -323,6 +324,7 @@ def test_table_of_torch_is_not_trusted(make):
     assert run_in_child(convert_it).result().startswith("torch: ")
 
 
+@pytest.mark.needs("torch", "cuda")
 def test_strided_memory_view_as_a_source():
     import cuda.core.utils as utils
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -339,6 +341,7 @@ def test_strided_memory_view_as_a_source():
     assert sys.getrefcount(view) == before
 
 
+@pytest.mark.needs("torch", "cuda")
 def test_strided_memory_view_of_read_only_memory():
     import cuda.core.utils as utils
     array = np.arange(6, dtype=np.float32)

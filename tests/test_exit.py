@@ -9,7 +9,7 @@ import sys
 import textwrap
 
 import pytest
-from compiling import compiled
+from support.compiling import compiled
 
 PRELUDE = """
 import atexit, ctypes, functools, gc, os, sys, threading, time, weakref
@@ -193,6 +193,7 @@ def test_threads_that_python_never_saw_let_go_until_the_end(library, owner, micr
     """, library)
 
 
+@pytest.mark.needs("torch", "jax")
 def test_results_of_torch_and_jax_live_to_the_end():
     run("""
         import jax, torch

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from support.optional import of, params
 
 import dlbridge
 
@@ -31,7 +32,7 @@ CASES = {
     "writable array": (lambda: np.zeros((2, 3), "f4"), "torch", {}, "share", ""),
     "own type": (lambda: np.zeros(3), "numpy", {}, "return", "own type"),
     "backwards": (lambda: np.zeros((2, 3))[::-1], "torch", {}, "copy", "backwards"),
-    "backwards, numpy": (lambda: torch.zeros(3), "numpy", {}, "share", ""),
+    "backwards, numpy": (of("torch")(lambda: torch.zeros(3)), "numpy", {}, "share", ""),
     "asked for": (lambda: np.zeros(3), "torch", {"copy": True}, "copy", "asked for"),
     "byte order": (lambda: np.zeros(3, ">f4"), "torch", {}, "copy", "byte order"),
     "odd strides": (lambda: np.zeros(3, [("a", "i1"), ("b", "f4")])["b"], "torch", {}, "copy", "item size"),
@@ -39,14 +40,16 @@ CASES = {
     "bytes, shared": (lambda: b"abc", "torch", {"readonly": "share"}, "share", ""),
     "bytes, error": (lambda: b"abc", "torch", {"readonly": "error"}, "refuse", "read-only"),
     "bytes, numpy": (lambda: b"abc", "numpy", {}, "share", ""),
-    "lazy bits": (lambda: torch.zeros(3, dtype=torch.complex64).conj(), "numpy", {}, "copy", "conjugate"),
-    "gradient": (lambda: torch.zeros(3, requires_grad=True), "numpy", {}, "refuse", "requires_grad"),
-    "gradient, detached": (lambda: torch.zeros(3, requires_grad=True), "numpy", {"detach": True}, "share", ""),
+    "lazy bits": (of("torch")(lambda: torch.zeros(3, dtype=torch.complex64).conj()), "numpy", {}, "copy", "conjugate"),
+    "gradient": (of("torch")(lambda: torch.zeros(3, requires_grad=True)), "numpy", {}, "refuse", "requires_grad"),
+    "gradient, detached": (of("torch")(lambda: torch.zeros(3, requires_grad=True)), "numpy", {"detach": True},
+                           "share", ""),
     "holes": (lambda: aligned(12).reshape(3, 4)[:, ::2], "jax", {}, "copy", "holes"),
     "aligned": (lambda: aligned(12), "jax", {}, "share", ""),
     "misaligned": (lambda: aligned(12)[1:], "jax", {}, "copy", "aligned to 64"),
     "too wide": (lambda: np.zeros(3), "jax", {}, "refuse", "jax_enable_x64"),
-    "another form": (lambda: np.zeros(4, ml_dtypes.float4_e2m1fn), "torch", {}, "copy", "another place"),
+    "another form": (of("ml_dtypes")(lambda: np.zeros(4, ml_dtypes.float4_e2m1fn)), "torch", {},
+                     "copy", "another place"),
     "a list": (lambda: [1], "torch", {}, "refuse", "list"),
     "no such target": (lambda: np.zeros(3), "turch", {}, "refuse", "turch"),
     "forbidden copy": (lambda: np.zeros(3)[::-1], "torch", {"copy": False}, "refuse", "copy=False"),
@@ -59,7 +62,7 @@ def address_of(array):
     return dlbridge.asdlpack(array, detach=True).data_ptr
 
 
-@pytest.mark.parametrize(("make", "to", "keywords", "action", "reason"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("make", "to", "keywords", "action", "reason"), params(CASES))
 def test_plan_says_what_happens(make, to, keywords, action, reason):
     source = make()
     plan = dlbridge.explain(source, to, **keywords)
@@ -77,6 +80,7 @@ def test_plan_says_what_happens(make, to, keywords, action, reason):
         assert (address_of(result) == address_of(source)) == (action in ("share", "return"))
 
 
+@pytest.mark.needs("torch")
 def test_plan_reads_as_text():
     plan = dlbridge.explain(np.zeros((2, 3), ">f4"), "torch")
     lines = str(plan).split("\n")
@@ -88,6 +92,7 @@ def test_plan_reads_as_text():
         assert sum(word in line for line in lines) == 1
 
 
+@pytest.mark.needs("torch")
 def test_capsule_is_looked_at_and_not_consumed():
     capsule = np.arange(3).__dlpack__()
     for _ in range(2):
@@ -97,12 +102,14 @@ def test_capsule_is_looked_at_and_not_consumed():
     assert dlbridge.explain(capsule, "torch").reason.endswith("was consumed already")
 
 
+@pytest.mark.needs("torch")
 def test_nothing_is_copied():
     # 1 PiB of zeros in one row: a copy would end the test.
     source = np.broadcast_to(np.zeros(1), (1 << 47,))
     assert dlbridge.explain(source, "torch", copy=True).action == "copy"
 
 
+@pytest.mark.needs("torch", "jax")
 def test_jax_array_is_not_changed():
     source = jax.numpy.arange(3)
     assert dlbridge.explain(source, "torch", readonly="share").action == "share"
@@ -118,6 +125,7 @@ def test_errors_of_a_producer_pass_through():
         dlbridge.explain(Broken(), "numpy")
 
 
+@pytest.mark.needs("torch")
 def test_lazy_bits_of_a_subclass():
     class Subclass(torch.Tensor):
         pass
@@ -129,6 +137,7 @@ def test_lazy_bits_of_a_subclass():
         assert np.array_equal(dlbridge.convert(source, "numpy"), source.resolve_conj().resolve_neg().numpy())
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 def test_missing_ml_dtypes_is_seen_beforehand():
     def explain_it():
         sys.modules["ml_dtypes"] = None
@@ -145,6 +154,7 @@ def test_missing_ml_dtypes_is_seen_beforehand():
     assert done.stdout == "('refuse', True)\n"
 
 
+@pytest.mark.needs("torch")
 def test_the_way_out_is_whole():
     plan = dlbridge.explain(np.zeros(3), "torch", device="nope")
     assert plan.way_out.startswith("pass")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from fuzz import corpus
+from support.optional import marked
 
 HERE = Path(__file__).parent
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=pytest.mark.needs("ml_dtypes 0.6") if name == "copies" else ())
-    for name in corpus.names()])
+    marked(name, *["ml_dtypes 0.6"] * (name == "copies")) for name in corpus.names()])
 def test_corpus(name, tmp_path):
     """In a process of its own, which may die, and where no real library is imported that an exporter poses as."""
     board = tmp_path / "case"

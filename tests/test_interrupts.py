@@ -12,7 +12,8 @@ import threading
 
 import numpy as np
 import pytest
-from compiling import compiled
+from support.compiling import compiled
+from support.optional import marked, needed_by, of, params
 
 import dlbridge
 from dlbridge.testing import abi
@@ -84,7 +85,7 @@ RESULTS = {
     "to numpy": functools.partial(dlbridge.convert, to="numpy"),
     "to memoryview": functools.partial(dlbridge.convert, to="memoryview"),
     "to dlbridge": functools.partial(dlbridge.convert, to="dlbridge"),
-    "to torch": functools.partial(dlbridge.convert, to="torch", readonly="share"),
+    "to torch": of("torch")(functools.partial(dlbridge.convert, to="torch", readonly="share")),
     "capsule": functools.partial(dlbridge.to_dlpack, max_version=(1, 0)),
     "legacy capsule": dlbridge.to_dlpack,
     "capsule of a Tensor": capsule_of,
@@ -96,7 +97,7 @@ RESULTS = {
 
 
 @OWNERS
-@pytest.mark.parametrize("make", RESULTS.values(), ids=RESULTS)
+@pytest.mark.parametrize("make", params(RESULTS))
 def test_exception_on_its_way_survives_the_end_of_a_result(library, make, owner):
     before = Finalizer.ended
     results = [make(owner())]
@@ -223,8 +224,10 @@ def interrupt_often(library, keywords, read_only):
     return wrong
 
 
+@pytest.mark.needs("a GIL")      # without it, this was not tried
 @pytest.mark.parametrize("read_only", [False, True], ids=["writable", "read-only"])
-@pytest.mark.parametrize("keywords", MIDST.values(), ids=MIDST)
+@pytest.mark.parametrize("keywords", [
+    marked(keywords, *needed_by(keywords["to"]), id=name) for name, keywords in MIDST.items()])
 def test_signals_at_any_moment_leave_nothing_behind(library, keywords, read_only):
     outcome = run_in_child(interrupt_often, library, keywords, read_only)
     assert outcome.result() == []
@@ -270,6 +273,7 @@ def through_a_method(library, source):
     return dlbridge.convert(Producer(), "numpy")
 
 
+@of("torch")
 def through_a_deleter(library, source):
     interrupting = Counting(library, "count_and_interrupt")
     try:
@@ -299,7 +303,7 @@ def interrupt_once(go, library):
 
 
 @pytest.mark.parametrize(
-    "go", [through_a_registered_source, through_a_registered_target, through_a_method, through_a_deleter],
+    "go", params([through_a_registered_source, through_a_registered_target, through_a_method, through_a_deleter]),
     ids=lambda go: go.__name__)
 def test_interrupt_in_what_a_conversion_calls_leaves_nothing_behind(library, go):
     outcome = run_in_child(interrupt_once, go, library)

@@ -8,10 +8,11 @@ import jax
 import numpy as np
 import pytest
 import torch
-from exporters import numbered, versioned
-from importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_capsule
-from lacking import LACKS, dtypes_of, lacks_of
-from quirk_rows import HEAVY, OF_ALL
+from support.exporters import numbered, versioned
+from support.importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_capsule
+from support.lacking import LACKS, dtypes_of, lacks_of
+from support.optional import marked, needed_by, of, params
+from support.quirk_rows import HEAVY, OF_ALL
 
 import dlbridge
 from dlbridge.libraries.library import library_named
@@ -67,7 +68,7 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 @pytest.mark.parametrize(("make", "needs"), [row[1:] for row in LAYOUTS], ids=[row[0] for row in LAYOUTS])
 def test_every_layout(make, needs, importer):
     source = memoryview(make()) if importer.name == "numpy" else make()
@@ -87,7 +88,8 @@ def test_every_layout(make, needs, importer):
         assert "copy=None" in str(caught.value)
 
 
-@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 4), (0, 0)])
 def test_empty(shape, importer):
     for source in (np.zeros(shape, "float32"), np.zeros((*shape, 2), "float32")[..., 0], torch.zeros(shape)):
@@ -95,7 +97,7 @@ def test_empty(shape, importer):
         assert (view.shape, view.bits, view.dtype) == (shape, b"", "float32")
 
 
-@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 @pytest.mark.parametrize("give", [lambda array: array.__dlpack__(), lambda array: versioned(array).__dlpack__(
     max_version=(1, 0))], ids=["legacy", "versioned"])
 def test_byte_offset(give, importer):
@@ -110,7 +112,7 @@ def test_byte_offset(give, importer):
     assert view.address == source.ctypes.data + 64
 
 
-@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 def test_null_strides_are_compact(importer):
     source = numbered((3, 4), "float32")
     capsule = source.__dlpack__()
@@ -119,6 +121,7 @@ def test_null_strides_are_compact(importer):
     assert importer.look(deliver(importer, CapsuleProducer(capsule))).bits == source.tobytes()
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize("offset", [4, 8, 16, 32])
 def test_jax_shares_only_aligned_memory(offset):
     source = numbered((64,), "uint8")[offset:].view("float32")
@@ -130,7 +133,7 @@ def test_jax_shares_only_aligned_memory(offset):
     assert np.asarray(result).any()
 
 
-@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 def test_sixty_four_axes(importer):
     source = numbered((1,) * 62 + (2, 3))
     view = importer.look(deliver(importer, source))
@@ -144,11 +147,13 @@ def test_every_lack_is_there_once_and_said_in_words():
     assert len({row[:2] for row in LACKS}) == len(LACKS)
 
 
+@of("ml_dtypes")
 def padded():
     import ml_dtypes
     return np.zeros((2, 4), ml_dtypes.float4_e2m1fn)
 
 
+@of("ml_dtypes")
 def packed():
     return dlbridge.to_dlpack(padded())
 
@@ -203,7 +208,10 @@ REFUSING = [quirk for quirk in LACKS
             and quirk.lacks not in NEEDS_A_DRIVER and (quirk.library, quirk.lacks) != ("torch", "PACKED")]
 
 
-@pytest.mark.parametrize("quirk", REFUSING, ids=lambda quirk: f"{quirk.library}-{quirk.lacks}")
+
+@pytest.mark.parametrize("quirk", [
+    marked(quirk, *needed_by((quirk.library, EXERCISES[quirk.lacks])), id=f"{quirk.library}-{quirk.lacks}")
+    for quirk in REFUSING])
 def test_every_quirk_stops_a_conversion(quirk):
     expected = dlbridge.DeviceError if quirk.lacks == "OTHER_DEVICES" else dlbridge.ConversionError
     with pytest.raises(expected, match=r"\(.+\)$"):
@@ -220,6 +228,7 @@ def test_every_quirk_of_a_versioned_capsule_makes_a_copy(quirk):
     assert view.bits == array.astype(array.dtype.newbyteorder("=")).tobytes()
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 def test_torch_has_packed_float4_as_pairs():
     tensor = dlbridge.convert(packed(), "torch", copy=False)
     assert (tensor.dtype, tensor.shape) == (torch.float4_e2m1fn_x2, (2, 2))
@@ -237,6 +246,7 @@ def test_a_library_has_later_types_since_their_version():
     assert dtypes_of(library, "1.31.1") | {"float8_e5m2", "int4"} < dtypes_of(library, "1.32.0")
 
 
+@pytest.mark.needs("torch")
 def test_torch_takes_back_what_it_exported_elsewhere():
     tensor = dlbridge.convert(elsewhere(), "torch")
     assert tensor.device.type == "mps"
@@ -244,6 +254,7 @@ def test_torch_takes_back_what_it_exported_elsewhere():
         dlbridge.convert(tensor, "numpy")
 
 
+@pytest.mark.needs("jax")
 def test_jax_before_0_8_is_given_c_order():
     """It would take the elements in another order, and say nothing (jax#17784)."""
     program = """if True:
@@ -266,6 +277,7 @@ def test_jax_before_0_8_is_given_c_order():
     assert done.stdout.startswith("jax: strides (1, 8) of shape (8, 8) are not in C order, "), done.stderr
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.skipif(bool({"ANY_ORDER"} - HOLDS["jax"]), reason="JAX before 0.8 takes C order only")
 def test_jax_takes_any_order_of_the_axes():
     source = numbered((3, 4, 5)).transpose(2, 0, 1)

@@ -16,6 +16,7 @@ from multiprocessing import shared_memory
 
 import numpy as np
 import pytest
+from support.optional import of, params
 
 import dlbridge
 from dlbridge.testing import abi
@@ -77,7 +78,7 @@ def open_shared_memory(stack):
 BUFFERS = [open_bytearray, open_array, open_mmap, open_memoryview, open_shared_memory]
 
 
-@pytest.mark.parametrize("target", [target for target in SHARING if target != "memoryview"])
+@pytest.mark.parametrize("target", params(target for target in SHARING if target != "memoryview"))
 @pytest.mark.parametrize("opened", BUFFERS, ids=lambda function: function.__name__.removeprefix("open_"))
 def test_buffer_is_pinned_while_a_result_lives(opened, target):
     with contextlib.ExitStack() as stack:
@@ -112,6 +113,7 @@ def test_buffer_is_pinned_while_a_memoryview_of_it_lives():
     memory.extend(b"more")
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("opened", BUFFERS, ids=lambda function: function.__name__.removeprefix("open_"))
 def test_buffer_is_free_at_once_after_a_copy(opened):
     with contextlib.ExitStack() as stack:
@@ -123,6 +125,7 @@ def test_buffer_is_free_at_once_after_a_copy(opened):
         del owner
 
 
+@pytest.mark.needs("torch")
 def test_buffer_is_free_at_once_after_a_copy_that_was_needed():
     memory = bytearray(range(8))
     result = dlbridge.convert(memoryview(memory)[::-1], "torch")
@@ -130,6 +133,7 @@ def test_buffer_is_free_at_once_after_a_copy_that_was_needed():
     assert result.tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
 
 
+@pytest.mark.needs("torch")
 def test_buffer_is_free_after_a_refusal():
     memory = bytearray(8)
     with pytest.raises(dlbridge.CopyRequiredError):
@@ -137,6 +141,7 @@ def test_buffer_is_free_after_a_refusal():
     memory.extend(b"more")
 
 
+@pytest.mark.needs("torch")
 def test_last_of_several_consumers_ends_it():
     memory = bytearray(8)
     tensor = dlbridge.asdlpack(memory)
@@ -155,12 +160,14 @@ def numpy_owner():
     return aligned(6)
 
 
+@of("torch")
 def torch_owner():
     import torch
 
     return torch.zeros(6)
 
 
+@of("jax")
 def jax_owner():
     import jax.numpy
 
@@ -176,8 +183,8 @@ OPTIONS = [{}, {"copy": True}, {"copy": False}, {"readonly": "share"}, {"readonl
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=repr)
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("make", OWNERS, ids=lambda function: function.__name__.removesuffix("_owner"))
+@pytest.mark.parametrize("target", params(TARGETS))
+@pytest.mark.parametrize("make", params(OWNERS), ids=lambda function: function.__name__.removesuffix("_owner"))
 def test_owner_has_as_many_references_as_before(make, target, options):
     owner = make()
     with contextlib.suppress(dlbridge.DLBridgeError):
@@ -191,7 +198,7 @@ def test_owner_has_as_many_references_as_before(make, target, options):
     assert sys.getrefcount(owner) == before
 
 
-@pytest.mark.parametrize("target", SHARING)
+@pytest.mark.parametrize("target", params(SHARING))
 def test_result_keeps_the_owner_alive(target):
     class Array(np.ndarray):
         """A type whose instances can be watched."""
@@ -208,7 +215,7 @@ def test_result_keeps_the_owner_alive(target):
 
 
 @pytest.mark.parametrize("holder", [ArrayInterface, ArrayStruct])
-@pytest.mark.parametrize("target", SHARING)
+@pytest.mark.parametrize("target", params(SHARING))
 def test_result_keeps_the_holder_of_an_interface_alive(target, holder):
     owner = holder()
     watched = weakref.ref(owner)
@@ -223,6 +230,7 @@ def test_result_keeps_the_holder_of_an_interface_alive(target, holder):
     assert watched() is None
 
 
+@pytest.mark.needs("torch")
 def test_capsule_of_an_array_struct_is_kept_and_dropped_once():
     holder = ArrayStruct()
     result = dlbridge.convert(holder, "torch")
@@ -274,7 +282,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
-@pytest.mark.parametrize(("fields", "target", "options"), FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize(("fields", "target", "options"), params(FAILURES))
 def test_deleter_runs_once_when_a_conversion_fails(fields, target, options, versioned):
     if not versioned and "flags" in fields:
         fields = {name: value for name, value in fields.items() if name != "flags"}
@@ -289,7 +297,7 @@ def test_deleter_runs_once_when_a_conversion_fails(fields, target, options, vers
 @pytest.mark.parametrize("copy", [None, True])
 @pytest.mark.parametrize("readonly", [0, abi.READ_ONLY], ids=["writable", "read-only"])
 @pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", params(TARGETS))
 def test_deleter_runs_once_when_a_conversion_succeeds(target, versioned, readonly, copy):
     producer = Producer(versioned=versioned, flags=readonly)
     result = dlbridge.convert(producer, target, copy=copy)
@@ -304,6 +312,7 @@ def test_deleter_runs_once_when_a_conversion_succeeds(target, versioned, readonl
     assert producer.deleted == 1
 
 
+@pytest.mark.needs("torch")
 def test_deleter_runs_once_with_a_chain_of_libraries():
     producer = Producer(np.zeros(64, np.float32))
     result = producer
@@ -320,7 +329,7 @@ def give(value, _):
     return value
 
 
-@pytest.mark.parametrize("target", SHARING)
+@pytest.mark.parametrize("target", params(SHARING))
 def test_exception_on_its_way_survives_a_deleter_in_python(target):
     """The result dies on the evaluation stack, while the exception unwinds it."""
 
@@ -337,8 +346,8 @@ def test_exception_on_its_way_survives_a_deleter_in_python(target):
     assert outcome.stderr == ""
 
 
-@pytest.mark.parametrize("target", SHARING)
-@pytest.mark.parametrize("make", OWNERS, ids=lambda function: function.__name__.removesuffix("_owner"))
+@pytest.mark.parametrize("target", params(SHARING))
+@pytest.mark.parametrize("make", params(OWNERS), ids=lambda function: function.__name__.removesuffix("_owner"))
 def test_exception_on_its_way_survives_an_owner_that_dies(make, target):
     class Finalizer:
         ran = 0
@@ -383,7 +392,7 @@ def in_thread(function):
         raise errors[0]
 
 
-@pytest.mark.parametrize("target", SHARING)
+@pytest.mark.parametrize("target", params(SHARING))
 def test_result_that_dies_in_another_thread(target):
     producer = Producer()
     results = [dlbridge.convert(producer, target)]
@@ -450,7 +459,7 @@ def test_one_thread_wins_a_capsule(versioned):
         assert producer.deleted == 1
 
 
-@pytest.mark.parametrize("target", SHARING)
+@pytest.mark.parametrize("target", params(SHARING))
 def test_threads_share_a_tensor(target):
     memory = bytearray(range(64))
     tensor = dlbridge.asdlpack(memory)
@@ -530,6 +539,7 @@ ENDINGS = {
 }
 
 
+@pytest.mark.needs("torch", "jax")
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_interpreter_ends_in_silence(ending):
     program = PRELUDE + textwrap.dedent(ending)
@@ -549,8 +559,8 @@ def resident_bytes():
 SOURCES = {
     "numpy": lambda: aligned(1024),
     "read-only": lambda: np.broadcast_to(np.float32(1), (32, 32)),
-    "torch": lambda: __import__("torch").zeros(1024),
-    "jax": lambda: __import__("jax").numpy.zeros(1024, "float32"),
+    "torch": of("torch")(lambda: __import__("torch").zeros(1024)),
+    "jax": of("jax")(lambda: __import__("jax").numpy.zeros(1024, "float32")),
     "buffer": lambda: bytearray(4096),
     "array_interface": lambda: ArrayInterface(aligned(1024)),
     "tensor": lambda: dlbridge.asdlpack(aligned(1024)),
@@ -560,10 +570,10 @@ SOURCES = {
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="this system does not tell the resident size")
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("source", SOURCES)
-def test_ten_thousand_conversions_leave_nothing(source, target):
-    made = SOURCES[source]()
+@pytest.mark.parametrize("target", params(TARGETS))
+@pytest.mark.parametrize("make", params(SOURCES))
+def test_ten_thousand_conversions_leave_nothing(make, target):
+    made = make()
     times = 10_000
 
     def convert_often(times):
@@ -601,6 +611,7 @@ def test_ten_thousand_conversions_leave_nothing(source, target):
     assert sys.getrefcount(made) == references
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("kind", ["accepted", "refused"])
 def test_thousand_producers_leave_nothing(kind):
     from dlbridge.testing import producers

@@ -19,6 +19,7 @@ import torch
 from fake_driver.harness import run
 from hypothesis import given
 from hypothesis import strategies as st
+from support.optional import of, params
 
 import dlbridge
 from dlbridge._core import picture
@@ -51,16 +52,16 @@ SOURCES = {
     "no axes": lambda: np.zeros(()),
     "no elements": lambda: np.zeros((0, 3)),
     "read-only": lambda: read_only(np.zeros(5)),
-    "padded": lambda: np.zeros((3, 5), ml_dtypes.float4_e2m1fn),
-    "packed": lambda: packed((3, 5)),
-    "packed, a byte": lambda: packed((2,)),
-    "padded, one": lambda: np.zeros(1, ml_dtypes.int4),
+    "padded": of("ml_dtypes")(lambda: np.zeros((3, 5), ml_dtypes.float4_e2m1fn)),
+    "packed": of("ml_dtypes")(lambda: packed((3, 5))),
+    "packed, a byte": of("ml_dtypes")(lambda: packed((2,))),
+    "padded, one": of("ml_dtypes")(lambda: np.zeros(1, ml_dtypes.int4)),
     "large": lambda: np.zeros((1000, 1000), "f4"),
     "large, Fortran order": lambda: np.zeros((1000, 1000), "f4", order="F"),
     "huge": lambda: np.broadcast_to(np.zeros(1), (1 << 40, 1, 5)),
     "64 axes": lambda: np.zeros((2,) * 3 + (1,) * 61),
 }
-every_source = pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
+every_source = pytest.mark.parametrize("make", params(SOURCES))
 ODD = {
     "odd strides": lambda: np.zeros(4, [("a", "i1"), ("b", "f4")])["b"],
     "byte order": lambda: np.zeros((2, 3), ">f4"),
@@ -133,7 +134,7 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("make", "place"), [(SOURCES[name], place) for name, place in PLACES.items()], ids=PLACES)
+@pytest.mark.parametrize(("make", "place"), params({name: (SOURCES[name], place) for name, place in PLACES.items()}))
 def test_cells_are_where_their_strides_say(make, place):
     form, shape, strides, item = place
     drawn = cells(of_array(make()))
@@ -151,6 +152,7 @@ def test_a_row_that_is_broadcast_is_one_cell():
     assert set(cells(of_array(np.broadcast_to(np.zeros(1), (1 << 40,))))) == {"[0…]"}
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("name", ODD)
 def test_bytes_that_no_stride_in_elements_says(name):
     array = ODD[name]()
@@ -232,11 +234,12 @@ MEMORIES = {
 }
 
 
-@pytest.mark.parametrize(("make", "said"), [(SOURCES[name], said) for name, said in MEMORIES.items()], ids=MEMORIES)
+@pytest.mark.parametrize(("make", "said"), params({name: (SOURCES[name], said) for name, said in MEMORIES.items()}))
 def test_the_memory_is_said(make, said):
     assert words(of_array(make()))["memory"] == said
 
 
+@pytest.mark.needs("ml_dtypes")
 def test_who_shares_it_is_said():
     tree = of_array(b"abc")
     assert words(tree)["owner"] == "builtins.bytes, by buffer"
@@ -264,14 +267,14 @@ def test_without_memory_there_is_no_address():
 # ---- paths -----------------------------------------------------------------------------------------------------------
 
 PATHS = {
-    "share": lambda: dlbridge.explain(np.zeros((2, 3), "f4"), "torch"),
-    "copy": lambda: dlbridge.explain(np.zeros((2, 3))[::-1], "torch"),
-    "refuse": lambda: dlbridge.explain(np.zeros((2, 3))[::-1], "torch", copy=False),
+    "share": of("torch")(lambda: dlbridge.explain(np.zeros((2, 3), "f4"), "torch")),
+    "copy": of("torch")(lambda: dlbridge.explain(np.zeros((2, 3))[::-1], "torch")),
+    "refuse": of("torch")(lambda: dlbridge.explain(np.zeros((2, 3))[::-1], "torch", copy=False)),
     "return": lambda: dlbridge.explain(np.zeros(3), "numpy"),
 }
 
 
-@pytest.mark.parametrize(("action", "make"), PATHS.items(), ids=PATHS)
+@pytest.mark.parametrize(("action", "make"), params({action: (action, make) for action, make in PATHS.items()}))
 def test_the_action_shows_by_word_and_colour_and_reason(action, make):
     plan = make()
     assert plan.action == action
@@ -307,6 +310,7 @@ def test_only_a_refused_path_is_broken():
         assert len(arrows) == {"return": 0, "refuse": 1}.get(action, 2)
 
 
+@pytest.mark.needs("torch")
 def test_what_was_not_looked_into_has_a_path_alone():
     tree = parsed(dlbridge.explain([1], "torch")._repr_html_())
     assert len([*tree.iter("svg")]) == 1
@@ -317,6 +321,7 @@ def test_what_was_not_looked_into_has_a_path_alone():
     assert words(tree)["because"].endswith("was consumed already")
 
 
+@pytest.mark.needs("torch")
 def test_a_capsule_is_not_consumed():
     capsule = np.arange(3).__dlpack__()
     parsed(dlbridge.explain(capsule, "torch")._repr_html_())
@@ -338,6 +343,7 @@ class Loud(str):
     __str__ = __repr__ = __format__ = lambda self, *rest: "<script>"
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("name", [*HOSTILE, Loud("<b>")], ids=ascii)
 def test_hostile_names(name):
     class Buffer(bytearray):
@@ -430,7 +436,7 @@ def test_texts_do_not_overlap(memory):
         check_texts(ElementTree.fromstring(picture.draw_memory(memory)))
 
 
-@pytest.mark.parametrize("make", [*SOURCES.values(), *ODD.values()], ids=[*SOURCES, *ODD])
+@pytest.mark.parametrize("make", params(SOURCES | ODD))
 def test_what_real_memory_looks_like(make):
     tree = parsed(dlbridge.explain(make(), "numpy", copy=True)._repr_html_())
     assert len(ElementTree.tostring(tree)) < 40_000
@@ -441,6 +447,7 @@ def test_what_real_memory_looks_like(make):
 
 # ---- memory that must not be touched ---------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_memory_that_cannot_be_read():
     def show():
         memory = mmap.mmap(-1, mmap.PAGESIZE)
@@ -451,6 +458,7 @@ def test_memory_that_cannot_be_read():
     assert run_in_child(show).result().count("1,024 elements of 4 bytes") == 2
 
 
+@pytest.mark.needs("torch")
 def test_device_memory_is_not_read():
     # The fake driver's memory cannot be read by the CPU: whoever tries is killed.
     child = run(

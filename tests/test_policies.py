@@ -11,15 +11,16 @@ import numpy as np
 import pyarrow
 import pytest
 import torch
-from exporters import buffer_address, enable_x64, numbered, versioned
-from importers import IMPORTERS, READ_ONLY, capsule_struct, deliver
+from support.exporters import buffer_address, enable_x64, numbered, versioned
+from support.importers import IMPORTERS, READ_ONLY, capsule_struct, deliver
+from support.optional import marked, of, params
 
 import dlbridge
 
 TOLD = [importer for importer in IMPORTERS if importer.told]
 UNTOLD = [importer for importer in IMPORTERS if not importer.told]
-each_importer = pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
-each_untold = pytest.mark.parametrize("importer", UNTOLD, ids=lambda importer: importer.name)
+each_importer = pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
+each_untold = pytest.mark.parametrize("importer", params(UNTOLD), ids=lambda importer: importer.name)
 
 
 # ---- copy ------------------------------------------------------------------------------------------------------------
@@ -37,7 +38,7 @@ def test_copy_by_address(importer):
 
 
 # A capsule is consumed, not copied.
-@pytest.mark.parametrize("importer", [each for each in IMPORTERS if not each.name.startswith("dlpack")],
+@pytest.mark.parametrize("importer", params(each for each in IMPORTERS if not each.name.startswith("dlpack")),
                          ids=lambda importer: importer.name)
 def test_copy_true_of_the_targets_own_array(importer):
     source = deliver(importer, numbered((5, 7)))
@@ -68,11 +69,13 @@ def from_bytes():
     return source, buffer_address(source)
 
 
+@of("jax")
 def from_jax():
     source = jax.numpy.arange(1, 25, dtype="uint8")
     return source, source.unsafe_buffer_pointer()
 
 
+@of("pyarrow")
 def from_arrow():
     source = pyarrow.array(range(1, 25), pyarrow.uint8())
     return source, source.buffers()[1].address
@@ -92,7 +95,7 @@ def from_mmap():
 
 
 READ_ONLY_SOURCES = (read_only_array, from_bytes, from_jax, from_arrow, from_capsule, from_mmap)
-each_read_only_source = pytest.mark.parametrize("make", READ_ONLY_SOURCES, ids=lambda make: make.__name__)
+each_read_only_source = pytest.mark.parametrize("make", params(READ_ONLY_SOURCES), ids=lambda make: make.__name__)
 
 
 @each_importer
@@ -143,11 +146,13 @@ def test_a_legacy_export_of_a_tensor_follows_its_policy():
     assert (versioned.flags, versioned.dl_tensor.data) == (READ_ONLY, buffer_address(data))
 
 
+@pytest.mark.needs("torch")
 def test_zero_strides_alone_do_not_make_memory_read_only():
     source = np.lib.stride_tricks.as_strided(numbered((4,)), (3, 4), (0, 4))
     assert dlbridge.convert(source, "torch", copy=False).data_ptr() == source.ctypes.data
 
 
+@pytest.mark.needs("torch")
 def test_a_read_only_broadcast_copies_its_span_alone():
     row = numbered((1000,))
     source = np.broadcast_to(row, (1 << 20, 1000))       # 4 GB of elements over 4000 bytes
@@ -167,6 +172,7 @@ def test_a_read_only_broadcast_backwards_copies_its_span_alone():
     assert array[77].tobytes() == row[::-1].tobytes()
 
 
+@pytest.mark.needs("torch")
 def test_a_copy_that_cannot_fit_is_refused_before_memory_is_taken():
     """A read-only map of a file that is all hole, larger than any memory."""
     nbytes = 1 << 40
@@ -183,12 +189,13 @@ def test_a_copy_that_cannot_fit_is_refused_before_memory_is_taken():
 
 # ---- detach and lazy bits --------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 @each_importer
 @pytest.mark.parametrize("kind", [torch.Tensor, torch.nn.Parameter, "subclass"])
 def test_gradients(kind, importer):
     tensor = torch.from_numpy(numbered((3, 4)))
     if kind == "subclass":
-        from exporters import TensorSubclass
+        from support.exporters import TensorSubclass
         tensor = tensor.as_subclass(TensorSubclass).requires_grad_()
     else:
         tensor = torch.nn.Parameter(tensor) if kind is torch.nn.Parameter else tensor.requires_grad_()
@@ -210,6 +217,7 @@ LAZY = {
 }
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("change", LAZY.values(), ids=LAZY)
 @each_importer
 def test_lazy_bits_are_resolved_or_refused(change, importer):
@@ -227,6 +235,7 @@ def test_lazy_bits_are_resolved_or_refused(change, importer):
     assert base.tolist() == [[1 + 2j, 3 - 4j], [0 - 0j, -5 + 6j]]
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_negation_of_each_floating_type(dtype):
     lazy = torch._neg_view(torch.tensor([0.0, -1.5, 2.0, float("inf")], dtype=dtype))
@@ -238,13 +247,15 @@ def test_negation_of_each_floating_type(dtype):
 
 # ---- device and stream -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("device", ["cpu", "cpu:0", (1, 0), (1, None), torch.device("cpu"), jax.devices("cpu")[0]])
-@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize("device", [
+    "cpu", "cpu:0", (1, 0), (1, None), marked(torch.device("cpu"), "torch"), marked(jax.devices("cpu")[0], "jax")])
+@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 def test_the_cpu_by_every_name(importer, device):
     source = numbered((3,))
     assert importer.look(deliver(importer, source, device=device)).address == source.ctypes.data
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", (2, 0), (10, 0), torch.device("cuda:0"), "rocm", "mps"])
 def test_another_device_is_refused(device):
     for to in ("torch", "numpy", "dlbridge"):
@@ -252,6 +263,7 @@ def test_another_device_is_refused(device):
             dlbridge.convert(numbered((3,)), to, device=device)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("device", [
     "tpu9", "cuda:", "cuda:x", ":0", "", (99, 0), (0, 0), (5, 0), (1,), 3, object(), b"cpu"])
 def test_what_is_no_device_is_refused(device):
@@ -260,8 +272,9 @@ def test_what_is_no_device_is_refused(device):
 
 
 @pytest.mark.parametrize("make", [
-    lambda: torch.ones(3), lambda: torch.ones(3, device="meta"), lambda: torch.eye(3).to_sparse(),
-    lambda: torch.ones(3, requires_grad=True), lambda: dlbridge.asdlpack(b"abc"),
+    marked(lambda: torch.ones(3), "torch"), marked(lambda: torch.ones(3, device="meta"), "torch"),
+    marked(lambda: torch.eye(3).to_sparse(), "torch"), marked(lambda: torch.ones(3, requires_grad=True), "torch"),
+    lambda: dlbridge.asdlpack(b"abc"),
 ], ids=["tensor", "meta", "sparse", "gradient", "Tensor"])
 def test_what_is_the_targets_own_is_returned_whatever_the_stream(make):
     source = make()
@@ -282,6 +295,7 @@ def test_what_is_no_stream(stream):
 
 # ---- JAX without 64-bit types ----------------------------------------------------------------------------------------
 
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize(("name", "value"), [
     ("int64", 2**40 + 1), ("uint64", 2**63 + 1), ("float64", 1e300), ("complex128", 1e300 + 1j)])
 def test_jax_never_narrows(name, value):
@@ -299,7 +313,7 @@ def test_jax_never_narrows(name, value):
 
 # ---- masks -----------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("importer", IMPORTERS, ids=lambda importer: importer.name)
+@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 def test_masks_are_never_dropped(importer):
     masked = np.ma.array(numbered((4,)), mask=[0, 1, 0, 0])
     with pytest.raises(dlbridge.UnsupportedError, match="filled"):
@@ -340,13 +354,15 @@ def test_a_type_may_say_anything_of_its_module(module):
         dlbridge.convert(b"abc", kind)
 
 
+@pytest.mark.needs("torch", "jax", "ml_dtypes", "pyarrow")
 def test_importing_dlbridge_imports_no_framework():
     code = "import sys, dlbridge; print({'torch', 'jax', 'cupy', 'pyarrow', 'ml_dtypes'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
 
-@pytest.mark.parametrize("target", ["numpy", "dlbridge", "jax"])
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("target", params(["numpy", "dlbridge", "jax"]))
 def test_negative_bit_where_torch_has_no_exchange_api(monkeypatch, target):
     """As before torch 2.10: the tensor goes by its __dlpack__, which forgets the bit."""
     from dlbridge._core.plan import clear_routes

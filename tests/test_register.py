@@ -21,6 +21,7 @@ class Thumbnail(Image):
     """And a subclass of it."""
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.usefixtures("own_sources")
 @pytest.mark.parametrize("kind", [Image, Thumbnail])
 @pytest.mark.parametrize("acquire", [
@@ -39,6 +40,7 @@ def test_registered_source_shares(kind, acquire):
     assert tensor.shape == (2, 3)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.usefixtures("own_sources")
 def test_the_last_registered_comes_first_and_before_protocols():
     array = np.zeros(3).view(type("Scaled", (np.ndarray,), {}))

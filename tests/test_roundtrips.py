@@ -3,12 +3,15 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from exporters import enable_x64
 from hypothesis import given
 from hypothesis import strategies as st
-from importers import IMPORTERS, deliver
+from support.exporters import enable_x64
+from support.importers import IMPORTERS, deliver
+from support.optional import marked
 
 import dlbridge
+
+pytestmark = pytest.mark.needs("jax")
 
 NATIVE = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
           "float64", "complex64", "complex128")
@@ -60,7 +63,7 @@ def check(array, first, second):
 
 def pairs(without=(), having=None):
     """Every two importers, save those named in ``without``; only those with ``having`` among them, if it is given."""
-    return [pytest.param(first, second, id=f"{first.name}-{second.name}")
+    return [marked((first, second), id=f"{first.name}-{second.name}")
             for first in IMPORTERS for second in IMPORTERS
             if not {first.name, second.name} & set(without) and having in (None, first.name, second.name)]
 
@@ -71,6 +74,7 @@ def test_native_types_through_every_pair(first, second, array):
     check(array, first, second)
 
 
+@pytest.mark.needs("array_api_strict")
 @pytest.mark.parametrize(("first", "second"), pairs(having="array_api_strict"))
 @given(array=arrays([name for name in NATIVE if name != "float16"]))
 def test_the_standards_types_through_its_strict_namespace(first, second, array):

@@ -14,8 +14,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from exporters import PyBuffer, make_read_only, numbered
-from importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_name, capsule_struct, read_bits
+from support.exporters import PyBuffer, make_read_only, numbered
+from support.importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_name, capsule_struct, read_bits
+from support.optional import marked
 
 import dlbridge
 
@@ -44,6 +45,7 @@ def test_attributes(source):
     assert tensor.owner is view
 
 
+@pytest.mark.needs("ml_dtypes")
 def test_attributes_of_packed_elements():
     tensor = dlbridge.asdlpack(dlbridge.to_dlpack(np.zeros((3, 5), ml_dtypes.float4_e2m1fn)))
     assert (tensor.dtype, tensor.size, tensor.itemsize, tensor.nbytes) == ("float4_e2m1fn", 15, 0, 8)
@@ -210,7 +212,8 @@ def elsewhere():
 
 
 @pytest.mark.parametrize("make", [
-    elsewhere, lambda: np.zeros(3, ml_dtypes.bfloat16), lambda: dlbridge.to_dlpack(np.zeros(4, ml_dtypes.int4))])
+    elsewhere, marked(lambda: np.zeros(3, ml_dtypes.bfloat16), "ml_dtypes"),
+    marked(lambda: dlbridge.to_dlpack(np.zeros(4, ml_dtypes.int4)), "ml_dtypes")])
 def test_faces_that_the_memory_cannot_have(make):
     tensor = dlbridge.asdlpack(make())
     for face in ("__array_interface__", "__array_struct__", "__cuda_array_interface__"):
@@ -290,6 +293,7 @@ def test_the_exchange_api_is_found_on_the_type(tensor):
 
 # ---- many times, many threads, many processes ------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_usable_any_number_of_times(source, tensor):
     results = [torch.from_dlpack(tensor) for _ in range(100)] + [np.from_dlpack(tensor) for _ in range(100)]
     assert {result.data_ptr() if isinstance(result, torch.Tensor) else result.ctypes.data
@@ -331,9 +335,10 @@ def test_usable_by_many_threads():
 @pytest.mark.parametrize("make", [
     lambda: numbered((4, 6)), lambda: numbered((4, 6))[::-1, ::2], lambda: numbered((4, 6)).T, lambda: numbered(()),
     lambda: np.zeros((0, 3)), lambda: np.arange(6, dtype=">i4"), lambda: b"abc",
-    lambda: numbered((2, 3), ml_dtypes.bfloat16), lambda: np.arange(5).astype(ml_dtypes.int4),
-    lambda: torch.arange(4).to(torch.float8_e5m2),
-    lambda: dlbridge.to_dlpack(np.arange(5).astype(ml_dtypes.int4))])
+    marked(lambda: numbered((2, 3), ml_dtypes.bfloat16), "ml_dtypes"),
+    marked(lambda: np.arange(5).astype(ml_dtypes.int4), "ml_dtypes"),
+    marked(lambda: torch.arange(4).to(torch.float8_e5m2), "torch"),
+    marked(lambda: dlbridge.to_dlpack(np.arange(5).astype(ml_dtypes.int4)), "ml_dtypes")])
 def test_pickle_by_value(make, protocol):
     source = make()
     tensor = dlbridge.asdlpack(source)

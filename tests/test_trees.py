@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from support.optional import marked, params
 
 import dlbridge
 
@@ -55,6 +56,7 @@ def arrays_of(tree):
     return [tree] if hasattr(tree, "shape") else []
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
 def test_every_array_of_a_container(make):
     source = np.arange(6, dtype="float32").reshape(2, 3)
@@ -69,12 +71,14 @@ def test_every_array_of_a_container(make):
     assert all(array is source for array in arrays_of(tree)), "it is not changed"
 
 
+@pytest.mark.needs("torch")
 def test_what_is_no_array_is_handed_on():
     others = ["text", b"bytes", 1, 2.5, 1j, None, True, object(), print]
     made = dlbridge.convert_tree(others, "torch")
     assert all(new is old for new, old in zip(made, others, strict=True))
 
 
+@pytest.mark.needs("torch")
 def test_what_is_no_array_is_refused_where_that_is_asked():
     with pytest.raises(dlbridge.UnsupportedError, match="convert_tree: leaf 'text': is no array"):
         dlbridge.convert_tree({"a": np.zeros(2), "b": "text"}, "torch", others="raise")
@@ -82,6 +86,7 @@ def test_what_is_no_array_is_refused_where_that_is_asked():
         dlbridge.convert_tree([], "torch", others="warn")
 
 
+@pytest.mark.needs("torch")
 def test_keywords_hold_for_every_array():
     with pytest.raises(dlbridge.CopyRequiredError):
         dlbridge.convert_tree([np.zeros(3), np.zeros(3)[::-1]], "torch", copy=False)
@@ -89,11 +94,13 @@ def test_keywords_hold_for_every_array():
     assert dlbridge.convert_tree([source], "torch", copy=True)[0].data_ptr() != source.ctypes.data
 
 
+@pytest.mark.needs("torch")
 def test_an_array_that_cannot_be_converted_is_an_error_and_not_handed_on():
     with pytest.raises(dlbridge.ConversionError):
         dlbridge.convert_tree([np.zeros(3), np.array([None])], "torch")
 
 
+@pytest.mark.needs("torch", "jax", "optree")
 def test_from_several_libraries_at_once():
     made = dlbridge.convert_tree([torch.ones(2), jnp.ones(2), bytearray(2), np.ones(2)], "numpy")
     assert [type(array) for array in made] == [np.ndarray] * 4
@@ -110,9 +117,9 @@ WITHOUT = """if True:
 """
 
 
-@pytest.mark.parametrize(("to", "said"), [
-    ("torch", "torch"), ("jax", "jaxlib"),
-    ("numpy", "convert_tree: module optree: is not installed (pip install dlbridge[tree])")])
+@pytest.mark.parametrize(("to", "said"), params([
+    ("torch", "torch"), marked(("jax", "jaxlib"), "jax"),
+    ("numpy", "convert_tree: module optree: is not installed (pip install dlbridge[tree])")]))
 def test_without_optree_the_targets_own_walks(to, said):
     done = subprocess.run([sys.executable, "-c", WITHOUT.format(to=to)], capture_output=True, text=True, check=True)
     assert done.stdout.strip().startswith(said)
@@ -131,7 +138,9 @@ def scaled(x, /, factor: float = 2.0, *, offsets: "list[Any] | None" = None, **n
     return {"scaled": x.mul(factor), "factor": factor}
 
 
-@pytest.mark.parametrize("make", [np.asarray, jnp.asarray, torch.asarray], ids=["numpy", "jax", "torch"])
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("make", [
+    np.asarray, marked(jnp.asarray, "jax"), torch.asarray], ids=["numpy", "jax", "torch"])
 def test_any_library_goes_in_and_comes_back(make):
     source = make(np.arange(3, dtype="float32"))
     result = scaled(source, 3.0, offsets=[np.ones(3, "float32")], other=bytearray(3), word="a")
@@ -140,6 +149,7 @@ def test_any_library_goes_in_and_comes_back(make):
     assert result["factor"] == 3.0
 
 
+@pytest.mark.needs("torch", "jax")
 def test_results_stay_as_they_are_where_nothing_is_asked():
     @dlbridge.accepts(to=torch)
     def double(x):
@@ -149,12 +159,14 @@ def test_results_stay_as_they_are_where_nothing_is_asked():
     assert type(double(x=jax.numpy.ones(3))) is torch.Tensor
 
 
+@pytest.mark.needs("torch")
 def test_signature_and_hints_stay():
     assert str(inspect.signature(scaled)).startswith("(x, /, factor: float = 2.0, *, offsets")
     assert (scaled.__name__, scaled.__doc__) == ("scaled", "Scale, then move.")
     assert scaled.__wrapped__.__annotations__ == scaled.__annotations__
 
 
+@pytest.mark.needs("torch")
 def test_methods():
     @dataclasses.dataclass
     class Model:
@@ -184,6 +196,7 @@ def test_methods():
     assert Model.kind(np.ones(2)) is model.kind(np.ones(2)) is torch.Tensor
 
 
+@pytest.mark.needs("torch")
 def test_fields_that_no_constructor_takes():
     @dataclasses.dataclass(frozen=True)
     class Sample:
@@ -203,11 +216,13 @@ def test_fields_that_no_constructor_takes():
     assert not hasattr(made, "unset")
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("function", [torch.neg, functools.partial(torch.add, 1), min], ids=["neg", "add", "min"])
 def test_functions_without_a_signature(function):
     assert type(dlbridge.accepts("torch")(function)(np.ones(2))) is torch.Tensor
 
 
+@pytest.mark.needs("torch")
 def test_coroutines():
     @dlbridge.accepts("torch", returns="like")
     async def double(x):
@@ -220,6 +235,7 @@ def test_coroutines():
     assert result.tolist() == [2, 2, 2]
 
 
+@pytest.mark.needs("torch")
 def test_without_an_array_nothing_is_converted():
     @dlbridge.accepts("torch", returns="like")
     def make(count):
@@ -228,6 +244,7 @@ def test_without_an_array_nothing_is_converted():
     assert type(make(3)) is torch.Tensor
 
 
+@pytest.mark.needs("torch", "jax")
 def test_the_first_array_counts():
     @dlbridge.accepts("torch", returns="like")
     def add(values, more):
@@ -237,12 +254,13 @@ def test_the_first_array_counts():
     assert type(add({"a": np.ones(2)}, jnp.ones(2))) is np.ndarray
 
 
+@pytest.mark.needs("torch")
 def test_what_is_asked_is_checked_at_once():
     with pytest.raises(ValueError, match='accepts: returns \'same\': is neither None nor "like"'):
         dlbridge.accepts("torch", returns="same")
 
 
-@pytest.mark.needs("torch")      # and so optree, with the other libraries
+@pytest.mark.needs("torch", "optree")
 def test_like_a_tensor_or_what_is_no_target():
     called = []
 

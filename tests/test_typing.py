@@ -52,6 +52,7 @@ def messages(workplace: Path) -> dict[str, list[str]]:
     return {file.name: [line for line in lines if Path(line.split(":")[0]).name == file.name] for file in files}
 
 
+@pytest.mark.needs("mypy")
 @pytest.mark.parametrize("name", sorted(file.name for file in USES.glob("right*.py")))
 def test_right_uses(name: str, messages: dict[str, list[str]]) -> None:
     if name not in messages:
@@ -59,6 +60,7 @@ def test_right_uses(name: str, messages: dict[str, list[str]]) -> None:
     assert messages[name] == []
 
 
+@pytest.mark.needs("mypy")
 def test_wrong_uses(messages: dict[str, list[str]]) -> None:
     expected = {
         (number, line.rpartition("# E: ")[2])
@@ -74,12 +76,14 @@ def test_wrong_uses(messages: dict[str, list[str]]) -> None:
     assert found == expected
 
 
+@pytest.mark.needs("mypy")
 def test_stubs_are_strict(workplace: Path) -> None:
     """The stubs themselves, and the Python beside them."""
     done = run_mypy("-p", "dlbridge", cwd=workplace)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.needs("torch", "jax", "mypy")
 def test_stubs_agree_with_the_package(workplace: Path) -> None:
     # What torch.Tensor and jax.Array are in full does not matter here, and takes most of a minute to read.
     (workplace / "mypy.ini").write_text("[mypy]\n[mypy-torch.*,jax.*]\nfollow_imports = skip\n")

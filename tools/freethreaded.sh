@@ -42,6 +42,7 @@ check "every module leaves it off" imports $modules
 stage "tests"
 check "tests" "$bin/pytest" -q "$tree/tests"
 check "selftest" "$bin/dlbridge" selftest
-check "8 threads for $seconds s" "$bin/python" "$tree/tests/stress.py" --seconds "$seconds" --threads 8
+check "8 threads for $seconds s" \
+    env PYTHONPATH="$tree/tests" "$bin/python" -m support.stress --seconds "$seconds" --threads 8
 cat "$logs/8_threads_for_${seconds}_s.log"
 finish

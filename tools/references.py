@@ -1,6 +1,6 @@
-"""Go every path of tests/paths.py a thousand times on a debug CPython: no reference and no block is left.
+"""Go every path of tests/support/paths.py a thousand times on a debug CPython: no reference and no block is left.
 
-Run by debug_python.sh, with the folder of paths.py in PYTHONPATH: ``total``, ``each`` or ``seeded``.
+Run by debug_python.sh, with the folder tests in PYTHONPATH: ``total``, ``each`` or ``seeded``.
 
 ``total`` is sys.gettotalrefcount(). It counts what modules do that were compiled for the debug interpreter, and the
 modules of a wheel were not: a reference that they make and others drop lowers it. Where they take part, ``each`` adds
@@ -54,7 +54,7 @@ def main(kind):
 
         paths = {"a reference lost": lambda: seeded.lose_reference(None)}
     else:
-        from paths import PATHS as paths
+        from support.paths import PATHS as paths
     for path in paths.values():
         path()                      # all that is made once is there
     references = sys.gettotalrefcount

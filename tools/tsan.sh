@@ -55,7 +55,7 @@ LIST
 copy_tree "$tree"
 check "build" env -C "$tree" CC="clang-19 -fsanitize=thread" LDSHARED="clang-19 -shared -fsanitize=thread" \
     CFLAGS="-O1 -g -fno-omit-frame-pointer" "$work/venv/bin/python" setup.py build_ext --inplace
-export PYTHONPATH=$tree:$(echo "$work"/venv/lib/*/site-packages)
+export PYTHONPATH=$tree:$tree/tests:$(echo "$work"/venv/lib/*/site-packages)
 cd "$work"
 
 stage "threads"
@@ -77,6 +77,6 @@ for thread in threads:
     thread.join()
 PYTHON
 check_finds "seeded: a race" "SUMMARY: ThreadSanitizer: data race .*dlbridge_race" no_report race.py
-check "8 threads for $seconds s" no_report "$tree/tests/stress.py" --seconds "$seconds" --threads 8
+check "8 threads for $seconds s" no_report -m support.stress --seconds "$seconds" --threads 8
 cat "$logs/8_threads_for_${seconds}_s.log"
 finish

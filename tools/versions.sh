@@ -2,16 +2,17 @@
 # Every version that dlbridge says it runs with: bash tools/versions.sh [PYTHON...]
 #
 # On each Python the core is tested twice, with the oldest NumPy that has a wheel there and nothing else, and with the
-# newest and JAX; what needs a library that is not there is deselected (see tests/optional.py). On 3.11 all the tests run,
-# with a torch that has DLPack's C exchange API and with the last one that does not. What was not to be had is said at the
-# end. Takes about 40 minutes on 2 cores, downloads about 5 GB, most of it torch with CUDA, and keeps 10 GB in $TOOLS.
+# newest and JAX; what needs a library that is not there is deselected (see tests/support/optional.py). On 3.11 all the
+# tests run, with a torch that has DLPack's C exchange API and with the last one that does not. What was not to be had
+# is said at the end. Takes about 40 minutes on 2 cores, downloads about 5 GB, most of it torch with CUDA, and keeps 10
+# GB in $TOOLS.
 source "$(dirname "$0")/common.sh"
 source "$(dirname "$0")/interpreters.sh"
 
 pythons=${*:-3.10 3.11 3.12 3.13 3.14 3.13t 3.14t}
 full=3.11
 torches="2.13.0 2.9.1"
-all=torch,jax,ml_dtypes,pyarrow,PIL,cuda,numba,array_api_strict,rich,matplotlib,mypy
+all=torch,jax,ml_dtypes,pyarrow,PIL,cuda,numba,array_api_strict,optree,rich,matplotlib,mypy
 numpys="2.0.0 2.1.0 2.2.0 2.3.2 2.4.0"      # among which the oldest is looked for; 2.3.2 was the first for 3.14
 tree=$work/tree
 wheels_only=--only-binary=:all:

@@ -44,7 +44,7 @@ class Arrays(NamedTuple):
     # ---- what the export does not say
     immutable: Fact | None = None           # True: the memory is read-only, which the export cannot say
     forgets: Fact | None = None             # True: the export does not keep the memory alive, the array does
-    element_type: Fact | None = None        # a function of the array: the name of its dtype; None where the export has it
+    element_type: Fact | None = None        # a function of the array: its dtype's name, None where the export says it
     gradient_free: Fact | None = None       # the attribute that is False where a gradient would be lost
     rebound: Fact | None = None             # True: the library puts other memory under it later
     copies: Fact | None = None              # True: each export is a copy

@@ -23,7 +23,7 @@ def element_type(tensor: Any) -> str:
 
 
 def make(openvino: Any, array: Any, dtype: str) -> Any:
-    """A tensor over an ndarray's memory, which it keeps alive. The type is named, since ``array`` may have ml_dtypes'."""
+    """A tensor over an ndarray's memory, which it keeps alive; it does not know ml_dtypes' types, so they are named."""
     words = array.view(f"u{array.itemsize}")
     return openvino.Tensor(words, list(array.shape), getattr(openvino.Type, ELEMENT_TYPES[dtype]))
 

@@ -16,6 +16,7 @@ NOT_TOUCHED = """
 """
 
 
+@pytest.mark.needs("torch", "jax")
 def test_host_memory_touches_no_driver():
     run(
         """

@@ -6,6 +6,7 @@ from fake_driver.harness import run
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
 
+@pytest.mark.needs("torch", "jax")
 @both
 def test_pinned_memory_is_the_hosts_once_its_stream_is_done(platform):
     run(
@@ -73,6 +74,7 @@ def test_pinned_memory_is_the_hosts_once_its_stream_is_done(platform):
     )
 
 
+@pytest.mark.needs("numba")
 def test_pinned_and_managed_memory_is_the_devices_for_numba():
     run(
         """
@@ -97,6 +99,7 @@ def test_pinned_and_managed_memory_is_the_devices_for_numba():
     )
 
 
+@pytest.mark.needs("jax")
 def test_managed_memory_is_the_hosts_where_the_device_lets_it_read():
     run(
         """
@@ -168,6 +171,7 @@ def test_the_cpu_waits_before_it_reads_pinned_memory(platform):
     )
 
 
+@pytest.mark.needs("numba")
 def test_an_upload_waits_before_it_reads_pinned_memory():
     run(
         """

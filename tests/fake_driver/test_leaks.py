@@ -148,6 +148,7 @@ def test_one_tensor_is_handed_out_by_many_threads_at_once(platform):
     )
 
 
+@pytest.mark.needs("numba")
 def test_numbas_arrays_leave_nothing():
     run(
         """

@@ -76,6 +76,7 @@ def test_no_other_call_is_made_than_those_that_order_and_locate(platform):
     )
 
 
+@pytest.mark.needs("numba")
 def test_a_stream_is_named_in_any_way():
     run(
         """
@@ -117,6 +118,7 @@ def test_a_stream_is_named_in_any_way():
     )
 
 
+@pytest.mark.needs("numba")
 @pytest.mark.parametrize("per_thread", [0, 1])
 def test_numbas_default_stream_is_the_one_that_it_is_told_to_use(per_thread):
     run(
@@ -132,6 +134,7 @@ def test_numbas_default_stream_is_the_one_that_it_is_told_to_use(per_thread):
     )
 
 
+@pytest.mark.needs("numba")
 @both
 def test_a_stream_that_is_none_is_refused(platform):
     run(
@@ -213,6 +216,7 @@ def test_rocms_default_stream_is_0_in_dlpack_and_1_elsewhere():
     )
 
 
+@pytest.mark.needs("numba")
 def test_a_dlpack_producer_is_told_the_stream_and_nothing_more_is_ordered():
     run(
         """
@@ -255,6 +259,7 @@ def test_a_dlpack_producer_is_told_the_stream_and_nothing_more_is_ordered():
     )
 
 
+@pytest.mark.needs("numba")
 def test_consumers_order_themselves_after_a_tensor():
     run(
         """

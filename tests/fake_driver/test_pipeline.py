@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from fake_driver.harness import run
 
+pytestmark = pytest.mark.needs("numba")
+
 PIPELINE = Path(__file__).parents[2] / "examples" / "pipeline.py"
 
 # In the child: the example's names, its arguments, and the driver's log in the words of these tests.

@@ -2,8 +2,9 @@
 
 import pytest
 from fake_driver.harness import run
-from lacking import LACKS
-from quirk_rows import HEAVY, OF_ALL
+from support.lacking import LACKS
+from support.optional import marked, needed_by
+from support.quirk_rows import HEAVY, OF_ALL
 
 PRELUDE = """
     import numpy
@@ -34,16 +35,18 @@ OF_NUMBA = {
     "READ_ONLY": "Interface(memory(), readonly=True)",
 }
 LABELS = [
-    pytest.param(quirk, id=f"{quirk.library}-{quirk.lacks}",
-                 marks=pytest.mark.needs("torch for CPUs") if quirk.library == "torch" else ())
+    marked(quirk, *(["torch for CPUs"] if quirk.library == "torch" else needed_by(quirk.library)),
+           id=f"{quirk.library}-{quirk.lacks}")
     for quirk in LACKS
     if quirk.lacks in ("PINNED", "UNIFIED") and quirk.library not in OF_ALL | HEAVY | {"cupy", "numba"}]
 
 
+@pytest.mark.needs("numba")
 def test_every_row_of_numba_is_here():
     assert {quirk.lacks for quirk in LACKS if quirk.library == "numba"} == {*OF_NUMBA, "PINNED", "UNIFIED"}
 
 
+@pytest.mark.needs("numba")
 def test_what_numba_lacks_stops_a_conversion():
     run(PRELUDE + f"""
     for source in ({", ".join(OF_NUMBA.values())}):
@@ -56,6 +59,7 @@ def test_what_numba_lacks_stops_a_conversion():
     """)
 
 
+@pytest.mark.needs("numba")
 def test_numba_has_pinned_and_managed_memory_as_its_devices():
     run(PRELUDE + """
     for kind in ("host", "managed"):

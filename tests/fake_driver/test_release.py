@@ -60,6 +60,7 @@ def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
     )
 
 
+@pytest.mark.needs("numba")
 def test_the_order_is_record_wait_free():
     run(
         """
@@ -187,6 +188,7 @@ def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
     )
 
 
+@pytest.mark.needs("numba")
 def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer():
     run(
         """

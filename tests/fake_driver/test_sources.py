@@ -160,6 +160,7 @@ def test_a_truth_value_is_no_stream():
     )
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.needs("torch for CPUs")
 def test_what_only_another_protocol_can_say_is_taken_from_that():
     run(
@@ -214,6 +215,7 @@ def test_a_device_that_the_driver_does_not_have_is_refused(platform):
     )
 
 
+@pytest.mark.needs("numba")
 def test_numbas_arrays_are_sources_on_both_devices():
     run(
         """
@@ -259,7 +261,7 @@ def test_event_of_an_arrow_array_is_waited_for_on_the_device(platform):
         import gc
 
         import dlbridge
-        from arrow_producers import OfDeviceArray
+        from support.arrow_producers import OfDeviceArray
         from fake_driver.producers import driver
         driver.make_current(0)
         kind = 10 if driver.hip else 2

@@ -339,6 +339,7 @@ def test_threads_lose_no_line_and_have_their_own_contexts(platform):
     )
 
 
+@pytest.mark.needs("numba")
 def test_numba_makes_real_arrays_on_both_devices():
     run(
         """
@@ -386,6 +387,7 @@ def test_numba_makes_real_arrays_on_both_devices():
     )
 
 
+@pytest.mark.needs("numba")
 def test_numba_frees_when_the_last_view_goes():
     run(
         """
@@ -403,6 +405,7 @@ def test_numba_frees_when_the_last_view_goes():
     )
 
 
+@pytest.mark.needs("cuda", "numba")
 def test_cuda_core_makes_dlpack_buffers_and_orders_streams():
     run(
         """

@@ -4,6 +4,7 @@ import pytest
 from fake_driver.harness import run
 
 
+@pytest.mark.needs("numba")
 def test_numba_gets_the_memory_as_it_is():
     run(
         """
@@ -94,6 +95,7 @@ def test_torch_takes_device_memory_and_lets_it_go_in_order():
     )
 
 
+@pytest.mark.needs("numba")
 def test_numbas_own_arrays_are_ordered_for_a_stream_that_is_named():
     run(
         """
@@ -121,6 +123,7 @@ def test_numbas_own_arrays_are_ordered_for_a_stream_that_is_named():
     )
 
 
+@pytest.mark.needs("ml_dtypes", "numba")
 def test_what_numba_lacks_is_refused():
     run(
         """
@@ -159,6 +162,7 @@ def test_what_numba_lacks_is_refused():
     )
 
 
+@pytest.mark.needs("numba")
 def test_read_only_memory_is_copied_on_its_device_shared_or_refused():
     run(
         """
@@ -193,6 +197,7 @@ def test_read_only_memory_is_copied_on_its_device_shared_or_refused():
     )
 
 
+@pytest.mark.needs("numba")
 def test_any_layout_is_copied_on_its_device():
     run(
         """
@@ -215,6 +220,7 @@ def test_any_layout_is_copied_on_its_device():
     )
 
 
+@pytest.mark.needs("numba")
 def test_numbas_context_is_the_memorys_and_the_current_one_is_put_back():
     run(
         """
@@ -241,6 +247,7 @@ def test_numbas_context_is_the_memorys_and_the_current_one_is_put_back():
     )
 
 
+@pytest.mark.needs("numba")
 def test_the_first_use_of_another_device_leaves_the_current_one():
     run(
         """
@@ -255,6 +262,7 @@ def test_the_first_use_of_another_device_leaves_the_current_one():
     )
 
 
+@pytest.mark.needs("jax", "numba")
 def test_host_memory_is_uploaded_where_it_is_asked_for():
     run(
         """
@@ -301,6 +309,7 @@ def test_host_memory_is_uploaded_where_it_is_asked_for():
     )
 
 
+@pytest.mark.needs("numba")
 def test_numba_has_no_host_memory():
     run(
         """
@@ -327,6 +336,7 @@ def test_numba_has_no_host_memory():
     )
 
 
+@pytest.mark.needs("numba")
 def test_an_array_as_the_target_gives_its_device_and_is_not_kept():
     run(
         """
@@ -346,6 +356,7 @@ def test_an_array_as_the_target_gives_its_device_and_is_not_kept():
     )
 
 
+@pytest.mark.needs("torch", "jax", "array_api_strict")
 def test_device_memory_reaches_the_host_only_where_that_is_asked_for():
     run(
         """
@@ -529,6 +540,7 @@ def test_a_pickle_holds_the_elements():
     )
 
 
+@pytest.mark.needs("cuda")
 def test_cuda_cores_buffers_reach_the_host():
     run(
         """
@@ -547,6 +559,7 @@ def test_cuda_cores_buffers_reach_the_host():
     )
 
 
+@pytest.mark.needs("numba")
 def test_a_tensor_hands_on_the_object_of_the_stream():
     run(
         """

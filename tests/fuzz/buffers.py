@@ -2,7 +2,7 @@
 
 import struct
 
-from hostile_buffer import Exporter, fill_slots
+from support.hostile_buffer import Exporter, fill_slots
 
 import dlbridge
 from fuzz.harness import (

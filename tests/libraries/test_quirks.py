@@ -1,8 +1,8 @@
 """Every row of what libraries lack for the libraries that only the extra "all" has."""
 
 import pytest
-from lacking import LACKS
-from quirk_rows import OF_ALL
+from support.lacking import LACKS
+from support.quirk_rows import OF_ALL
 from test_layouts import EXERCISES, NEEDS_A_DRIVER
 
 import dlbridge

@@ -11,6 +11,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from support.optional import of, params
 
 import dlbridge
 
@@ -38,6 +39,7 @@ class Producer:
 
 # ---- memory that its owner replaces ----------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_parameter_whose_module_changes_its_type_keeps_the_old_memory():
     output = run_child("""
         import torch, dlbridge
@@ -51,6 +53,7 @@ def test_parameter_whose_module_changes_its_type_keeps_the_old_memory():
     assert output == "True\n"
 
 
+@pytest.mark.needs("torch")
 def test_detached_tensor_that_is_rebound_keeps_the_old_memory():
     output = run_child("""
         import torch, dlbridge
@@ -64,7 +67,8 @@ def test_detached_tensor_that_is_rebound_keeps_the_old_memory():
 
 # ---- routes ----------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("make", [lambda: np.zeros(3), lambda: torch.zeros(3), lambda: memoryview(np.zeros(3))])
+@pytest.mark.parametrize(
+    "make", params([lambda: np.zeros(3), of("torch")(lambda: torch.zeros(3)), lambda: memoryview(np.zeros(3))]))
 def test_array_that_stands_for_its_library_is_not_kept(make):
     like = make()
     alive = weakref.ref(like)
@@ -93,6 +97,7 @@ def test_registration_while_a_route_is_made_is_not_lost():
     assert dlbridge.convert(source, "breaker_changing") == "new"
 
 
+@pytest.mark.needs("torch")
 def test_proxies_of_different_classes_do_not_share_a_route():
     class Proxy:
         def __init__(self, wrapped):
@@ -254,6 +259,7 @@ def test_string_that_cannot_be_hashed_is_a_name():
 
 # ---- numbers at the edge ---------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("typestr", [">c8", ">c16"])
 def test_swapped_complex_of_64_dimensions(typestr):
     source = np.arange(4).astype(typestr).reshape((2, 2) + (1,) * 62) * (1 + 2j)
@@ -280,7 +286,7 @@ def test_holds_may_be_an_iterator():
 
 # ---- depth and threads -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("between", ["memoryview", "dlbridge", "torch"])
+@pytest.mark.parametrize("between", params(["memoryview", "dlbridge", "torch"]))
 def test_long_chain_of_owners_is_let_go(between):
     output = run_child(f"""
         import numpy, weakref, dlbridge
@@ -294,6 +300,7 @@ def test_long_chain_of_owners_is_let_go(between):
     assert output == "True\n"
 
 
+@pytest.mark.needs("torch")
 def test_first_conversions_of_many_threads_see_the_same_target():
     output = run_child("""
         import sys, threading, numpy, torch, dlbridge

@@ -13,6 +13,7 @@ from dlbridge.testing.producers import capsule_name
 
 # ---- torch.utils.dlpack: to_dlpack(tensor) gives a capsule, from_dlpack(obj) a tensor over the same memory -----------
 
+@pytest.mark.needs("torch")
 def test_tensor_and_its_tensor_share_memory():
     first = torch.arange(4)
     second = dlbridge.convert(first, "torch")
@@ -24,6 +25,7 @@ def test_tensor_and_its_tensor_share_memory():
     assert first.tolist() == second.tolist() == [-1, -1, 2, 7]
 
 
+@pytest.mark.needs("torch")
 def test_three_tensors_share_memory_through_capsules():
     first = torch.zeros(2, 3)
     second = torch.utils.dlpack.from_dlpack(dlbridge.to_dlpack(first))
@@ -33,6 +35,7 @@ def test_three_tensors_share_memory_through_capsules():
     assert first.sum() == second.sum() == 6
 
 
+@pytest.mark.needs("torch")
 def test_capsule_is_shown_as_one_and_is_used_once():
     tensor = torch.ones(3)
     capsule = dlbridge.to_dlpack(tensor)
@@ -44,6 +47,7 @@ def test_capsule_is_shown_as_one_and_is_used_once():
     assert torch.from_dlpack(made).tolist() == [1, 1, 1]
 
 
+@pytest.mark.needs("torch")
 def test_capsule_outlives_the_tensor():
     capsule = dlbridge.to_dlpack(torch.full((2,), 5.0))
     assert torch.from_dlpack(capsule).tolist() == [5, 5]
@@ -51,6 +55,7 @@ def test_capsule_outlives_the_tensor():
 
 # ---- paddle.utils.dlpack: a tensor of one library into another and back, versions by max_version ---------------------
 
+@pytest.mark.needs("torch")
 def test_there_and_back():
     first = torch.tensor([[0.2, 0.3], [0.5, 0.9]])
     second = dlbridge.convert(dlbridge.to_dlpack(first), "numpy")
@@ -59,6 +64,7 @@ def test_there_and_back():
     assert first.data_ptr() == third.data_ptr()
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize(("max_version", "name"), [
     (None, abi.LEGACY_NAME), ((0, 8), abi.LEGACY_NAME), ((1, 0), abi.VERSIONED_NAME), ((1, 3), abi.VERSIONED_NAME),
     ((2, 0), abi.VERSIONED_NAME),
@@ -72,6 +78,7 @@ def test_capsule_is_of_the_version_asked_for(max_version, name):
     assert capsule_name(capsule) == b"used_" + name
 
 
+@pytest.mark.needs("torch")
 def test_external_tensor_is_taken_by_its_protocol():
     """Anything with the two methods will do: no registration, no base class."""
 
@@ -100,11 +107,13 @@ def test_device_and_copy_of_the_standard():
 
 # ---- pydlpack: asdlpack(obj) around whatever has memory --------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_bytes_become_a_tensor():
     tensor = torch.from_dlpack(dlbridge.asdlpack(b"Hello!"))
     assert bytes(tensor.tolist()) == b"Hello!"
 
 
+@pytest.mark.needs("torch")
 def test_object_with_an_array_interface_alone():
     class Interface:
         def __init__(self, array):
@@ -121,6 +130,7 @@ def test_object_with_an_array_interface_alone():
     assert tensor.dtype is torch.int16
 
 
+@pytest.mark.needs("torch")
 def test_wrapped_object_is_used_any_number_of_times():
     wrapped = dlbridge.asdlpack(bytearray(b"abc"))
     arrays = [np.from_dlpack(wrapped) for _ in range(3)] + [torch.from_dlpack(wrapped) for _ in range(3)]

@@ -34,7 +34,7 @@ class Interface:
 
 def is_there(library):
     found = importlib.util.find_spec(library)
-    return found is not None and found.origin != "absent"       # a placeholder of optional.py
+    return found is not None and found.origin != "absent"       # a placeholder of support.optional
 
 
 def numbers():
@@ -176,7 +176,6 @@ USES = {
     for target in TARGETS for suffix, options in OPTIONS.items()
 } | {
     "through a Tensor": consume,
-    "to torch, writable": functools.partial(bridge, "torch", {"readonly": "error"}),
     "to numpy, on a GPU": functools.partial(bridge, "numpy", {"device": "cuda"}),
     "to a type": lambda source: dlbridge.convert(source, np.ndarray),
     "to what an array is": lambda source: dlbridge.convert(source, ARRAY),
@@ -187,6 +186,8 @@ USES = {
     "from_dlpack, copied": lambda source: dlbridge.from_dlpack(source, device="cpu", copy=True),
     "to_dlpack, legacy": lambda source: dlbridge.to_dlpack(source, max_version=None),
 }
+if is_there("torch"):
+    USES["to torch, writable"] = functools.partial(bridge, "torch", {"readonly": "error"})
 
 PATHS = {
     f"{source} {use}": functools.partial(go, SOURCES[source], USES[use]) for source in SOURCES for use in USES

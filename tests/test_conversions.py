@@ -1,4 +1,4 @@
-"""Exporter x importer x property."""
+"""Every exporter into every importer, by each property that a conversion has to keep."""
 
 import contextlib
 import gc
@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from exporters import ALIGNMENT, EXPORTERS, Exporter, numbered
-from importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_numpy, look_torch, read_bits
+from support.exporters import ALIGNMENT, EXPORTERS, Exporter, numbered
+from support.importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_numpy, look_torch, read_bits
+from support.optional import marked, params
 
 import dlbridge
 
 
 def pairs(accepts=lambda exporter, importer: True):
-    return [pytest.param(exporter, importer, id=f"{exporter.name}-{importer.name}")
+    return [marked((exporter, importer), id=f"{exporter.name}-{importer.name}")
             for exporter in EXPORTERS for importer in IMPORTERS if accepts(exporter, importer)]
 
 
@@ -95,7 +96,7 @@ def test_result_is_the_same_array(exporter, importer, stack):
     assert case.read() in (case.bits, None)
 
 
-@pytest.mark.parametrize(("exporter", "importer"), pairs())
+@each_pair
 def test_copy_true_is_new_writable_and_aligned(exporter, importer, stack):
     case = make(exporter, stack)
     result = deliver(importer, case.src, **keywords_of(exporter, copy=True))
@@ -192,7 +193,8 @@ def test_source_can_be_converted_again_and_again(exporter, importer, stack):
 
 # ---- capsules in other hands -----------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("exporter", EXPORTERS, ids=lambda exporter: exporter.name)
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("exporter", params(EXPORTERS), ids=lambda exporter: exporter.name)
 @pytest.mark.parametrize("versioned", [False, True], ids=["legacy", "versioned"])
 def test_capsules_are_read_by_numpy_and_torch(exporter, versioned, stack):
     for read, look in ((np.from_dlpack, look_numpy), (torch.from_dlpack, look_torch)):

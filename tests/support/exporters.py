@@ -283,6 +283,7 @@ class Exporter(NamedTuple):
     step: int = 1                                   # of the first axis, where the object has every so many rows
     library: str = ""                               # the importer that gives the object itself back
     protocol: str = ""
+    needs: tuple[str, ...] = ()                     # libraries
 
 
 def base_address(obj):
@@ -295,20 +296,24 @@ EXPORTERS = (
     Exporter("ndarray read-only", make_read_only, readonly=True, library="numpy", protocol="numpy"),
     Exporter("ndarray subclass", lambda e, s: e.view(ArraySubclass), protocol="numpy"),
     Exporter("memmap", make_memmap, keeps="count", address=base_address, protocol="numpy"),
-    Exporter("torch.Tensor", lambda e, s: torch.from_numpy(e), library="torch", protocol=OF_TORCH),
-    Exporter("torch Parameter", make_parameter, detach=True, library="torch", protocol=OF_TORCH),
-    Exporter("torch subclass", make_torch_subclass, library="torch", protocol="dlpack"),
-    Exporter("jax.Array", lambda e, s: jax.dlpack.from_dlpack(e), readonly=True, library="jax", protocol="buffer"),
+    Exporter("torch.Tensor", lambda e, s: torch.from_numpy(e), library="torch", protocol=OF_TORCH, needs=("torch",)),
+    Exporter("torch Parameter", make_parameter, detach=True, library="torch", protocol=OF_TORCH, needs=("torch",)),
+    Exporter("torch subclass", make_torch_subclass, library="torch", protocol="dlpack", needs=("torch",)),
+    Exporter("jax.Array", lambda e, s: jax.dlpack.from_dlpack(e), readonly=True, library="jax", protocol="buffer",
+             needs=("jax",)),
     Exporter("StridedMemoryView", lambda e, s: StridedMemoryView.from_any_interface(e, stream_ptr=-1),
-             protocol="exchange_api"),
-    Exporter("array_api_strict", lambda e, s: array_api_strict.asarray(e, copy=False), protocol="dlpack"),
+             protocol="exchange_api", needs=("cuda",)),
+    Exporter("array_api_strict", lambda e, s: array_api_strict.asarray(e, copy=False), protocol="dlpack",
+             needs=("array_api_strict",)),
     Exporter("pyarrow Array", lambda e, s: pyarrow.Array.from_buffers(
-        pyarrow.float32(), e.size, [None, pyarrow.py_buffer(e)]), shape=(24,), readonly=True, protocol="arrow"),
-    Exporter("pyarrow Tensor", lambda e, s: pyarrow.Tensor.from_numpy(e), protocol="dlpack"),
+        pyarrow.float32(), e.size, [None, pyarrow.py_buffer(e)]), shape=(24,), readonly=True, protocol="arrow",
+             needs=("pyarrow",)),
+    Exporter("pyarrow Tensor", lambda e, s: pyarrow.Tensor.from_numpy(e), protocol="dlpack", needs=("pyarrow",)),
     # A pyarrow buffer calls its bytes signed.
-    Exporter("pyarrow Buffer", lambda e, s: pyarrow.py_buffer(e), shape=(24,), dtype="int8", protocol="buffer"),
+    Exporter("pyarrow Buffer", lambda e, s: pyarrow.py_buffer(e), shape=(24,), dtype="int8", protocol="buffer",
+             needs=("pyarrow",)),
     Exporter("Pillow Image", make_image, dtype="uint8", readonly=True, keeps="", unseen=True,
-             protocol="array_interface"),
+             protocol="array_interface", needs=("PIL",)),
     Exporter("bytes", lambda e, s: e.tobytes(), shape=(24,), dtype="uint8", readonly=True, keeps="count",
              address=buffer_address, protocol="buffer"),
     Exporter("bytearray", make_bytearray, shape=(24,), dtype="uint8", keeps="count", address=buffer_address,

@@ -15,7 +15,7 @@ import types
 
 import numpy as np
 import pytest
-from compiling import HERE, compiled
+from support.compiling import HERE, compiled
 
 import dlbridge
 from dlbridge.testing.child import run_in_child

@@ -6,6 +6,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 import dlbridge
 
 # What a library that moves arrays has no business with, by the beginning of the event.
@@ -75,6 +77,7 @@ def run_watched(job):
     return [ast.literal_eval(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.needs("torch", "jax", "ml_dtypes", "pyarrow")
 def test_conversions_touch_nothing_but_memory():
     events, asked = run_watched(JOB)
     libraries = [Path(name).name for event, name in events if event == "ctypes.dlopen"]
@@ -84,6 +87,7 @@ def test_conversions_touch_nothing_but_memory():
     assert [name for name in asked if not name.startswith("PYARROW_")] == []      # pyarrow is compiled too
 
 
+@pytest.mark.needs("torch", "jax", "ml_dtypes", "pyarrow")
 def test_the_watch_sees():
     events, asked = run_watched("""
         import subprocess, socket, os

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from support.optional import params
 
 import dlbridge
 from dlbridge.testing.child import run_in_child
@@ -42,6 +43,7 @@ def aligned(count, dtype):
 
 # ---- read-only memory ------------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_torch_writes_into_read_only_numpy():
     source = frozen(4)
     torch.from_dlpack(source).fill_(9)
@@ -58,6 +60,7 @@ def test_torch_writes_into_read_only_numpy():
         dlbridge.convert(source, "torch", readonly="error")
 
 
+@pytest.mark.needs("torch")
 def test_torch_writes_into_bytes():
     source = bytes(bytearray(b"Hello!"))
     with warnings.catch_warnings():
@@ -70,6 +73,7 @@ def test_torch_writes_into_bytes():
     assert source == b"Hello!"
 
 
+@pytest.mark.needs("torch")
 def test_torch_dies_writing_into_a_read_only_file(tmp_path):
     path = tmp_path / "array"
     np.arange(4096, dtype=np.float32).tofile(path)
@@ -79,6 +83,7 @@ def test_torch_dies_writing_into_a_read_only_file(tmp_path):
     assert run_in_child(lambda: dlbridge.convert(mapped, "torch").fill_(9).sum().item()).result() == 9 * 4096
 
 
+@pytest.mark.needs("torch", "jax")
 def test_torch_writes_into_a_jax_array():
     source = jnp.arange(4, dtype="float32") + 0
     torch.from_dlpack(source).fill_(9)
@@ -89,6 +94,7 @@ def test_torch_writes_into_a_jax_array():
     assert source.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.needs("jax")
 def test_jax_refuses_read_only_numpy():
     source = aligned(16, np.float32)
     source.flags.writeable = False
@@ -99,6 +105,7 @@ def test_jax_refuses_read_only_numpy():
     assert made.unsafe_buffer_pointer() == source.ctypes.data
 
 
+@pytest.mark.needs("torch", "pyarrow")
 def test_pyarrow_arrays_are_immutable():
     import pyarrow
     source = pyarrow.array([1, 2, 3])
@@ -117,6 +124,7 @@ def test_pyarrow_arrays_are_immutable():
 NARROW = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("dtype", NARROW)
 def test_numpy_can_not_take_narrow_floats_of_torch(dtype):
     source = torch.tensor([[1.5, -2.0], [0.25, 4.0]]).to(getattr(torch, dtype))
@@ -129,6 +137,7 @@ def test_numpy_can_not_take_narrow_floats_of_torch(dtype):
     assert made.astype(np.float32).tolist() == [[1.5, -2.0], [0.25, 4.0]]
 
 
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("dtype", NARROW)
 def test_torch_can_not_take_narrow_floats_of_numpy(dtype):
     source = np.array([1.5, -2.0, 0.25]).astype(getattr(ml_dtypes, dtype))
@@ -141,6 +150,7 @@ def test_torch_can_not_take_narrow_floats_of_numpy(dtype):
     assert made.tolist() == [1.5, -2.0, 0.25]
 
 
+@pytest.mark.needs("torch", "jax", "ml_dtypes")
 def test_narrow_floats_keep_every_bit_around_the_libraries():
     bits = np.arange(2**16, dtype=np.uint16)
     source = bits.view(ml_dtypes.bfloat16)
@@ -158,6 +168,7 @@ STRIDES = {
 }
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("source", STRIDES.values(), ids=STRIDES)
 def test_torch_dies_on_negative_strides(source):
     assert run_in_child(lambda: torch.from_dlpack(source).sum().item()).signal == "SIGABRT"
@@ -170,6 +181,7 @@ def test_torch_dies_on_negative_strides(source):
         dlbridge.convert(source, "torch", copy=False)
 
 
+@pytest.mark.needs("torch")
 def test_flipping_an_axis_of_one_is_no_reason_to_copy():
     source = np.arange(4.0).reshape(1, 4)[::-1]
     with pytest.raises(ValueError, match="negative"):
@@ -177,6 +189,7 @@ def test_flipping_an_axis_of_one_is_no_reason_to_copy():
     assert dlbridge.convert(source, "torch", copy=False).tolist() == [[0, 1, 2, 3]]
 
 
+@pytest.mark.needs("jax")
 def test_jax_refuses_holes_even_when_told_to_copy():
     source = np.arange(24.0, dtype=np.float32).reshape(4, 6)[:, ::2]
     with pytest.raises(Exception, match=r"(?i)stride|layout|contig|unimplemented"):
@@ -184,6 +197,7 @@ def test_jax_refuses_holes_even_when_told_to_copy():
     assert dlbridge.convert(source, "jax").tolist() == source.tolist()
 
 
+@pytest.mark.needs("torch")
 def test_field_of_a_packed_record():
     """Its stride is no multiple of its size, so DLPack can not say it."""
     records = np.zeros(3, np.dtype([("flag", "u1"), ("value", "<f4")]))
@@ -215,6 +229,7 @@ def close_mmap():
     return memory, memory.close
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("make", [grow_bytearray, grow_array, release_view, close_mmap], ids=lambda make: make.__name__)
 def test_torch_does_not_pin_a_buffer(make):
     memory, change = make()
@@ -233,6 +248,7 @@ def test_torch_does_not_pin_a_buffer(make):
 
 # ---- copy= and device= -----------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("jax")
 def test_jax_does_not_keep_its_promise_to_copy():
     source = aligned(16, np.float32)
     before = source.tolist()
@@ -247,7 +263,7 @@ def test_jax_does_not_keep_its_promise_to_copy():
     assert made.tolist() == list(range(16))
 
 
-@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "memoryview", "dlbridge"])
+@pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlbridge"]))
 def test_copy_means_what_it_says(target):
     source = aligned(16, np.float32)
     for copy, shared in ((True, False), (False, True)):
@@ -255,6 +271,7 @@ def test_copy_means_what_it_says(target):
         assert (made.data_ptr == source.ctypes.data) is shared
 
 
+@pytest.mark.needs("torch", "jax")
 def test_same_library_and_device_as_another_array():
     for like in (np.zeros(1), torch.zeros(1), jnp.zeros(1)):
         made = dlbridge.convert(bytearray(8), like)
@@ -263,6 +280,7 @@ def test_same_library_and_device_as_another_array():
 
 # ---- one family of errors --------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch", "jax")
 @pytest.mark.parametrize("target", ["numpy", "torch", "jax", "dlpack"])
 def test_what_is_no_array_is_one_error_everywhere(target):
     theirs = set()
@@ -278,6 +296,7 @@ def test_what_is_no_array_is_one_error_everywhere(target):
     assert "numpy.asarray" in str(caught.value)
 
 
+@pytest.mark.needs("torch")
 def test_copy_required_is_both_of_the_standards_errors():
     with pytest.raises(dlbridge.CopyRequiredError) as caught:
         dlbridge.convert(np.arange(4)[::-1], "torch", copy=False)
@@ -288,6 +307,7 @@ def test_copy_required_is_both_of_the_standards_errors():
 
 # ---- gradients and lazy bits -----------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch", "jax")
 def test_negative_bit_has_the_wrong_sign():
     source = torch.tensor([1 + 2j, 3 + 4j]).conj().imag
     assert source.tolist() == [-2, -4]
@@ -299,6 +319,7 @@ def test_negative_bit_has_the_wrong_sign():
         dlbridge.convert(source, "numpy", copy=False)
 
 
+@pytest.mark.needs("torch")
 def test_conjugate_bit_needs_no_detour():
     source = torch.tensor([1 + 2j, 3 - 4j]).conj()
     with pytest.raises((RuntimeError, BufferError)):
@@ -308,6 +329,7 @@ def test_conjugate_bit_needs_no_detour():
         dlbridge.convert(source, "numpy", copy=False)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("source", [
     torch.ones(3, requires_grad=True), torch.nn.Parameter(torch.ones(3)), torch.ones(3, requires_grad=True) * 1,
 ], ids=["leaf", "Parameter", "result"])
@@ -321,6 +343,7 @@ def test_gradient_is_dropped_on_request_alone(source):
 
 # ---- which version, which keywords -----------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_error_of_a_producer_is_not_taken_for_an_old_signature():
     def buggy():
         return Producer(error=TypeError("a bug of mine"))
@@ -336,6 +359,7 @@ def test_error_of_a_producer_is_not_taken_for_an_old_signature():
     assert len(ours.calls) == 1
 
 
+@pytest.mark.needs("jax")
 def test_jax_takes_what_only_speaks_versioned_dlpack():
     refused = pytest.raises(Exception, match=r"(?i)dltensor|capsule|version")
     with refused if JAX_READS_LEGACY_ONLY else contextlib.nullcontext():
@@ -359,6 +383,7 @@ def test_capsule_is_an_array_too():
 
 # ---- values that change without a word -------------------------------------------------------------------------------
 
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize(("value", "dtype"), [(2**40 + 1, np.int64), (1e300, np.float64)], ids=["int64", "float64"])
 def test_jax_narrows_wide_numbers(value, dtype):
     source = np.full(16, value, dtype)
@@ -373,6 +398,7 @@ def test_jax_narrows_wide_numbers(value, dtype):
         dlbridge.convert(source, "jax")
 
 
+@pytest.mark.needs("jax")
 def test_jax_takes_wide_numbers_once_it_is_told_to():
     program = (
         "import jax, numpy, dlbridge; jax.config.update('jax_enable_x64', True);"
@@ -382,7 +408,8 @@ def test_jax_takes_wide_numbers_once_it_is_told_to():
     assert (done.stdout, done.stderr) == (f"{2**40 + 1}\n", "")
 
 
-@pytest.mark.parametrize("target", ["numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge"])
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge"]))
 def test_mask_is_not_dropped(target):
     source = np.ma.masked_greater(np.array([1, 2, 99], np.int32), 50)
     assert torch.from_dlpack(source).tolist() == [1, 2, 99], "torch drops the mask"
@@ -392,6 +419,7 @@ def test_mask_is_not_dropped(target):
     assert dlbridge.asdlpack(source.filled(0)).shape == (3,)
 
 
+@pytest.mark.needs("torch")
 def test_byte_order_is_swapped_or_refused():
     source = np.arange(4, dtype=">i4")
     with pytest.raises((TypeError, ValueError, BufferError)):

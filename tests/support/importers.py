@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import array_api_strict
 import numpy as np
-from exporters import buffer_address
 
 import dlbridge
+from support.exporters import buffer_address
 
 # ---- DLPack 1.3 as ctypes sees it ------------------------------------------------------------------------------------
 
@@ -180,6 +180,7 @@ class Importer(NamedTuple):
     alignment: int = 1
     dense: bool = False         # whether it takes only arrays without holes
     via: Callable[..., Any] | None = None       # another function than convert(src, to)
+    needs: tuple[str, ...] = ()                 # libraries
 
 
 def to_versioned(src, **keywords):
@@ -189,13 +190,13 @@ def to_versioned(src, **keywords):
 
 IMPORTERS = (
     Importer("numpy", "numpy", look_numpy),
-    Importer("torch", "torch", look_torch, told=False),
-    Importer("jax", "jax", look_jax, alignment=64, dense=True),
+    Importer("torch", "torch", look_torch, told=False, needs=("torch",)),
+    Importer("jax", "jax", look_jax, alignment=64, dense=True, needs=("jax",)),
     Importer("memoryview", "memoryview", look_memoryview),
     Importer("dlpack", "dlpack", look_capsule, told=False),
     Importer("dlpack versioned", None, look_capsule, via=to_versioned),
     Importer("dlbridge", "dlbridge", look_tensor),
-    Importer("array_api_strict", array_api_strict, look_strict),
+    Importer("array_api_strict", array_api_strict, look_strict, needs=("array_api_strict",)),
 )
 
 

@@ -1,6 +1,6 @@
-"""Lets every allocation of a path fail in turn: the program that test_failures.py runs under its counting wrapper.
+"""Lets every allocation of a path fail in turn: what test_injected_failures.py runs under its counting wrapper.
 
-    LD_PRELOAD=failing.so PYTHONMALLOC=malloc python failing.py
+    LD_PRELOAD=failing.so PYTHONMALLOC=malloc PYTHONPATH=tests python failing.py
 
 prints, as JSON, what came of each path. With PYTHONMALLOC=malloc the interpreter's objects are blocks of malloc()'s as
 dlbridge's own are, so that one count is of all. Within a path no function of Python's is called: CPython 3.11 itself
@@ -19,14 +19,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-import paths
-from arrow_producers import ArrowArray, ArrowSchema
 
 import dlbridge
 from dlbridge._core import picture
 from dlbridge.testing import abi
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer, capsule_name, new_capsule, view_of
+from support import paths
+from support.arrow_producers import ArrowArray, ArrowSchema
 
 NEVER = sys.maxsize - 1
 MOST = 5000             # allocations of one path

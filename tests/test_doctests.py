@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.optional import CONDITIONS, NAMES, marked
 
 import dlbridge
 
@@ -29,10 +30,12 @@ def examples_of(page):
 
 
 def pages():
+    """Each page that has examples; it needs what they name."""
     for page in sorted((TOP / "README.md", *(TOP / "docs").rglob("*.md"))):
         code = "".join(example.source for example in examples_of(page).examples)
         if code:
-            yield pytest.param(page, id=page.relative_to(TOP).as_posix(), marks=pytest.mark.needs(code))
+            named = [name for name in (*NAMES, *CONDITIONS) if re.search(rf"\b{re.escape(name)}\b", code)]
+            yield marked(page, *named, id=page.relative_to(TOP).as_posix())
 
 
 @pytest.mark.parametrize("page", [*pages()])

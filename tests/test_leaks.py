@@ -8,7 +8,7 @@ import gc
 import sys
 
 import pytest
-from paths import PATHS, SOURCES, USES
+from support.paths import PATHS, SOURCES, USES
 
 LOOPS = 40
 clear_caches = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache     # from 3.13 on; before

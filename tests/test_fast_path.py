@@ -41,6 +41,7 @@ def test_functions_look_like_functions(function):
     assert function.__name__ in repr(function)
 
 
+@pytest.mark.needs("torch")
 def test_every_way_to_call_convert():
     array = np.arange(3.0)
     calls = (
@@ -123,6 +124,7 @@ def lazy_tensors():
         yield torch.ones(2)
 
 
+@pytest.mark.needs("torch")
 def test_lazy_bits_however_they_came():
     for tensor in lazy_tensors():
         wanted = tensor.resolve_conj().resolve_neg()
@@ -130,6 +132,7 @@ def test_lazy_bits_however_they_came():
             assert torch.equal(dlbridge.convert(given_back, "torch"), wanted), tensor
 
 
+@pytest.mark.needs("torch")
 def test_gradients_however_they_came():
     leaf = torch.ones(3, requires_grad=True)
     layer = torch.nn.Linear(2, 2)
@@ -153,13 +156,14 @@ WITHOUT_LIBTORCH = """
     ctypes.CDLL = no_library        # so Python is asked
     sys.path.insert(0, "tests")
     import torch
-    import test_shortcuts
-    test_shortcuts.test_lazy_bits_however_they_came()
-    test_shortcuts.test_gradients_however_they_came()
+    import test_fast_path
+    test_fast_path.test_lazy_bits_however_they_came()
+    test_fast_path.test_gradients_however_they_came()
     print("the same")
 """
 
 
+@pytest.mark.needs("torch", "jax")
 def test_the_same_answers_where_libtorch_cannot_be_asked(request):
     program = WITHOUT_LIBTORCH.replace('"tests"', repr(str(request.path.parent)))
     # pytest's own imports need ctypes.CDLL: they come first.
@@ -180,6 +184,7 @@ def test_the_tensor_itself_is_the_base_of_its_array():
     assert sys.getrefcount(tensor) == before - 1
 
 
+@pytest.mark.needs("jax")
 def test_read_only_memory_stays_so_whatever_the_base_allows():
     holder = ArrayInterface()
     holder.__array_interface__["data"] = (holder.__array_interface__["data"][0], True)
@@ -195,6 +200,7 @@ def test_read_only_memory_stays_so_whatever_the_base_allows():
 
 # ---- what is lent ----------------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_a_tensor_lends_its_block_to_many_at_a_time():
     producer = Producer()
     lender = [dlbridge.asdlpack(producer)]
@@ -227,6 +233,7 @@ def test_a_tensor_lends_its_block_to_many_at_a_time():
 
 # ---- who holds the GIL -----------------------------------------------------------------------------------------------
 
+@pytest.mark.needs("torch")
 def test_a_subinterpreter_anywhere_changes_nothing():
     # From its creation on PyGILState_Check() says yes to every thread, and torch lets go of tensors without the GIL.
     program = """
@@ -313,11 +320,13 @@ def test_the_first_tensor_may_come_under_any_mode():
     assert child(program) == "[1. 1. 1.] 0\n"
 
 
+@pytest.mark.needs("torch")
 def test_negated_integers_are_refused():
     with pytest.raises(dlbridge.ConversionError, match="resolve_neg"):
         dlbridge.convert(torch._neg_view(torch.arange(3)), "numpy")
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.parametrize("permute", [np.transpose, np.asfortranarray, lambda array: array.transpose(1, 2, 0)])
 @pytest.mark.parametrize("target", ["numpy", "torch", "memoryview", "dlbridge"])
 def test_copies_of_permuted_axes_are_described_as_they_lie(permute, target):
@@ -362,6 +371,7 @@ def test_strides_of_empty_memory_mean_nothing():
     assert dlbridge.asdlpack(holder).strides == (5, 5, 1)
 
 
+@pytest.mark.needs("torch")
 def test_sizes_beyond_memory_are_refused_from_numpy_too():
     endless = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (2**63 - 1,), (1,))
     with pytest.raises(dlbridge.ConversionError, match=r"beyond any memory|more bytes"):

@@ -1,4 +1,4 @@
-"""The matrix: what its children find and survive, what it is shown as, and its page in the documents."""
+"""``dlbridge matrix``: what its children find and survive, what it is shown as, and its page in the documents."""
 
 import fcntl
 import importlib.util
@@ -32,7 +32,7 @@ import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)     # what was started in the background ignores the key
 sys.path.insert(0, {folder!r})
 import dlbridge.matrix.measure
-dlbridge.matrix.measure.TABLE = "hostile_rows"
+dlbridge.matrix.measure.TABLE = "support.hostile_rows"
 from dlbridge.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -57,9 +57,9 @@ def square(names, cell):
 @pytest.fixture(scope="module")
 def hostile():
     """Every hostile row but the one that does not end, into a memoryview."""
-    table, measure.TABLE = measure.TABLE, "hostile_rows"
+    table, measure.TABLE = measure.TABLE, "support.hostile_rows"
     try:
-        return measure.measure([name for name in rows_of("hostile_rows") if name not in ("sleeping", "numpy")])
+        return measure.measure([name for name in rows_of("support.hostile_rows") if name not in ("sleeping", "numpy")])
     finally:
         measure.TABLE = table
 
@@ -88,12 +88,12 @@ def test_what_becomes_of_a_pair(hostile, source, outcome, reason):
 
 def test_one_crash_is_one_cell(hostile):
     assert hostile.targets == ["memoryview"]
-    assert len(hostile.cells) == len(rows_of("hostile_rows")) - 3
+    assert len(hostile.cells) == len(rows_of("support.hostile_rows")) - 3
     assert hostile.missing == {"absent": "no-such-package"}
 
 
 def test_a_library_that_never_answers_is_a_cell(monkeypatch):
-    monkeypatch.setattr(measure, "TABLE", "hostile_rows")
+    monkeypatch.setattr(measure, "TABLE", "support.hostile_rows")
     start = time.monotonic()
     cell = measure.measure(["sleeping", "memoryview"], seconds=2).cells["sleeping", "memoryview"]
     assert (cell.outcome, cell.reason) == ("failed", "no answer after 2 s")
@@ -175,7 +175,7 @@ def is_gone(process):
 
 
 def test_a_failed_pair_is_the_exit_status(monkeypatch, capsys):
-    monkeypatch.setattr(measure, "TABLE", "hostile_rows")
+    monkeypatch.setattr(measure, "TABLE", "support.hostile_rows")
     assert main(["matrix", "memoryview"]) == 0
     assert main(["matrix", "memoryview", "crashing"]) == 1
     assert "SIGSEGV: a library's last words" in capsys.readouterr().out

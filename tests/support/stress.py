@@ -1,4 +1,4 @@
-"""Many threads at once, for as long as is asked for: python tests/stress.py --seconds 60 --threads 8
+"""Many threads at once, for as long as is asked for: PYTHONPATH=tests python -m support.stress --seconds 60
 
 They share arrays, Tensors, capsules and the kept routes, while sources and targets are registered and types come and
 go. What is wrong at any time, or left over at the end, is an error, and the exit status 1.
@@ -20,11 +20,11 @@ import traceback
 import weakref
 
 import numpy as np
-from arrow_producers import OfArray, OfStream
 
 import dlbridge
 from dlbridge.testing import abi
 from dlbridge.testing.producers import capsule_pointer, rename_capsule
+from support.arrow_producers import OfArray, OfStream
 
 TARGETS = ["numpy", "memoryview", "dlbridge"] + [
     name for name in ("torch", "jax") if importlib.util.find_spec(name) is not None]

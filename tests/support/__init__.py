@@ -1,0 +1,1 @@
+"""What the tests share: the exporters and importers they go through, fake producers, and programs that they run."""

@@ -1,0 +1,139 @@
+"""Tests without all the libraries: ``DLBRIDGE_TEST_LIBRARIES="jax,ml_dtypes"`` names those that are there.
+
+NumPy, pytest and hypothesis always are; the list may be empty. The mark ``needs`` of a module, a test or a parameter
+names the libraries that it cannot do without, and a test that needs an absent one is deselected and counted. The mark
+alone decides: while the tests are collected an absent library imports as a placeholder, so that a file can import it at
+its top, but a test that uses a placeholder fails.
+"""
+
+import importlib
+import importlib.machinery
+import sys
+import types
+
+import numpy as np
+import pytest
+
+LIBRARIES = ("torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda", "array_api_strict")
+PROGRAMS = ("optree", "rich", "matplotlib", "mypy")         # what only some tests need, and fail without
+NAMES = frozenset(name.partition(".")[0] for name in LIBRARIES + PROGRAMS)
+# What a test may need beside a library itself: the first word is the library, where there is one of that name.
+CONDITIONS = {
+    "numpy 2.1": lambda: np.lib.NumpyVersion(np.__version__) >= "2.1.0",
+    "Python 3.11": lambda: sys.version_info >= (3, 11),
+    "a GIL": lambda: getattr(sys, "_is_gil_enabled", lambda: True)(),
+    "ml_dtypes 0.6": lambda: hasattr(importlib.import_module("ml_dtypes"), "complex32"),
+    "torch 2.10": lambda: hasattr(importlib.import_module("torch").Tensor, "__dlpack_c_exchange_api__"),
+    "torch for CPUs": lambda: not importlib.import_module("torch").version.cuda,
+}
+
+
+# ---- marks of parameters
+
+def of(*libraries):
+    """A decorator: the function, which is to be a parameter or in one, needs these libraries."""
+    def mark(function):
+        function.needs = libraries
+        return function
+    return mark
+
+
+def needed_by(value):
+    """What a parameter needs: a library that it is or whose name it is, or what its attribute ``needs`` says."""
+    if type(value) is tuple:
+        return tuple(dict.fromkeys(name for each in value for name in needed_by(each)))
+    if isinstance(value, types.ModuleType):
+        value = value.__name__.partition(".")[0]
+    if isinstance(value, str):
+        return (str(value),) if value in NAMES else ()
+    return getattr(value, "needs", ())
+
+
+def params(values):
+    """Parameters, each with the mark of what it needs; a tuple is one of several parameters.
+
+    Of a dictionary the keys are the ids.
+    """
+    if isinstance(values, dict):
+        return [marked(value, id=key) for key, value in values.items()]
+    return [value if isinstance(value, type(pytest.param())) else marked(value) for value in values]
+
+
+def marked(value, *needs, **options):
+    """One parameter, or a tuple of several, with the mark of what it needs, and of these libraries."""
+    needs = (*needed_by(value), *needs)
+    values = value if type(value) is tuple else (value,)
+    return pytest.param(*values, marks=pytest.mark.needs(*needs) if needs else (), **options)
+
+
+# ---- absent libraries
+
+class Placeholder(types.ModuleType):
+    """Whatever is taken of it, called or inherited from is a placeholder again, until the tests are collected."""
+
+    __path__ = ()
+    __version__ = ""
+    collected = False
+
+    def __getattribute__(self, name):
+        if Placeholder.collected and name != "__class__":
+            library = super().__getattribute__("__name__")
+            pytest.fail(f"{library} is absent, and the test has no mark that says it needs it")
+        return super().__getattribute__(name)
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Placeholder(f"{self.__name__}.{name}")
+
+    def __call__(self, *arguments, **keywords):
+        return Placeholder(self.__name__)
+
+    __getitem__ = __mul__ = __call__
+
+    def __mro_entries__(self, bases):
+        return ()
+
+
+class Needs:
+    """The plugin of pytest that deselects what needs an absent library, and the finder of placeholders."""
+
+    def __init__(self, present):
+        """``present`` has the names of the libraries that are there; where it is None, nothing counts as absent."""
+        self.absent = set()
+        if present is not None:
+            self.absent |= NAMES - present
+            self.absent |= {name for name, holds in CONDITIONS.items() if name.split()[0] in self.absent or not holds()}
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in self.absent:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, origin="absent")
+
+    def create_module(self, spec):
+        return Placeholder(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+    def pytest_report_header(self):
+        return f"deselected: what needs {', '.join(sorted(self.absent))}" if self.absent else None
+
+    def pytest_ignore_collect(self, collection_path):
+        """Leave out tests/gpu, which finds out for itself what is there."""
+        return True if self.absent and collection_path.name == "gpu" else None
+
+    def pytest_collection_modifyitems(self, config, items):
+        needs = {item: {name for mark in item.iter_markers("needs") for name in mark.args} for item in items}
+        unknown = set().union(*needs.values()) - NAMES - CONDITIONS.keys()
+        if unknown:
+            raise pytest.UsageError(f"needs: there is no such library or condition: {', '.join(sorted(unknown))}")
+        config.hook.pytest_deselected(items=[item for item in items if needs[item] & self.absent])
+        items[:] = [item for item in items if not needs[item] & self.absent]
+
+    def pytest_collection_finish(self):
+        Placeholder.collected = True
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        for name in [name for name, module in sys.modules.items() if isinstance(module, Placeholder)]:
+            del sys.modules[name]
