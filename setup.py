@@ -24,20 +24,27 @@ DIRECTIVES = {
 
 # Where it was built must not show in what was built, or no two builds are the same.
 PREFIXES = [f"-ffile-prefix-map={HERE.resolve()}=.", f"-ffile-prefix-map={numpy.get_include()}=numpy/include"]
-# The flags of Python's own build (-O3 -g) double the time of compiling and give no faster conversion. The loops of the
-# copies alone gain from -O3. CFLAGS in the environment has the last word: the sanitizers need their own.
-OPTIMISED = ["-g0", "-O2"]
-LOOPS = ["-g0", "-O3"]
+# The flags of Python's own build, -O3 -g, double the time of compiling. Only what every conversion runs through, and the
+# loops of the copies, gain from -O3 (benchmarks/instructions.py); the rest is compiled in half of that time by -O1.
+# CFLAGS in the environment has the last word, since the sanitizers need flags of their own.
+HOT = ["-g0", "-O3"]
+COLD = ["-g0", "-O1"]
+HOT_MODULES = {
+    "convert", "tensor", "_core.block", "_core.capsule", "_core.copying", "_core.ownership", "_core.plan", "_core.quick",
+    "_core.validation", "_core.native.numpy", "_core.native.torch", "_core.sources.buffer", "_core.sources.dlpack",
+    "_core.sources.exchange", "_core.sources.registry", "_core.targets.exchange", "_core.targets.numpy",
+}
 
 
 def extension(path: Path) -> Extension:
-    flags = [] if "CFLAGS" in os.environ else LOOPS if path.stem == "copying" else OPTIMISED
+    name = ".".join(path.with_suffix("").parts)
+    flags = HOT if name.partition(".")[2] in HOT_MODULES else COLD
     return Extension(
-        ".".join(path.with_suffix("").parts),
+        name,
         [path.as_posix()],
         include_dirs=[numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION")],
-        extra_compile_args=PREFIXES + flags,
+        extra_compile_args=PREFIXES + ([] if "CFLAGS" in os.environ else flags),
     )
 
 

@@ -1,6 +1,8 @@
 """array-api-strict: the standard's arrays, over NumPy's."""
 
-from dlbridge.libraries.library import Fact, Library
+import numpy as np
+
+from dlbridge.libraries.library import Fact, Library, Sample
 from dlbridge.libraries.profiles import COMPLEX, INTEGERS, PLAIN
 
 LIBRARY = Library(
@@ -14,4 +16,10 @@ LIBRARY = Library(
         *PLAIN,
     ),
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), "seen in 2.6.1"),),
+    sample=Sample(
+        lambda namespace, array: namespace.asarray(array),
+        lambda namespace, array: np.from_dlpack(array),
+        devices=("cpu",),
+        distributions=("array-api-strict",),
+    ),
 )

@@ -2,7 +2,7 @@
 
 import sys
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
 
 LIBRARY = Library(
@@ -34,4 +34,10 @@ LIBRARY = Library(
         Fact("PADDED", "seen in 14.2", "has no elements below a byte"),
     ),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16"), "seen in 14.2"),),
+    sample=Sample(
+        lambda cupy, array: cupy.asarray(array),
+        lambda cupy, array: array.get(),
+        devices=("cuda",),
+        distributions=("cupy-cuda12x", "cupy-cuda13x", "cupy"),
+    ),
 )

@@ -1,6 +1,8 @@
 """JAX: immutable arrays, read by the buffer protocol or DLPack, made by jaxlib's own importer."""
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+import numpy as np
+
+from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, NATIVE_BYTES
 
 LIBRARY = Library(
@@ -44,4 +46,5 @@ LIBRARY = Library(
         "narrows them silently unless jax_enable_x64 is on"),
     dtype_namespace="numpy",
     upload="cuda",
+    sample=Sample(lambda jax, array: jax.numpy.array(array), lambda jax, array: np.asarray(array)),
 )

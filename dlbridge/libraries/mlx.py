@@ -1,6 +1,8 @@
 """MLX: arrays in its own memory."""
 
-from dlbridge.libraries.library import Fact, Library
+import numpy as np
+
+from dlbridge.libraries.library import Fact, Library, Sample
 from dlbridge.libraries.profiles import INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN
 
 LIBRARY = Library(
@@ -20,4 +22,5 @@ LIBRARY = Library(
         Fact(("bool", *INTEGERS, "float16", "float32", "complex64", "bfloat16"), "seen in 0.32.4",
              "narrows float64 and complex128 silently"),
     ),
+    sample=Sample(lambda mlx, array: mlx.array(array), lambda mlx, array: np.array(array)),
 )

@@ -1,6 +1,6 @@
 """NumPy: ndarrays, through NumPy's C API on both sides."""
 
-from dlbridge.libraries.library import Fact, Library
+from dlbridge.libraries.library import Fact, Library, Sample
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
 
 LIBRARY = Library(
@@ -20,4 +20,5 @@ LIBRARY = Library(
             "float4_e2m1fn", "int4", "uint4", "int2", "uint2", "int1", "uint1",
         ), "seen in ml_dtypes 0.6.0", "has them from ml_dtypes, one element in a byte"),
     ),
+    sample=Sample(lambda numpy, array: array, lambda numpy, array: array, devices=("cpu",)),
 )

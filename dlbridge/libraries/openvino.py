@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import NO_LABELS, NO_SUBBYTE, PLAIN, compact
 
 SEEN = "seen in 2026.4.1"
@@ -28,7 +28,7 @@ def make(openvino: Any, array: Any, dtype: str) -> Any:
     return openvino.Tensor(words, list(array.shape), getattr(openvino.Type, ELEMENT_TYPES[dtype]))
 
 
-RAW = {"element type": "pass x.data, which has its bytes"}
+RAW = {"element type": "pass x.data, which OpenVINO gives for it"}
 DATA = Fact(lambda tensor: tensor.data, SEEN, "has no protocol; its data is a view")
 TYPE = Fact(element_type, SEEN, "says float16 of bfloat16 in its data, and uint8 of float8")
 
@@ -50,4 +50,9 @@ LIBRARY = Library(
         *NO_SUBBYTE,
     ),
     dtypes=(Fact(tuple(ELEMENT_TYPES), SEEN),),
+    sample=Sample(
+        lambda openvino, array: openvino.Tensor(array),
+        lambda openvino, tensor: tensor.data,
+        devices=("cpu",),
+    ),
 )

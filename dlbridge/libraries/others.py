@@ -1,7 +1,10 @@
 """Libraries whose arrays are never taken as they are, and what to do instead; and those with one fact only."""
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+import numpy as np
 
+from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+
+HOST = ("cpu",)
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
 # What is not in memory, or not yet, is not brought there unasked.
 INDEXED = {"": "pass x[...]"}
@@ -20,7 +23,7 @@ LIBRARIES = (
     Library(
         name="SimpleITK",
         arrays=(
-            Arrays("Image", {"": "pass SimpleITK.GetArrayFromImage(x), or GetArrayViewFromImage(x) while you keep x"}),
+            Arrays("Image", {"": "pass SimpleITK.GetArrayFromImage(x)"}),
         ),
     ),
     Library(
@@ -38,15 +41,25 @@ LIBRARIES = (
                    exchange=Fact("cuda.core._memoryview.StridedMemoryView", "seen in 1.2.2")),
         ),
     ),
+    Library(
+        name="pillow",
+        module="PIL.Image",
+        sample=Sample(
+            lambda image, array: image.fromarray(array), lambda image, picture: np.asarray(picture), HOST),
+    ),
     Library(name="cv2", arrays=(Arrays("UMat", {"": "pass x.get()"}),)),
     Library(name="dask", arrays=(Arrays("*", {"": "pass x.compute()"}),)),
     Library(name="h5py", arrays=(Arrays("*", INDEXED),)),
     Library(
         name="pandas",
+        sample=Sample(
+            lambda pandas, array: pandas.Series(array.ravel()), lambda pandas, series: series.to_numpy(), HOST),
         arrays=(Arrays("*", {"null_count": "pass x.fillna(0), or x.dropna()", "": "pass x.to_numpy()"}),),
     ),
     Library(
         name="polars",
+        sample=Sample(
+            lambda polars, array: polars.Series(array.ravel()), lambda polars, series: series.to_numpy(), HOST),
         arrays=(
             Arrays("*", {"null_count": "pass x.fill_null(0), or x.drop_nulls()", "chunks": "pass x.rechunk()",
                          "type": "pass x.to_numpy()"}),

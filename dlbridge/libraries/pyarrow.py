@@ -1,6 +1,6 @@
 """pyarrow: immutable arrays of one axis, and tensors."""
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import FLOATS, INTEGERS
 
 SEEN = "seen in 26.0.1"
@@ -25,4 +25,5 @@ LIBRARY = Library(
     ),
     fewest_axes=Fact(1, SEEN, "has neither an array nor a tensor without axes"),
     dtypes=(Fact((*INTEGERS, *FLOATS), SEEN, "has eight bools in a byte"),),
+    sample=Sample(lambda pyarrow, array: pyarrow.array(array.ravel()), lambda pyarrow, array: array.to_numpy()),
 )

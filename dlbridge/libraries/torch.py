@@ -1,6 +1,6 @@
 """torch: tensors, through the C exchange API on both sides."""
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, INTEGERS
 
 SEEN = "seen in 2.13.0"
@@ -56,4 +56,5 @@ LIBRARY = Library(
              SEEN),
     ),
     dtype_namespace="",
+    sample=Sample(lambda torch, array: torch.tensor(array), lambda torch, tensor: tensor.numpy(force=True)),
 )

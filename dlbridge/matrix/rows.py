@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dlbridge
+from dlbridge.libraries.library import Library, Sample, libraries
 
 TABLE = "dlbridge.matrix.rows"          # the module with the rows, by the name that a child imports it by
-HOST, ANY, CUDA, ONEAPI = ("cpu",), ("cpu", "cuda"), ("cuda",), ("oneapi",)
+HOST, ANY = ("cpu",), ("cpu", "cuda")
 
 
 class Row(NamedTuple):
@@ -30,46 +31,19 @@ class Row(NamedTuple):
         return importlib.import_module(self.module)
 
 
-def flat(make: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Make a maker for libraries whose arrays have one axis."""
-    return lambda module, array: make(module, array.ravel())
+# The order of the table; the other libraries follow by their names.
+FIRST = ("numpy", "torch", "jax", "tensorflow", "paddle")
+
+
+def row_of(library: Library, sample: Sample) -> Row:
+    """Make the row of a library from its own file."""
+    distributions = sample.distributions or (library.name,)
+    return Row(library.name, library.top, distributions, sample.make, sample.values, sample.devices)
 
 
 ROWS = (
-    Row("numpy", "numpy", ("numpy",), lambda numpy, array: array, lambda numpy, array: array, HOST),
-    Row("torch", "torch", ("torch",),
-        lambda torch, array: torch.tensor(array), lambda torch, tensor: tensor.numpy(force=True)),
-    Row("jax", "jax", ("jax",), lambda jax, array: jax.numpy.array(array), lambda jax, array: np.asarray(array)),
-    Row("tensorflow", "tensorflow", ("tensorflow", "tensorflow-cpu"),
-        lambda tensorflow, array: tensorflow.constant(array), lambda tensorflow, tensor: tensor.numpy()),
-    Row("paddle", "paddle", ("paddlepaddle", "paddlepaddle-gpu"),
-        lambda paddle, array: paddle.to_tensor(array), lambda paddle, tensor: tensor.numpy()),
-    Row("mlx", "mlx.core", ("mlx",), lambda mlx, array: mlx.array(array), lambda mlx, array: np.array(array)),
-    Row("warp", "warp", ("warp-lang",),
-        lambda warp, array: warp.array(array, device="cpu"), lambda warp, array: array.numpy()),
-    Row("tvm_ffi", "tvm_ffi", ("apache-tvm-ffi",),
-        lambda tvm_ffi, array: tvm_ffi.from_dlpack(array), lambda tvm_ffi, tensor: np.from_dlpack(tensor)),
-    Row("onnxruntime", "onnxruntime", ("onnxruntime", "onnxruntime-gpu"),
-        lambda onnxruntime, array: onnxruntime.OrtValue.ortvalue_from_numpy(array),
-        lambda onnxruntime, value: value.numpy()),
-    Row("array_api_strict", "array_api_strict", ("array-api-strict",),
-        lambda namespace, array: namespace.asarray(array), lambda namespace, array: np.from_dlpack(array), HOST),
-    Row("mindspore", "mindspore", ("mindspore",),
-        lambda mindspore, array: mindspore.Tensor(array), lambda mindspore, tensor: tensor.asnumpy(), HOST),
-    Row("dpnp", "dpnp", ("dpnp",),
-        lambda dpnp, array: dpnp.asarray(array), lambda dpnp, array: dpnp.asnumpy(array), ONEAPI),
-    Row("cupy", "cupy", ("cupy-cuda12x", "cupy-cuda13x", "cupy"),
-        lambda cupy, array: cupy.asarray(array), lambda cupy, array: array.get(), CUDA),
-    Row("numba", "numba.cuda", ("numba-cuda",),
-        lambda cuda, array: cuda.to_device(array), lambda cuda, array: array.copy_to_host(), CUDA),
-    Row("pyarrow", "pyarrow", ("pyarrow",),
-        flat(lambda pyarrow, array: pyarrow.array(array)), lambda pyarrow, array: array.to_numpy()),
-    Row("pandas", "pandas", ("pandas",),
-        flat(lambda pandas, array: pandas.Series(array)), lambda pandas, series: series.to_numpy(), HOST),
-    Row("polars", "polars", ("polars",),
-        flat(lambda polars, array: polars.Series(array)), lambda polars, series: series.to_numpy(), HOST),
-    Row("pillow", "PIL.Image", ("pillow",),
-        lambda image, array: image.fromarray(array), lambda image, picture: np.asarray(picture), HOST),
+    *sorted((row_of(library, library.sample) for library in libraries().values() if library.sample is not None),
+            key=lambda row: (FIRST.index(row.name) if row.name in FIRST else len(FIRST), row.name)),
     Row("memoryview", "builtins", (),
         lambda python, array: memoryview(array), lambda python, view: np.asarray(view), HOST),
     Row("bytearray", "builtins", (),

@@ -28,6 +28,7 @@ class Row(NamedTuple):
     alignment: int = 1                              # below which it cannot
     told: bool = False                              # it heeds the read-only flag, or never writes
     immutable: bool = False                         # what comes out of it is read-only
+    copies: bool = False                            # what comes out of it is a copy
     axes: range = range(0, 6)                       # how many it can have
     ml_dtypes: tuple[str, ...] = ()                 # of ML_DTYPES, those that it has
     unexported: tuple[str, ...] = ()                # of those, what it does not export

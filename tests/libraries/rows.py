@@ -6,12 +6,15 @@ import jax.numpy as jnp
 import mlx.core as mx
 import numpy as np
 import onnxruntime
+import openvino
 import paddle
 import pyarrow as pa
 import tensorflow as tf
+import tinygrad
 import torch
 import tvm_ffi
 import warp
+from ai_edge_litert.tensor_buffer import TensorBuffer
 from libraries.row import COMPLEX, FLOAT8, FLOATS, INTEGERS, ML_DTYPES, SHARED, SUBBYTE, Row
 
 jax.config.update("jax_enable_x64", True)
@@ -20,6 +23,15 @@ warp.config.log_level = warp.LOG_WARNING
 
 def address_by_interface(array):
     return array.__array_interface__["data"][0]
+
+
+def address_by_bytes(tensor):
+    return np.frombuffer(tensor._buffer().as_memoryview(force_zero_copy=True), "u1").ctypes.data
+
+
+def read_litert(buffer):
+    details = buffer.get_tensor_details()
+    return buffer.read(details["shape"][0], details["dtype"])
 
 
 ROWS = (
@@ -53,4 +65,13 @@ ROWS = (
     Row("pyarrow", pa.Tensor, lambda x: pa.Tensor.from_numpy(x.copy()), lambda x: x.to_numpy().tolist(),
         lambda x: x.to_numpy().ctypes.data if isinstance(x, pa.Tensor) else x.buffers()[1].address,
         (*INTEGERS, *FLOATS), frozenset(("transposed",)), told=True, axes=range(1, 6)),
+    Row("openvino", openvino.Tensor, openvino.Tensor, lambda x: x.data.tolist(), lambda x: x.data.ctypes.data,
+        ("bool", *INTEGERS, *FLOATS), frozenset(),
+        ml_dtypes=("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")),
+    Row("litert", TensorBuffer, lambda x: TensorBuffer.create_from_host_memory(x.copy()),
+        lambda x: read_litert(x).tolist(), None, ("bool", "int8", "uint8", "int32", "float16", "float32"), frozenset(),
+        alignment=64, axes=range(1, 2), ml_dtypes=("bfloat16", "float8_e4m3fn", "float8_e5m2"), copies=True),
+    Row("tinygrad", tinygrad.Tensor, lambda x: tinygrad.Tensor(x.copy()).realize(), lambda x: x.tolist(),
+        address_by_bytes, ("bool", *INTEGERS, *FLOATS), frozenset(), alignment=64,
+        ml_dtypes=("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")),
 )

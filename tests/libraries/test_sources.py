@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import av
+import awkward
 import cv2
 import dask.array
 import h5py
@@ -13,6 +15,7 @@ import PIL.Image
 import polars
 import pyarrow as pa
 import pytest
+import SimpleITK
 import torch
 import zarr
 from libraries.rows import COMPLEX, FLOATS, INTEGERS
@@ -128,6 +131,10 @@ REFUSED = (
     Refused("pyarrow bools", lambda _: pa.array([True, False]), None),
     Refused("pyarrow strings", lambda _: pa.array(["a"]), None),
     Refused("pyarrow.Table", lambda _: pa.table({"x": SIX}), None),
+    Refused("SimpleITK.Image", lambda _: SimpleITK.GetImageFromArray(SIX.reshape(2, 3)), SIX.reshape(2, 3).tolist()),
+    Refused("awkward.Array", lambda _: awkward.Array(SIX), SIX.tolist()),
+    Refused("av.VideoFrame", lambda _: av.VideoFrame.from_ndarray(np.full((2, 2, 3), 7, "u1"), "rgb24"),
+            np.full((2, 2, 3), 7).tolist()),
     Refused("polars nulls", lambda _: polars.Series([1, None]), [1, 0]),
     Refused("polars bools", lambda _: polars.Series([True, False]), None),
     Refused("polars.DataFrame", lambda _: polars.DataFrame({"x": SIX}), None),
@@ -145,7 +152,7 @@ def test_what_is_refused_says_what_works(row, dataset):
     if row.values is None:
         assert not re.match(r"pass x[.\[]", way_out)
     else:
-        line = re.match(r"pass (x(?:\.\w+\(.*?\)|\[\.\.\.\]))", way_out)[1]
+        line = re.match(r"pass ((?:\w+\.)+\w+\([^)]*\)|x\.\w+\[\d\]|x\[\.\.\.\])", way_out)[1]
         assert dlbridge.convert(eval(line), "numpy").tolist() == row.values
 
 
