@@ -24,15 +24,16 @@ DIRECTIVES = {
 
 # Where it was built must not show in what was built, or no two builds are the same.
 PREFIXES = [f"-ffile-prefix-map={HERE.resolve()}=.", f"-ffile-prefix-map={numpy.get_include()}=numpy/include"]
-# The flags of Python's own build, -O3 -g, double the time of compiling. Only what every conversion runs through, and the
-# loops of the copies, gain from -O3 (benchmarks/instructions.py); the rest is compiled in half of that time by -O1.
+# The flags of Python's own build, -O3 -g, double the time of compiling. Only what every conversion runs through, and
+# the loops of the copies, gain from -O3 (benchmarks/instructions.py); -O1 compiles the rest in half of the time.
 # CFLAGS in the environment has the last word, since the sanitizers need flags of their own.
 HOT = ["-g0", "-O3"]
 COLD = ["-g0", "-O1"]
 HOT_MODULES = {
-    "convert", "tensor", "_core.block", "_core.capsule", "_core.copying", "_core.ownership", "_core.plan", "_core.quick",
-    "_core.validation", "_core.native.numpy", "_core.native.torch", "_core.sources.buffer", "_core.sources.dlpack",
-    "_core.sources.exchange", "_core.sources.registry", "_core.targets.exchange", "_core.targets.numpy",
+    "convert", "tensor", "_core.block", "_core.capsule", "_core.copying", "_core.ownership", "_core.plan",
+    "_core.quick", "_core.validation", "_core.native.numpy", "_core.native.torch", "_core.sources.buffer",
+    "_core.sources.dlpack", "_core.sources.exchange", "_core.sources.registry", "_core.targets.exchange",
+    "_core.targets.numpy",
 }
 
 

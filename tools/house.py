@@ -75,7 +75,7 @@ FLOORS = (
         Room("numpy_api", ("_core.numpy_api",)),
         Room("errors, pending", ("errors", "_core.pending")),
         Room("atomic, locks, interpreter",
-             ("_core.atomic", "_core.locks", "_core.interpreter", "_core.__init__")),
+             ("_core.atomic", "_core.locks", "_core.interpreter", "_core.compiled", "_core.__init__")),
         Room("quick, plugins, picture", ("_core.quick", "_core.plugins", "_core.picture")),
     )),
 )

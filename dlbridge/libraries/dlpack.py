@@ -5,7 +5,7 @@ from dlbridge.libraries.profiles import PLAIN
 
 LIBRARY = Library(
     name="dlpack",
-    delivery="legacy_capsule",
+    delivery="capsule:prepare_legacy",
     lacks=(
         Fact("READ_ONLY", "dlpack 1.3", "has no flags"),
         Fact("PADDED", "dlpack 1.3", "has no flags"),
@@ -13,4 +13,4 @@ LIBRARY = Library(
     ),
 )
 # What to_dlpack() gives for max_version=(1, 0); it has no name in convert().
-VERSIONED = Library(name="dlpack_versioned", delivery="versioned_capsule", lacks=PLAIN)
+VERSIONED = Library(name="dlpack_versioned", delivery="capsule:prepare_versioned", lacks=PLAIN)

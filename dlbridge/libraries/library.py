@@ -76,7 +76,7 @@ class Library(NamedTuple):
     roots: tuple[str, ...] = ()             # the first parts of its types' modules, that of ``module`` by default
     arrays: tuple[Arrays, ...] = ()
     # ---- as a target; without a delivery it is none
-    delivery: str = ""                      # the file of targets/ that makes its arrays
+    delivery: str = ""                      # the file of targets/ that makes its arrays, or "file:function"
     importer: str | Callable[..., Any] = ""     # its function, from the module on; or one of the module and an ndarray
     array_types: tuple[str, ...] = ()       # from the module on; an instance of one is an array of the library already
     exact: bool = False                     # … but not an instance of a subclass

@@ -37,7 +37,7 @@ LIBRARY = Library(
             copies=Fact(True, SEEN, "gives its elements by read() alone"),
         ),
     ),
-    delivery="ndarray_importer",
+    delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("TensorBuffer",),
     lacks=(

@@ -11,7 +11,7 @@ LIBRARY = Library(
         Arrays("Tensor", gives=Fact(lambda tensor: sys.modules["mindspore"].utils.to_dlpack(tensor), "seen in 2.10",
                                     "has no __dlpack__")),
     ),
-    delivery="capsule_importer",
+    delivery="importer:prepare_for_capsules",
     importer="utils.from_dlpack",
     array_types=("Tensor",),
     lacks=(

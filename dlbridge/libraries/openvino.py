@@ -38,7 +38,7 @@ LIBRARY = Library(
         Arrays("Tensor", RAW, gives=DATA, element_type=TYPE),
         Arrays("Constant", RAW, gives=DATA, element_type=TYPE),
     ),
-    delivery="ndarray_importer",
+    delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("Tensor",),
     lacks=(

@@ -11,7 +11,7 @@ LIBRARY = Library(
         Arrays("SparseTensor", {"": "pass tf.sparse.to_dense(x)"}),
         Arrays("*", {"": "pass tf.convert_to_tensor(x), where x has a value yet"}),
     ),
-    delivery="capsule_importer",
+    delivery="importer:prepare_for_capsules",
     importer="experimental.dlpack.from_dlpack",
     array_types=("Tensor",),
     lacks=(

@@ -90,7 +90,7 @@ LIBRARY = Library(
             element_type=Fact(element_type, SEEN, "is read as bytes"),
         ),
     ),
-    delivery="ndarray_importer",
+    delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("Tensor",),
     lacks=(

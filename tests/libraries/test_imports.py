@@ -8,7 +8,7 @@ import pytest
 from dlbridge.libraries.library import libraries
 
 LIBRARIES = [library for library in libraries().values()
-             if library.delivery in ("importer", "capsule_importer") and library.name != "dlbridge"]
+             if library.delivery in ("importer", "importer:prepare_for_capsules") and library.name != "dlbridge"]
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=[library.name for library in LIBRARIES])

@@ -26,11 +26,10 @@ from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, said_of
 from dlbridge._core.pending cimport raise_pending, take_error
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources cimport dlpack, exchange
-from dlbridge._core.sources.offer cimport REBOUND, Offer
+from dlbridge._core.sources.offer cimport REBOUND, Offer, facts_of
 from dlbridge._core.validation cimport managed_from_tensor, managed_take_versioned
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
-from dlbridge.libraries.library import Facts
 
 
 # What an export leaves out.
@@ -152,7 +151,7 @@ cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) 
     cdef Offer plain
     cdef Bare bare = Bare(-1, 0)
     obj = prepare_subclass(obj, request)
-    facts = Facts(type(obj))
+    facts = facts_of(type(obj))
     if exchange.offers(type(obj), facts) is not None:
         plain = offers(type(obj), facts)
         return plain.acquire(obj, plain, request)

@@ -24,11 +24,10 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.offer cimport GRADIENT_FREE, NAMES_STREAM, Offer, new_offer
+from dlbridge._core.sources.offer cimport GRADIENT_FREE, NAMES_STREAM, Offer, new_offer, top_module
 from dlbridge._core.validation cimport managed_take_versioned
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import top_module
 
 cdef extern from "Python.h":
     PyObject* _PyType_Lookup(PyTypeObject* kind, object name) noexcept

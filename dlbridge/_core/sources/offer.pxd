@@ -37,6 +37,9 @@ cdef class Offer:
     cdef object function                    # function: what gives something with a protocol
 
 
+# What is known of a type, and the first part of its module's name (libraries/library).
+cdef object facts_of(object kind)
+cdef str top_module(object kind)
 cdef Offer new_offer(str protocol, Acquire acquire, object facts)
 # The row of the dtype that the library names, or NO_ROW where its export says it.
 cdef int element_row(object obj, Offer offer) except -2

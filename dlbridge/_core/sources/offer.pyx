@@ -30,6 +30,18 @@ cdef class Offer:
         return f"<offer of {self.protocol}>"
 
 
+cdef object facts_of(object kind):
+    from dlbridge.libraries.library import Facts       # a third of the time of importing dlbridge, if it were at the top
+
+    return Facts(kind)
+
+
+cdef str top_module(object kind):
+    from dlbridge.libraries import library
+
+    return library.top_module(kind)
+
+
 cdef Offer new_offer(str protocol, Acquire acquire, object facts):
     cdef Offer offer = Offer.__new__(Offer)
     offer.protocol = protocol

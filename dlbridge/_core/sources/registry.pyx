@@ -14,10 +14,9 @@ from dlbridge._core.sources cimport (
     dlpack,
     exchange,
 )
-from dlbridge._core.sources.offer cimport FORGETS, Offer, element_row, new_offer, with_row
+from dlbridge._core.sources.offer cimport FORGETS, Offer, element_row, facts_of, new_offer, top_module, with_row
 
 from dlbridge.errors import UnsupportedError, refusal
-from dlbridge.libraries.library import Facts, top_module
 
 cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char* where) except -1
@@ -55,7 +54,7 @@ registered = []         # of (type or predicate, Offer), the newest first
 
 cdef tuple find_offers(object kind):
     """The offers that may serve a type, in the order to ask."""
-    facts = Facts(kind)
+    facts = facts_of(kind)
     first = [offer for accepts, offer in list(registered) if accepts(kind)]
     gives = facts.find("gives")
     if gives is not None:
@@ -77,7 +76,7 @@ cdef bint has_instance_offer(object obj) except -1:
     """Whether an object has a protocol that its type has not."""
     cdef Py_ssize_t index
     if not isinstance(obj, type):
-        facts = Facts(type(obj))
+        facts = facts_of(type(obj))
         for index in range(INSTANCE_SOURCES):
             if instance_sources[index](obj, facts) is not None:
                 return True
@@ -93,7 +92,7 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
         managed = offer.acquire(src, offer, request)
         if managed != NULL:
             return managed
-    facts = Facts(type(src))
+    facts = facts_of(type(src))
     for index in range(INSTANCE_SOURCES if not isinstance(src, type) else 0):
         offer = instance_sources[index](src, facts)
         if offer is not None:
@@ -125,7 +124,7 @@ def _unsupported(kind, facts):
 
 def add_source(accepts, function):
     """Put a source before all others: ``accepts(type)`` says whom it serves, ``function(obj)`` gives a producer."""
-    registered.insert(0, (accepts, offer_function(function, Facts(object))))
+    registered.insert(0, (accepts, offer_function(function, facts_of(object))))
 
 
 cdef Offer offer_function(object function, object facts):

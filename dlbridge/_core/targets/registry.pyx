@@ -1,48 +1,19 @@
 """The targets by every name that ``to`` may have."""
 
 import sys
+from importlib import import_module
 from types import ModuleType
 
-from dlbridge._core.targets cimport (
-    buffer,
-    capsule,
-    cupy,
-    exchange,
-    importer,
-    jax,
-    numba,
-    numpy,
-    onnxruntime,
-    pyarrow,
-    tensor,
-    torch,
-)
+from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
+
+from dlbridge._core.sources.offer cimport top_module
+from dlbridge._core.targets cimport importer
 from dlbridge._core.targets.target cimport Target, new_target
 
 from dlbridge.errors import UnsupportedError, refusal, shown
-from dlbridge.libraries.library import libraries, library_named, library_of, top_module
 
 # Sets how arrays of a library are made.
 ctypedef int (*Prepare)(Target target) except -1
-
-# By the delivery that a library's facts name.
-cdef dict DELIVERIES = {
-    "buffer": <size_t> <void*> buffer.prepare,
-    "capsule_importer": <size_t> <void*> importer.prepare_for_capsules,
-    "cupy": <size_t> <void*> cupy.prepare,
-    "exchange": <size_t> <void*> exchange.prepare,
-    "importer": <size_t> <void*> importer.prepare,
-    "jax": <size_t> <void*> jax.prepare,
-    "legacy_capsule": <size_t> <void*> capsule.prepare_legacy,
-    "ndarray_importer": <size_t> <void*> importer.prepare_for_ndarrays,
-    "numba": <size_t> <void*> numba.prepare,
-    "numpy": <size_t> <void*> numpy.prepare,
-    "onnxruntime": <size_t> <void*> onnxruntime.prepare,
-    "pyarrow": <size_t> <void*> pyarrow.prepare,
-    "tensor": <size_t> <void*> tensor.prepare,
-    "torch": <size_t> <void*> torch.prepare,
-    "versioned_capsule": <size_t> <void*> capsule.prepare_versioned,
-}
 
 cdef dict targets = {}          # by name: those that were asked for, and those that users registered
 cdef dict unnamed = {}          # those that have no name in convert()
@@ -66,9 +37,20 @@ cdef Target kept_target(dict kept, object library):
     cdef Target target = kept.get(library.name)
     if target is None:
         target = new_target(library)
-        (<Prepare> <void*> <size_t> DELIVERIES[library.delivery])(target)
+        find_prepare(library.delivery)(target)
         target = kept.setdefault(library.name, target)      # another thread's may have come first
     return target
+
+
+cdef Prepare find_prepare(str delivery) except NULL:
+    """The function of a file of this folder that a library's facts name, as ``file`` or ``file:function``.
+
+    A file is imported when its first target is asked for: all of them would take a third of the time of importing
+    dlbridge. Cython puts what a file offers to others into a dictionary of capsules, by the name of the function.
+    """
+    file, _, function = delivery.partition(":")
+    offered = import_module(f"dlbridge._core.targets.{file}").__pyx_capi__[function or "prepare"]
+    return <Prepare> PyCapsule_GetPointer(offered, PyCapsule_GetName(offered))
 
 
 cdef Target find_target(object to):
@@ -92,6 +74,8 @@ cdef Target find_target(object to):
 
 
 def _by_name(name):
+    from dlbridge.libraries.library import library_named
+
     target = targets.get(name) or target_of(library_named(name))
     if target is None:
         from dlbridge._core.plugins import TARGETS, load      # reads the metadata of all packages
@@ -110,6 +94,8 @@ def _meant(name):
 def _by_module(name):
     if not isinstance(name, str):
         return None             # a module may say anything there, or nothing
+    from dlbridge.libraries.library import library_of
+
     root = name.partition(".")[0]
     return targets.get(root) or target_of(library_of(root))
 
@@ -137,6 +123,7 @@ def names():
     """The names that ``to`` takes."""
     from dlbridge._core.plugins import TARGETS
     from dlbridge._core.plugins import names as offered
+    from dlbridge.libraries.library import libraries
 
     known = {name for name, library in libraries().items() if library.delivery}
     return sorted(targets.keys() | known | offered(TARGETS))
