@@ -404,6 +404,26 @@ def test_stream_that_is_none(tensor, stream):
         tensor.__dlpack__(stream=stream)
 
 
+# Written by dlbridge 0.1.0, before the core had a folder of its own.
+STORED = {
+    "two axes": (
+        b"\x80\x04\x95M\x00\x00\x00\x00\x00\x00\x00\x8c\x0fdlbridge.tensor\x94\x8c\x0b_from_bytes\x94\x93\x94("
+        b"C\x0c\x00\x00\x01\x00\x02\x00\x03\x00\x04\x00\x05\x00\x94K\x02K\x03\x86\x94K\x03K\x01\x86\x94\x8c\x05int16\x94"
+        b"\x89\x89t\x94R\x94.", [[0, 1, 2], [3, 4, 5]], False),
+    "read-only": (
+        b"\x80\x02cdlbridge.tensor\n_from_bytes\nq\x00(c_codecs\nencode\nq\x01X\x03\x00\x00\x00abcq\x02X\x06\x00\x00"
+        b"\x00latin1q\x03\x86q\x04Rq\x05K\x03\x85q\x06K\x01\x85q\x07X\x05\x00\x00\x00uint8q\x08\x89\x88tq\tRq\n.",
+        [97, 98, 99], True),
+}
+
+
+@pytest.mark.parametrize("text, values, readonly", STORED.values(), ids=STORED)
+def test_a_stored_pickle_still_loads(text, values, readonly):
+    tensor = pickle.loads(text)
+    assert np.asarray(tensor).tolist() == values
+    assert tensor.readonly is readonly
+
+
 @pytest.mark.parametrize("change", [
     lambda elements, shape, strides, *rest: (elements[:1], shape, strides, *rest),
     lambda elements, shape, strides, *rest: (elements, (1000, 1000), strides, *rest),

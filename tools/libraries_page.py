@@ -1,4 +1,4 @@
-"""Write the tables of docs/libraries.md: from the tables of the targets, and a look at every library that is installed.
+"""Write the tables of docs/libraries.md: from the libraries' files, and a look at every library that is installed.
 
 ``PYTHONPATH=tests python tools/libraries_page.py``, with the extra "all".
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -20,11 +20,12 @@ import pandas
 import PIL.Image
 import polars
 import pyarrow
-from dlbridge._core.dtypes import NAMES
-from dlbridge._core.targets.quirks import COPIED_DTYPES, DTYPES, LATER_DTYPES, LIMITS, QUIRKS
 from libraries.rows import ROWS
 
 import dlbridge
+from dlbridge._core.dtypes import NAMES
+from dlbridge.libraries import dlpack, profiles
+from dlbridge.libraries.library import Arrays, Fact, Library, libraries
 from dlbridge.matrix.info import dlpack_version
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"
@@ -36,7 +37,7 @@ PROTOCOLS = {
 }
 # The name of the distribution, where it is not that of the library.
 DISTRIBUTIONS = {"paddle": "paddlepaddle", "tensorflow": "tensorflow-cpu", "warp": "warp-lang",
-                 "tvm_ffi": "apache-tvm-ffi", "array_api_strict": "array-api-strict"}
+                 "tvm_ffi": "apache-tvm-ffi", "array_api_strict": "array-api-strict", "litert": "ai-edge-litert"}
 MATRIX = np.arange(6, dtype="float32").reshape(2, 3)
 # Libraries that are sources only, and how to make something of theirs.
 SOURCES: dict[str, tuple[str, Callable[[], Any]]] = {
@@ -63,7 +64,40 @@ FORMS = {
     "PINNED": "pinned memory", "UNIFIED": "managed memory", "PACKED": "packed elements below a byte",
     "PADDED": "padded elements below a byte", "BOOLS": "bools",
 }
-LIBRARIES = [*dict.fromkeys(quirk.library for quirk in QUIRKS if quirk.library != "*")]
+# What makes a target's arrays, by the first part of its delivery.
+DELIVERIES = {
+    "numpy": "NumPy's C API", "torch": "its C exchange API; before 2.10 a capsule", "exchange": "its C exchange API",
+    "jax": "jaxlib's importer, with a legacy capsule", "cupy": "`cupy.from_dlpack`, with a `Tensor`; not run on a GPU",
+    "numba": "`numba.cuda.from_cuda_array_interface`; not run on a GPU",
+    "onnxruntime": "`OrtValue`'s importer, with a legacy capsule",
+    "pyarrow": "an `Array` where there is one axis, by `Array.from_buffers`; else a `Tensor`, by `Tensor.from_numpy`",
+    "buffer": "a memoryview over a `Tensor`", "capsule": "a capsule", "tensor": "a `Tensor`",
+    "importer": "its `{importer}`, with a `Tensor`",
+    "importer:prepare_for_capsules": "its `{importer}`, with a legacy capsule",
+    "importer:prepare_for_ndarrays": "its own constructor, over an ndarray",
+}
+# What the fields of libraries/library.Arrays say.
+SOURCE_FACTS = {
+    "preferred": "is read by {}", "exchange": "its exchange table is used as it is",
+    "gives": "is read by its own function",
+    "immutable": "read-only memory", "forgets": "the array is kept alive beside its export",
+    "element_type": "its own word for the type counts", "gradient_free": "`{}` is asked", "rebound": "an alias is held",
+    "copies": "reading copies", "no_memory": "refused", "names_stream": "names its stream",
+    "none_is_unordered": "takes None for no order", "stream_object": "its stream is kept alive",
+    "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",
+}
+TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if library.delivery]
+
+
+def lacks(library: Library) -> dict[str, Fact]:
+    """What a target cannot hold, by the name that the tables have for it, limits included."""
+    limits = {name: getattr(library, name) for name in ("alignment", "fewest_axes", "most_axes")}
+    return {fact.value: fact for fact in library.lacks} | {name: fact for name, fact in limits.items() if fact}
+
+
+def bounds(fact: Fact) -> str:
+    """The versions that a fact holds for, in words."""
+    return "".join([f", since {fact.since}" if fact.since else "", f", before {fact.below}" if fact.below else ""])
 
 
 def table(head: list[str], rows: Iterator[list[str]]) -> str:
@@ -96,50 +130,76 @@ def sources() -> Iterator[list[str]]:
                "read-only" if tensor.readonly else "writable"]
 
 
-def holds(columns: dict[str, str], given: str, lacking: str) -> Iterator[list[str]]:
-    """A row for each target, of what its rows in QUIRKS take from it; one that shares nothing shares no layout."""
-    for library in LIBRARIES:
-        quirks = {quirk.lacks: quirk for quirk in QUIRKS if quirk.library == library}
+def targets() -> Iterator[list[str]]:
+    """A row for each target: how its arrays are made, and what pip installs."""
+    for library in libraries().values():
+        if library.delivery:
+            words = DELIVERIES.get(library.delivery) or DELIVERIES[library.delivery.partition(":")[0]]
+            own = library.name in ("memoryview", "dlpack", "dlbridge")
+            yield [f'`"{library.name}"`', words.format(importer=library.importer),
+                   "" if own else f"`{library.install or library.name}`"]
+
+
+def facts() -> Iterator[list[str]]:
+    """A row for each fact about a type as a source."""
+    for library in libraries().values():
+        for record in library.arrays:
+            for field in Arrays._fields:
+                fact = getattr(record, field)
+                if isinstance(fact, Fact):
+                    name = f"{library.name}, {'all its types' if record.name == '*' else record.name}"
+                    yield [name, SOURCE_FACTS[field].format(fact.value), fact.words + bounds(fact), fact.evidence]
+
+
+def holds(columns: Mapping[str, str], given: str, lacking: str) -> Iterator[list[str]]:
+    """A row for each target, of what its facts take from it; one that shares nothing shares no layout."""
+    for library in TARGETS:
+        rows = lacks(library)
         cells = []
         for field in columns:
-            if field in LIMITS:
-                cells.append(str(quirks[field].value) if field in quirks else "")
-                continue
-            quirk = quirks.get(field) or (quirks.get("SHARING") if field in LAYOUTS else None)
-            if quirk is None:
-                cells.append(given)
+            fact = rows.get(field) or (rows.get("SHARING") if field in LAYOUTS else None)
+            if field in ("alignment", "fewest_axes", "most_axes"):
+                cells.append(str(rows[field].value) if field in rows else "")
             else:
-                cells.append(f"{lacking} before {quirk.below}" if quirk.below else lacking)
-        yield [library, *cells]
+                cells.append(given if fact is None else f"{lacking}{bounds(fact).replace(',', '')}")
+        yield [library.name, *cells]
 
 
 def dtypes() -> Iterator[list[str]]:
     """A row for each type, of the targets that name the types they take."""
     for name in NAMES:
-        since = {later.library: f"since {later.since}" for later in LATER_DTYPES if name in later.dtypes}
-        cells = ["yes" if name in DTYPES[library] else since.get(library, "") for library in DTYPES]
-        for index, library in enumerate(DTYPES):
-            if name in COPIED_DTYPES.get(library, ()):
-                cells[index] = "by a copy"
+        cells = [has_dtype(library, name) for library in TARGETS if library.dtypes]
         if any(cells):
             yield [name, *cells]
 
 
+def has_dtype(library: Library, name: str) -> str:
+    """Whether a target takes a type."""
+    for fact in library.dtypes:
+        if name in fact.value:
+            by_copy = library.copied_dtypes is not None and name in library.copied_dtypes.value
+            return "by a copy" if by_copy else f"since {fact.since}" if fact.since else "yes"
+    return ""
+
+
 def reasons() -> Iterator[list[str]]:
-    """Every row of QUIRKS that was seen or reported, in words."""
+    """Every lack that was seen or reported, in words."""
     words = LAYOUTS | MEMORY | FORMS
-    for quirk in QUIRKS:
-        if quirk.library != "*" and not quirk.issue.startswith(("dlpack 1.3", "PEP")):
-            bound = f", before {quirk.below}" if quirk.below else ""
-            yield [quirk.library, words[quirk.lacks], quirk.words + bound, quirk.issue]
+    shared = {profiles.NO_PINNED, profiles.NO_UNIFIED}
+    for library in TARGETS:
+        for field, fact in lacks(library).items():
+            if fact not in shared and not fact.evidence.startswith(("dlpack 1.3", "PEP")):
+                yield [library.name, words[field], fact.words + bounds(fact), fact.evidence]
 
 
 TABLES = {
     "sources": lambda: table(
         ["arrays of", "version", "offer", "taken by", "own DLPack export", "memory"], sources()),
+    "facts": lambda: table(["arrays of", "what dlbridge does", "since the library", "from"], facts()),
+    "targets": lambda: table(["target", "made by", "install"], targets()),
     "layouts": lambda: table(["target", *LAYOUTS.values()], holds(LAYOUTS, "shared", "copied")),
     "memory": lambda: table(["target", *MEMORY.values()], holds(MEMORY, "yes", "no")),
-    "dtypes": lambda: table(["dtype", *DTYPES], dtypes()),
+    "dtypes": lambda: table(["dtype", *(library.name for library in TARGETS if library.dtypes)], dtypes()),
     "reasons": lambda: table(["target", "what", "what happens without dlbridge", "from"], reasons()),
 }
 
