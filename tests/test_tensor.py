@@ -417,7 +417,7 @@ STORED = {
 }
 
 
-@pytest.mark.parametrize("text, values, readonly", STORED.values(), ids=STORED)
+@pytest.mark.parametrize(("text", "values", "readonly"), STORED.values(), ids=STORED)
 def test_a_stored_pickle_still_loads(text, values, readonly):
     tensor = pickle.loads(text)
     assert np.asarray(tensor).tolist() == values

@@ -4,6 +4,8 @@ import pytest
 from fake_driver.harness import run
 from libraries.rows import ROWS
 
+from dlbridge.libraries.library import library_named
+
 WAITED = """
 waits = [fields(line)["stream"] for line in driver.log("StreamSynchronize")]
 assert (waits, order()) == ([stream], [])
@@ -23,7 +25,7 @@ def hand_over(name: str, kind: str, check: str) -> None:
         warnings.simplefilter("ignore")
         import dlbridge
         from fake_driver.producers import Interface, driver, fields, order
-        importlib.import_module({"mlx.core" if name == "mlx" else name!r})
+        importlib.import_module({library_named(name).top!r})
         driver.make_current(0)
         stream = driver.stream()
         source = Interface(driver.allocate(0, 64, {kind!r}), stream=stream)
