@@ -29,16 +29,17 @@ ROUTES = (
 )
 HEAD = """# dtypes
 
-What `dlbridge.convert` does with each dtype between each two libraries:
+This table shows what `dlbridge.convert` does with each dtype for each pair of libraries:
 
-- *shared*: the same memory, no copy; for JAX where the memory is aligned to 64 bytes, for torch where it is writable;
-- *copied*: the libraries keep the type in different forms, so `copy=False` raises `CopyRequiredError`;
-- *no*: `ConversionError`, because the second library lacks the type; or the first one's own error, because it cannot
-  export it (JAX: int4, uint4);
-- none: the first library has no such array.
+- *shared*: the result has the same memory. For JAX, this requires memory that is aligned to 64 bytes; for torch, it
+  requires writable memory.
+- *copied*: the libraries store the type in different forms, so `copy=False` raises `CopyRequiredError`.
+- *no*: `convert` raises `ConversionError` because the second library lacks the type, or the first library raises its
+  own error because it cannot export the type (JAX: int4, uint4).
+- *none*: the first library has no such array.
 
-No value ever changes: 64-bit types go to JAX only where `jax_enable_x64` is on. NumPy has the types from bfloat16 on,
-and complex32, through ml_dtypes. This page is made by `tools/dtypes_table.py` from a run of every conversion.
+Values never change. 64-bit types can be converted to JAX only if `jax_enable_x64` is on. NumPy has the types from
+bfloat16 on, and complex32, through ml_dtypes. `tools/dtypes_table.py` makes this page by running every conversion.
 
 """
 
