@@ -65,7 +65,7 @@ cdef uint32_t ADDRESSED = (
 # ---- foreign structs -----------------------------------------------------------------------------------------------
 
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL:
-    """An unowned, validated block that describes a foreign DLTensor. It keeps no pointer of it but the data.
+    """An unowned, validated block that describes a foreign DLTensor. Of its pointers only data is kept.
 
     Shape and strides are copied, so that a producer that changes them later changes nothing that was checked.
     """

@@ -135,8 +135,8 @@ cdef extern from *:
     #define DLBRIDGE_REVERSE_8(a) (dlbridge_vector_1) {a[7], a[6], a[5], a[4], a[3], a[2], a[1], a[0],                 \
                                                        a[15], a[14], a[13], a[12], a[11], a[10], a[9], a[8]}
 
-    /* A square of vectors is transposed by shuffling its first half with its second half, once for every bit of the
-       number of a word. */
+    /* A square of vectors is transposed by shuffling its first half with its second half, once for every bit in the
+       index of a word. */
     #define DLBRIDGE_TILE(name, size, change, target)                                                                  \
     target static inline void name##_transpose(                                                                        \
             char *restrict into, const char *restrict source, int64_t into_step, int64_t source_step,                  \

@@ -194,7 +194,7 @@ cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, 
 
 
 cdef int make_known(Managed* managed) except -1:
-    """Put a Handover around a block's owner before the block is lent. It cannot be done safely after that."""
+    """Put a Handover around a block's owner before the block is lent. Other threads may use the block after that."""
     known_handover(managed)
     return 0
 

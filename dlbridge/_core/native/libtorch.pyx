@@ -59,7 +59,7 @@ cdef int try_symbols(dict symbols, tuple examples) except -1:
         lock(&libtorch_lock)
         if not libtorch.offset:
             libtorch.requires_grad, libtorch.is_neg, libtorch.is_conj = found.requires_grad, found.is_neg, found.is_conj
-            store_size(&libtorch.offset, found.offset)      # last: once it is set, other threads read the rest without the lock
+            store_size(&libtorch.offset, found.offset)      # last: others then read the rest without the lock
         unlock(&libtorch_lock)
     return 0
 
@@ -113,7 +113,7 @@ cdef uint32_t ask_python(object tensor) noexcept:
 cdef uint32_t answer(PyObject* given, uint32_t meaning) noexcept:
     if given == NULL:
         return FAILED
-    Py_DECREF(given)            # bools are immortal, so it can be compared afterwards
+    Py_DECREF(given)            # True and False are never freed, so given can still be compared
     return meaning if given == Py_True else 0
 
 

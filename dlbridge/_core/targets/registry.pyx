@@ -1,4 +1,4 @@
-"""The targets by every name that ``to`` may have."""
+"""The targets, and how ``to`` names them."""
 
 import sys
 from types import ModuleType
@@ -22,10 +22,10 @@ from dlbridge._core.targets.target cimport Target, new_target
 from dlbridge.errors import UnsupportedError, refusal, shown
 from dlbridge.libraries.library import libraries, library_named, library_of, top_module
 
-# Sets how arrays of a library are made.
+# Sets how the arrays of a library are made.
 ctypedef int (*Prepare)(Target target) except -1
 
-# By the delivery that a library's facts name.
+# The way of delivering, by the name that a library's facts have for it.
 cdef dict DELIVERIES = {
     "buffer": <size_t> <void*> buffer.prepare,
     "capsule_importer": <size_t> <void*> importer.prepare_for_capsules,
@@ -44,19 +44,19 @@ cdef dict DELIVERIES = {
     "versioned_capsule": <size_t> <void*> capsule.prepare_versioned,
 }
 
-cdef dict targets = {}          # by name: those that were asked for, and those that users registered
-cdef dict unnamed = {}          # those that have no name in convert()
+cdef dict targets = {}          # by name: the targets that were asked for, and those that users registered
+cdef dict unnamed = {}          # by name: the targets that cannot be named in convert()
 
 
 cdef Target target_of(object library):
-    """The target of a library, or None where its facts name no delivery."""
+    """The target of a library, or None if its facts name no delivery."""
     if library is None or not library.delivery:
         return None
     return kept_target(targets, library)
 
 
 cdef Target versioned_capsule():
-    """What to_dlpack() gives to a consumer of versioned capsules."""
+    """The target with which to_dlpack() makes versioned capsules."""
     from dlbridge.libraries.dlpack import VERSIONED
 
     return kept_target(unnamed, VERSIONED)
@@ -67,12 +67,12 @@ cdef Target kept_target(dict kept, object library):
     if target is None:
         target = new_target(library)
         (<Prepare> <void*> <size_t> DELIVERIES[library.delivery])(target)
-        target = kept.setdefault(library.name, target)      # another thread's may have come first
+        target = kept.setdefault(library.name, target)      # another thread may have added it first
     return target
 
 
 cdef Target find_target(object to):
-    """By name, module, array type, an array of the library, or any namespace with from_dlpack."""
+    """Find the target for ``to``: a name, a module, an array type, an array, or any namespace with from_dlpack."""
     cdef Target target = None
     if isinstance(to, Target) and (<Target> to).deliver != NULL:
         return to
@@ -81,7 +81,7 @@ cdef Target find_target(object to):
     elif isinstance(to, ModuleType):
         target = _by_module(getattr(to, "__name__", None)) or _by_namespace(to)
     else:
-        # An array stands for its library, any other object or class for itself.
+        # An array stands for its library. Any other object or class stands for itself, as a namespace.
         target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
     if target is None:
         text = shown(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
@@ -101,7 +101,7 @@ def _by_name(name):
 
 
 def _meant(name):
-    from difflib import get_close_matches       # a sixth of what importing dlbridge takes, for a mistake
+    from difflib import get_close_matches       # imported only for a mistake: it takes a sixth of dlbridge's own import
 
     near = get_close_matches(name, names(), 1)
     return f"did you mean {near[0]!r}? " if near else ""
@@ -109,7 +109,7 @@ def _meant(name):
 
 def _by_module(name):
     if not isinstance(name, str):
-        return None             # a module may say anything there, or nothing
+        return None             # a module's __name__ may be missing, or anything
     root = name.partition(".")[0]
     return targets.get(root) or target_of(library_of(root))
 
@@ -119,7 +119,10 @@ def _by_namespace(space):
 
 
 def _by_type(kind):
-    """The library of an array type, or of a subclass or an unknown library's; numpy.float32 is no array type."""
+    """The target of an array type or of a subclass, or None. The type may be of an unknown library.
+
+    numpy.float32 is not an array type, for example.
+    """
     cdef Target target
     if kind is memoryview:
         return _by_name("memoryview")
@@ -143,5 +146,5 @@ def names():
 
 
 def add_target(Target target):
-    """Put a target under its name, in place of any other of that name."""
+    """Add a target. It replaces any other target of its name."""
     targets[target.name] = target
