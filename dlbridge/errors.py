@@ -57,7 +57,7 @@ class ConversionError(DLBridgeError, BufferError):
 class CopyRequiredError(ConversionError, ValueError):
     """The memory cannot be described for that target without a copy, and ``copy=False`` forbids one.
 
-    A BufferError and a ValueError at once, because the array API standard names both.
+    It is both a BufferError and a ValueError, because the array API standard names both.
     """
 
 
@@ -66,7 +66,7 @@ class DeviceError(DLBridgeError, BufferError):
 
 
 class MissingLibraryError(DLBridgeError, ImportError):
-    """The target library is not installed; the message is the pip line that installs it."""
+    """The target library is not installed. The way out is the pip line that installs it."""
 
 
 # The way out where a producer describes its memory with contradictions.

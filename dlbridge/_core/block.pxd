@@ -155,7 +155,7 @@ cdef inline void managed_own_object(Managed* managed, object owner) noexcept:
 cdef inline void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
     managed_own(managed, OWNS_MEMORY, memory)
 
-# On failure the block is released.
+# Keeps a reference to obj beside the owner. On failure the block is released.
 cdef int managed_keep(Managed* managed, object obj) except -1
 
 cdef inline void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil:

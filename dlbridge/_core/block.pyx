@@ -46,8 +46,8 @@ cdef extern from *:
     _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
     """
     ctypedef struct Releases "dlbridge_Releases":
-        int32_t depth                   # of releases within releases, in this thread
-        void* waiting                   # for the outermost of them
+        int32_t depth                   # how deep releases are nested in this thread
+        void* waiting                   # the blocks that wait for the outermost release
     Releases* releases_here "dlbridge_releases_here"() noexcept nogil
 
 # These are declared without the GIL, because deleters are called without it.

@@ -237,7 +237,7 @@ cdef bint prefers_tiles(const Copy* copy) noexcept nogil:
         return False
     if TILE_BYTES // copy.word_bytes > FEW_ROWS or far.source_step % CACHE_WAY == 0:
         return True
-    # A tile begins as many rows as the cache has room for in one place.
+    # The rows that a tile begins fill one place of the cache if all of them fall into it.
     return copy.word_bytes < MAX_WORD and near.source_step == copy.word_bytes and near.into_step % CACHE_WAY
 
 
@@ -265,7 +265,7 @@ cdef void copy_block(
     const Copy* copy, char* into, const char* source,
     int64_t far_begin, int64_t far_end, int64_t near_begin, int64_t near_end,
 ) noexcept nogil:
-    """Copy a part of a plane that does not fill tiles.
+    """Copy a part of a plane that is not copied in tiles.
 
     Lines go along the result if they are long enough there. One block of every line is copied at a time.
     """

@@ -108,7 +108,7 @@ cdef void release_kept(void* owner) noexcept nogil:
     free(kept)
 
 
-# ---- the GIL, and an exception that is on its way ------------------------------------------------------------------
+# ---- the GIL, and a pending exception --------------------------------------------------------------------------------
 
 cdef void release_foreign(void* owner, Release drop) noexcept nogil:
     """Run a foreign deleter, which takes the GIL itself, with a pending exception of this thread put aside.

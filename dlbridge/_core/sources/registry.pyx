@@ -150,7 +150,7 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
     try:
         managed = acquire_by(find_offers(type(made)), made, request)
     except BaseException:
-        made = None                 # let go while the error is caught: a capsule's destructor would lose a pending error
+        made = None                 # while the error is caught: a capsule's destructor would lose a pending error
         raise
     finally:
         Py_LeaveRecursiveCall()

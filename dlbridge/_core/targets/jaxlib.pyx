@@ -9,7 +9,7 @@ cdef dict kept = {}             # the importer, which is found with the first ar
 
 
 cdef object host_importer(Target target):
-    """The function that makes an array of a legacy capsule of host memory."""
+    """The function that makes an array from a legacy capsule of host memory."""
     importer = kept.get("host")
     return kept.setdefault("host", _find_importer(target)) if importer is None else importer
 
@@ -46,7 +46,7 @@ def _new_importer():
     no_stream, copy_if_needed, host = None, None, int(kDLCPU)
 
     def import_capsule(capsule):
-        # The backend is asked each time, as JAX does, since the backends can be made anew.
+        # The backend is asked each time, as JAX does, since JAX can make its backends again.
         device = get_backend("cpu").device_from_local_hardware_id(0)
         return import_buffer(capsule, device, no_stream, copy_if_needed, host)
 

@@ -115,7 +115,7 @@ cdef class Target:
             self.settings(self)
         if not self.gpus:
             self.holds &= ~<unsigned int> OTHER_DEVICES
-        # fits() passes memory of these rows if it is the CPU's, with any number of axes.
+        # fits() looks neither at HOST and SHARING nor at the number of axes, so other targets have no plain rows.
         self.plain_rows = 0
         if self.holds & HOST and self.holds & SHARING and not self.fewest_axes and self.most_axes == MAX_NDIM:
             self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
