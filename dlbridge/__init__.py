@@ -1,6 +1,6 @@
 """Any array in, any array out: without copying, at the speed of a C call, and never a crash."""
 
-from dlbridge._core import interpreter as _interpreter  # noqa: F401, I001 (the first two may refuse the rest)
+from dlbridge._core import interpreter as _interpreter  # noqa: F401, I001 (first: these two can refuse to load the rest)
 from dlbridge._core import compiled as _compiled  # noqa: F401
 from dlbridge.convert import DLPACK_VERSION, asdlpack, convert, from_dlpack, to_dlpack
 from dlbridge.errors import (

@@ -51,14 +51,14 @@ __all__ = [
 __version__: str
 
 class _Exporter:
-    # The buffer protocol, which Python itself shows as a method only from 3.12 on.
+    # The buffer protocol. Python shows it as a method from 3.12 on only.
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @disjoint_base
 class Tensor(_Exporter):
     __dlpack_c_exchange_api__: ClassVar[CapsuleType]
 
-    # An argument that nobody has: only asdlpack() makes one.
+    # The argument's type has no values, since only asdlpack() makes a Tensor.
     def __init__(self, use_asdlpack: Never, /, *args: Never, **kwargs: Never) -> None: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -97,7 +97,7 @@ class Tensor(_Exporter):
         copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
-    # Only where the memory can have these faces: hasattr() says so.
+    # Only some memory can be offered through these protocols. hasattr() says which.
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
     @property

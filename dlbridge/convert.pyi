@@ -19,7 +19,7 @@ class _Namespace(Protocol):
     def from_dlpack(self) -> Any: ...
 
 class _DLPackArray(Protocol):
-    # Of any signature, since libraries know different keywords.
+    # The signature is left open, since libraries take different keywords.
     @property
     def __dlpack__(self) -> Any: ...
 
@@ -53,7 +53,7 @@ class _JaxDevice(Protocol):
     @property
     def id(self) -> int: ...
 
-# The literals serve completion; str is every other name, with or without an index.
+# The literals are for completion in editors. str covers every other name, with or without an index.
 _Device: TypeAlias = Literal["cpu", "cuda"] | str | tuple[int, int | None] | _TorchDevice | _JaxDevice
 _Stream: TypeAlias = int | _CudaStream | _TorchStream | _CupyStream | _NumbaStream
 _Readonly: TypeAlias = Literal["copy", "share", "error"]

@@ -46,7 +46,7 @@ DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 
 
 def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
-    """Give an array of one library to another, without copying where that can be.
+    """Give an array of one library to another, without copying where that is possible.
 
     Parameters
     ----------
@@ -58,29 +58,29 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
         The target: ``"torch"``, ``torch``, ``torch.Tensor``, an array (its library and device), or any namespace with
         ``from_dlpack``. :func:`dlbridge.targets` lists the names.
     device : str, tuple or device object, optional
-        Where the result shall be: ``"cpu"``, ``"cuda:1"``, ``(type, id)``. None leaves the memory where it is; memory
-        never changes device unasked.
+        Where the result shall be: ``"cpu"``, ``"cuda:1"``, ``(type, id)``. None leaves the memory where it is: memory
+        never changes device without being asked to.
     copy : bool, optional
         None copies only if the target cannot hold the memory as it is, False never copies, True always does.
     stream : int or stream object, optional
-        The consumer's stream, numbered as in the array API standard; host memory has none.
+        The consumer's stream, numbered as in the array API standard. Host memory has no stream.
     readonly : {"copy", "share", "error"}
-        What to do with read-only memory if the target cannot be told: copy it, share it (you promise not to write),
-        or raise. Targets that can be told always share.
+        What to do with read-only memory if the target has no flag for it: copy it, share it (you promise not to
+        write), or raise. Targets that have such a flag always share.
     detach : bool
         Take the data of a torch tensor that requires a gradient.
 
     Returns
     -------
     array
-        Of the target's library; src itself if it is one already. It shares the memory of src and keeps it alive, unless
-        a copy was needed or asked for: then the memory is its own, writable, and dense (but strides of 0 stay in a copy
-        that ``readonly`` wanted).
+        An array of the target's library; src itself if it is one already. It shares the memory of src and keeps it
+        alive, unless a copy was needed or asked for. A copy has its own memory, writable and dense (but strides of 0
+        stay in a copy that was made because of ``readonly``).
 
     Raises
     ------
     TypeError, ValueError
-        A keyword has none of its values.
+        A keyword has a value that it does not take.
     MemoryError
         A copy does not fit into the memory available.
     UnsupportedError
@@ -90,7 +90,7 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     CopyRequiredError
         A copy is needed and ``copy=False``.
     DeviceError
-        The memory is elsewhere than where it is wanted.
+        The memory is not on the device where it is wanted.
     MissingLibraryError
         The target's library is not installed.
 
@@ -116,17 +116,17 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     src, device, copy, detach
         As for :func:`convert`.
     stream : int or stream object, optional
-        The stream on which the memory will be used. None leaves that to its consumers: each names its own, or means the
-        legacy default one. Host memory has none.
+        The stream on which the memory will be used. None leaves that to the consumers: each names its own stream, or
+        means the legacy default one. Host memory has no stream.
     readonly : {"copy", "share", "error"}
-        What a legacy capsule of the Tensor, which has no flags, does with read-only memory. The Tensor itself and its
-        versioned capsules share it and say so.
+        What a legacy capsule of the Tensor does with read-only memory, since such a capsule has no flags. The Tensor
+        itself and its versioned capsules share the memory and flag it as read-only.
 
     Returns
     -------
     Tensor
         It shares the memory of src and keeps it alive, unless a copy was needed (bytes in the other order, strides that
-        are no multiples of the item size) or asked for. A Tensor is returned as it is.
+        are not multiples of the item size) or asked for. A Tensor is returned as it is.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
 
 
 cdef Tensor same_or_another(Tensor tensor, const Request* request):
-    """A Tensor itself, or one over its memory with another policy or for another stream."""
+    """The Tensor itself, or a new Tensor over its memory with another policy or for another stream."""
     cdef bint streams = has_streams(tensor.managed.abi.dl_tensor.device.device_type)
     cdef Managed* managed
     if tensor.policy == request.readonly and not (streams and request.has_stream):
@@ -174,7 +174,7 @@ def from_dlpack(x, /, *, device=None, copy=None):
     Parameters
     ----------
     x : object
-        As for :func:`asdlpack`, so also arrays without ``__dlpack__``, and capsules.
+        As for :func:`asdlpack`: arrays without ``__dlpack__`` and capsules are taken too.
     device, copy
         As in the standard, and as for :func:`convert`.
 
@@ -206,14 +206,15 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     stream : int or stream object, optional
         The consumer's stream.
     max_version : tuple of int, optional
-        From ``(1, 0)`` on the capsule is a "dltensor_versioned", which flags read-only memory; else a "dltensor".
+        From ``(1, 0)`` on the capsule is a "dltensor_versioned", which flags read-only memory; otherwise it is a
+        "dltensor".
     readonly : {"copy", "share", "error"}
         What to do with read-only memory in a "dltensor", which cannot flag it.
 
     Returns
     -------
     PyCapsule
-        It shares the memory of src and keeps it alive until it is consumed and let go.
+        It shares the memory of src and keeps it alive until its consumer lets it go.
 
     Raises
     ------
@@ -243,7 +244,7 @@ cdef object whole_asdlpack = asdlpack
 
 
 cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """convert(src, to) with a kept route, which no array as ``to`` ever has."""
+    """convert(src, to) by a kept route, where there is one. An array as ``to`` never has a kept route."""
     cdef PyObject* found
     cdef Route route
     if count == 2 and names == NULL:
@@ -255,7 +256,10 @@ cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t cou
 
 
 cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """asdlpack(src); a Tensor is looked at again, for its own policy."""
+    """asdlpack(src) by a kept route, where there is one.
+
+    A Tensor takes the long way, because its policy may differ from the default one.
+    """
     cdef PyObject* found
     cdef Route route
     if count == 1 and names == NULL:
@@ -283,19 +287,23 @@ cdef Route prepare(
 
 
 cdef Route aim(Request* request, Route route):
-    """Let the request know whose current stream counts."""
+    """Note in the request which target's current stream counts."""
     request.target = route.plain.target
     request.current_stream = route.plain.current_stream
     return route
 
 
 cdef bint is_already(object src, const Request* request) except -1:
-    """Whether an array of the target's own type is what was asked for."""
+    """Whether src, which is of the target's own type, can be returned as it is."""
     return request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device))
 
 
 cdef inline object carry(object src, Route route, const Request* request):
-    """The caller holds the route, and the request in it: a producer's code can register, and so clear the routes."""
+    """Convert src by a route.
+
+    The caller holds a reference to the route, and with it to the request in it: a producer's code can register a source
+    or a target, which clears the kept routes.
+    """
     cdef Managed* managed
     cdef Target target = route.target
     if route.already and is_already(src, request):
@@ -307,11 +315,11 @@ cdef inline object carry(object src, Route route, const Request* request):
 
 
 cdef object carry_placed(Managed* managed, Target target, const Request* request):
-    """Memory that does not fit as it is, or is a device's; steals managed, also when it fails."""
+    """Convert memory that does not fit as it is, or that is on a device; steals managed, also when it fails."""
     cdef Decision decision
     cdef Findings findings
     try:
-        refused = gather(managed, target, request, &findings)
+        _refused = gather(managed, target, request, &findings)
         decide(managed, target, request, &findings, &decision)
         hand_over(managed, target, decision.steps, request)
     except BaseException:
@@ -325,7 +333,10 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
 
 
 cdef object resolve_array(object to, Request* request):
-    """An array as ``to`` stands for its type and, unless one is asked for, its device; no route may keep it alive."""
+    """The type of ``to``, if that is an array. Its device is the one wanted, unless the caller asks for another.
+
+    The array itself is not handed on, since a kept route would keep it alive.
+    """
     if type(to) is memoryview:
         return memoryview
     if isinstance(to, type) or not (
@@ -338,12 +349,12 @@ cdef object resolve_array(object to, Request* request):
 
 
 def is_source(obj):
-    """Whether an object has a protocol, or a registered source takes it."""
+    """Whether an object offers a protocol, or a registered source takes it."""
     return bool(offers_of(obj)) or has_instance_offer(obj)
 
 
 def check_target(to):
-    """Raise what convert() raises where ``to`` is no target, or its library is missing."""
+    """Raise what convert() raises if ``to`` is no target, or if its library is missing."""
     find_target(to).load()
 
 
@@ -370,7 +381,7 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
         facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
         facts["nbytes"] = managed_nbytes(managed)
         facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
-        refused = gather(managed, route.target, &request, &findings)
+        _refused = gather(managed, route.target, &request, &findings)
         decide(managed, route.target, &request, &findings, &decision)
         facts["action"] = "copy" if is_copy(&decision) else "share"
         if decision.reason:

@@ -12,15 +12,15 @@ class DLBridgeError(Exception):
     Attributes
     ----------
     stage : str
-        Where it was found: a protocol, a target, or one of dlbridge's own functions.
+        Where the error was found: a protocol, a target, or one of dlbridge's own functions.
     field : str
-        What it is about, by the name that the stage has for it.
+        What the error is about, by the name that the stage has for it.
     value : str
         The value of the field, as text.
     wrong : str
         What is wrong with it.
     way_out : str
-        What to do instead: the last part of the message, in parentheses there.
+        What to do instead. It is the last part of the message, in parentheses.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class ConversionError(DLBridgeError, BufferError):
 class CopyRequiredError(ConversionError, ValueError):
     """The memory cannot be described for that target without a copy, and ``copy=False`` forbids one.
 
-    A BufferError and a ValueError at once, because the array API standard names both.
+    It is both a BufferError and a ValueError, because the array API standard names both.
     """
 
 
@@ -66,15 +66,18 @@ class DeviceError(DLBridgeError, BufferError):
 
 
 class MissingLibraryError(DLBridgeError, ImportError):
-    """The target library is not installed; the message is the pip line that installs it."""
+    """The target library is not installed. The way out is the pip line that installs it."""
 
 
-# The way out where a producer's description of its memory contradicts itself.
+# The way out where a producer describes its memory with contradictions.
 REPORT = "report it to the producer; until then pass a copy, such as numpy.array(x)"
 
 
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
-    """Write a value for a message; where it cannot be written (Python refuses integers of 4301 digits), its type."""
+    """Write a value for a message, or its type if the value cannot be written.
+
+    Python refuses to write integers of 4301 digits, for example.
+    """
     try:
         return write(value)
     except Exception:
@@ -82,15 +85,15 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
 
 
 def full_name(kind: Any) -> str:
-    """The name of a type with its module's."""
-    return f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}"     # of one made where nothing had a name
+    """The name of a type after the name of its module."""
+    return f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}"     # a type can have no module
 
 
 _Error = TypeVar("_Error", bound=DLBridgeError)
 
 
 def refusal(error: type[_Error], stage: str, field: str, value: object, wrong: object, way_out: object) -> _Error:
-    """Make an error of the one shape that every message has: ``stage: field value: what is wrong (what to do)``."""
+    """Make an error whose message reads ``stage: field value: what is wrong (what to do)``."""
     text = shown(value, str)
     made = error(f"{stage}: {field} {text}: {wrong} ({way_out})")
     made.stage, made.field, made.value, made.wrong, made.way_out = stage, field, text, str(wrong), str(way_out)

@@ -19,14 +19,15 @@ class Plan(NamedTuple):
     action : str
         ``"return"`` (src itself), ``"share"``, ``"copy"`` or ``"refuse"``.
     source, protocol : str
-        The type of src, and the protocol that it came by.
+        The type of src, and the protocol by which it was read.
     target : str
         The target's name.
     reason, way_out : str
-        Why not simply share, and what would change that; empty where there is nothing to say.
+        Why the memory is not simply shared, and what would change that; empty where there is nothing to say.
     dtype, device : str
     shape, strides : tuple of int or None
-        None where src was not looked into. ``strides_unit`` is "elements", or "bytes" where elements cannot say it.
+        None where src was not looked into. ``strides_unit`` is "elements", or "bytes" where a stride is not a multiple
+        of the item size.
     nbytes : int
     readonly : bool
     """
@@ -59,7 +60,7 @@ class Plan(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from dlbridge._core import picture  # with the first one that is wanted
+        from dlbridge._core import picture  # imported with the first picture
 
         return picture.of_plan(
             self.action, self.source, self.protocol, self.target, self.reason, self.way_out, self._memory())
@@ -85,8 +86,8 @@ def explain(
     """Say what ``convert(src, to, …)`` would do, without doing it.
 
     Nothing is copied, a capsule is looked at and not consumed, and a producer is asked as ``convert`` would ask it, so
-    the two cannot disagree. An Arrow stream has to be read for that: what gives its stream once cannot be converted
-    afterwards.
+    the two cannot disagree. An Arrow stream has to be read for that: an object that gives its stream only once cannot
+    be converted afterwards.
 
     Parameters
     ----------
@@ -96,13 +97,13 @@ def explain(
     Returns
     -------
     Plan
-        Prints as a few lines of text. A conversion that ``convert`` would refuse with one of dlbridge's errors has the
-        action ``"refuse"``; what a producer itself raises passes through.
+        It prints as a few lines of text. A conversion that ``convert`` would refuse with one of dlbridge's errors has
+        the action ``"refuse"``; what a producer itself raises passes through.
 
     Raises
     ------
     TypeError, ValueError
-        A keyword has none of its values.
+        A keyword has a value that it does not take.
 
     Examples
     --------

@@ -11,7 +11,7 @@ from dlbridge._core.targets.registry import add_target, names
 from dlbridge._core.targets.target import HOLDS
 
 
-# What a Tensor can say to the one that it is given to.
+# The abilities that a registered target can name: a Tensor says these facts of its memory to its consumer.
 SAYABLE = ("NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED")
 
 
@@ -21,8 +21,8 @@ def register_source(type_or_predicate, acquire):
     Parameters
     ----------
     type_or_predicate : type or callable
-        The type, subclasses included, or ``predicate(type) -> bool``. What is registered last is asked first, before
-        any protocol that the type has.
+        The type, subclasses included, or ``predicate(type) -> bool``. The source that was registered last is asked
+        first, before any protocol that the type has.
     acquire : callable
         ``acquire(obj)`` gives anything that dlbridge takes: an object with ``__dlpack__``, a DLPack capsule, an array.
         It must keep the memory alive.
@@ -55,18 +55,18 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
     Parameters
     ----------
     name : str
-        As in ``convert(src, to=name)``; replaces a target of that name.
+        The name in ``convert(src, to=name)``. It replaces a target of that name.
     deliver : callable
         ``deliver(tensor)`` gives the library's array from a :class:`Tensor`, commonly the library's ``from_dlpack``.
     array_type : type or tuple of types, optional
-        Of the library's arrays: instances are returned as they are.
+        The type of the library's arrays. Instances are returned as they are.
     holds : iterable of str
-        What the library can hold beyond compact, writable, native-endian memory on the host: of "NEGATIVE_STRIDES",
-        "READ_ONLY" (it heeds the flag), "PACKED", "PADDED". Anything else is copied for it.
+        What the library can hold beyond compact, writable, native-endian memory on the host: any of
+        "NEGATIVE_STRIDES", "READ_ONLY" (it heeds the flag), "PACKED" and "PADDED". Other memory is copied for it.
     dtypes : iterable of str, optional
-        The names of the types it has; None for all.
+        The names of the dtypes that the library has; None for all.
     alignment : int
-        Of the first element in bytes, below which it could not share.
+        The alignment of the first element, in bytes, that the library needs in order to share.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
 
 
 def known(field, given, allowed):
-    """The given names, as a tuple, if each of them is one of ``allowed``."""
+    """The given names as a tuple. Each of them has to be one of ``allowed``."""
     given = tuple(given)
     unknown = sorted(set(given) - set(allowed))
     if unknown:
@@ -104,7 +104,7 @@ def known(field, given, allowed):
 
 
 def targets():
-    """The names that ``to`` takes; a library need not be installed to be named.
+    """The names that ``to`` takes, whether or not the libraries are installed.
 
     Examples
     --------

@@ -6,7 +6,7 @@ from dlbridge._core.request cimport ReadonlyPolicy
 
 cdef class Tensor:
     cdef Managed* managed
-    cdef ReadonlyPolicy policy          # of legacy exports, which cannot flag read-only memory
+    cdef ReadonlyPolicy policy          # for legacy exports, which cannot flag read-only memory
     cdef object __weakref__
 
 

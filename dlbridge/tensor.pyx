@@ -89,7 +89,7 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ful
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
-cdef tuple CPU_DEVICE = (<int> kDLCPU, 0)   # consumers ask before they take: made once
+cdef tuple CPU_DEVICE = (<int> kDLCPU, 0)   # made once, since every consumer asks before it takes
 
 
 cdef Managed* new_nothing() except NULL:
@@ -121,31 +121,31 @@ cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy):
 cdef class Tensor:
     """Memory of any library, described once and offered through every protocol.
 
-    Made by :func:`dlbridge.asdlpack`; never by calling the class. It shares the source's memory and keeps it alive,
-    can be consumed any number of times by any number of consumers, and computes nothing.
+    :func:`dlbridge.asdlpack` makes it; the class cannot be called. It shares the source's memory and keeps it alive. It
+    can be consumed any number of times, by any number of consumers. It computes nothing.
 
     Attributes
     ----------
     shape, strides : tuple of int
-        In elements.
+        The shape, and the strides in elements.
     ndim, size : int
-        The number of axes, and of elements.
+        The number of axes, and the number of elements.
     itemsize, nbytes : int
-        Bytes of one element, 0 where elements below a byte are packed; and of all elements, without gaps.
+        The bytes of one element (0 where elements below a byte are packed), and those of all elements, without gaps.
     dtype : str
-        NumPy's name of the type, or ml_dtypes' (``"bfloat16"``).
+        NumPy's name of the dtype, or that of ml_dtypes (``"bfloat16"``).
     device : str
-        As ``device=`` takes it: ``"cpu"``, ``"cuda:1"``.
+        The device as ``device=`` takes it: ``"cpu"``, ``"cuda:1"``.
     readonly : bool
         Whether the source flagged the memory as read-only.
     data_ptr : int
         The address of the first element, ``byte_offset`` included.
     byte_offset : int
-        From the handle to the first element; 0 where memory has addresses.
+        The bytes from the handle of the memory to the first element; 0 on devices whose memory has addresses.
     protocol : str
-        The protocol it came by.
+        The protocol by which the memory came.
     owner : object
-        What keeps the memory alive, or None where that is no Python object.
+        The object that keeps the memory alive, or None if that is not a Python object.
 
     Examples
     --------
@@ -157,11 +157,11 @@ cdef class Tensor:
     True
     """
 
-    # C exchange API, DLPack 1.3: five functions, found on the type.
+    # The C exchange API of DLPack 1.3: five functions that a consumer finds on the type.
     __dlpack_c_exchange_api__ = PyCapsule_New(&EXCHANGE_API, EXCHANGE_NAME, NULL)
 
     def __cinit__(self):
-        # What Tensor.__new__ alone gives: no elements, and nothing to let go.
+        # Tensor.__new__() alone gives a Tensor without elements, which has nothing to let go.
         self.managed = NOTHING
 
     def __init__(self):
@@ -232,7 +232,7 @@ cdef class Tensor:
                 f"data_ptr={self.data_ptr:#x})")
 
     def _repr_html_(self):
-        from dlbridge._core import picture    # with the first one that is wanted
+        from dlbridge._core import picture    # imported with the first picture
 
         cdef DLDataType dtype = self.managed.abi.dl_tensor.dtype
         owner = self.owner
@@ -244,7 +244,7 @@ cdef class Tensor:
                                  self.data_ptr)
 
     def __reduce__(self):
-        """By value: a pickle holds the elements, never an address."""
+        """Pickle by value: a pickle holds the elements, never an address."""
         cdef Managed* made = host_copy(self.managed)
         try:
             elements = (<char*> made.abi.dl_tensor.data)[:managed_nbytes(made)] if managed_count(made) else b""
@@ -262,15 +262,16 @@ cdef class Tensor:
         Parameters
         ----------
         stream : int, optional
-            The consumer's stream, which is made to wait for the memory; on the CPU None or -1. For CUDA None is 1, the
-            legacy default stream, and 2 the per-thread one; for ROCm None is 0. -1 orders nothing.
+            The consumer's stream, which is made to wait for the memory; None or -1 on the CPU. For CUDA None means 1,
+            the legacy default stream, and 2 is the per-thread default stream. For ROCm None means 0. With -1 no stream
+            is made to wait.
         max_version : tuple of int, optional
-            From ``(1, 0)`` on the capsule is versioned and flags read-only memory; else it is legacy, and read-only
-            memory follows the ``readonly`` that :func:`dlbridge.asdlpack` was given.
+            From ``(1, 0)`` on the capsule is versioned and flags read-only memory. Otherwise it is legacy, and the
+            ``readonly`` that :func:`dlbridge.asdlpack` was given says what becomes of read-only memory.
         dl_device : tuple, optional
-            ``(type, id)``: where the consumer wants the memory.
+            Where the consumer wants the memory, as ``(type, id)``.
         copy : bool, optional
-            True copies, False never does.
+            True always copies, False never copies, None copies only if a copy is needed.
 
         Returns
         -------
@@ -279,7 +280,7 @@ cdef class Tensor:
         Raises
         ------
         DeviceError
-            The memory is elsewhere, or the stream is not one of that device.
+            The memory is on another device, or the stream is not one of that device.
         CopyRequiredError
             A copy is needed and ``copy=False``.
         """
@@ -329,7 +330,10 @@ cdef class Tensor:
         return new_array_struct(self.managed)
 
     def _host_typestr(self, face):
-        """The typestr; AttributeError, so that hasattr() is False, where the memory cannot have this face."""
+        """The typestr of memory that the CPU may read from now on.
+
+        Memory that a host protocol cannot describe raises AttributeError, so that hasattr() is False.
+        """
         typestr = row_typestr(self.managed.row)
         if typestr is None or not is_host(self.managed.abi.dl_tensor.device.device_type):
             raise AttributeError(f"{face}: {self.dtype} on {self.device}: has no such face (use __dlpack__)")
@@ -338,7 +342,7 @@ cdef class Tensor:
 
 
 def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padded, bint readonly):
-    """Unpickle: a Tensor over memory of its own."""
+    """Unpickle a Tensor, which gets memory of its own."""
     cdef Managed* like
     cdef Managed* made
     cdef Span span
@@ -363,13 +367,16 @@ def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padd
         raise refusal(ConversionError, "pickle", "shape", f"{shape}, strides {strides}",
                       f"touches {span.high_bytes} bytes of {len(elements)}", "the pickle is damaged: make it again")
     made.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
-    if elements:            # there is no address where there is nothing, and memcpy() wants one
+    if elements:            # memory of no bytes has no address, and memcpy() wants one
         memcpy(made.abi.dl_tensor.data, <const char*> elements, len(elements))
     return new_tensor(made, READONLY_COPY)
 
 
 cdef dict cuda_interface(Managed* managed):
-    """Version 3; the stream is the one on which the memory is ready, and None where nobody need wait."""
+    """The dictionary of __cuda_array_interface__ 3.
+
+    Its stream is the one on which the memory is ready, or None where the consumer need not wait.
+    """
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int64_t stream = device_operations().stream_of(managed)
     typestr = row_typestr(managed.row)
@@ -390,7 +397,7 @@ cdef dict cuda_interface(Managed* managed):
 # ---- export ----------------------------------------------------------------------------------------------------------
 
 cdef object export_capsule(Tensor tensor, bint versioned, object stream, object dl_device, object copy):
-    """A capsule for a consumer that wants more than the memory as it is, or cannot be told what it is."""
+    """A capsule for a consumer that asks for more than the memory as it is, or that takes legacy capsules only."""
     cdef int32_t steps = export_device(tensor.managed, stream, dl_device)
     cdef Managed* managed
     if copy is not None and copy is not True and copy is not False:
@@ -412,7 +419,7 @@ cdef object export_capsule(Tensor tensor, bint versioned, object stream, object 
 
 
 cdef Managed* host_copy(Managed* base) except NULL:
-    """The elements in C order, in memory of the host's."""
+    """A copy of the elements in C order, in host memory."""
     cdef Managed* managed = managed_share(base)
     cdef int32_t steps = COPY
     try:
@@ -426,14 +433,17 @@ cdef Managed* host_copy(Managed* base) except NULL:
 
 
 cdef int await_for_cpu(Managed* managed) except -1:
-    """Pinned memory is read by whoever is given its address: not before it is ready."""
+    """Wait until the producer's work on pinned memory is done, since the host protocols have no stream.
+
+    Their consumer reads the memory as soon as it has the address.
+    """
     if managed.abi.dl_tensor.device.device_type != kDLCPU and has_streams(managed.abi.dl_tensor.device.device_type):
         return device_operations().await_producer(managed)
     return 0
 
 
 cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1:
-    """For the stream that a consumer names; on failure the block is released."""
+    """Let the stream that a consumer names wait for the memory; on failure the block is released."""
     cdef int64_t number = STREAM_LEGACY_DEFAULT
     cdef Operations* operations = device_operations()
     try:
@@ -441,7 +451,7 @@ cdef int order_export(Managed* managed, const Managed* base, int32_t steps, obje
             number = consumer_number(stream, managed.abi.dl_tensor.device.device_type)
         operations.inherit(managed, base)
         if number == STREAM_UNORDERED or not steps & (TO_HOST_LABEL | FETCH):
-            # A keeper is what is given as an object; the standard gives integers.
+            # The standard's streams are integers. A stream that is given as an object is kept alive.
             return operations.order_consumer(managed, number, stream if keeps_handle(stream) else None, False)
         return operations.await_producer(managed) if steps & TO_HOST_LABEL else 0
     except BaseException:
@@ -450,7 +460,10 @@ cdef int order_export(Managed* managed, const Managed* base, int32_t steps, obje
 
 
 cdef int64_t consumer_number(object stream, int32_t device_type) except? -2:
-    """A stream as the standard numbers it: ROCm's default one is 0 there, and it has neither 1 nor 2."""
+    """dlbridge's number of a consumer's stream.
+
+    The array API standard numbers ROCm's default stream 0, and has neither 1 nor 2 there.
+    """
     if device_type == kDLROCM and PyLong_Check(stream):
         if stream == 0:
             return STREAM_LEGACY_DEFAULT
@@ -461,7 +474,7 @@ cdef int64_t consumer_number(object stream, int32_t device_type) except? -2:
 
 
 cdef int32_t export_device(const Managed* managed, object stream, object dl_device) except -1:
-    """Whether the consumer may have it where and when it asks; pinned memory can pass for the CPU's."""
+    """The steps that bring memory to where the consumer wants it, or an error. Pinned memory can pass for the CPU's."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef DLDevice wanted
     if is_host(device.device_type) and stream is not None and not is_unordered(stream):
@@ -484,7 +497,7 @@ cdef bint is_unordered(object stream):
 
 
 cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, int32_t steps) except -1:
-    """A legacy capsule has no flags: neither for read-only memory nor for padded elements."""
+    """The steps that a legacy capsule needs, since it can flag neither read-only memory nor padded elements."""
     cdef int32_t needed = 0
     if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY:
         if policy == READONLY_ERROR:
@@ -503,7 +516,11 @@ cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, 
 
 
 cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
-    """PEP 3118: what was not asked for is not given, and then has to be true by default."""
+    """Fill a Py_buffer.
+
+    PEP 3118: a field that the consumer did not ask for is NULL, and the consumer then assumes its default. So the
+    memory has to be what the defaults say.
+    """
     cdef Managed* managed = tensor.managed
     view.obj = None
     check_buffer(tensor, flags)
@@ -525,7 +542,7 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
 
 
 cdef int check_buffer(Tensor tensor, int flags) except -1:
-    """Refuse memory that has no form in this protocol, and read-only memory to a consumer that asks to write."""
+    """Refuse memory that the protocol cannot describe, and read-only memory if the consumer asks to write."""
     cdef Managed* managed = tensor.managed
     if get_row(managed.row).format == NULL or managed_packed(managed) or not is_host(
             managed.abi.dl_tensor.device.device_type):
@@ -541,7 +558,7 @@ cdef Py_ssize_t* new_extents(const Managed* managed) except NULL:
     """Extents and strides in bytes, which the buffer's release frees."""
     cdef const DLTensor* described = &managed.abi.dl_tensor
     cdef int64_t item_bytes = managed_item_bytes(managed)
-    cdef int32_t axis           # left to itself, it would be an object, for which there may be no memory
+    cdef int32_t axis           # without the declaration it would be an object, which needs memory
     cdef Py_ssize_t* extents = <Py_ssize_t*> malloc(2 * described.ndim * sizeof(Py_ssize_t) + 1)
     if extents == NULL:
         raise MemoryError
@@ -552,7 +569,7 @@ cdef Py_ssize_t* new_extents(const Managed* managed) except NULL:
 
 
 cdef void describe_buffer(Py_buffer* view, Managed* managed) noexcept:
-    """Everything that the protocol can say."""
+    """Fill in every field, as for a consumer that asks for all of them."""
     view.buf = managed_data(managed) if managed_count(managed) else <char*> managed
     view.len = managed_nbytes(managed)
     view.itemsize = managed_item_bytes(managed)
@@ -575,7 +592,7 @@ cdef bint is_layout_asked_for(Py_buffer* view, int flags) noexcept:
 
 
 cdef object new_array_struct(Managed* base):
-    """NumPy's C structure in a capsule without a name, which keeps the memory by its context."""
+    """NumPy's C structure in a capsule without a name. The capsule's context is a block that keeps the memory."""
     cdef int32_t ndim = base.abi.dl_tensor.ndim
     cdef int32_t axis
     cdef int64_t item_bytes = managed_item_bytes(base)
@@ -651,14 +668,14 @@ cdef void tell(SetError set_error, void* context, object error) noexcept:
 
 
 cdef Managed* new_like(const DLTensor* prototype) except NULL:
-    """Memory for a prototype, of which only dtype, ndim, shape and device count (DLPack 1.3)."""
+    """Memory for a prototype. DLPack 1.3 says that only its dtype, ndim, shape and device count."""
     cdef Managed* like
     cdef Managed* made
     cdef DLTensor described = prototype[0]
     if not is_host(prototype.device.device_type):
         raise refusal(DeviceError, "exchange_api", "device", prototype.device.device_type, "is not the host's",
                       "allocate there with another library")
-    # Measured without memory: an address that is never read stands in.
+    # The description is checked and measured before there is memory, so an address that is never read stands in.
     described.data = <void*> prototype
     described.strides = NULL
     described.byte_offset = 0
@@ -671,7 +688,10 @@ cdef Managed* new_like(const DLTensor* prototype) except NULL:
 
 
 cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
-    """For whoever uses the memory on, or orders its stream after, our current_work_stream: the default one."""
+    """Give a Tensor's memory to a consumer.
+
+    The consumer uses it on dlbridge's current_work_stream, the default stream, or lets its own stream wait for that.
+    """
     cdef Managed* managed
     cdef int outcome = 0
     try:
@@ -687,7 +707,7 @@ cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
 
 
 cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) noexcept:
-    """Steals, also when it fails, as the header says."""
+    """Make a Tensor of foreign memory. It is stolen also on failure, as the header of DLPack says."""
     cdef int outcome = 0
     try:
         tensor = new_tensor(managed_take_versioned(PROTOCOL_DLPACK, foreign), READONLY_COPY)
@@ -699,7 +719,10 @@ cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) noexcept
 
 
 cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
-    """Fill the caller's struct for as long as it holds the object. It has no flags, so read-only memory is refused."""
+    """Fill the caller's struct, which is valid for as long as the caller holds the object.
+
+    A DLTensor has no flags, so read-only memory and padded elements are refused.
+    """
     cdef Managed* managed
     cdef DLDevice device
     cdef int outcome = 0
@@ -719,7 +742,7 @@ cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
 
 
 cdef int exchange_stream(int32_t device_type, int32_t device_id, void** out) noexcept:
-    """dlbridge queues no work of its own."""
+    """dlbridge has no current stream of its own, so it names the default one."""
     out[0] = NULL
     return 0
 

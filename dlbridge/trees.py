@@ -14,9 +14,9 @@ from dlbridge.errors import MissingLibraryError, UnsupportedError, refusal, show
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-# What has a protocol, or looks like a container, and is neither an array nor one of those in a batch.
+# Types that offer a protocol or look like a container, and yet are neither arrays nor containers in a batch.
 ATOMS = (str, bytes, int, float, complex, type(None))
-# Who walks through containers, first optree; without it the target's own, by the name of the target.
+# The libraries that walk through containers, by the name of the target. The library under "" is asked first.
 WALKERS = {"": "optree", "jax": "jax.tree_util", "torch": "torch.utils._pytree"}
 OTHERS = ("pass", "raise")
 
@@ -27,12 +27,12 @@ def convert_tree(tree: Any, to: Any, *, others: str = "pass", **keywords: Any) -
     Parameters
     ----------
     tree : dict, list, tuple, namedtuple, dataclass, or anything that the walking library knows
-        Of arrays, in containers as deep as you like. It is not changed: the result is a new one of the same form.
+        Arrays in containers, nested to any depth. The tree is not changed: the result is a new one of the same form.
     to
         As for :func:`dlbridge.convert`.
     others : {"pass", "raise"}
-        What becomes of leaves that are no arrays: handed on as they are, or an error. Strings, bytes and numbers are no
-        arrays here.
+        What becomes of leaves that are no arrays: they are handed on as they are, or raise an error. Strings, bytes and
+        numbers count as no arrays here.
     **keywords
         As for :func:`dlbridge.convert`; they hold for every array.
 
@@ -44,8 +44,8 @@ def convert_tree(tree: Any, to: Any, *, others: str = "pass", **keywords: Any) -
     Raises
     ------
     MissingLibraryError
-        Nobody is there who walks through containers: optree (``pip install dlbridge[tree]``), or the library that
-        ``to`` names, if that is torch or JAX.
+        No library that walks through containers is installed: optree (``pip install dlbridge[tree]``), or the library
+        that ``to`` names, if that is torch or JAX.
     UnsupportedError
         A leaf is no array, with ``others="raise"``.
 
@@ -72,7 +72,7 @@ def convert_tree(tree: Any, to: Any, *, others: str = "pass", **keywords: Any) -
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether dlbridge takes it for an array in a batch."""
+    """Whether a leaf of a batch counts as an array."""
     return not isinstance(leaf, ATOMS) and is_source(leaf)
 
 
@@ -85,7 +85,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any, walk: Callable[..., An
             result = dataclasses.replace(leaf, **{field.name: made[field.name] for field in there if field.init})
             for field in there:
                 if not field.init:
-                    object.__setattr__(result, field.name, made[field.name])       # it may be frozen
+                    object.__setattr__(result, field.name, made[field.name])       # the dataclass may be frozen
             return result
         return function(leaf)
 
@@ -125,8 +125,8 @@ def accepts(
     -------
     callable
         A decorator. The function keeps its name, signature and annotations. Arrays are converted in positional and
-        keyword arguments and in containers (see :func:`convert_tree`); everything else is handed on, as is a first
-        parameter called ``self`` or ``cls``. Of a coroutine function the result is converted when it is awaited; what a
+        keyword arguments and in containers (see :func:`convert_tree`); everything else is handed on, and so is a first
+        parameter called ``self`` or ``cls``. The result of a coroutine function is converted when it is awaited. What a
         generator yields is left as it is.
 
     Examples
@@ -147,7 +147,7 @@ def accepts(
         def prepare(given: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any, Any]:
             like = first_array((given[bound:], named), walker(to)) if returns else None
             if like is not None:
-                check_target(like)      # before the function has run
+                check_target(like)      # an error is raised before the function runs
             arguments, words = convert_tree((given[bound:], named), to, **keywords)
             return (*given[:bound], *arguments), words, like
 
@@ -177,7 +177,7 @@ def accepts(
 
 
 def first_parameter(function: Callable[..., Any]) -> str:
-    """Its name, or nothing: builtins need not say."""
+    """The name of a function's first parameter, or nothing: not every builtin says its parameters."""
     try:
         return next(iter(inspect.signature(function).parameters), "")
     except ValueError:

@@ -164,9 +164,9 @@ def read_only():
     return array
 
 
-def elsewhere():
+def elsewhere(shape=(3, 4)):
     """Device type 8 on the CPU machine: torch takes any memory under that label and exports it again."""
-    capsule = numbered((3, 4)).__dlpack__()
+    capsule = numbered(shape).__dlpack__()
     capsule_struct(capsule).dl_tensor.device.device_type = 8
     return capsule
 

@@ -1,1 +1,1 @@
-"""The compiled core: protocols in, protocols out, and the rooms between them. Nothing in here is public."""
+"""The compiled core: the sources, the targets, and what is between them. Nothing in it is public."""

@@ -1,7 +1,7 @@
 """DLPack 1.3: every struct, code, flag and capsule name. No other file has a literal of the standard.
 
-The order and the meaning of the fields are those of the standard's header; the numbers in brackets are byte offsets
-on a 64-bit machine, which tests/test_abi.py holds against ctypes.
+The order and the meaning of the fields are those of the standard's header. The numbers in brackets are byte offsets
+on a 64-bit machine; tests/test_abi.py compares them with those of ctypes.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -59,7 +59,7 @@ cdef enum DLFlags:
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED = 4
 
 
-# Streams as integers, as the array API standard numbers them (0 is ambiguous and refused).
+# Streams as the array API standard numbers them. 0 is refused, since the standard calls it ambiguous.
 cdef enum:
     STREAM_UNORDERED = -1
     STREAM_LEGACY_DEFAULT = 1
@@ -107,8 +107,8 @@ ctypedef struct DLManagedTensorVersioned:
     DLTensor dl_tensor              # [32]
 
 
-# The C exchange API: five functions behind a capsule on the type. They are declared noexcept: foreign code reports by
-# its return code, and may have set no exception (cuda.core), so the code is tested by hand.
+# The C exchange API: five functions behind a capsule on the type. They are declared noexcept, and their return code is
+# tested by hand, because foreign code can fail without setting an exception (cuda.core).
 ctypedef void (*SetError)(void* context, const char* kind, const char* message) noexcept
 ctypedef int (*ManagedTensorAllocator)(
     DLTensor* prototype, DLManagedTensorVersioned** out, void* context, SetError set_error) noexcept
@@ -130,7 +130,8 @@ ctypedef struct DLPackExchangeAPI:
     CurrentWorkStream current_work_stream                               # [48]
 
 
-# Capsule names, python_spec of the standard. PyCapsule keeps the pointer, so they must live for ever.
+# Capsule names, from python_spec of the standard. PyCapsule keeps only a pointer to its name, so a name must live for
+# ever.
 cdef extern from *:
     """
     #define DLBRIDGE_LEGACY_NAME "dltensor"

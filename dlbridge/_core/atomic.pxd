@@ -1,6 +1,7 @@
-"""What several threads read and write at a time: words that are read and written whole, and in order.
+"""Atomic words, for what several threads read and write at a time.
 
-On x86-64 a read, and a write, are plain moves. With the GIL most of it could not meet; without, all of it does.
+On x86-64 an atomic read and an atomic write are plain moves. The GIL keeps most of these accesses apart; in a
+free-threaded Python all of them can happen at the same time.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -18,7 +19,7 @@ cdef extern from *:
         return __atomic_compare_exchange_n(
             (void **) where, &expected, value, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
     }
-    /* One byte each, all zero at first. Whoever holds the GIL has no need of them. */
+    /* A lock is one byte, zero at first. With the GIL no lock is needed: only one thread holds the GIL. */
     #ifdef Py_GIL_DISABLED
       #define DLBRIDGE_GIL 0
       #define dlbridge_lock(where) PyMutex_Lock((PyMutex *) (where))
@@ -29,7 +30,7 @@ cdef extern from *:
       #define dlbridge_unlock(where) ((void) (where))
     #endif
     """
-    const bint ONE_AT_A_TIME "DLBRIDGE_GIL"     # who holds the GIL is the only one who does
+    const bint ONE_AT_A_TIME "DLBRIDGE_GIL"     # only one thread at a time runs Python code, since it holds the GIL
 
     int32_t load "dlbridge_atomic_load"(const int32_t* where) noexcept nogil
     int32_t add "dlbridge_atomic_add"(int32_t* where, int32_t value) noexcept nogil

@@ -1,9 +1,9 @@
-"""The block: the one currency. Every source makes one, place takes one and gives one, every target consumes one.
+"""The block: every source makes one, place takes one and gives one, and every target consumes one.
 
 A Managed describes memory and refers to what owns it. These verbs say what is done with its references and its owner:
 
 =============  =======================================================================================================
-own            The block takes an owner over. No other code lets that owner go from then on.
+own            The block takes over an owner. From then on no other code lets that owner go.
 keep           The block holds a reference to one more object, beside its owner.
 retain         One more reference to the block.
 drop           One reference less. The last one lets the owner go, if it is still there, and frees the block.
@@ -36,7 +36,7 @@ from dlbridge._core.ownership cimport OWNS_LEGACY, OWNS_MEMORY, OWNS_NOTHING, OW
 
 
 cdef enum:
-    MAX_NDIM = 64               # NumPy's and torch's
+    MAX_NDIM = 64               # the limit of NumPy and torch
 
 cdef enum Protocol:
     PROTOCOL_NUMPY
@@ -51,34 +51,36 @@ cdef enum Protocol:
     PROTOCOL_DLBRIDGE
 
 
-# What the memory is beyond a compact block of native words. DLPack cannot say the first four, so place resolves them
-# before anything travels. The others say what strides do (layout.Form). A target says which of them it holds.
+# How the memory differs from a compact block of native words. DLPack cannot express these four marks, so place resolves
+# them before the block travels. The other marks say what the strides do (layout.Form). A target says which marks it
+# holds.
 cdef enum Mark:
     SWAPPED = 1             # the bytes of an element are in the other order
-    BYTE_STRIDES = 2        # strides are in bytes, since one is no multiple of the item size
+    BYTE_STRIDES = 2        # strides are in bytes, since one of them is not a multiple of the item size
     NEGATED = 4             # every value stands for its negative (torch's negative bit)
     CONJUGATED = 8          # every value stands for its conjugate (torch's conjugate bit)
 
 
-# Every live result holds one of these. What can be derived from other fields is no field: with two axes a block has 120
-# bytes, which is all that malloc() puts into a chunk of 128.
+# Every live result holds one of these. A value that can be derived from other fields has no field of its own: with two
+# axes a block has 120 bytes, which is all that malloc() puts into a chunk of 128.
 ctypedef struct Managed:
-    DLManagedTensorVersioned abi    # first: &managed.abi is what travels, and by it the deleter finds the block
+    DLManagedTensorVersioned abi    # first: &managed.abi travels, and the deleter finds the block by that address
     int32_t references              # atomic; the block is freed with the last one
-    uint8_t owns                    # Owns; swapped atomically for OWNS_NOTHING by whoever lets the owner go
+    uint8_t owns                    # Owns; the thread that lets the owner go swaps it atomically for OWNS_NOTHING
     uint8_t protocol                # Protocol
     int8_t row                      # of the dtype table
     uint8_t marks                   # Mark and layout.Form, or'ed
     # int64 shape[ndim], strides[ndim] follow in the same block.
 
 
-# What every conversion does is inline: a call into another extension module takes the time of fifty instructions.
+# The functions that every conversion calls are inline, because a call into another extension module takes the time of
+# fifty instructions.
 cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil
 cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil
 cdef Managed* refuse_block(Protocol protocol, int64_t ndim) except NULL
 
 cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_bytes) noexcept nogil:
-    """Room for shape and strides, and then for extra_bytes; NULL where there can be none."""
+    """A block with room for shape and strides, and behind them for extra_bytes; NULL on failure."""
     cdef Managed* managed
     cdef DLTensor* tensor
     if not 0 <= ndim <= MAX_NDIM:
@@ -118,9 +120,10 @@ cdef Managed* managed_like(const Managed* base) except NULL
 cdef Managed* managed_share(Managed* base) except NULL
 
 cdef inline bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil:
-    """Take the shape of memory that is known to be sound and compact in C order, after row and data; no check is left.
+    """Take the shape of memory that is known to be sound and compact in C order. Row and data are set before.
 
-    False, and nothing taken, where there are no elements, or more than any memory has (numpy.lib.stride_tricks).
+    The block then needs no other check. False where there are no elements, or more than any memory has
+    (numpy.lib.stride_tricks): the layout is still to be taken then, and to be checked.
     """
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef int64_t count = 1
@@ -129,7 +132,7 @@ cdef inline bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) 
         axis -= 1
         tensor.shape[axis] = shape[axis]
         tensor.strides[axis] = count
-        count *= shape[axis]        # NumPy sees to it that this fits
+        count *= shape[axis]        # NumPy makes sure that the product fits
     return 0 < count <= LARGEST_SPAN >> 8
 
 cdef bint managed_set_plain(
@@ -152,7 +155,7 @@ cdef inline void managed_own_object(Managed* managed, object owner) noexcept:
 cdef inline void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
     managed_own(managed, OWNS_MEMORY, memory)
 
-# On failure the block is released.
+# Keeps a reference to obj beside the owner. On failure the block is released.
 cdef int managed_keep(Managed* managed, object obj) except -1
 
 cdef inline void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil:
@@ -164,7 +167,10 @@ cdef inline void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) 
 cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil
 
 cdef inline Managed* managed_retain(Managed* managed) noexcept nogil:
-    """By a caller who holds the GIL and a reference. If that is the only one, no other thread can change the number."""
+    """Add one reference. The caller holds the GIL and a reference.
+
+    If that reference is the only one, no other thread can change the number, and no atomic step is needed.
+    """
     if ONE_AT_A_TIME and load(&managed.references) == 1:
         managed.references = 2
     else:
@@ -172,10 +178,10 @@ cdef inline Managed* managed_retain(Managed* managed) noexcept nogil:
     return managed
 
 cdef inline Managed* managed_made_lendable(Managed* managed) noexcept nogil:
-    """Make it a block that many consumers have at a time: its deleter drops one reference instead of releasing.
+    """Make it a block that several consumers can have at a time: its deleter drops one reference instead of releasing.
 
-    Consumers read it, and never write to it. It no longer counts as the copy that was asked for, since its owner uses
-    it too.
+    Consumers read the block, and never write to it. It no longer counts as the copy that was asked for, since its owner
+    uses the memory too.
     """
     managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
     managed.abi.deleter = lent_deleter
@@ -197,15 +203,15 @@ cdef inline char* managed_data(const Managed* managed) noexcept nogil:
     return <char*> managed.abi.dl_tensor.data + managed.abi.dl_tensor.byte_offset
 
 cdef inline bint managed_packed(const Managed* managed) noexcept nogil:
-    """Elements below a byte that lie side by side."""
+    """Whether the elements are below a byte and lie side by side."""
     return get_row(managed.row).subbyte and not managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
 
 cdef inline int64_t managed_item_bytes(const Managed* managed) noexcept nogil:
-    """Of one element; 0 where they are packed."""
+    """The bytes of one element; 0 where elements are packed."""
     return 0 if managed_packed(managed) else get_row(managed.row).item_bytes
 
 cdef inline int64_t managed_count(const Managed* managed) noexcept nogil:
-    """Elements."""
+    """The number of elements."""
     cdef int64_t count = 1
     cdef int32_t axis
     for axis in range(managed.abi.dl_tensor.ndim):

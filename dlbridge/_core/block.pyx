@@ -1,9 +1,9 @@
-"""The block: made, counted, and let go exactly once. Its verbs are explained in block.pxd."""
+"""The block: how it is made, counted, and let go exactly once. block.pxd explains its verbs."""
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
@@ -37,7 +37,7 @@ cdef extern from *:
         void *waiting;
     } dlbridge_Releases;
     static __thread dlbridge_Releases dlbridge_releases;
-    /* The empty asm keeps the address in a register: a compiler would ask for it again after every call. */
+    /* The empty asm keeps the address in a register. Without it the compiler asks for the address after every call. */
     static inline dlbridge_Releases *dlbridge_releases_here(void) {
         dlbridge_Releases *here = &dlbridge_releases;
         __asm__("" : "+r"(here));
@@ -46,11 +46,11 @@ cdef extern from *:
     _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
     """
     ctypedef struct Releases "dlbridge_Releases":
-        int32_t depth                   # of releases within releases, in this thread
-        void* waiting                   # for the outermost of them
+        int32_t depth                   # how deep releases are nested in this thread
+        void* waiting                   # the blocks that wait for the outermost release
     Releases* releases_here "dlbridge_releases_here"() noexcept nogil
 
-# Declared without the GIL: a deleter is called without it.
+# These are declared without the GIL, because deleters are called without it.
 cdef extern from "Python.h":
     ctypedef int PyGILState_STATE
     PyGILState_STATE PyGILState_Ensure() noexcept nogil
@@ -59,7 +59,7 @@ cdef extern from "Python.h":
     void Py_DECREF(PyObject* obj) noexcept nogil
 
 cdef enum:
-    DEEPEST = 64                # releases within releases
+    DEEPEST = 64                # how deep releases nest within releases
 
 cdef dict PROTOCOL_NAMES = {
     PROTOCOL_NUMPY: "numpy",
@@ -80,7 +80,7 @@ releases[<int> OWNS_BASE] = release_base
 # ---- make ----------------------------------------------------------------------------------------------------------
 
 cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL:
-    """A block that owns a filled Py_buffer and has room for its axes; on failure the export is let go."""
+    """A block that owns a filled Py_buffer and has room for its axes; on failure the Py_buffer is released."""
     cdef Managed* managed = new_block(protocol, view.ndim, sizeof(Py_buffer))
     if managed == NULL:
         PyBuffer_Release(view)
@@ -91,7 +91,7 @@ cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NUL
 
 
 cdef void move_buffer(Py_buffer* into, Py_buffer* view) noexcept nogil:
-    """PyBuffer_FillInfo() lets shape and strides of plain bytes point into the Py_buffer itself."""
+    """Move a Py_buffer. PyBuffer_FillInfo() lets shape and strides of plain bytes point into the Py_buffer itself."""
     into[0] = view[0]
     if view.shape == &view.len:
         into.shape = &into.len
@@ -106,7 +106,7 @@ cdef Managed* refuse_block(Protocol protocol, int64_t ndim) except NULL:
 
 
 cdef Managed* managed_like(const Managed* base) except NULL:
-    """The same description once more, without an owner."""
+    """A new block with the same description, without an owner."""
     cdef Managed* managed = managed_new(<Protocol> base.protocol, base.abi.dl_tensor.ndim)
     cdef int64_t* shape = managed.abi.dl_tensor.shape
     cdef int64_t* strides = managed.abi.dl_tensor.strides
@@ -121,25 +121,26 @@ cdef Managed* managed_like(const Managed* base) except NULL:
 
 
 cdef Managed* managed_share(Managed* base) except NULL:
-    """The same memory once more, with an owner and a deleter of its own, for one more consumer."""
+    """A new block over the same memory, for one more consumer. It owns a reference to the first block."""
     cdef Managed* managed = managed_like(base)
     managed_own(managed, OWNS_BASE, managed_retain(base))
     return managed
 
 
 cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil:
-    """Take shape and strides, after the row; NULL strides are compact.
+    """Take shape and strides; NULL strides are compact. The row is set before.
 
-    In elements where the strides in bytes are whole, else as they are and marked.
+    Strides become elements if all of them are multiples of the item size. Otherwise they stay bytes, and the block is
+    marked.
     """
     cdef DLTensor* tensor = &managed.abi.dl_tensor
-    # Items are powers of two: shifts, for a division would cost ten times as much.
+    # Item sizes are powers of two. A division would cost ten times as much as a shift.
     cdef int shift = get_row(managed.row).item_shift
     cdef int64_t odd_bits = get_row(managed.row).item_bytes - 1
     cdef bint odd = False
     cdef int32_t axis
     if not tensor.ndim:
-        return                  # and both may be NULL
+        return                  # shape and strides may both be NULL
     memcpy(tensor.shape, shape, tensor.ndim * sizeof(int64_t))
     if strides_bytes == NULL:
         fill_compact(tensor.ndim, tensor.shape, tensor.strides)
@@ -156,9 +157,10 @@ cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py
 cdef bint managed_set_plain(
     Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, Py_ssize_t nbytes,
 ) noexcept nogil:
-    """Take a layout if it is compact in C order, of so many bytes and far from any limit, after row and data.
+    """Take a layout if it is compact in C order, has nbytes bytes, and is far from any limit. Row and data are set
+    before.
 
-    False where it is not: the layout is still to be taken then, and to be checked.
+    False otherwise: the layout is still to be taken then, and to be checked.
     """
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef int shift = get_row(managed.row).item_shift
@@ -175,13 +177,13 @@ cdef bint managed_set_plain(
     return tensor.data != NULL and count << shift == nbytes
 
 
-# ---- own and release ---------------------------------------------------------------------------------------------------
+# ---- own and release -------------------------------------------------------------------------------------------------
 
 cdef object managed_unwrapped(Managed* managed):
-    """The object that alone keeps the memory alive, the block being freed; or None, and the block stays.
+    """The object that keeps the memory alive, if it is the block's only owner. The block is freed then.
 
-    This is for a consumer that can hold an object itself. Of read-only memory the block stays, because the object might
-    give it out as writable.
+    None if it is not, and the block stays. This is for a consumer that can hold an object itself. For read-only memory
+    the block stays too, because the object might give the memory out as writable.
     """
     if managed.owns != OWNS_OBJECT or load(&managed.references) != 1 or (
             managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY):
@@ -193,7 +195,7 @@ cdef object managed_unwrapped(Managed* managed):
 
 
 cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil:
-    """Move the Py_buffer that a block owns, exporter and all, and free the block; False, and it stays."""
+    """Move the Py_buffer that a block owns, with its exporter, and free the block. False if the block stays."""
     if load(&managed.references) != 1 or exporter(managed.abi.manager_ctx) == NULL:
         return False
     move_buffer(into, <Py_buffer*> managed.abi.manager_ctx)
@@ -216,14 +218,14 @@ cdef int managed_keep(Managed* managed, object obj) except -1:
 
 cdef void managed_drop(Managed* managed) noexcept nogil:
     cdef uint8_t owns
-    # Only the holder of the only reference could add one, so that case needs no atomic step, which costs 5 ns.
+    # Only the holder of the only reference could add another, so that case needs no atomic step, which costs 5 ns.
     if load(&managed.references) == 1 or add(&managed.references, -1) == 0:
         owns = managed.owns
         if owns == OWNS_NOTHING:
             free(managed)
         else:
             managed.owns = OWNS_NOTHING
-            managed.references = 1      # release_soon()'s own
+            managed.references = 1      # release_soon() takes it over
             release_soon(managed, releases[owns])
 
 
@@ -237,7 +239,7 @@ cdef void managed_release(Managed* managed) noexcept nogil:
         release_soon(managed, releases[owns])
 
 
-# Of a block whose release waits. It takes the place of the description, which is not read any more.
+# What is noted in a block whose release waits. It takes the place of the description, which is no longer read.
 ctypedef struct Waiting:
     Managed* next
     Release release
@@ -248,10 +250,11 @@ cdef inline Waiting* waiting_of(Managed* managed) noexcept nogil:
 
 
 cdef void release_soon(Managed* managed, Release release) noexcept nogil:
-    """Let the owner go, which may let go another one, and so on: chains of any length need no more stack than DEEPEST.
+    """Let the owner go, and take over one reference to the block.
 
-    Memory that went to and fro between libraries is such a chain. Deeper owners wait for the outermost release, which
-    runs them before it returns. Takes over a reference.
+    An owner may let go another owner, and so on: memory that went to and fro between libraries is such a chain. A chain
+    of any length needs no more stack than DEEPEST releases. Deeper owners wait for the outermost release, which lets
+    them go before it returns.
     """
     cdef Releases* here = releases_here()
     cdef Managed* first
@@ -281,9 +284,9 @@ cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
 
 
 cdef bint released_early(Managed* managed) noexcept nogil:
-    """Drop one of several references to the owner and free the block; False, and nothing done, if it is the last.
+    """Drop a reference to an owner that other code holds too, and free the block. False, and nothing done, otherwise.
 
-    The owner goes on living: nothing nests, however long the chain is that it belongs to.
+    The owner goes on living, so no release nests, however long the chain is that the owner belongs to.
     """
     cdef PyGILState_STATE state
     cdef PyObject* owner = NULL
@@ -307,9 +310,9 @@ cdef bint released_early(Managed* managed) noexcept nogil:
 
 
 cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil:
-    """Give the block over to a legacy consumer: from here on nothing but its deleter may touch it.
+    """Hand the block over to a legacy consumer. From here on only its deleter may touch it.
 
-    A legacy tensor takes the place of the end of abi, so that the owner, which stands before it, stays where it is.
+    The legacy tensor takes the place of the end of abi, so that the owner, which is before it, stays where it is.
     """
     cdef DLManagedTensor* legacy = <DLManagedTensor*> (<char*> (&managed.abi + 1) - sizeof(DLManagedTensor))
     memmove(&legacy.dl_tensor, &managed.abi.dl_tensor, sizeof(DLTensor))
@@ -331,7 +334,7 @@ cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
 # ---- read ----------------------------------------------------------------------------------------------------------
 
 cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil:
-    """The bytes of the elements alone; packed elements round up once, in total."""
+    """The bytes of the elements, without gaps. The bits of packed elements are rounded up once, in total."""
     cdef int64_t count = managed_count(managed)
     if managed_packed(managed):
         return (count * managed.abi.dl_tensor.dtype.bits + 7) // 8
@@ -339,7 +342,7 @@ cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil:
 
 
 cdef Span managed_span(const Managed* managed) noexcept nogil:
-    """The bytes that the elements touch; packed ones are compact."""
+    """The bytes that the elements touch. Packed elements are always compact."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int64_t item_bytes = get_row(managed.row).item_bytes
     cdef Span span
@@ -355,7 +358,7 @@ cdef str protocol_name(Protocol protocol):
 
 
 cdef object managed_owner(Managed* managed):
-    """The object that the memory is kept alive by, or None."""
+    """The object that keeps the memory alive, or None."""
     cdef uint8_t owns = managed.owns
     cdef void* owner = managed.abi.manager_ctx
     if owns == OWNS_WRAPPED:
@@ -380,9 +383,12 @@ cdef tuple managed_strides(const Managed* managed):
 
 
 cdef tuple integers(const int64_t* values, int32_t count, int64_t factor):
-    """Not by a list comprehension: where there is no memory for the list, Cython 3.3 lets an item of it go twice."""
+    """A tuple of integers, each multiplied by a factor.
+
+    It is not made by a list comprehension: Cython 3.3 drops an item of the list twice if there is no memory for it.
+    """
     cdef tuple made = PyTuple_New(count)
-    cdef object value           # left to itself, it would be an int64
+    cdef object value           # without the declaration it would be an int64
     cdef int32_t index
     for index in range(count):
         value = values[index] * factor

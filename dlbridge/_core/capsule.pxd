@@ -5,7 +5,7 @@ from cpython.pycapsule cimport PyCapsule_Destructor
 from dlbridge._core.block cimport Managed
 
 
-# All steal managed, also when they fail.
+# All of them steal managed, also when they fail.
 cdef object new_versioned_capsule(Managed* managed)
 cdef object new_legacy_capsule(Managed* managed)
 cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor)

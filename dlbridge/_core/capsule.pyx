@@ -10,7 +10,7 @@ from dlbridge._core.pending cimport raise_pending
 
 
 cdef extern from "Python.h":
-    # cpython.pycapsule declares it to raise, which would leave no place to let the memory go.
+    # cpython.pycapsule declares that it raises. This declaration leaves a place to let the memory go on failure.
     PyObject* PyCapsule_New(void* pointer, const char* name, PyCapsule_Destructor destructor) noexcept
 
 
@@ -27,7 +27,7 @@ cdef object new_legacy_capsule(Managed* managed):
 
 
 cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor):
-    """Steals managed, also when it fails."""
+    """A capsule over a block. It steals managed, also when it fails."""
     cdef PyObject* made = PyCapsule_New(pointer, name, destructor)
     if made == NULL:
         managed.abi.deleter(&managed.abi)
@@ -42,7 +42,8 @@ cdef inline object taken(PyObject* made):
     return capsule
 
 
-# A consumer renames what it takes, and calls the deleter itself; under the old name nobody took it.
+# A consumer renames the capsule that it takes, and calls the deleter itself. A capsule with the first name was not
+# consumed.
 cdef void _drop_versioned(object capsule) noexcept:
     cdef DLManagedTensorVersioned* tensor
     if PyCapsule_IsValid(capsule, VERSIONED_NAME):

@@ -1,4 +1,4 @@
-"""Move elements between two layouts: plain addresses and steps, no objects, no GIL, no exception."""
+"""Move elements between two layouts. It works on plain addresses and steps: no objects, no GIL, no exception."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
@@ -8,11 +8,11 @@ cdef enum:
     MAX_AXES = 64
     MAX_WORD = 16
 
-# What becomes of the bytes of a word on the way.
+# How the bytes of a word are changed on the way.
 cdef enum Change:
     KEEP
-    SWAP                # they are reversed
-    SWAP_HALVES         # those of each half are: the two parts of a complex number
+    SWAP                # reversed
+    SWAP_HALVES         # reversed in each half; the halves are the two parts of a complex number
 
 
 ctypedef struct Axis:
@@ -25,8 +25,9 @@ ctypedef void (*Line)(
     char* into, const char* source, int64_t count, int64_t into_step, int64_t source_step, const uint8_t* flips,
 ) noexcept nogil
 
-# Neighbours in the source, which are neighbour_step apart, become rows of the result, which are into_step apart; what
-# is source_step apart becomes neighbours. Where there is no line to gather them with, neighbours touch.
+# Neighbours in the source, which are neighbour_step apart, become rows of the result, which are into_step apart. Words
+# of the source that are source_step apart become neighbours in the result. gather is the line that collects the
+# neighbours of the source; it is NULL where they touch.
 ctypedef void (*Tile)(
     char* into, const char* source, int64_t into_step, int64_t source_step, int64_t neighbour_step, Line gather,
     const uint8_t* flips,
@@ -46,7 +47,7 @@ ctypedef struct Copy:
     bint runs               # words along the last axis follow each other on both sides, and nothing changes
     bint planes             # the last two axes are walked together
     Line line
-    Line gather             # that changes nothing
+    Line gather             # a line that changes nothing
     Tile tile
 
 
@@ -65,7 +66,7 @@ cdef inline void add_axis(Copy* copy, int64_t extent, int64_t into_step, int64_t
     copy.ndim += 1
 
 cdef inline void flip(Copy* copy, int64_t byte) noexcept nogil:
-    """Invert the sign that this byte of a word has."""
+    """Invert the sign bit in this byte of a word."""
     copy.flips[byte] ^= 0x80
     copy.flipped = True
 

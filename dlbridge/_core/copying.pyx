@@ -1,8 +1,8 @@
-"""Move elements between two layouts: plain addresses and steps, no objects, no GIL, no exception.
+"""Move elements between two layouts. It works on plain addresses and steps: no objects, no GIL, no exception.
 
-Axes are sorted as the result has them and merged where both sides allow; what is left is a few loops around a *line* of
-words, or around a *tile* where the neighbours of the result are far apart in the source. Large copies are cut along one
-axis, and every core takes a part.
+Axes are sorted by their steps in the result, and merged where both sides allow it. What is left is a few loops around a
+*line* of words, or around a *tile* where the neighbours of the result are far apart in the source. Large copies are cut
+along one axis, and every core takes a part.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -40,18 +40,18 @@ cdef extern from *:
 
 cdef enum:
     BLOCK = 1024                # words of a line that are copied before the next line, so that both stay in the cache
-    SHORT_BLOCK = 256           # … where lines go across the result, and each of them touches much more of it
-    STRIP = 32                  # tiles beside each other, where a tile has many rows
+    SHORT_BLOCK = 256           # the same for lines that go across the result, each of which touches much more of it
+    STRIP = 32                  # how many tiles are done beside each other, where a tile has many rows
     CACHE_WAY = 4096            # bytes; addresses that far apart share a place in the first cache
-    SHORT = 8                   # words; a line of less is not worth its beginning
+    SHORT = 8                   # words; a shorter line costs more to begin than it saves
     MAX_THREADS = 64
 
-cdef int64_t split_above = 1 << 26      # bytes; below, starting threads costs more than they bring
-cdef int64_t part_bytes = 1 << 24       # the least that is worth a thread
+cdef int64_t split_above = 1 << 26      # bytes; for smaller copies, starting threads costs more than they save
+cdef int64_t part_bytes = 1 << 24       # bytes; a thread is not worth starting for less
 
 
 def _set_split(int64_t above, int64_t part):
-    """For the tests: from how many bytes on a copy is split, and into parts of how many."""
+    """Set from how many bytes on a copy is split, and the least bytes of a part; for the tests."""
     global split_above, part_bytes
     before = split_above, part_bytes
     split_above, part_bytes = above, part
@@ -59,7 +59,7 @@ def _set_split(int64_t above, int64_t part):
 
 
 cdef void copy_words(Copy* copy) noexcept nogil:
-    """Copy every element; axes may come in any order, but none may be without elements."""
+    """Copy every element. Axes can come in any order, but none of them may have an extent of 0."""
     sort_axes(copy)
     merge_axes(copy)
     choose_loops(copy)
@@ -72,7 +72,7 @@ cdef void copy_words(Copy* copy) noexcept nogil:
 # ---- arrange ---------------------------------------------------------------------------------------------------------
 
 cdef void sort_axes(Copy* copy) noexcept nogil:
-    """The largest step in the result first; axes of one element go."""
+    """Sort the axes, the one with the largest step in the result first, and drop axes of one element."""
     cdef int32_t axis, place, ndim = 0
     cdef Axis moved
     for axis in range(copy.ndim):
@@ -93,7 +93,7 @@ cdef void sort_axes(Copy* copy) noexcept nogil:
 
 
 cdef void merge_axes(Copy* copy) noexcept nogil:
-    """Axes that are one walk on both sides become one; short runs of unchanged words become wider words."""
+    """Merge axes that are walked as one on both sides, and short runs of unchanged words into wider words."""
     cdef int32_t axis, last = 0
     cdef Axis* outer
     cdef Axis* inner
@@ -147,7 +147,8 @@ cdef void choose_loops(Copy* copy) noexcept nogil:
 cdef int32_t plane_partner(const Copy* copy) noexcept nogil:
     """The axis that is best walked together with the last one, or -1.
 
-    It is the one along which the source has its neighbours; or the longest, where the last one alone is too short.
+    It is the axis along which the source has its neighbours. If the last axis and that one are too short, it is the
+    longest axis.
     """
     cdef const Axis* last = &copy.axes[copy.ndim - 1]
     cdef int32_t axis, nearest = -1, longest = -1
@@ -188,7 +189,7 @@ cdef int64_t total_bytes(const Copy* copy) noexcept nogil:
 # ---- loops -----------------------------------------------------------------------------------------------------------
 
 cdef void copy_from(const Copy* copy, int32_t axis, char* into, const char* source) noexcept nogil:
-    """Everything from this axis on."""
+    """Copy everything from this axis on."""
     cdef const Axis* along = &copy.axes[axis]
     cdef int64_t index
     if axis == copy.ndim - 1:
@@ -209,7 +210,7 @@ cdef inline void copy_line(const Copy* copy, char* into, const char* source) noe
 
 
 cdef void copy_plane(const Copy* copy, char* into, const char* source) noexcept nogil:
-    """The last two axes in tiles, and what is left at the edges in blocks."""
+    """Copy the last two axes in tiles, and what is left at the edges in blocks."""
     cdef const Axis* far = &copy.axes[copy.ndim - 1]        # neighbours in the result, far apart in the source
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
     cdef int64_t side = TILE_BYTES // copy.word_bytes
@@ -226,14 +227,17 @@ cdef void copy_plane(const Copy* copy, char* into, const char* source) noexcept 
 
 
 cdef bint prefers_tiles(const Copy* copy) noexcept nogil:
-    """Lines of the widest words are as fast, unless what they read falls into one place of the cache."""
+    """Whether tiles are faster than lines.
+
+    Lines of the widest words are as fast as tiles, unless all that they read falls into one place of the cache.
+    """
     cdef const Axis* far = &copy.axes[copy.ndim - 1]
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
     if far.into_step != copy.word_bytes:
         return False
     if TILE_BYTES // copy.word_bytes > FEW_ROWS or far.source_step % CACHE_WAY == 0:
         return True
-    # A tile begins as many rows as the cache has room for in one place.
+    # The rows that a tile begins fill one place of the cache if all of them fall into it.
     return copy.word_bytes < MAX_WORD and near.source_step == copy.word_bytes and near.into_step % CACHE_WAY
 
 
@@ -261,7 +265,10 @@ cdef void copy_block(
     const Copy* copy, char* into, const char* source,
     int64_t far_begin, int64_t far_end, int64_t near_begin, int64_t near_end,
 ) noexcept nogil:
-    """A part of a plane that tiles are not for: lines along the result if they are long, a block of all at a time."""
+    """Copy a part of a plane that is not copied in tiles.
+
+    Lines go along the result if they are long enough there. One block of every line is copied at a time.
+    """
     cdef const Axis* far = &copy.axes[copy.ndim - 1]
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
     cdef const Axis* along = far
@@ -286,8 +293,8 @@ cdef void copy_block(
 # ---- elements below a byte -------------------------------------------------------------------------------------------
 
 cdef void unpack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil:
-    """Packed elements, one into each byte; the low bits come first."""
-    # Each size is compiled by itself: with known shifts, many elements are done at once.
+    """Put packed elements one into each byte. The low bits of a byte come first."""
+    # Each size is compiled by itself: when the shifts are known, the compiler handles many elements at once.
     if bits == 1:
         repack(<uint8_t*> into, <const uint8_t*> source, count, 1, True)
     elif bits == 2:
@@ -299,7 +306,7 @@ cdef void unpack(char* into, const char* source, int64_t count, int32_t bits) no
 
 
 cdef void pack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil:
-    """… and back."""
+    """Pack elements that have a byte each; the reverse of unpack()."""
     if bits == 1:
         repack(<uint8_t*> into, <const uint8_t*> source, count, 1, False)
     elif bits == 2:
@@ -311,7 +318,7 @@ cdef void pack(char* into, const char* source, int64_t count, int32_t bits) noex
 
 
 cdef inline void repack(uint8_t* into, const uint8_t* source, int64_t count, int bits, bint unpacks) noexcept nogil:
-    cdef int group_bytes = 3 if bits == 6 else 1        # that whole elements fill
+    cdef int group_bytes = 3 if bits == 6 else 1        # the fewest bytes that whole elements fill
     cdef int group = 8 * group_bytes // bits            # elements
     cdef int64_t groups = count // group
     cdef int32_t rest = count % group
@@ -370,7 +377,7 @@ ctypedef struct Part:
 
 
 cdef void copy_in_parts(const Copy* copy) noexcept nogil:
-    """Every core copies a part, and the threads end with the copy, so that a fork never finds one."""
+    """Copy in parts, one for each core. The threads end with the copy, so that a fork never finds one."""
     cdef int32_t axis = longest_axis(copy)
     cdef int64_t extent = copy.axes[axis].extent
     cdef int64_t count = min(min(total_bytes(copy) // part_bytes, extent), <int64_t> min(cores(), MAX_THREADS))
@@ -392,10 +399,10 @@ cdef void copy_in_parts(const Copy* copy) noexcept nogil:
 
 
 cdef void start_threads(Part* parts, int64_t count) noexcept nogil:
-    """One for each part but the first, which is this thread's, as is any that the system has no thread for."""
+    """Start a thread for each part but the first. This thread copies that, and any part that gets no thread."""
     cdef sigset_t every, before
     cdef int64_t index
-    # Signals are for the threads of Python.
+    # The new threads inherit this mask. Signals have to reach the threads of Python.
     sigfillset(&every)
     pthread_sigmask(SIG_SETMASK, &every, &before)
     for index in range(count):

@@ -11,22 +11,22 @@ from dlbridge._core.atomic cimport load_pointer
 cdef enum:
     NO_ROW = -1
     MAX_ROWS = 64               # a set of rows is one uint64
-    NUMPY_TYPES = 32            # NumPy's own type numbers are below
+    NUMPY_TYPES = 32            # NumPy's own type numbers are below this one
 
 
 ctypedef struct DTypeRow:
     DLDataType dlpack
-    int64_t item_bytes          # of one element; where elements are below a byte, when they are padded to one
+    int64_t item_bytes          # of one element; 1 for elements below a byte, as if they were padded
     int item_shift              # item_bytes is two to this power
     bint subbyte                # elements below a byte lie packed, unless flagged as padded
-    char kind                   # of typestr: b i u f c, or 'V' where typestr has no word for the type
+    char kind                   # the kind in a typestr: b i u f c, or 'V' for a type that no typestr can name
     const char* format          # PEP 3118, or NULL
 
 
 cdef DTypeRow rows[MAX_ROWS]
 cdef signed char by_numpy_type[NUMPY_TYPES]
 
-cdef PyObject* numpy_dtypes[MAX_ROWS]       # in native byte order, owned; NULL until first wanted
+cdef PyObject* numpy_dtypes[MAX_ROWS]       # in native byte order, owned; NULL until first needed
 
 cdef inline const DTypeRow* get_row(int row) noexcept nogil:
     return &rows[row]
@@ -45,7 +45,7 @@ cdef int find_arrow(const char* format) noexcept nogil
 cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) noexcept nogil
 
 cdef inline object numpy_dtype(int row):
-    """The NumPy dtype of a row. MissingLibraryError where it is one of ml_dtypes', and ml_dtypes is not installed."""
+    """The NumPy dtype of a row. MissingLibraryError if it is a dtype of ml_dtypes, and that is missing or too old."""
     cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[row])
     return <object> found if found != NULL else import_numpy_dtype(row)
 

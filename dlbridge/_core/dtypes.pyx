@@ -1,7 +1,7 @@
 """One table of dtypes: DLDataType, name, typestr, PEP 3118 format and NumPy type, in every direction.
 
-A new dtype is a new line of TABLE. Names are NumPy's, or ml_dtypes' for the types that NumPy lacks; torch and JAX use
-the same ones.
+A new dtype is a new line of TABLE. Names are those of NumPy, or of ml_dtypes for the types that NumPy lacks. torch and
+JAX use the same names.
 """
 
 import importlib
@@ -40,7 +40,7 @@ cdef extern from "numpy/ndarraytypes.h":
     int NPY_USERDEF
 
 
-# int64 has two letters in native PEP 3118; the C type long comes first in NumPy too.
+# int64 has two letters in native PEP 3118. The letter of the C type long is preferred, as in NumPy.
 cdef bytes INT64 = b"l" if sizeof(long) == 8 else b"q"
 cdef bytes UINT64 = b"L" if sizeof(long) == 8 else b"Q"
 
@@ -83,14 +83,14 @@ TABLE = (
 )
 NAMES = tuple(line[0] for line in TABLE)
 
-# What each PEP 3118 letter may stand for; "l" has 8 bytes natively and 4 in standard size, "P" is an address.
+# What each PEP 3118 letter can stand for. "l" has 8 bytes natively and 4 in standard size, and "P" is an address.
 LETTERS = {
     "?": ("bool",), "c": ("uint8",),
     "b": ("int8",), "h": ("int16",), "i": ("int32",), "l": ("int32", "int64"), "q": ("int64",), "n": ("int64",),
     "B": ("uint8",), "H": ("uint16",), "I": ("uint32",), "L": ("uint32", "uint64"), "Q": ("uint64",),
     "N": ("uint64",), "P": ("uint64",), "e": ("float16",), "f": ("float32",), "d": ("float64",),
 }
-# Of Arrow's format strings (CDataInterface).
+# The letters of Arrow's format strings (CDataInterface).
 ARROW_LETTERS = {
     "c": "int8", "s": "int16", "i": "int32", "l": "int64", "C": "uint8", "S": "uint16", "I": "uint32", "L": "uint64",
     "e": "float16", "f": "float32", "g": "float64",
@@ -169,7 +169,7 @@ cdef int find_dlpack(DLDataType dtype) noexcept nogil:
 
 
 def _add_typestrs(text, row, ordered):
-    """Bytes have no order, but not everybody says so with "|"."""
+    """Add a typestr with every prefix. Single bytes have no order, but not every producer writes "|" for them."""
     for order in "<>|=":
         foreign = ordered and order in "<>" and order != NATIVE
         row_by_typestr[order + text] = row | (SWAPPED_TYPESTR if foreign else 0)
@@ -192,15 +192,15 @@ cdef int find_typestr(str typestr, bint* swapped) except -2:
 cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) noexcept nogil:
     """The row of a PEP 3118 format of one element, or NO_ROW.
 
-    Sizes come from the item size, since exporters disagree about the letters (ctypes says ``<l`` for 8 bytes); a size
-    that the letter cannot have is refused.
+    The size is taken from item_bytes, since exporters disagree about the letters (ctypes says ``<l`` for 8 bytes). A
+    size that the letter cannot have gives NO_ROW.
     """
     cdef char prefix = b"@"
     cdef bint is_complex
     swapped[0] = False
     if not 0 < item_bytes <= MAX_BYTES:
         return NO_ROW
-    if format == NULL:                      # PEP 3118: no format is unsigned bytes
+    if format == NULL:                      # PEP 3118: NULL stands for unsigned bytes
         return find_sized(b"u", item_bytes) if item_bytes == 1 else NO_ROW
     if format[0] in (b"@", b"=", b"<", b">", b"!"):
         prefix = format[0]
@@ -222,7 +222,7 @@ cdef int find_arrow(const char* format) noexcept nogil:
 
 
 cdef int find_registered(int number, object array) except -2:
-    """The row of a type that another package registered with NumPy, which numbers them from NPY_USERDEF on."""
+    """The row of a type that another package registered with NumPy. Such types have numbers from NPY_USERDEF on."""
     cdef int slot = number - NPY_USERDEF
     cdef int row
     if not 0 <= slot < USER_TYPES:
@@ -235,7 +235,7 @@ cdef int find_registered(int number, object array) except -2:
 
 
 cdef int _find_registered(object dtype) except -2:
-    """ml_dtypes' own are the ones whose bits are known."""
+    """The row of a registered dtype. Only ml_dtypes' dtypes are taken, since their bits are known."""
     if dtype.type.__module__.partition(".")[0] != "ml_dtypes":
         return NO_ROW
     return row_by_name.get(dtype.name, NO_ROW)
@@ -243,7 +243,7 @@ cdef int _find_registered(object dtype) except -2:
 
 cdef object import_numpy_dtype(int row):
     dtype = _import_numpy_dtype(NAMES[row])
-    # Another thread's may have come first, to which nobody else has counted a reference.
+    # Another thread can have stored its dtype first. Only the dtype that is stored gets a reference.
     if replace_pointer(<void**> &numpy_dtypes[row], NULL, <void*> dtype):
         Py_INCREF(dtype)
     return dtype
@@ -269,7 +269,7 @@ cdef str row_name(int row):
 
 
 cdef object row_typestr(int row):
-    """The typestr, or None where the array interface has no word for the type."""
+    """The typestr, or None for a type that the array interface cannot name."""
     if rows[row].kind == b"V":
         return None
     if rows[row].item_bytes == 1:
@@ -278,12 +278,12 @@ cdef object row_typestr(int row):
 
 
 cdef int find_name(str name) except -2:
-    """The row of a name, NumPy's or ml_dtypes', or NO_ROW."""
+    """The row of a name of NumPy or ml_dtypes, or NO_ROW."""
     return row_by_name.get(name, NO_ROW)
 
 
 cdef uint64_t rows_named(object names):
-    """The set of rows with these names, one bit each; names that the table lacks are passed over."""
+    """The set of rows with these names, one bit for each row. Names that the table lacks are ignored."""
     cdef uint64_t found = 0
     for name in names:
         row = row_by_name.get(name)
@@ -312,7 +312,7 @@ cdef dict WAYS_OUT = {
 
 
 cdef str way_out(object numpy_kind):
-    """What to do about a type that no DLPack code stands for, by its typestr kind."""
+    """What the caller can do about a NumPy type that DLPack has no code for, by the kind in its typestr."""
     return WAYS_OUT.get(numpy_kind, "convert it to a numeric type first")
 
 

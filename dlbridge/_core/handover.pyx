@@ -1,4 +1,4 @@
-"""The hand-over of device memory: which stream waits for which. The face tells the order of the steps."""
+"""The hand-over of device memory: which stream waits for which. handover.pxd lists the steps in their order."""
 
 from cpython.object cimport PyObject
 
@@ -20,7 +20,10 @@ from dlbridge.errors import DeviceError, refusal
 # ---- before the memory is used ---------------------------------------------------------------------------------------
 
 cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request* request) except -1:
-    """Before the memory is used: on a device in the order of the consumer's stream, by the CPU after it is ready."""
+    """Order the memory before it is used.
+
+    The consumer's stream waits until the memory is ready. If the CPU is to read it, this thread waits.
+    """
     if steps & TO_DEVICE_LABEL:
         label_device(managed, target, request)
     if not has_streams(managed.abi.dl_tensor.device.device_type):
@@ -31,14 +34,14 @@ cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request
         return device_operations().await_producer(managed)
     if steps & FETCH:
         return 0                # the copy waits for the producer itself
-    # A library without a current stream to ask for asks the Tensor that it is given for the order, and names its stream.
+    # A library that dlbridge cannot ask for a current stream names its stream when it consumes the Tensor.
     if request.has_stream or request.current_stream != NULL:
         order_for(managed, request)
     return 0
 
 
 cdef int order_for(Managed* managed, const Request* request) except -1:
-    """Let the stream on which the consumer uses the memory wait until it is ready."""
+    """Let the stream on which the consumer uses the memory wait until the memory is ready."""
     cdef DLDevice device
     cdef int64_t stream
     device_operations().name_device(managed, &device)
@@ -47,7 +50,7 @@ cdef int order_for(Managed* managed, const Request* request) except -1:
 
 
 cdef int label_device(Managed* managed, Target target, const Request* request) except -1:
-    """See pinned or managed memory as its device's, if that is the one which was asked for."""
+    """Label pinned or managed memory as its device's, if the caller asked for that device or for none."""
     device_operations().label_device(managed)
     if request.has_device and not same_device(&request.device, &managed.abi.dl_tensor.device):
         raise refusal(DeviceError, target.name, "device", device_name(managed.abi.dl_tensor.device),
@@ -58,7 +61,10 @@ cdef int label_device(Managed* managed, Target target, const Request* request) e
 # ---- copies ----------------------------------------------------------------------------------------------------------
 
 cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* request) except NULL:
-    """Order a copy that dlbridge queued on a device, also with stream=-1: that speaks of the producer's work alone."""
+    """Let the library's current stream wait for a copy that dlbridge queued on a device, with stream=-1 too.
+
+    stream=-1 is about the producer's work only.
+    """
     cdef DLDevice device
     cdef int64_t stream
     if not steps & COPY_SPAN or not request.has_stream or request.stream != STREAM_UNORDERED:
@@ -75,7 +81,7 @@ cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* req
 
 
 cdef object hand_over_upload(object array, Target target, const Request* request):
-    """Let the stream that was asked for wait for the library's current one, on which its copy was queued."""
+    """Let the stream that was asked for wait for the library's current stream, on which its upload was queued."""
     cdef DLDevice device
     cdef int64_t current
     if request.has_stream and request.stream != STREAM_UNORDERED and target.current_stream != NULL and hasattr(
@@ -89,11 +95,11 @@ cdef object hand_over_upload(object array, Target target, const Request* request
 # ---- an array that is the target's own already -----------------------------------------------------------------------
 
 cdef object hand_over_itself(object src, const Request* request):
-    """An array as it is, after the stream that was asked for is made to wait for it."""
+    """Return an array as it is, after the stream that was asked for is made to wait for it."""
     cdef DLDevice device
     cdef Managed* managed
     cdef Request asked = request[0]
-    asked.detach = True         # nothing is taken from it
+    asked.detach = True         # the array itself is returned, so its gradient is not lost
     if request.stream != STREAM_UNORDERED and has_interface(src):
         managed = acquire_by(offers_of(src), src, &asked)
         try:
@@ -108,7 +114,7 @@ cdef object hand_over_itself(object src, const Request* request):
 cdef bint has_interface(object array) except -1:
     """Whether an array's memory is on a device with streams.
 
-    A tensor's type may have the interface for tensors of the CPU too, and for those without memory (torch's has).
+    torch's tensor type has the interface for tensors of the CPU too, and for those without memory.
     """
     return hasattr(type(array), "__cuda_array_interface__") and getattr(array, "is_cuda", True)
 
@@ -116,14 +122,18 @@ cdef bint has_interface(object array) except -1:
 # ---- where an array is -----------------------------------------------------------------------------------------------
 
 cdef bint is_on(object src, const DLDevice* wanted) except -1:
-    """Whether an array is on a device, by its own word; on the host where it has none."""
+    """Whether an array says that it is on a device. An array that says nothing is on the host."""
     cdef DLDevice actual
     find_device(src, &actual)
     return same_device(wanted, &actual)
 
 
 cdef int find_device(object array, DLDevice* out) except -1:
-    """The device by the array's word, else by its interface, which alone Numba's arrays have; else the host."""
+    """Find an array's device.
+
+    It is the one of ``__dlpack_device__``; without that, the one of ``__cuda_array_interface__``, which is all that
+    Numba's arrays have; otherwise the host.
+    """
     cdef Request request
     cdef Managed* managed
     if hasattr(type(array), "__dlpack_device__"):

@@ -1,11 +1,14 @@
-"""Refuses subinterpreters before anything is loaded: what one of them had loaded would be refused to the main one."""
+"""Refuses subinterpreters before anything is loaded.
+
+Modules that a subinterpreter had loaded could no longer be loaded in the main interpreter.
+"""
 
 import importlib
 
 
 def _is_main() -> bool:
     """Whether this is the interpreter that the process began with."""
-    for name in ("_interpreters", "_xxsubinterpreters"):    # from Python 3.13 on; before
+    for name in ("_interpreters", "_xxsubinterpreters"):    # from Python 3.13 on; before that
         try:
             interpreters = importlib.import_module(name)
         except ImportError:

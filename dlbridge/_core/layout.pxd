@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef extern from *:
     """
-    /* GCC's and Clang's checked arithmetic: true where the exact result does not fit into int64. */
+    /* Checked arithmetic of GCC and Clang: true if the exact result does not fit into int64. */
     #define dlbridge_multiply(a, b, out) __builtin_mul_overflow((int64_t) (a), (int64_t) (b), (int64_t *) (out))
     #define dlbridge_add(a, b, out) __builtin_add_overflow((int64_t) (a), (int64_t) (b), (int64_t *) (out))
     """
@@ -21,11 +21,11 @@ cdef enum LayoutFault:
     SPAN_TOO_LARGE
 
 
-# What strides do, on axes that are not idle. Three of the marks of managed.pxd.
+# What the strides of axes that are not idle do. These are marks of a block, beside Mark of block.pxd.
 cdef enum Form:
-    BACKWARD = 16           # one is negative
-    REPEATED = 32           # one is zero
-    STRIDED = 64            # together they are not compact in C order
+    BACKWARD = 16           # a stride is negative
+    REPEATED = 32           # a stride is zero
+    STRIDED = 64            # the strides are not those of a compact array in C order
 
 
 ctypedef struct Span:
@@ -34,7 +34,10 @@ ctypedef struct Span:
 
 
 cdef inline bint is_plain(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t* count) noexcept nogil:
-    """Compact in C order, idle axes too, and far from any limit: nothing to settle. Counts the elements."""
+    """Whether a layout is compact in C order, its idle axes too, and far from any limit. Counts the elements.
+
+    settle() has nothing to do for such a layout.
+    """
     cdef int64_t product = 1
     cdef int32_t axis = ndim
     while axis:

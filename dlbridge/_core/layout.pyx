@@ -1,7 +1,7 @@
 """Shape arithmetic on plain arrays of int64: no objects, no GIL, no exception.
 
-An axis is idle when no step along it is ever taken: its extent is 0 or 1, or the array has no elements. What its stride
-says has no meaning, and several libraries refuse or miscount such strides all the same (numpy#23349, jax#25066).
+An axis is idle when no step along it is ever taken: its extent is 0 or 1, or the array has no elements. The stride of
+an idle axis has no meaning, but several libraries refuse or miscount unusual ones (numpy#23349, jax#25066).
 """
 
 
@@ -9,10 +9,10 @@ cdef LayoutFault settle(
     int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
     int64_t* count, uint32_t* form,
 ) noexcept nogil:
-    """Count the elements, find what the strides do, and give idle axes those that a compact array would have.
+    """Count the elements, find what the strides do, and give idle axes the strides that a compact array would have.
 
-    ``stride_bytes`` is what a stride of one means; ``item_bytes`` is of one element. One pass from the last axis to the
-    first, which also sees that every touched byte can be reached: span_of() need not look again.
+    ``stride_bytes`` is what a stride of 1 means, and ``item_bytes`` the bytes of one element. One pass from the last
+    axis to the first also checks that every touched byte can be reached, so span_of() need not check it again.
     """
     cdef int64_t product = 1, nbytes
     cdef Reach reach = Reach(0, 0, 0, False)
@@ -20,7 +20,7 @@ cdef LayoutFault settle(
     cdef int32_t axis
     for axis in range(ndim - 1, -1, -1):
         if shape[axis] > 1:
-            # product is the stride that a compact array would have here.
+            # A compact array would have product as its stride here.
             if strides[axis] != product:
                 reach.found |= STRIDED
             if multiply_overflows(product, shape[axis], &product):
@@ -32,19 +32,19 @@ cdef LayoutFault settle(
         elif shape[axis] < 0:
             return NEGATIVE_EXTENT
         else:
-            # The other extents are still multiplied: libraries compute strides from them.
+            # The other extents are still multiplied, because libraries compute strides from them.
             empty = True
     if multiply_overflows(product, item_bytes, &nbytes):
         return TOO_MANY_ELEMENTS
     if empty:
         fill_compact(ndim, shape, strides)
         count[0], form[0] = 0, 0
-        return LAYOUT_SOUND         # whatever the strides were, no step is ever taken
+        return LAYOUT_SOUND         # the strides do not matter, since no step is ever taken
     count[0], form[0] = product, reach.found
     return LAYOUT_SOUND if is_reachable(&reach, stride_bytes, item_bytes) else SPAN_TOO_LARGE
 
 
-# What is reached from the first element, in units of the strides.
+# How far the elements reach from the first one, in units of the strides.
 ctypedef struct Reach:
     int64_t low, high           # <= 0, >= 0
     uint32_t found              # Form, or'ed
@@ -52,7 +52,7 @@ ctypedef struct Reach:
 
 
 cdef inline void extend(Reach* reach, int64_t extent, int64_t stride) noexcept nogil:
-    """By one axis along which steps are taken."""
+    """Extend the reach by one axis along which steps are taken."""
     cdef int64_t step
     reach.too_large |= multiply_overflows(extent - 1, stride, &step)
     if step > 0:
@@ -76,7 +76,7 @@ cdef bint is_reachable(const Reach* reach, int64_t stride_bytes, int64_t item_by
 cdef Span span_of(
     int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
 ) noexcept nogil:
-    """The bytes that are touched, of a layout that settle() found sound."""
+    """The bytes that the elements touch. settle() has found the layout sound."""
     cdef Span span
     cdef int64_t step
     cdef int32_t axis
@@ -94,7 +94,7 @@ cdef Span span_of(
 
 
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil:
-    """C order; an extent of 0 counts as 1, as NumPy and torch have it."""
+    """Fill in the strides of C order. An extent of 0 counts as 1, as in NumPy and torch."""
     cdef int64_t step = 1
     cdef int32_t axis
     for axis in range(ndim - 1, -1, -1):
@@ -104,7 +104,7 @@ cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noe
 
 
 cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t count) noexcept nogil:
-    """Compact in some order of the axes: every element's place is used exactly once."""
+    """Whether a layout is compact in some order of its axes: every place in the span has exactly one element."""
     cdef int64_t expected = 1
     cdef uint64_t seen = 0
     cdef int32_t axis, found

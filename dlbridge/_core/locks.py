@@ -1,13 +1,15 @@
-"""A lock that a forked child finds free: the thread that may have held it does not run there."""
+"""A lock that is free in a forked child, where the thread that held it does not run."""
 
 import os
 from threading import RLock
 
 
 class ForkableLock:
-    """``with forkable.lock``, or its methods: who forks within lets go of the lock that was taken, in the child too.
+    """A lock that is used as ``with forkable.lock``, or by the lock's methods.
 
-    It may be taken again by the thread that has it: what an import or an error runs may convert something.
+    A forked child gets a new lock. A thread that forks while it holds the lock releases the old one in the child too,
+    because it kept a reference to it. A thread that holds the lock can take it again, because an import or an error may
+    run code that converts something.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """NumPy's C API: the few functions that dlbridge calls, on plain objects.
 
-They are declared here, and not cimported from NumPy. NumPy's own declarations take half of the time in which Cython
-compiles a small module, and every module that cimports them looks up a dozen of NumPy's types when it is imported.
+They are declared here instead of being cimported from NumPy. NumPy's own declarations take half of the time in which
+Cython compiles a small module, and every module that cimports them looks up a dozen of NumPy's types when it is
+imported.
 """
 
 from cpython.object cimport PyObject

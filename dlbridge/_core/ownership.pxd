@@ -1,4 +1,4 @@
-"""Ownership: what keeps memory alive, and how it is let go: exactly once, from any thread."""
+"""Ownership: what keeps memory alive, and how that is let go exactly once, from any thread."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
@@ -14,20 +14,21 @@ cdef extern from *:
       #define DLBRIDGE_RUNNING_STATE() _PyThreadState_UncheckedGet()
     #endif
     #define DLBRIDGE_PYTHON_RUNS() (Py_IsInitialized() && !DLBRIDGE_FINALIZING())
-    /* PyGILState_Check() would say yes to every thread once there is a subinterpreter anywhere in the process. */
+    /* PyGILState_Check() says yes to every thread once the process has a subinterpreter, so it is not used. */
     static inline int dlbridge_holds_gil(void) {
         PyThreadState *mine = PyGILState_GetThisThreadState();
         return mine != NULL && mine == DLBRIDGE_RUNNING_STATE();
     }
     #define dlbridge_exporter(view) (((Py_buffer *) (view))->obj)
-    /* Of an object to which the caller has a reference and whose count no other thread can change meanwhile. */
+    /* Whether other code holds an object too. The caller has a reference to it and holds the GIL, so that no other
+       thread can change the count meanwhile. */
     #ifdef Py_GIL_DISABLED
       #define DLBRIDGE_OTHERS_HOLD(obj) 0
     #else
       #define DLBRIDGE_OTHERS_HOLD(obj) (Py_REFCNT(obj) > 1)
     #endif
     """
-    # Python is neither shut down nor on its way there.
+    # Whether Python is neither shut down nor shutting down.
     bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
     bint holds_gil "dlbridge_holds_gil"() noexcept nogil
     PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
@@ -36,10 +37,10 @@ cdef extern from *:
 
 # The kinds of owner. The kind says how the owner is let go.
 cdef enum Owns:
-    OWNS_NOTHING                # or no longer anything
+    OWNS_NOTHING                # no owner, or none any more
     OWNS_OBJECT                 # a PyObject
     OWNS_BUFFER                 # a Py_buffer at the end of the block
-    OWNS_MEMORY                 # malloc's
+    OWNS_MEMORY                 # memory of malloc()
     OWNS_BASE                   # a reference to another block
     OWNS_VERSIONED              # a foreign DLManagedTensorVersioned
     OWNS_LEGACY                 # a foreign DLManagedTensor
@@ -47,17 +48,17 @@ cdef enum Owns:
     OWNER_KINDS                 # how many there are
 
 
-# Lets an owner go. It runs exactly once, from any thread, with or without the GIL, maybe with an exception pending.
+# Lets an owner go. It runs exactly once, in any thread, with or without the GIL, possibly with an exception pending.
 ctypedef void (*Release)(void* owner) noexcept nogil
 
 # The beginning of a struct that does more when its owner is let go. Its release frees the struct too.
 ctypedef struct Wrapped:
     Release release
     void* owner
-    uint8_t owns                # Owns, of that owner
+    uint8_t owns                # the kind of that owner, an Owns
 
 
-# By Owns. The block fills in OWNS_BASE, since no other room knows blocks.
+# The release of each kind of owner, by Owns. block.pyx fills in OWNS_BASE, since this module does not know blocks.
 cdef Release[OWNER_KINDS] releases
 
 cdef void release_owner(uint8_t owns, void* owner) noexcept nogil
@@ -67,5 +68,5 @@ cdef void drop_keeping_error(void* owner, Release drop) noexcept nogil
 cdef void drop_buffer(void* owner) noexcept nogil
 cdef bint python_is_up() noexcept nogil
 
-# A Wrapped that owns what is given and a reference to ``obj``; NULL where there is no memory for it.
+# A Wrapped that takes over the owner and adds a reference to ``obj``; NULL if there is no memory for it.
 cdef Wrapped* new_kept(uint8_t owns, void* owner, object obj) noexcept

@@ -1,4 +1,4 @@
-"""Ownership: what keeps memory alive, and how it is let go: exactly once, from any thread."""
+"""Ownership: what keeps memory alive, and how that is let go exactly once, from any thread."""
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -8,7 +8,8 @@ from libc.stdlib cimport free, malloc
 from dlbridge._core.abi cimport DLManagedTensor, DLManagedTensorVersioned
 
 
-# Declared without the GIL: deleters are called without it, and find out for themselves whether they hold it.
+# These are declared without the GIL, because deleters are called without it and find out themselves whether they hold
+# it.
 cdef extern from "Python.h":
     ctypedef int PyGILState_STATE
     PyGILState_STATE PyGILState_Ensure() noexcept nogil
@@ -61,7 +62,7 @@ cdef void release_wrapped(void* owner) noexcept nogil:
     (<Wrapped*> owner).release(owner)
 
 
-# The GIL is held in these two: the declarations of Python.h above do not ask for it.
+# The caller of these two holds the GIL, although the declarations of Python.h above do not ask for it.
 cdef void drop_object(void* owner) noexcept nogil:
     Py_DECREF(<PyObject*> owner)
 
@@ -107,12 +108,12 @@ cdef void release_kept(void* owner) noexcept nogil:
     free(kept)
 
 
-# ---- the GIL, and an exception that is on its way ------------------------------------------------------------------
+# ---- the GIL, and a pending exception --------------------------------------------------------------------------------
 
 cdef void release_foreign(void* owner, Release drop) noexcept nogil:
-    """Run a foreign deleter, which takes the GIL itself, with an exception that is on its way in this thread put aside.
+    """Run a foreign deleter, which takes the GIL itself, with a pending exception of this thread put aside.
 
-    The GIL's being held cannot be the test: torch gives it up before it calls a deleter.
+    Whether the thread holds the GIL is not the test, because torch gives the GIL up before it calls a deleter.
     """
     if (python_runs() and PyGILState_GetThisThreadState() != NULL) or holds_gil():
         drop_with_gil(owner, drop)
@@ -121,7 +122,10 @@ cdef void release_foreign(void* owner, Release drop) noexcept nogil:
 
 
 cdef void drop_with_gil(void* owner, Release drop) noexcept nogil:
-    """Once Python is going down, only the thread that does so drops anything; in the others the owner is leaked."""
+    """Run a function with the GIL.
+
+    Once Python is shutting down, only the thread that shuts it down drops an owner; other threads leak it.
+    """
     cdef PyGILState_STATE state
     if python_runs():
         state = PyGILState_Ensure()
@@ -132,7 +136,7 @@ cdef void drop_with_gil(void* owner, Release drop) noexcept nogil:
 
 
 cdef void drop_keeping_error(void* owner, Release drop) noexcept nogil:
-    """Run a destructor without losing an exception that is on its way (python_spec of DLPack)."""
+    """Run a destructor without losing a pending exception (python_spec of DLPack)."""
     cdef PyObject* kind
     cdef PyObject* value
     cdef PyObject* traceback

@@ -32,10 +32,10 @@ cdef extern from "Python.h":
 
 
 cdef inline object take_error():
-    """The exception that a C call left behind, or None: not every library sets one when it fails.
+    """The exception that a C call left behind, or None, since not every library sets one when it fails.
 
-    It is not raised and caught for that, because Cython needs memory to catch. Without memory it takes a missing
-    exception for one. A KeyboardInterrupt or SystemExit is raised, since it answers no call.
+    The exception is not raised and caught here, because Cython needs memory to catch one; without memory it takes a
+    missing exception for one. A KeyboardInterrupt or SystemExit is raised, since it is not the answer to the call.
     """
     cdef PyObject* raised = take_raised()
     if raised == NULL:

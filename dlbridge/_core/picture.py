@@ -1,21 +1,23 @@
 """Pictures for notebooks: the path of a conversion and where elements lie, as HTML with SVG in it.
 
-From plain data alone: no element is read. Text and frames have the page's own colour, and the others stand out from
-light pages and dark ones, so nothing needs to know which it is in; there are no classes and no ids to collide.
+They are drawn from plain data: no element is read. Text and frames have the page's own colour, and the other colours
+stand out from light pages and from dark ones, so a picture need not know which page it is in. It has no classes and no
+ids that could collide with those of the page.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-# Each has a contrast of at least 3 to white and to the dark pages of JupyterLab, VS Code and GitHub.
+# Each colour has a contrast of at least 3 to white and to the dark pages of JupyterLab, VS Code and GitHub.
 COLOURS = {"share": "#1b8f6a", "copy": "#bf7400", "refuse": "#d9483b", "cell": "#3d82d8"}
 WIDTH = 680
 CODE = "var(--jp-code-font-family, ui-monospace, monospace)"
 WORDS = "var(--jp-content-font-family, system-ui, sans-serif)"
-CODE_WIDTH, WORDS_WIDTH = 0.61, 0.56        # of a character, in heights of its font
+CODE_WIDTH, WORDS_WIDTH = 0.61, 0.56        # the width of a character, in heights of its font
 
-# What would end a text or an attribute, what no document may hold, and what turns the direction of the text around it.
+# Characters that would end a text or an attribute, that no document may hold, or that turn the direction of the text
+# around them.
 ESCAPES: dict[int, str] = dict.fromkeys(
     (*range(0x20), *range(0x7F, 0xA0), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A),
      *range(0xD800, 0xE000), 0xFEFF, 0xFFFE, 0xFFFF),
@@ -30,9 +32,9 @@ class Memory(NamedTuple):
     ----------
     shape, strides : tuple of int
     step_bits : int
-        What a stride of 1 is.
+        How many bits a stride of 1 means.
     item_bits, value_bits : int
-        From an element to the next, and what of that is its value.
+        The bits of an element, and how many of them are its value.
     dtype, device : str
     nbytes : int
     readonly : bool
@@ -50,14 +52,14 @@ class Memory(NamedTuple):
 
     @property
     def axes(self) -> list[tuple[int, int]]:
-        """Of each axis, its extent and how many bits a step along it is."""
+        """The extent of each axis, and how many bits a step along it is."""
         return [(size, stride * self.step_bits) for size, stride in zip(self.shape, self.strides, strict=True)]
 
 
-# ---- what stands in a page -------------------------------------------------------------------------------------------
+# ---- pages -----------------------------------------------------------------------------------------------------------
 
 def of_tensor(memory: Memory, owner: str, protocol: str, address: int) -> str:
-    """A Tensor: who shares the memory, what it is, where its elements lie."""
+    """The picture of a Tensor: whose memory it shares, what the memory is, and where its elements lie."""
     rows = memory_rows(memory) | {
         "address": f"{address:#x}, aligned to {amount(8 * alignment(address))}" if address else "none",
         "owner": f"{owner or 'no Python object'}, by {protocol}",
@@ -69,7 +71,7 @@ def of_tensor(memory: Memory, owner: str, protocol: str, address: int) -> str:
 def of_plan(
     action: str, source: str, protocol: str, target: str, reason: str, way_out: str, memory: Memory | None,
 ) -> str:
-    """A Plan: the path, why it is that one, and the memory that it starts from."""
+    """The picture of a Plan: the path, the reason for it, and the memory that it starts from."""
     path = draw_path(action, source, protocol, target, memory is not None and memory.readonly)
     said = table({name: words for name, words in (("because", reason), ("way out", way_out)) if words})
     return page(path, said, *([draw_memory(memory), table(memory_rows(memory))] if memory else []))
@@ -80,7 +82,10 @@ def page(*parts: str) -> str:
 
 
 def table(rows: dict[str, str]) -> str:
-    """Names and words, in style attributes that a notebook's own style sheet cannot override; nothing for no rows."""
+    """A table of names and words, or nothing if there are no rows.
+
+    A notebook's own style sheet cannot override style attributes.
+    """
     cell = "text-align:left;vertical-align:top;border:0;background:none;padding:1px 16px 1px 0;"
     lines = "".join(
         tag("tr", tag("th", escaped(name), style=f"{cell}font-weight:normal;opacity:.7;white-space:nowrap")
@@ -93,7 +98,7 @@ def table(rows: dict[str, str]) -> str:
 
 
 def memory_rows(memory: Memory) -> dict[str, str]:
-    """The words of the table, by their names."""
+    """The rows of the table about memory."""
     bits = tuple(step for _, step in memory.axes)
     steps = f"{bits} in bits" if any(step % 8 for step in bits) else f"{tuple(step // 8 for step in bits)} in bytes"
     in_elements = f"{memory.strides} in elements, " if memory.step_bits == memory.item_bits else ""
@@ -142,7 +147,7 @@ def order(steps: Sequence[int]) -> str:
 
 
 def density(memory: Memory) -> str:
-    """Whether the elements, each counted once, fill the memory between the first and the last."""
+    """Whether the elements fill the memory between the first and the last. An axis with stride 0 counts once."""
     reach = memory.item_bits
     words = "no gaps"
     for step, size in sorted((abs(step), size) for size, step in memory.axes if size > 1 and step):
@@ -159,7 +164,7 @@ def alignment(address: int) -> int:
 
 
 def amount(bits: int) -> str:
-    """A number of bits in the largest unit that says it exactly."""
+    """A number of bits, in the largest unit that expresses it exactly."""
     if bits % 8:
         return f"{bits:,} bit{'' if bits == 1 else 's'}"
     count = bits // 8
@@ -183,7 +188,7 @@ def escaped(words: str) -> str:
 
 
 def tag(name: str, content: str = "", /, **attributes: str | float) -> str:
-    """An element; its content is markup, its attributes are not."""
+    """An element of a page. Its content is markup; its attributes are plain text, which is escaped here."""
     words = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value) if isinstance(value, str) else f"{value:.6g}"}"'
         for key, value in attributes.items()
@@ -192,7 +197,7 @@ def tag(name: str, content: str = "", /, **attributes: str | float) -> str:
 
 
 def drawing(said: str, content: str, height: float) -> str:
-    """An image that shrinks with the page; what it shows is said to whoever does not see it."""
+    """An image that shrinks with the page. ``said`` describes it for screen readers."""
     return tag("svg", content, viewBox=f"0 0 {WIDTH} {height:.6g}", width=WIDTH, height=height, role="img",
                aria_label=said, fill="none",
                style="display:block;max-width:100%;height:auto;margin:2px 0;color:inherit;overflow:visible")
@@ -210,14 +215,14 @@ def box(x: float, y: float, width: float, height: float, title: str = "", **attr
 
 
 def shortened(words: str, most: int) -> str:
-    """The end of a name, which says more than its beginning."""
+    """A name, shortened to its end if it is too long. The end says more than the beginning."""
     return words if len(words) <= most else "…" + words[-most + 1:]
 
 
 # ---- a path ----------------------------------------------------------------------------------------------------------
 
 class Form(NamedTuple):
-    """How an action looks: its colour, the memory as a figure 18 wide and high, and the line on either side of it."""
+    """How an action looks: its colour, a figure of the memory that is 18 wide and high, and the lines beside it."""
 
     note: str
     colour: str
@@ -242,7 +247,7 @@ BOX_HEIGHT, LEFT_BOX, MIDDLE, RIGHT_BOX = 40, 224, 104, 176
 
 
 def draw_path(action: str, source: str, protocol: str, target: str, readonly: bool) -> str:
-    """From the source by its protocol, past what is done with the memory, to the target."""
+    """The path from the source and its protocol, past what is done with the memory, to the target."""
     form = FORMS[action]
     note = f"{form.note}, read-only" if readonly and action == "share" else form.note
     by = f"by {protocol}" if protocol else ""
@@ -262,7 +267,7 @@ def draw_path(action: str, source: str, protocol: str, target: str, readonly: bo
 
 
 def station(x: float, width: float, name: str, note: str, absent: bool = False) -> str:
-    """One end of a path; dashed where nothing arrives."""
+    """One end of a path. It is dashed if no array arrives there."""
     frame = box(x, 2, width, BOX_HEIGHT, name, rx=5, stroke="currentColor", stroke_opacity=0.55, fill="currentColor",
                 fill_opacity=0 if absent else 0.05, stroke_dasharray="4 4" if absent else "none")
     label = text(shortened(name, int((width - 16) / 12 / CODE_WIDTH)), x + width / 2, 19 if note else 26,
@@ -271,7 +276,7 @@ def station(x: float, width: float, name: str, note: str, absent: bool = False) 
 
 
 def connection(start: float, end: float, kind: str, colour: str) -> str:
-    """A line to the next station, with an arrow where something arrives."""
+    """A line to the next station, with an arrow if an array arrives there."""
     y = 2 + BOX_HEIGHT / 2
     if kind == "double":
         d = f"M{start + 5:.6g} {y - 2.5}H{end - 5:.6g}M{start + 5:.6g} {y + 2.5}H{end - 5:.6g}"
@@ -285,23 +290,23 @@ def connection(start: float, end: float, kind: str, colour: str) -> str:
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 MOST_ROWS, MOST_COLUMNS = 4, 12
-MOST_ITEMS = 28             # that are drawn side by side
-WIDEST_GAP = 4              # in items; what is wider is left out
-BREAK = 1.5                 # how wide that is drawn, in items
+MOST_ITEMS = 28             # how many are drawn side by side
+WIDEST_GAP = 4              # in items; wider gaps are left out
+BREAK = 1.5                 # how wide a gap that is left out is drawn, in items
 GUTTER = 112                # for the names of rows
 WIDEST_ITEM = 34
 RULER, STRIP, LANES, LANE, CELL = 12, 22, 54, 26, 20        # heights, from the top
 
 
 class Row(NamedTuple):
-    """A run along the last axis: its place along the others, and bits from the data pointer to each cell drawn."""
+    """A run along the last axis: its place along the other axes, and the bits from the data pointer to each cell."""
 
     leading: tuple[int, ...]
     starts: list[int]
 
 
 def draw_memory(memory: Memory) -> str:
-    """A strip of memory to scale, the first rows beneath it, every cell below its place in the strip."""
+    """A strip of memory to scale, with the first rows beneath it. Every cell is below its place in the strip."""
     said = f"Memory of {memory.dtype} {memory.shape}: {layout(memory)}"
     if not product(memory.shape):
         frame = box(GUTTER, 2, 160, CELL, rx=2, stroke="currentColor", stroke_opacity=0.5, stroke_dasharray="3 3")
@@ -336,7 +341,7 @@ def signed(bits: int) -> str:
 
 
 def chosen_rows(memory: Memory) -> list[Row]:
-    """As many of the first rows, and of their first cells, as there is room for."""
+    """The first rows with their first cells, as many as there is room for."""
     rows = min(product(memory.shape[:-1]), MOST_ROWS)
     columns = min(memory.shape[-1], MOST_COLUMNS) if memory.shape else 1
     while True:
@@ -361,18 +366,18 @@ def first_cells(memory: Memory, number: int, columns: int) -> Row:
 
 
 class Scale:
-    """Where bits of memory are drawn: stretches to scale, breaks between them.
+    """Where bits of memory are drawn: stretches to scale, with breaks between them.
 
     Attributes
     ----------
     item_bits : int
     stretches : list of (int, int, float)
-        Where in memory each begins and ends, and where it begins in the drawing.
+        Where each stretch begins and ends in memory, and where it begins in the drawing.
     items : float
-        How many items could be drawn in the room that all of it takes.
+        The width of the whole drawing, in items.
     item_width : float
     breaks : list of (float, int)
-        Where something is left out, and how many bits.
+        Where memory is left out, and how many bits of it.
     """
 
     def __init__(self, memory: Memory, rows: Sequence[Row]) -> None:
@@ -407,7 +412,7 @@ class Scale:
 
 
 def joined(starts: Iterable[int], item_bits: int, widest_gap: int) -> list[tuple[int, int]]:
-    """Where runs of items begin and end that have no gap between them of more than so many items."""
+    """Where runs of items begin and end. Items with a gap of more than widest_gap items between them are two runs."""
     runs: list[tuple[int, int]] = []
     for start in sorted(set(starts)):
         if runs and start - runs[-1][1] <= widest_gap * item_bits:
@@ -418,7 +423,7 @@ def joined(starts: Iterable[int], item_bits: int, widest_gap: int) -> list[tuple
 
 
 def draw_strip(memory: Memory, scale: Scale, rows: Sequence[Row]) -> Iterator[str]:
-    """The memory: what the rows below touch is filled, gaps are dashed, and what is left out is an ellipsis."""
+    """The strip of memory: what the rows below touch is filled, gaps are dashed, an ellipsis is what is left out."""
     yield text("memory", GUTTER - 10, STRIP + 14, anchor="end", opacity=0.75)
     starts = sorted({start for row in rows for start in row.starts})
     for start in starts:
@@ -433,7 +438,7 @@ def draw_strip(memory: Memory, scale: Scale, rows: Sequence[Row]) -> Iterator[st
 
 
 def draw_between(x: float, end: float, bits: int, gap: bool) -> Iterator[str]:
-    """Memory between cells: a gap, or memory of elements that are not drawn."""
+    """Memory between cells: either a gap, or elements that are not drawn."""
     said = f"{amount(bits)} with {'no element' if gap else 'elements that are not drawn'}"
     yield box(x, STRIP, end - x, CELL, said, stroke="currentColor", stroke_opacity=0.45,
               stroke_dasharray="2 3" if gap else "none", fill="none" if gap else COLOURS["cell"], fill_opacity=0.1)
@@ -442,7 +447,10 @@ def draw_between(x: float, end: float, bits: int, gap: bool) -> Iterator[str]:
 
 
 def is_gap(memory: Memory, start: int, end: int) -> bool:
-    """Whether no element lies there: by the last one that begins before the end, unless elements overlap."""
+    """Whether no element lies between two bits.
+
+    The last element that begins before the end tells it, unless elements overlap.
+    """
     last = sum((size - 1) * step for size, step in memory.axes if step < 0)
     for step, size in sorted(((abs(step), size) for size, step in memory.axes if step), reverse=True):
         last += min((end - 1 - last) // step, size - 1) * step
@@ -450,7 +458,10 @@ def is_gap(memory: Memory, start: int, end: int) -> bool:
 
 
 def draw_ruler(scale: Scale) -> Iterator[str]:
-    """Bytes from the data pointer, wherever there is room for the number: the pointer first, then beginnings."""
+    """The bytes from the data pointer, where there is room for the number.
+
+    The data pointer is labelled first, then the beginnings of the stretches, and then what there is room for.
+    """
     yield text("byte", GUTTER - 10, RULER, anchor="end", opacity=0.75)
     edges = [edge for start, end, _ in scale.stretches for edge in (start, end)]
     between = [bits for start, end, _ in scale.stretches for bits in range(start, end, max(scale.item_bits, 8))]
@@ -467,11 +478,11 @@ def draw_ruler(scale: Scale) -> Iterator[str]:
 
 
 def draw_row(memory: Memory, scale: Scale, row: Row, y: float) -> Iterator[str]:
-    """The cells of a row, and that there are more."""
+    """The cells of a row, and an ellipsis if there are more."""
     name = row_name(row.leading, len(memory.shape))
     yield text(name, GUTTER - 10, y + 14, anchor="end", font=CODE)
     drawn = labels(memory, row)
-    labelled = 0.0      # in the gutter
+    labelled = 0.0      # where the last label is; at first in the gutter
     for start, label in drawn:
         x = scale(start)
         yield box(x, y, scale.item_width, CELL, f"{name.replace(':', label)} at {place(start)}", rx=2,
@@ -485,7 +496,7 @@ def draw_row(memory: Memory, scale: Scale, row: Row, y: float) -> Iterator[str]:
 
 
 def labels(memory: Memory, row: Row) -> list[tuple[int, str]]:
-    """Where the cells of a row are, each with its place along the last axis; a step of 0 makes them one."""
+    """Where the cells of a row are, each with its place along the last axis. With a step of 0 they are one cell."""
     size, step = memory.axes[-1] if memory.axes else (1, 0)
     if step or size == 1:
         return [(start, str(column) if memory.axes else "") for column, start in enumerate(row.starts)]
@@ -493,7 +504,7 @@ def labels(memory: Memory, row: Row) -> list[tuple[int, str]]:
 
 
 def row_name(leading: tuple[int, ...], ndim: int) -> str:
-    """The expression that gives the row, without most of its axes where there are many."""
+    """The expression that gives the row. Most of its axes are left out if there are many."""
     if not ndim:
         return "[()]"
     kept = (*map(str, leading), ":") if ndim <= 4 else (str(leading[0]), "…", *map(str, leading[-2:]), ":")

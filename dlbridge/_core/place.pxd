@@ -1,4 +1,4 @@
-"""place: copy, swap, relabel: Managed* -> Managed*."""
+"""place: takes a block, and gives the same or another block that was copied, swapped or relabelled."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -6,26 +6,26 @@ from dlbridge._core.abi cimport DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
 
 
-# What is to be done, in this order; none of them shares.
+# The steps that place takes for a block. Without any step the block is shared as it is.
 cdef enum Step:
-    TO_HOST_LABEL = 1           # pinned memory, seen as the CPU's
-    COPY = 2                    # every element anew; dense memory keeps its order of axes, all else becomes compact
-    COPY_SPAN = 4               # the touched bytes anew, with their strides
-    PAIRS_TO_PACKED = 8         # two-lane sub-byte elements, seen as twice as many packed ones
-    UNPACK = 16                 # packed sub-byte elements, one into each byte
-    PACK = 32                   # … and back
-    PACKED_TO_PAIRS = 64
-    COPY_BY_TARGET = 128        # nothing to do here: the library can take this type only by a copy of its own
-    TO_DEVICE_LABEL = 256       # pinned or managed memory, seen as its device's
-    FETCH = 512                 # the touched bytes of a device's memory, copied to the host; before all other copies
-    UPLOAD = 1024               # nothing to do here: the target's library copies host memory to a device
-    IN_C_ORDER = 2048           # with COPY: compact, whatever order of its axes dense memory has
+    TO_HOST_LABEL = 1           # pinned memory is labelled as the CPU's
+    COPY = 2                    # every element is copied; dense memory keeps its order of axes, other turns compact
+    COPY_SPAN = 4               # the touched bytes are copied, with their strides
+    PAIRS_TO_PACKED = 8         # two-lane sub-byte elements are seen as twice as many packed ones
+    UNPACK = 16                 # packed sub-byte elements are put one into each byte
+    PACK = 32                   # sub-byte elements of a byte each are packed
+    PACKED_TO_PAIRS = 64        # packed sub-byte elements are seen as half as many two-lane ones
+    COPY_BY_TARGET = 128        # place does nothing: the library takes this memory only by a copy of its own
+    TO_DEVICE_LABEL = 256       # pinned or managed memory is labelled as its device's; hand_over() does it
+    FETCH = 512                 # the touched bytes of a device's memory are copied to the host, before all other copies
+    UPLOAD = 1024               # place does nothing: the target's library copies host memory to a device
+    IN_C_ORDER = 2048           # with COPY: the copy is in C order, even if the memory is dense in another order
 
 
-# Steals managed, also when it fails. api: the allocator of the library that the copy is for, or NULL.
+# Steals managed, also when it fails. api has the allocator of the library that the copy is for, or is NULL.
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL
 cdef int32_t writable_steps(const Managed* managed) noexcept nogil
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil
 
-# Host memory of dlbridge's own for the shape, dtype and padding of ``like``, compact; not validated yet.
+# A compact block with host memory of its own, for the shape, dtype and padding of ``like``. It is not yet validated.
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL

@@ -1,6 +1,6 @@
-"""place: copy, swap, relabel: Managed* -> Managed*.
+"""place: takes a block, and gives the same or another block that was copied, swapped or relabelled.
 
-The only room where memory is copied: it is allocated and described here, and ``copying`` moves the elements.
+No other module copies host memory: it is allocated and described here, and ``copying`` moves the elements.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -55,14 +55,14 @@ cdef extern from "unistd.h":
     int getpagesize() noexcept nogil
 
 cdef enum:
-    ALIGNMENT = 256                     # DLPack's own wish; JAX needs 64
-    LARGE = 1 << 26                     # from here on, memory is asked for before it is taken
-    HUGE = 1 << 22                      # from here on, memory is asked for in huge pages
-    THEIRS = 1 << 20                    # from here on, the target's own allocator costs no more than malloc()
-    WASTEFUL = 1 << 24                  # from here on, a span with many holes is not fetched from a device
-    HOLES_TOO_MANY = 4                  # … so many times what is wanted
+    ALIGNMENT = 256                     # DLPack's header asks for 256; JAX needs 64
+    LARGE = 1 << 26                     # from this size on, the system is asked whether it has the memory
+    HUGE = 1 << 22                      # from this size on, memory is asked for in huge pages
+    THEIRS = 1 << 20                    # from this size on, the target's own allocator costs no more than malloc()
+    WASTEFUL = 1 << 24                  # from this size on, a span with many holes is not fetched from a device
+    HOLES_TOO_MANY = 4                  # many holes: the span has more than so many times the bytes of the elements
     CHANGES = UNPACK | PACK | PAIRS_TO_PACKED | PACKED_TO_PAIRS
-    SMALL = 1 << 16                     # below, giving up the GIL costs more than the copy
+    SMALL = 1 << 16                     # below this size, giving up the GIL costs more than the copy
 
 
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL:
@@ -95,33 +95,33 @@ cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
 
 
 cdef int32_t writable_steps(const Managed* managed) noexcept nogil:
-    """How read-only memory becomes writable: a broadcast array touches few bytes, and those alone are copied."""
+    """The step that makes read-only memory writable. A broadcast array touches few bytes, so only those are copied."""
     cdef Span span = managed_span(managed)
     return COPY_SPAN if span.high_bytes - span.low_bytes < managed_nbytes(managed) else COPY
 
 
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
-    """Packing reads compact memory."""
+    """The steps that pack elements of a byte each. PACK reads compact memory, so other memory is copied first."""
     return COPY | PACK if managed.marks & STRIDED else PACK
 
 
 # ---- copies --------------------------------------------------------------------------------------------------------
 
 cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* api) except NULL:
-    """The same values in memory of our own, writable and in native byte order."""
+    """A copy of the values in memory of its own, writable and in native byte order."""
     cdef Managed* made
     cdef int64_t nbytes
     if not is_host(source.abi.dl_tensor.device.device_type):
         return copied_on_device(source, steps)
     if has_streams(source.abi.dl_tensor.device.device_type):
-        device_operations().await_producer(source)      # pinned: the CPU is about to read it
+        device_operations().await_producer(source)      # the CPU is about to read pinned memory
     if steps & COPY_SPAN:
         return copied_span(source)
     nbytes = managed_nbytes(source)
     made = allocated_by(api, source) if api != NULL and nbytes >= THEIRS else NULL
     if made == NULL:
         made = managed_checked(allocated(source, nbytes))
-    # What follows the first two reads elements in C order.
+    # These later steps read the elements in C order.
     if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER):
         memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
         made.marks |= source.marks & STRIDED
@@ -130,7 +130,10 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
 
 
 cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
-    """Bytes as they are: to change their order or their values takes a kernel, which is the libraries' business."""
+    """A copy of bytes on their device, as they are.
+
+    A kernel would be needed to change their order or their values. dlbridge has no kernels; the libraries have them.
+    """
     if has_streams(source.abi.dl_tensor.device.device_type) and not steps & (COPY | CHANGES):
         return device_operations().duplicate(source)
     raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
@@ -138,7 +141,7 @@ cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
 
 
 cdef Managed* copied_span(Managed* source) except NULL:
-    """The touched bytes with their strides: a broadcast row is copied once, not once for each time it is seen."""
+    """A copy of the touched bytes, with their strides. A broadcast row is copied only once."""
     cdef Span span = managed_span(source)
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
     cdef Managed* made = allocated(source, nbytes)
@@ -150,7 +153,10 @@ cdef Managed* copied_span(Managed* source) except NULL:
 
 
 cdef Managed* fetched(Managed* source) except NULL:
-    """The touched bytes of a device's memory on the host, with their strides; they are there when this returns."""
+    """A copy on the host of the touched bytes of a device's memory, with their strides.
+
+    The bytes are there when this returns.
+    """
     cdef Span span = managed_span(source)
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
     cdef Managed* made
@@ -172,7 +178,7 @@ cdef Managed* fetched(Managed* source) except NULL:
 
 
 cdef Managed* like_span(Managed* made, const Managed* source, Span span) except NULL:
-    """Describe the copied bytes of a span as the source describes its own."""
+    """Give the copied bytes of a span the description that the source has."""
     made.abi.dl_tensor.data = <char*> made.abi.dl_tensor.data - span.low_bytes
     memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
     made.marks = source.marks
@@ -180,14 +186,14 @@ cdef Managed* like_span(Managed* made, const Managed* source, Span span) except 
 
 
 cdef bint keeps_order(Managed* source) noexcept nogil:
-    """Dense in native bytes: one memcpy copies it, whatever the order of its axes."""
+    """Whether memory is dense and in native byte order, so that its copy can keep the order of its axes."""
     return not source.marks & (SWAPPED | BYTE_STRIDES) and is_dense(
         source.abi.dl_tensor.ndim, source.abi.dl_tensor.shape, source.abi.dl_tensor.strides, managed_count(source))
 
 
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
-    """Host memory of our own for the shape and dtype of ``like``, compact; not validated yet."""
-    # Asked first: what raises here has nothing to release yet.
+    """A compact block with host memory of its own, for the shape and dtype of ``like``. It is not yet validated."""
+    # This comes first: if it raises, there is nothing to release yet.
     cdef bint room = has_room_for(nbytes)
     cdef Managed* made = managed_new(<Protocol> like.protocol, like.abi.dl_tensor.ndim)
     cdef DLTensor* tensor = &made.abi.dl_tensor
@@ -198,7 +204,7 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     made.row = like.row
     made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     if nbytes:
-        # malloc() gives the block that was let go last, with its pages; posix_memalign() often takes fresh ones.
+        # malloc() reuses the memory that was freed last, with its pages. posix_memalign() often takes fresh pages.
         memory = malloc(nbytes + ALIGNMENT - 1) if room else NULL
         if memory == NULL:
             managed_release(made)
@@ -220,9 +226,9 @@ cdef inline void* aligned(void* memory, size_t alignment) noexcept nogil:
 
 
 cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
-    """Fresh memory costs more time to get, page by page, than to write; NumPy asks from the same size on.
+    """Ask the system for huge pages, because fresh memory takes longer to get, page by page, than to write.
 
-    It is no more than a wish: where the system has none, nothing is lost.
+    NumPy asks from the same size on. The system can ignore the request, and then nothing is lost.
     """
     cdef void* begin
     if nbytes >= HUGE:
@@ -231,12 +237,12 @@ cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
 
 
 cdef bint has_room_for(int64_t nbytes) except -1:
-    """Whether the system can give so much: it may promise more than it has, and then end the process."""
+    """Whether the system has so much memory. It can promise more than it has, and end the process when that is used."""
     return nbytes < LARGE or nbytes <= available_bytes()
 
 
 cdef int64_t available_bytes() except? -1:
-    """What the system says it can still give, or no limit where it does not say."""
+    """The bytes that the system says it can still give, or no limit if it does not say."""
     try:
         with open("/proc/meminfo") as meminfo:
             for line in meminfo:
@@ -248,7 +254,7 @@ cdef int64_t available_bytes() except? -1:
 
 
 cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? NULL:
-    """Memory of the target's own allocator, or NULL where it has no way to give this shape or dtype."""
+    """Memory from the target's own allocator, or NULL if that cannot give this shape or dtype."""
     cdef DLManagedTensorVersioned* given = NULL
     cdef Managed* made
     cdef DLTensor prototype = like.abi.dl_tensor
@@ -269,13 +275,13 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
 
 
 cdef void ignore_error(void* context, const char* kind, const char* message) noexcept:
-    """SetError of the exchange API: dlbridge then allocates itself, which gives the better message."""
+    """SetError of the exchange API. dlbridge then allocates the memory itself, and has the better message."""
 
 
 # ---- elements ------------------------------------------------------------------------------------------------------
 
 cdef void copy_elements(Managed* into, Managed* source) noexcept:
-    """Every element, in native byte order and with its signs resolved; that is one copy too."""
+    """Copy every element. The byte order is changed and signs are resolved in the same pass."""
     cdef Copy copy
     if not managed_count(source):
         return
@@ -292,14 +298,14 @@ cdef void run_copy(Copy* copy, int64_t nbytes) noexcept:
 
 
 cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil:
-    """Elements are words without a meaning, so that no value is interpreted."""
+    """Describe a copy of elements as a copy of words, so that no value is interpreted."""
     cdef const DLTensor* tensor = &source.abi.dl_tensor
     cdef int64_t item_bytes = managed_item_bytes(source)
     cdef int64_t step = 1 if source.marks & BYTE_STRIDES else item_bytes
     cdef bint complex_words = tensor.dtype.code == kDLComplex
     cdef int32_t axis
     if managed_packed(source) or not source.marks:
-        # Compact on both sides, and nothing changes on the way.
+        # Both sides are compact, and the bytes do not change.
         begin_copy(copy, managed_data(into), managed_data(source), 1)
         add_axis(copy, managed_nbytes(source), 1, 1)
         return
@@ -308,7 +314,7 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
         add_axis(copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * item_bytes, tensor.strides[axis] * step)
     if source.marks & SWAPPED:
         copy.change = SWAP_HALVES if complex_words else SWAP
-    # The sign of an IEEE number, of bfloat16 too, is the highest bit of its last byte on a little-endian machine.
+    # On a little-endian machine the sign of an IEEE number, and of bfloat16, is the highest bit of its last byte.
     if source.marks & NEGATED:
         flip(copy, item_bytes - 1)
         if complex_words:
@@ -320,9 +326,9 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
 # ---- elements below a byte -----------------------------------------------------------------------------------------
 
 cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
-    """Two-lane elements seen as twice as many packed ones along the last axis, or the other way round; shared.
+    """See two-lane elements as twice as many packed ones along the last axis, or the other way round.
 
-    Element i lies at bit i * bits (DLPack 1.3 on packed types), so both mean the same bytes.
+    The memory is shared: element i lies at bit i * bits (DLPack 1.3 on packed types), so both describe the same bytes.
     """
     cdef Managed* seen = managed_share(managed)
     cdef DLTensor* tensor = &seen.abi.dl_tensor
@@ -342,7 +348,7 @@ cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
 
 
 cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
-    """Compact sub-byte elements from packed to one in a byte, or back."""
+    """A copy of compact sub-byte elements, from packed to one in each byte or the other way round."""
     cdef int bits = source.abi.dl_tensor.dtype.bits
     cdef int64_t count = managed_count(source)
     cdef int64_t nbytes = count if unpacks else (count * bits + 7) // 8

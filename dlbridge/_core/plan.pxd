@@ -1,4 +1,4 @@
-"""Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
+"""The routes, which are cached, and the decisions: whether memory is shared or copied, and why."""
 
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t
@@ -14,7 +14,7 @@ cdef extern from *:
     """
     #define dlbridge_taken(found) (found)
     """
-    object taken_route "dlbridge_taken"(PyObject* found)    # a Route, under Cython's care: with it goes the reference
+    object taken_route "dlbridge_taken"(PyObject* found)    # hands the reference to a Route over to Cython
 
 cdef extern from "Python.h":
     PyTypeObject* Py_TYPE(PyObject* obj) noexcept
@@ -22,7 +22,7 @@ cdef extern from "Python.h":
     void Py_DECREF(PyObject* obj) noexcept
 
 cdef enum:
-    ROUTES = 256                # bounded: a program that makes types without end keeps at most so many alive
+    ROUTES = 256                # a bound, since the routes keep their types alive, and a program may make many types
 
 cdef enum Reason:
     NO_REASON = 0
@@ -41,30 +41,30 @@ cdef enum Reason:
     READ_ONLY_MEMORY
 
 
-# What has to be asked of others before a decision, and is asked only where it matters for this memory.
+# What the library and the driver have to be asked before a decision. They are asked only if it matters for this memory.
 ctypedef struct Findings:
-    PyObject* refused       # why the target cannot have this type just now, an exception that the caller keeps; or NULL
-    bint readable           # the CPU can read this managed memory where it is
+    PyObject* refused       # an exception that says why the target cannot take this type, kept by the caller; or NULL
+    bint readable           # whether the CPU can read this managed memory where it is
 
 ctypedef struct Decision:
-    int32_t steps           # place.Step, or'ed; 0 shares
-    Reason reason           # the first that made a copy necessary
+    int32_t steps           # place.Step, or'ed; 0 to share
+    Reason reason           # the first reason that made a copy necessary
 
 
 cdef class Route:
     cdef object source_type
     cdef object to
-    cdef readonly Target target         # None where only the offers are wanted
-    cdef readonly tuple offers          # of Offer, in the order they are tried
-    cdef bint already                   # the type is the target's own
-    cdef Request plain                  # of a call without keywords
+    cdef readonly Target target         # None if only the offers are wanted
+    cdef readonly tuple offers          # of Offer, in the order in which they are tried
+    cdef bint already                   # whether the type is the target's own
+    cdef Request plain                  # the request of a call without keywords
 
 
 cdef PyObject* routes[ROUTES]           # Route, owned, or NULL
-cdef unsigned char route_locks[ROUTES]  # of each of them
+cdef unsigned char route_locks[ROUTES]  # a lock for each slot of routes
 
 cdef inline size_t slot_of(PyObject* kind, PyObject* to) noexcept:
-    # Objects are 16 bytes apart at least, so the low bits tell nothing.
+    # Objects are at least 16 bytes apart, so the low bits of their addresses do not differ.
     return (<size_t> kind >> 4 ^ <size_t> to >> 3) % ROUTES
 
 cdef inline PyObject* kept_route(PyObject* src, PyObject* to) noexcept:
@@ -72,7 +72,7 @@ cdef inline PyObject* kept_route(PyObject* src, PyObject* to) noexcept:
     cdef PyObject* kind = <PyObject*> Py_TYPE(src)
     cdef size_t slot = slot_of(kind, to)
     cdef PyObject* found = route_at(slot, kind, to)
-    # Two that are used in turn would drive each other out of one slot.
+    # A route can be in either of two slots. Two routes that are used in turn would drive each other out of one slot.
     return found if found != NULL else route_at(slot ^ 1, kind, to)
 
 cdef inline PyObject* route_at(size_t slot, PyObject* kind, PyObject* to) noexcept:
@@ -90,9 +90,9 @@ cdef Route find_route(object src, object to)
 cdef tuple offers_of(object src)
 
 cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
-    """Whether decide() would share: the target holds all that is marked, and nothing else is asked for.
+    """Whether memory can be shared as it is: the target holds all of its marks, and the caller asks for nothing else.
 
-    Enough, not necessary: what is less plain than this is left to decide().
+    False does not mean that a copy is needed: less plain memory is left to decide().
     """
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     return (
@@ -107,7 +107,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
     )
 
 
-# Gives the exception that ``refused`` points to, or None.
+# Returns the exception that ``refused`` points to, or None.
 cdef object gather(const Managed* managed, Target target, const Request* request, Findings* out)
 cdef int decide(
     const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,

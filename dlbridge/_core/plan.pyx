@@ -1,4 +1,4 @@
-"""Route: how a type reaches a target, cached. decide: share or copy, and why, from facts alone."""
+"""The routes, which are cached, and the decisions: whether memory is shared or copied, and why."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -79,23 +79,23 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 
 # ---- routes --------------------------------------------------------------------------------------------------------
 
-cdef object OFFERS = object()       # stands for ``to`` where only the offers are wanted
-cdef size_t registrations = 0       # how often the routes were cleared; one that was begun before is not kept. Atomic
+cdef object OFFERS = object()       # takes the place of ``to`` if only the offers are wanted
+cdef size_t registrations = 0       # atomic: how often the routes were cleared; a route begun before is not kept
 
 
 @cython.auto_pickle(False)
 cdef class Route:
-    """The candidate sources and the target for one pair (type of src, to), both kept alive by it."""
+    """The candidate sources and the target for one pair (type of src, to). The route keeps both of the pair alive."""
 
 
 cdef Route find_route(object src, object to):
-    """The route that is kept, or a new one."""
+    """The kept route, or a new route."""
     cdef PyObject* found = kept_route(<PyObject*> src, <PyObject*> to)
     return <Route> taken_route(found) if found != NULL else make_route(src, to)
 
 
 cdef tuple offers_of(object src):
-    """The offers of a type, cached as a route that leads nowhere."""
+    """The offers of a type, cached as a route without a target."""
     return find_route(src, OFFERS).offers
 
 
@@ -113,14 +113,14 @@ cdef Route make_route(object src, object to):
         route.plain.target = <PyObject*> route.target
         route.plain.current_stream = route.target.current_stream
     route.offers = find_offers(kind)
-    # What holds for a proxy, which poses as another class, says nothing about its type.
+    # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not kept.
     if src.__class__ is kind:
         keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route, before)
     return route
 
 
 cdef void keep_route(size_t slot, Route route, size_t begun) noexcept:
-    """Put a route in its slot; what was there moves to the one beside it, and what was there is let go."""
+    """Put a route in its slot. The route that was there moves to the slot beside it, and the one there is let go."""
     cdef PyObject* before
     Py_INCREF(<PyObject*> route)
     before = exchange_route(slot, <PyObject*> route, begun)
@@ -129,9 +129,10 @@ cdef void keep_route(size_t slot, Route route, size_t begun) noexcept:
 
 
 cdef PyObject* exchange_route(size_t slot, PyObject* route, size_t begun) noexcept:
-    """Put a route, or NULL, in a slot; returns what was there, or a route that was begun before a registration.
+    """Put a route or NULL into a slot, and return what was there.
 
-    A registration can come while a route is made: predicates and imports run code of others, and so do other threads.
+    A route that was begun before a registration is not put there, but returned. A registration can come while a route
+    is made, by another thread, or by the code of other packages that predicates and imports run.
     """
     cdef PyObject* before = route
     lock(&route_locks[slot])
@@ -143,15 +144,15 @@ cdef PyObject* exchange_route(size_t slot, PyObject* route, size_t begun) noexce
 
 
 cdef void let_go(PyObject* route) noexcept:
-    """Drop a reference. It comes last, because it may run code of others."""
+    """Drop a reference. This comes last, because it may run the code of other packages."""
     if route != NULL:
         Py_DECREF(route)
 
 
 def clear_routes():
     """Forget every route; each ``register_*`` does so."""
-    # First the count, then the slots: a route that was begun before the count is then put into a slot before that slot
-    # is cleared, or not at all.
+    # The count changes before the slots are cleared. A route that was begun earlier is then either put into a slot
+    # before that slot is cleared, or not at all.
     cdef size_t now = add_size(&registrations, 1)
     for slot in range(ROUTES):
         let_go(exchange_route(slot, NULL, now))
@@ -160,7 +161,7 @@ def clear_routes():
 # ---- decisions -----------------------------------------------------------------------------------------------------
 
 cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
-# Which field, why it makes a copy necessary, and the way out.
+# For each reason: the field, why it makes a copy necessary, and the way out.
 cdef dict REASONS = {
     COPY_ASKED: ("copy", "was asked for", "pass copy=None"),
     BYTE_ORDER: ("byte order", "is not this machine's, and {target} has no other",
@@ -208,7 +209,7 @@ cdef object copy_required(const Managed* managed, Target target, Reason reason):
 
 
 cdef object gather(const Managed* managed, Target target, const Request* request, Findings* out):
-    """Ask the library and the driver what decide() needs to know of this memory."""
+    """Ask the library and the driver what decide() has to know about this memory."""
     refused = target.why_not(managed) if target.asked_rows >> managed.row & 1 else None
     out.refused = NULL if refused is None else <PyObject*> refused
     out.readable = managed.abi.dl_tensor.device.device_type == kDLCUDAManaged and is_for_host(
@@ -219,7 +220,10 @@ cdef object gather(const Managed* managed, Target target, const Request* request
 cdef int decide(
     const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
 ) except -1:
-    """A pure function of the memory, what the target holds, the keywords, and what was gathered."""
+    """Decide what is done with the memory.
+
+    This is a pure function of the memory, of what the target holds, of the keywords, and of what was gathered.
+    """
     out.steps = 0
     out.reason = NO_REASON
     if findings.refused != NULL:
@@ -235,7 +239,7 @@ cdef int decide(
     if not target.holds & SHARING:
         want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy == COPY_ALWAYS and not is_copy(out):
-        # On a device, bytes are copied as they lie: nothing else needs no kernel.
+        # On a device, bytes are copied as they lie, since any other copy would need a kernel.
         want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, COPY_ASKED)
     if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not target.holds & READ_ONLY and not is_copy(out):
         decide_read_only(managed, target, request, out)
@@ -253,7 +257,7 @@ cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
 
 
 cdef bint is_for_host(const Managed* managed, Target target, const Request* request) noexcept:
-    """Whether memory that is not the CPU's is to be seen or fetched as such."""
+    """Whether memory that is not labelled as the CPU's is to become the CPU's, by its label or by a copy."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef bint pinned = is_host(device.device_type) and device.device_type != kDLCPU
     cdef bint unified = device.device_type == kDLCUDAManaged
@@ -263,14 +267,15 @@ cdef bint is_for_host(const Managed* managed, Target target, const Request* requ
 
 
 cdef bint holds_label(Target target, bint pinned) noexcept:
-    """Whether the target has pinned, or managed, memory under its own device type."""
+    """Whether the target takes pinned memory, or managed memory, under its own device type."""
     return target.holds & <uint32_t> (PINNED if pinned else UNIFIED) and target.holds & OTHER_DEVICES
 
 
 cdef bint is_for_device(Target target, bint unified) noexcept:
-    """Whether pinned or managed memory is its device's for the target: the host's it does not have, or it works there.
+    """Whether the target takes pinned or managed memory as its device's.
 
-    A library with a current stream works on a device; of one without, such as JAX, that is not known.
+    It does so if it has no host memory. A library with a current stream works on a device, so it takes managed memory
+    there. It is not known where a library without a current stream works, such as JAX.
     """
     return (unified and target.current_stream != NULL) or not target.holds & HOST
 
@@ -278,7 +283,7 @@ cdef bint is_for_device(Target target, bint unified) noexcept:
 cdef int decide_device(
     const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
 ) except -1:
-    """Where the memory is to be; it changes its device only where that is asked for."""
+    """Decide where the memory shall be. It changes its device only if the caller asks for that."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef const DLDevice* wanted = &request.device
     if is_for_host(managed, target, request):
@@ -286,12 +291,12 @@ cdef int decide_device(
     if not request.has_device or same_device(wanted, device):
         return decide_label(managed, target, out)
     if wanted.device_type == target.upload_type and is_host(device.device_type):
-        # Pinned memory is copied like any other of the host's; its label is not for every library.
+        # Pinned memory is copied like other host memory, under the CPU's label, since not every library knows its own.
         out.steps |= TO_HOST_LABEL if device.device_type != kDLCPU else 0
         want(out, UPLOAD, OTHER_DEVICE)
         return 0
     if wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.holds & OTHER_DEVICES:
-        out.steps |= TO_DEVICE_LABEL        # and then it is seen whether that is the device which was meant
+        out.steps |= TO_DEVICE_LABEL        # hand_over() then checks that it is the device that was asked for
         return 0
     raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                   f"is not {device_name(wanted[0])}, and dlbridge has no operation that moves it there",
@@ -301,7 +306,7 @@ cdef int decide_device(
 cdef int decide_host(
     const Managed* managed, Target target, const Findings* findings, Decision* out,
 ) except -1:
-    """Memory for the CPU: under its label where the CPU can read it as it is, else fetched."""
+    """Decide how memory becomes the CPU's: by a label if the CPU can read it where it is, otherwise by a copy."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     if not target.holds & HOST:
         raise refusal(DeviceError, target.name, "device", "cpu",
@@ -314,7 +319,10 @@ cdef int decide_host(
 
 
 cdef int decide_label(const Managed* managed, Target target, Decision* out) except -1:
-    """Memory stays where it is. Pinned and managed memory may get its device's label; the host's has been seen to."""
+    """Decide about memory that stays where it is. Pinned and managed memory may get the label of its device.
+
+    decide_device() has already dealt with memory that gets the label of the host.
+    """
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef bint host = is_host(device.device_type)
     cdef bint pinned = host and device.device_type != kDLCPU
@@ -326,7 +334,7 @@ cdef int decide_label(const Managed* managed, Target target, Decision* out) exce
         own = DLDevice(target.upload_type or kDLCUDA, ANY_DEVICE_ID)
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"is the host's memory, which {target.name} does not have", f'pass device="{device_name(own)}"')
-    # A build of torch for the CPU would make a tensor of it all the same, with which it can do nothing.
+    # A build of torch for the CPU would make a tensor of device memory, but could do nothing with it.
     if not host and (not target.holds & OTHER_DEVICES or (
             has_streams(device.device_type) and target.upload != NULL and not target.upload_type)):
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
@@ -338,7 +346,7 @@ cdef int decide_label(const Managed* managed, Target target, Decision* out) exce
 
 
 cdef int decide_elements(const Managed* managed, Target target, Decision* out) except -1:
-    """What place must do to the elements themselves: byte order, lazy bits, and the form of those below a byte."""
+    """Decide what place must do to the elements: byte order, lazy bits, and the form of elements below a byte."""
     cdef DLDataType dtype = managed.abi.dl_tensor.dtype
     cdef int row = managed.row
     if managed.marks & SWAPPED and not target.holds & SWAPPED_BYTES:

@@ -1,4 +1,4 @@
-"""A function's plainest call, served before its arguments are packed."""
+"""A short way for a function's plainest call, before its arguments are packed."""
 
 from cpython.object cimport PyObject
 
@@ -10,7 +10,7 @@ cdef extern from "Python.h":
         const char* ml_doc
     object PyObject_Vectorcall(object function, PyObject** arguments, size_t count, PyObject* names)
 
-# METH_FASTCALL | METH_KEYWORDS: names are those of the last arguments, or NULL.
+# A function of METH_FASTCALL | METH_KEYWORDS. names are the keywords of the last arguments, or NULL.
 ctypedef object (*Quick)(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names)
 
 

@@ -1,8 +1,8 @@
-"""A function's plainest call, served before its arguments are packed.
+"""A short way for a function's plainest call, before its arguments are packed.
 
-Cython's wrapper of a function with five keywords fills in, counts and lets go seven objects for each call: a third of
-what convert(src, to) costs beside the target library's own constructor. A C function in front of it takes the call that
-has no keywords itself, and hands on every other.
+Cython's wrapper of a function with five keywords fills in, counts and lets go seven objects for each call. That is a
+third of what convert(src, to) costs beside the target library's own constructor. A C function in front of the wrapper
+serves the call without keywords itself, and hands on every other call.
 """
 
 from cpython.object cimport PyObject
@@ -12,7 +12,7 @@ cdef extern from "Python.h":
     int METH_KEYWORDS
     object PyCFunction_NewEx(PyMethodDef* method, PyObject* self, object module)
 
-cdef list texts = []            # PyMethodDef keeps pointers into them, for ever
+cdef list texts = []            # kept for ever, since PyMethodDef has pointers into them
 
 
 cdef object put_in_front(PyMethodDef* method, Quick quick, object whole):

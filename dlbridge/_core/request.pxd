@@ -1,4 +1,4 @@
-"""What the caller asked for: the keywords of convert(), checked once and held as plain C."""
+"""The request: the keywords of convert(), checked once and held as plain C."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
@@ -19,8 +19,8 @@ cdef enum ReadonlyPolicy:
     READONLY_SHARE
     READONLY_ERROR
 
-# The stream that a target's library uses on a device, by the standard's numbers; gives what keeps its handle alive, or
-# None.
+# Finds the stream that a target's library uses on a device, as the array API standard numbers it. Returns the object
+# that keeps its handle alive, or None.
 ctypedef object (*CurrentStream)(PyObject* target, const DLDevice* device, int64_t* out)
 
 ctypedef struct Request:
@@ -30,11 +30,11 @@ ctypedef struct Request:
     ReadonlyPolicy readonly
     bint detach
     bint has_stream
-    int64_t stream              # the consumer's, if has_stream
-    PyObject* stream_object     # the object that named it, borrowed from the caller; or NULL
-    CurrentStream current_stream    # of the target; NULL where its library asks for the order itself
+    int64_t stream              # the consumer's stream, if has_stream
+    PyObject* stream_object     # the object that named the stream, borrowed from the caller; or NULL
+    CurrentStream current_stream    # of the target; NULL if its library names its stream itself
     PyObject* target            # borrowed
-    bint peek                   # look only: leave capsules as they are, order no streams
+    bint peek                   # only look: leave capsules as they are, and order no streams
 
 
 cdef Request NOTHING_ASKED      # every keyword at its default
@@ -42,9 +42,9 @@ cdef Request NOTHING_ASKED      # every keyword at its default
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach) except -1
 cdef inline object consumer_stream(const Request* request, const DLDevice* device, int64_t* out):
-    """The stream on which the consumer will use the memory: the one asked for, else its library's current one.
+    """Find the stream on which the consumer will use the memory: the one asked for, or its library's current one.
 
-    Gives what keeps its handle alive, or None.
+    Returns the object that keeps its handle alive, or None.
     """
     if not request.has_stream and request.current_stream != NULL:
         return request.current_stream(request.target, device, out)

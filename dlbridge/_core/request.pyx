@@ -1,4 +1,4 @@
-"""What the caller asked for: the keywords of convert(), checked once and held as plain C."""
+"""The request: the keywords of convert(), checked once and held as plain C."""
 
 from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
@@ -46,48 +46,52 @@ cdef ReadonlyPolicy _parse_readonly(object readonly) except? READONLY_ERROR:
 
 
 cdef int64_t parse_stream(object stream, str stage) except? -2:
-    """An integer as the array API standard numbers streams, or an object that has one (``__cuda_stream__``)."""
+    """The number of a stream, which is given as an integer of the array API standard or as a stream object."""
     if PyLong_Check(stream) and type(stream) is not bool:
         return checked_stream(stream, stage)
     handle = stream_handle(stream)
     if not PyLong_Check(handle) or type(handle) is bool:
         raise TypeError(f"{stage}: stream {shown(stream)}: is no integer and names none (pass the handle, 1, 2 or -1)")
-    # An object means what it says: the driver's 0 is the legacy default stream, unless the program is built otherwise.
+    # The 0 of a stream object is not ambiguous: the driver's handle 0 is the legacy default stream, unless the program
+    # is built otherwise.
     return checked_stream(handle, stage) if handle else STREAM_LEGACY_DEFAULT
 
 
 cdef object stream_handle(object stream):
-    """The handle that a stream object names; CUDA's own protocol, or torch's, CuPy's and Numba's attributes."""
+    """The handle that a stream object names, by ``__cuda_stream__`` or by an attribute of torch, CuPy or Numba."""
     handle = None
     if hasattr(type(stream), "__cuda_stream__"):
-        answer = stream.__cuda_stream__()       # a version, and the handle
+        answer = stream.__cuda_stream__()       # the version of the protocol, and the handle
         handle = answer[1] if isinstance(answer, (tuple, list)) and len(answer) == 2 else None
     else:
-        # torch's, CuPy's and Numba's streams name their handle each in their own way.
+        # The streams of torch, CuPy and Numba have their handles in attributes of different names.
         for field in ("cuda_stream", "ptr", "handle"):
             value = getattr(stream, field, None)
             if value is not None:
-                # Numba's is a ctypes pointer, whose value is None where it is 0, or an object that is an integer.
+                # Numba's handle is an object that is an integer, or a ctypes pointer, whose value is None if it is 0.
                 handle = getattr(value, "value", value)
                 handle = 0 if handle is None else handle
                 break
     if handle is not None and not PyLong_Check(handle) and hasattr(type(handle), "__int__"):
         try:
-            handle = int(handle)    # a driver binding's own type
+            handle = int(handle)    # a driver binding has its own type for handles
         except (TypeError, ValueError, OverflowError):
             handle = None
     return handle
 
 
 cdef bint keeps_handle(object stream) except -1:
-    """Whether a stream lives as long as this object: an integer, or an object around somebody else's, keeps nothing."""
+    """Whether a stream lives as long as this object.
+
+    An integer keeps no stream alive, and neither does an object around an external stream.
+    """
     return not (
         stream is None or PyLong_Check(stream) or "External" in type(stream).__name__
         or getattr(stream, "external", False) is True)
 
 
 cdef int64_t checked_stream(object handle, str stage) except? -2:
-    handle = handle if type(handle) is int else int.__int__(handle)     # a subclass may compare as it likes
+    handle = handle if type(handle) is int else int.__int__(handle)     # a subclass may define its own comparisons
     if handle == 0 or handle < STREAM_UNORDERED:
         raise refusal(DeviceError, stage, "stream", handle,
                       "is ambiguous, and forbidden by the array API standard",
@@ -98,7 +102,7 @@ cdef int64_t checked_stream(object handle, str stage) except? -2:
 
 
 cdef bint wants_versioned(object max_version) except -1:
-    """Whether a consumer of this version takes versioned capsules; None is from before there were any."""
+    """Whether a consumer with this max_version takes versioned capsules. None comes from a consumer older than them."""
     cdef int overflow = 0
     if max_version is None:
         return False

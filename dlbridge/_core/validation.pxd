@@ -1,4 +1,4 @@
-"""Validation: what the struct can reveal, checked once for every path, before any library sees the memory."""
+"""Validation: what a struct can reveal is checked once, on every path, before any library sees the memory."""
 
 from libc.stdint cimport uint64_t
 

@@ -1,4 +1,4 @@
-"""Validation: what the struct can reveal, checked once for every path, before any library sees the memory."""
+"""Validation: what a struct can reveal is checked once, on every path, before any library sees the memory."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
@@ -56,7 +56,7 @@ cdef enum:
     KNOWN_FLAGS = (
         DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 
-# The devices whose data is an address that an offset can be added to. On the others it is a handle (OpenCL's cl_mem).
+# The devices whose data is an address, to which an offset can be added. On the others it is a handle (OpenCL's cl_mem).
 cdef uint32_t ADDRESSED = (
     1 << kDLCPU | 1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLROCM | 1 << kDLROCMHost | 1 << kDLCUDAManaged
     | 1 << kDLOneAPI)
@@ -65,9 +65,9 @@ cdef uint32_t ADDRESSED = (
 # ---- foreign structs -----------------------------------------------------------------------------------------------
 
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL:
-    """An unowned, validated description of somebody else's DLTensor; nothing of theirs is kept but the address.
+    """An unowned, validated block that describes a foreign DLTensor. Of its pointers only data is kept.
 
-    Shape and strides are copied, so that a producer which changes them later changes nothing that was checked.
+    Shape and strides are copied, so that a producer that changes them later changes nothing that was checked.
     """
     cdef Managed* managed = managed_new(protocol, tensor.ndim)
     cdef DLTensor* ours = &managed.abi.dl_tensor
@@ -87,13 +87,13 @@ cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uin
             if tensor.strides != NULL:
                 ours.strides[axis] = tensor.strides[axis]
         if tensor.strides == NULL:
-            # DLPack before 1.2: NULL strides are compact, in C order.
+            # DLPack before 1.2: NULL strides mean compact memory in C order.
             fill_compact(tensor.ndim, ours.shape, ours.strides)
     return managed_checked(managed)
 
 
 cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL:
-    """Take over a foreign block; on failure too, it is let go."""
+    """A validated block that owns a foreign DLManagedTensorVersioned, which is let go on failure."""
     cdef Managed* managed
     try:
         if foreign.version.major != DLPACK_MAJOR_VERSION:
@@ -108,11 +108,10 @@ cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned
     return managed
 
 
-
 # ---- the checks -----------------------------------------------------------------------------------------------------
 
 cdef Managed* managed_checked(Managed* managed) except NULL:
-    """Validate what the struct can reveal, and derive row and marks; on failure the block is released."""
+    """Validate a block, and derive its row and marks; on failure the block is released."""
     cdef int64_t count = 0
     cdef int fault = dtype_fault(managed) or layout_fault(managed, &count) or memory_fault(managed, count)
     if fault:
@@ -120,7 +119,7 @@ cdef Managed* managed_checked(Managed* managed) except NULL:
     return managed
 
 
-cdef enum Fault:                # after layout.LayoutFault
+cdef enum Fault:                # the numbers go on after those of layout.LayoutFault
     UNKNOWN_DTYPE = 16
     PACKED_WITH_GAPS
     NO_MEMORY
@@ -140,7 +139,7 @@ cdef int layout_fault(Managed* managed, int64_t* count) noexcept nogil:
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef bint in_bytes = managed.marks & BYTE_STRIDES
     cdef bint packed = managed_packed(managed)
-    # 1 for packed elements: a stride is below a byte then, but packed memory must be compact anyway.
+    # This is 1 for packed elements, whose strides are below a byte. They must be compact anyway.
     cdef int64_t item_bytes = get_row(managed.row).item_bytes
     cdef LayoutFault fault
     cdef uint32_t form
@@ -154,7 +153,7 @@ cdef int layout_fault(Managed* managed, int64_t* count) noexcept nogil:
     managed.marks |= form
     if packed:
         if count[0] > LARGEST_SPAN // tensor.dtype.bits:
-            return TOO_MANY_ELEMENTS        # their bits are counted before they are bytes
+            return TOO_MANY_ELEMENTS        # managed_nbytes() computes the number of bits first, which must fit
         if form & STRIDED:
             return PACKED_WITH_GAPS
     return 0
@@ -169,18 +168,19 @@ cdef int memory_fault(Managed* managed, int64_t count) noexcept nogil:
     if tensor.byte_offset > <uint64_t> LARGEST_SPAN:
         return FAR_OFFSET
     if tensor.byte_offset and 1 << tensor.device.device_type & ADDRESSED:
-        # Nearly every producer leaves byte_offset at 0, and some consumers refuse another (cutlass#3450): fold it in.
+        # The offset is added to the address: nearly every producer leaves byte_offset at 0, and some consumers refuse
+        # any other (cutlass#3450).
         tensor.data = managed_data(managed)
         tensor.byte_offset = 0
     return 0
 
 
 cdef bint is_device(int32_t device_type) noexcept nogil:
-    # C enums are unsigned: without the casts a negative type would pass.
+    # C enums are unsigned, so a negative type would pass without the casts.
     return <int> kDLCPU <= device_type <= <int> kDLOpenCL or <int> kDLVulkan <= device_type <= <int> kDLTrn
 
 
-# By Fault: the error, its field, what is wrong, the way out. What stands in braces is filled in.
+# For each Fault: the error, its field, what is wrong, and the way out. Names in braces are filled in.
 cdef dict FAULTS = {
     UNKNOWN_DTYPE: (ConversionError, "dtype", "is no type that dlbridge knows",
                     "view it as integers of the same size first"),
@@ -205,7 +205,7 @@ cdef object refused(Managed* managed, int fault):
             "dtype": describe(tensor.dtype),
             "shape": managed_shape(managed),
             "strides": managed_strides(managed),
-            # Of other faults it may be more than 64 bits say.
+            # With other faults the count may not fit into 64 bits.
             "count": managed_count(managed) if fault == NO_MEMORY else None,
             "data": "NULL",
             "device_type": tensor.device.device_type,
@@ -215,5 +215,3 @@ cdef object refused(Managed* managed, int fault):
                        way_out)
     finally:
         managed_release(managed)
-
-

@@ -1,7 +1,7 @@
 """The innermost loops of a copy, in C: a line of words, and a tile that is transposed.
 
-Words have 1, 2, 4, 8 or 16 bytes and may lie at any address: memcpy() of one is a single instruction. A change of its
-bytes and the inverting of its signs happen on the way.
+Words have 1, 2, 4, 8 or 16 bytes and can lie at any address: memcpy() of a word is a single instruction. The bytes of a
+word are changed, and its signs are inverted, on the way.
 """
 
 from libc.stdint cimport int64_t
@@ -16,7 +16,7 @@ cdef extern from *:
     typedef void (*dlbridge_line)(char *, const char *, int64_t, int64_t, int64_t, const uint8_t *);
     typedef void (*dlbridge_tile)(char *, const char *, int64_t, int64_t, int64_t, dlbridge_line, const uint8_t *);
 
-    /* Vectors of GCC's and Clang's, which every machine with 16-byte registers has instructions for. */
+    /* Vectors of GCC and Clang. Every machine with 16-byte registers has instructions for them. */
     typedef uint8_t dlbridge_vector_1 __attribute__((vector_size(16)));
     typedef uint16_t dlbridge_vector_2 __attribute__((vector_size(16)));
     typedef uint32_t dlbridge_vector_4 __attribute__((vector_size(16)));
@@ -35,8 +35,8 @@ cdef extern from *:
     #define DLBRIDGE_HALVES_16(word) ((dlbridge_word_16) {__builtin_bswap64(word[0]), __builtin_bswap64(word[1])})
 
     /* ---- a line ----
-       Steps that are known let the compiler take many words at once; of the others it had better take four: left to
-       itself, it gathers them into vectors, at a half of the speed. */
+       When the steps are known, the compiler moves many words at once. With other steps it is told to move four words
+       at once: without that, it gathers them into vectors, at half the speed. */
     #define DLBRIDGE_MOVE(Word, change, into, source)                                                                  \
         do {                                                                                                           \
             Word word;                                                                                                 \
@@ -52,7 +52,7 @@ cdef extern from *:
             return;                                                                                                    \
         }
 
-    /* What changes is first brought together, and then changed many words at once. */
+    /* Words that change are first gathered, and then changed many at once. */
     enum { DLBRIDGE_GATHERED_BYTES = 1024, DLBRIDGE_FEW_WORDS = 16 };
     static const uint8_t dlbridge_no_flips[16];
 
@@ -108,12 +108,12 @@ cdef extern from *:
                       DLBRIDGE_GATHER(dlbridge_word_##size, change, dlbridge_keep_##size##suffix), target)
 
     /* ---- a tile ----
-       A cache line of every row is read at once and written at once, so rows that fall into the same few places of the
-       cache, as those of arrays with extents of a power of two do, cannot drive each other out. Tiles of up to eight
-       rows, which the cache holds wherever they fall, are written straight to their places. */
+       A cache line of every row is read at once and written at once. So rows that fall into the same few places of the
+       cache cannot drive each other out, as they would in arrays whose extents are powers of two. The cache holds up to
+       eight rows wherever they fall, so tiles of up to eight rows are written straight to their places. */
     enum { DLBRIDGE_TILE_BYTES = 64, DLBRIDGE_FEW_ROWS = 8 };
 
-    /* The lower, and the upper, halves of two vectors, in turns: one instruction each. */
+    /* The words of the lower halves, and of the upper halves, of two vectors in turn. Each is one instruction. */
     #define DLBRIDGE_LOW_1(a, b) (dlbridge_vector_1) {a[0], b[0], a[1], b[1], a[2], b[2], a[3], b[3],                  \
                                                       a[4], b[4], a[5], b[5], a[6], b[6], a[7], b[7]}
     #define DLBRIDGE_HIGH_1(a, b) (dlbridge_vector_1) {a[8], b[8], a[9], b[9], a[10], b[10], a[11], b[11],             \
@@ -135,8 +135,8 @@ cdef extern from *:
     #define DLBRIDGE_REVERSE_8(a) (dlbridge_vector_1) {a[7], a[6], a[5], a[4], a[3], a[2], a[1], a[0],                 \
                                                        a[15], a[14], a[13], a[12], a[11], a[10], a[9], a[8]}
 
-    /* A square of vectors is transposed when each of its words has been shuffled with its half once for every bit of
-       their number. */
+    /* A square of vectors is transposed by shuffling its first half with its second half, once for every bit in the
+       index of a word. */
     #define DLBRIDGE_TILE(name, size, change, target)                                                                  \
     target static inline void name##_transpose(                                                                        \
             char *restrict into, const char *restrict source, int64_t into_step, int64_t source_step,                  \
@@ -223,7 +223,7 @@ cdef extern from *:
 
     DLBRIDGE_KERNELS(, )
     #ifdef __x86_64__
-    /* The baseline of x86-64 cannot shuffle bytes; what nearly every machine has had since 2015 can. */
+    /* The baseline of x86-64 cannot shuffle bytes. AVX2 can, which nearly every machine has had since 2015. */
     DLBRIDGE_KERNELS(_avx2, __attribute__((target("avx2"))))
     #define DLBRIDGE_BEST(table) (__builtin_cpu_supports("avx2") ? table##_avx2 : table)
     #else

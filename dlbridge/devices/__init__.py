@@ -1,1 +1,1 @@
-"""What can be asked about device memory."""
+"""Questions that can be asked about device memory."""

@@ -1,4 +1,4 @@
-"""Hand-overs between streams that could not be ordered."""
+"""The number of hand-overs between streams that could not be ordered."""
 
 from dlbridge._core.devices.streams import unordered_releases
 

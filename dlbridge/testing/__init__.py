@@ -1,8 +1,8 @@
-"""The self-test that travels with the package, and the fake producers it is made with.
+"""The self-test that comes with the package, and the fake producers that it uses.
 
 ``python -m dlbridge.testing`` runs the self-test on the libraries that are installed. The producers of
-:mod:`dlbridge.testing.producers` are for anyone who tests a consumer of DLPack: they say what a test wants them to say,
-right or wrong, and count how often they were let go.
+:mod:`dlbridge.testing.producers` can test any consumer of DLPack: their fields have the values that a test gives them,
+right or wrong, and they count how often their memory was let go.
 """
 
 __all__ = ["run"]
@@ -11,7 +11,7 @@ __all__ = ["run"]
 def run(verbose: bool = False) -> int:
     """Run the self-test, print its outcome, and return the exit code: 0 if nothing failed, else 1.
 
-    Neither pytest nor the source tree is needed. Libraries that are not installed are skipped, by name.
+    It needs neither pytest nor the source tree. Libraries that are not installed are skipped, and named.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ VERSIONED_NAME = b"dltensor_versioned"
 USED_VERSIONED_NAME = b"used_dltensor_versioned"
 EXCHANGE_NAME = b"dlpack_exchange_api"
 
-# The deleter takes the address of its own struct; any thread may call it, with or without the GIL.
+# A deleter takes the address of its own struct. Any thread can call it, with or without the GIL.
 Deleter = CFUNCTYPE(None, c_void_p)
 
 
@@ -88,7 +88,7 @@ SetError = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
 
 
 class DLPackExchangeAPI(Structure):
-    """The table behind ``type(x).__dlpack_c_exchange_api__``; the slots run with the GIL held, as PYFUNCTYPE does."""
+    """The table behind ``type(x).__dlpack_c_exchange_api__``. Its functions are called with the GIL, by PYFUNCTYPE."""
 
     _fields_ = [
         ("version", DLPackVersion),

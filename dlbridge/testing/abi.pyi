@@ -14,7 +14,7 @@ VERSIONED_NAME: Final = b"dltensor_versioned"
 USED_VERSIONED_NAME: Final = b"used_dltensor_versioned"
 EXCHANGE_NAME: Final = b"dlpack_exchange_api"
 
-# A null pointer reads as None: hence the Any below.
+# A null pointer reads as None, so pointers below are Any too.
 Deleter: type[_CFunctionType]
 SetError: type[_CFunctionType]
 

@@ -1,4 +1,4 @@
-"""Run a function in a forked child, so that a crash is an outcome and not the end of the test run. POSIX alone."""
+"""Run a function in a forked child, so that a crash is an outcome and not the end of the test run. It needs POSIX."""
 
 import os
 import pickle
@@ -15,9 +15,9 @@ class Outcome(NamedTuple):
     """What became of a function that ran in a child."""
 
     value: Any
-    error: BaseException | None     # what it raised; a ChildProcessError where it ended before it could answer
-    signal: str | None              # what killed it: "SIGSEGV"; "SIGALRM" where it ran too long
-    stderr: str                     # everything that reached the file descriptor
+    error: BaseException | None     # what the function raised; a ChildProcessError if the child ended without an answer
+    signal: str | None              # the signal that killed the child, such as "SIGSEGV"; "SIGALRM" if it ran too long
+    stderr: str                     # everything that was written to the file descriptor
 
     def result(self) -> Any:
         """Give the value, or raise what the function raised; a child that was killed is a ChildProcessError."""
@@ -32,7 +32,7 @@ def run_in_child(function: Callable[..., Any], *arguments: Any, seconds: int = 6
     """Call ``function(*arguments)`` in a forked child; what it returns must be picklable."""
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as stderr:
         with warnings.catch_warnings():
-            # Fork warns where threads run (JAX's do); the child calls nothing of theirs before it is refused.
+            # Fork warns if other threads run, such as JAX's. The child does not need those threads.
             warnings.simplefilter("ignore")
             child = os.fork()
         if not child:
@@ -43,7 +43,7 @@ def run_in_child(function: Callable[..., Any], *arguments: Any, seconds: int = 6
         text = stderr.read().decode(errors="replace")
         if os.WIFSIGNALED(status):
             return Outcome(None, None, signal.Signals(os.WTERMSIG(status)).name, text)
-        if not os.fstat(answer.fileno()).st_size:       # a sanitizer ends the process so
+        if not os.fstat(answer.fileno()).st_size:       # a sanitizer ends the process in this way
             ended = ChildProcessError(f"no answer, and exit code {os.waitstatus_to_exitcode(status)}\n{text}")
             return Outcome(None, ended, None, text)
         value, error = pickle.load(answer)
@@ -54,8 +54,8 @@ def _be_child(function: Callable[..., Any], arguments: tuple[Any, ...], answer: 
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(seconds)
     os.dup2(stderr.fileno(), 2)
-    sys.stderr = sys.__stderr__ or sys.stderr     # whatever a test runner had put there
-    # A crash is expected here, and reported by the parent: no core file, no dump of every thread.
+    sys.stderr = sys.__stderr__ or sys.stderr     # a test runner may have replaced it
+    # A crash is expected here, and the parent reports it, so a dump of every thread is not wanted.
     if "faulthandler" in sys.modules:
         sys.modules["faulthandler"].disable()
     made: tuple[Any, BaseException | None]

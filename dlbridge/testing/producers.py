@@ -1,4 +1,4 @@
-"""Fake producers: real DLPack structs whose every field can be set, right or wrong, and whose deleters are counted.
+"""Fake producers: real DLPack structs. Each field can be set, right or wrong, and calls of the deleters are counted.
 
 >>> from dlbridge.testing.producers import Producer
 >>> import dlbridge
@@ -13,9 +13,10 @@
 Traceback (most recent call last):
 dlbridge.errors.ConversionError: dlpack: ndim -1: is outside 0..64 (reshape it)
 
-Only ctypes is used, so nothing is compiled. Deleters and capsule destructors are therefore Python functions, which lose
-an exception that is on its way when they are called, unless the caller saved it. So a producer holds on to the capsules
-that ``__dlpack__`` returned until :meth:`Producer.forget`, and the error of a consumer that refuses one arrives whole.
+Only ctypes is used, so nothing is compiled. Deleters and capsule destructors are therefore Python functions. If an
+exception is pending when they are called, they lose it unless the caller saved it. So a producer holds on to the
+capsules that ``__dlpack__`` returned until :meth:`Producer.forget`, and the error of a consumer that refuses a capsule
+is not lost.
 """
 
 import ctypes
@@ -46,7 +47,7 @@ NOT_GIVEN = _NotGiven()
 # ---- capsules --------------------------------------------------------------------------------------------------------
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:
-    # A prototype of our own: setting restype on ctypes.pythonapi would change it for everyone in the process.
+    # This makes a new prototype, since setting restype on ctypes.pythonapi would change it for the whole process.
     return ctypes.PYFUNCTYPE(result, *arguments)((name, ctypes.pythonapi))
 
 
@@ -57,7 +58,7 @@ capsule_name = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.py_object)
 rename_capsule = _function("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
 _set_context = _function("PyCapsule_SetContext", ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
 _hold_forever = _function("Py_IncRef", None, ctypes.py_object)
-# A dying capsule goes by its address: as an object it would be counted up from 0, and die twice.
+# A dying capsule is passed by its address. As an object its count would rise from 0 again, and it would die twice.
 _dying_context = _function("PyCapsule_GetContext", ctypes.c_void_p, ctypes.c_void_p)
 _dying_name = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.c_void_p)
 
@@ -65,7 +66,7 @@ _dying_name = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.c_void_p)
 # ---- exports ---------------------------------------------------------------------------------------------------------
 
 class _Export:
-    """One struct that was given out, with all it points to."""
+    """A struct that was given out, with all that it points to."""
 
     def __init__(self, owner: Any, struct: ctypes.Structure, name: bytes | None, kept: Sequence[Any]) -> None:
         self.owner = owner
@@ -81,8 +82,9 @@ class _Export:
         _alive.pop(self.key, None)
 
 
-# Keys go through C as manager_ctx and capsule context. An export that was not let go lives on without its producer; one
-# that was lives as long as its producer does, so that a second call of the deleter finds it, and counts.
+# C code holds the key of an export, as manager_ctx or as a capsule's context. An export that was not let go lives on
+# without its producer. An export that was let go lives as long as its producer, so that a second call of the deleter
+# finds it and is counted.
 _keys = itertools.count(1)
 _exports: weakref.WeakValueDictionary[int, _Export] = weakref.WeakValueDictionary()
 _alive: dict[int, _Export] = {}
@@ -90,7 +92,7 @@ _alive: dict[int, _Export] = {}
 
 @abi.Deleter  # type: ignore[untyped-decorator]
 def _delete_versioned(address: int) -> None:
-    if _exports is not None:    # else the interpreter is going down
+    if _exports is not None:    # it is None while the interpreter shuts down
         _exports[abi.DLManagedTensorVersioned.from_address(address).manager_ctx].let_go()
 
 
@@ -102,42 +104,42 @@ def _delete_legacy(address: int) -> None:
 
 @Destructor  # type: ignore[untyped-decorator]
 def _drop_capsule(address: int) -> None:
-    # A consumer renames what it takes, and calls the deleter itself.
+    # A consumer renames the capsule that it takes, and calls the deleter itself.
     if _exports is None:
-        return                  # the interpreter is going down
+        return                  # the interpreter is shutting down
     export = _exports.get(_dying_context(address))
     if export is not None and _dying_name(address) == export.name:
         export.let_go()
 
 
-# C may call these until the process ends, later than the module lives.
+# C code may call these until the process ends, when the module is gone already.
 for _callback in (_delete_versioned, _delete_legacy, _drop_capsule):
     _hold_forever(_callback)
 
 
 class Producer:
-    """An object with ``__dlpack__`` over a struct that says what a test wants it to say.
+    """An object with ``__dlpack__`` over a struct whose fields a test can set.
 
     Parameters
     ----------
     array : numpy.ndarray, optional
-        Where the fields come from that are not given; six float32 in a shape of (2, 3) by default.
+        The array that gives the fields which are not given; six float32 in a shape of (2, 3) by default.
     versioned : bool
         Whether capsules are "dltensor_versioned" or "dltensor".
     error : BaseException, optional
-        What ``__dlpack__`` raises in place of returning a capsule.
+        What ``__dlpack__`` raises instead of returning a capsule.
     keeps : bool
-        Whether capsules that ``__dlpack__`` returned are held until `forget`.
+        Whether the producer holds the capsules that ``__dlpack__`` returned until `forget`.
     **fields
         Any of `FIELDS`, each put into the struct as it is: ``data`` (an address, or None for NULL), ``device_type``,
         ``device_id``, ``ndim``, ``code``, ``bits``, ``lanes``, ``shape`` and ``strides`` (integers, or None for NULL),
-        ``byte_offset``, ``flags`` and ``version`` (versioned structs alone), ``name`` of the capsule, and ``deleter``
-        (None for NULL, after which nothing is counted).
+        ``byte_offset``, ``flags`` and ``version`` (in versioned structs only), ``name`` of the capsule, and ``deleter``
+        (None for NULL; then no calls are counted).
 
     Attributes
     ----------
     deleted : int
-        How often deleters of this producer were called, by consumers or by capsules that nobody consumed.
+        How often deleters of this producer were called, by consumers or by capsules that were not consumed.
     calls : list of dict
         The keywords of each call of ``__dlpack__``.
     array : numpy.ndarray
@@ -181,7 +183,7 @@ class Producer:
 
     @property
     def exported(self) -> int:
-        """How many structs were made, and so how many calls of a deleter are due in the end."""
+        """How many structs were made, which is how many calls of a deleter are due in the end."""
         return len(self._exports)
 
     def struct(self) -> ctypes.Structure:
@@ -211,7 +213,7 @@ class Producer:
         return made
 
     def capsule(self) -> Any:
-        """Make a capsule over a new struct; dropped under its own name, it calls the deleter."""
+        """Make a capsule over a new struct. If it is dropped without being renamed, it calls the deleter."""
         made = self.struct()
         export = self._exports[-1]
         destructor = None if "deleter" in self.fields else ctypes.cast(_drop_capsule, ctypes.c_void_p)
@@ -229,7 +231,7 @@ class Producer:
         return capsule
 
     def forget(self) -> None:
-        """Drop the capsules that ``__dlpack__`` returned; those that nobody consumed call their deleters."""
+        """Drop the capsules that ``__dlpack__`` returned; those that were not consumed call their deleters."""
         self._capsules.clear()
 
     def __dlpack__(
@@ -244,7 +246,7 @@ class Producer:
 
 
 class OldProducer(Producer):
-    """A producer from before DLPack 1.0: legacy capsules, and no keyword but ``stream``."""
+    """A producer from before DLPack 1.0, with legacy capsules, and no keyword but ``stream``."""
 
     def __init__(self, array: np.ndarray | None = None, **settings: Any) -> None:
         super().__init__(array, **{"versioned": False, **settings})
@@ -275,7 +277,7 @@ def _entries(array: np.ndarray, replaced: dict[str, Any]) -> dict[str, Any]:
 
 
 class ArrayInterface:
-    """An object with ``__array_interface__`` alone; entries replace those of ``array``, `NOT_GIVEN` leaves one out."""
+    """An object with only ``__array_interface__``. Entries replace those of ``array``; `NOT_GIVEN` leaves one out."""
 
     def __init__(self, array: np.ndarray | None = None, **entries: Any) -> None:
         self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
@@ -283,7 +285,7 @@ class ArrayInterface:
 
 
 class CudaArrayInterface:
-    """An object with ``__cuda_array_interface__`` alone, whose address is the host's: enough for all but its memory."""
+    """An object with only ``__cuda_array_interface__``. Its address is the host's, so its memory cannot be used."""
 
     def __init__(self, array: np.ndarray | None = None, **entries: Any) -> None:
         self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
@@ -291,7 +293,7 @@ class CudaArrayInterface:
 
 
 class ArrayStruct:
-    """An object with ``__array_struct__`` alone; fields replace those of ``array``'s own struct."""
+    """An object with only ``__array_struct__``. Fields replace those of ``array``'s own struct."""
 
     def __init__(self, array: np.ndarray | None = None, *, name: bytes | None = None, **fields: Any) -> None:
         self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
@@ -302,7 +304,7 @@ class ArrayStruct:
         self.struct = abi.PyArrayInterface.from_buffer_copy(
             abi.PyArrayInterface.from_address(capsule_pointer(capsule, None)))
         self._kept: list[Any] = []
-        # The extents go with NumPy's capsule.
+        # The extents of NumPy's own struct are freed with its capsule.
         for field in ("shape", "strides"):
             fields.setdefault(field, getattr(self.array, field))
         for field, value in fields.items():
@@ -326,7 +328,10 @@ class ArrayStruct:
 
 
 def view_of(array: np.ndarray, **fields: Any) -> memoryview:
-    """Make a memoryview that describes ``array`` with any field of its Py_buffer replaced; keep the array alive."""
+    """Make a memoryview that describes ``array`` with any field of its Py_buffer replaced.
+
+    The caller has to keep the array alive.
+    """
     described: dict[str, Any] = {
         "buf": array.ctypes.data,
         "len": array.nbytes,

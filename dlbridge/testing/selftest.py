@@ -21,13 +21,13 @@ from dlbridge.testing.producers import (
 
 Case = tuple[str, Callable[[], None]]
 
-# Types that every library has, and the value 3 in each survives any of them.
+# Types that every library has, and in which the values of _aligned() survive every conversion.
 DTYPES = ("bool", "int8", "int16", "int32", "uint8", "float16", "float32", "complex64")
 LIBRARIES = ("numpy", "torch", "jax", "array_api_strict", "ml_dtypes")
 
 
 class Skipped(Exception):
-    """Something that the case needs is not on this machine; the text says what."""
+    """The machine lacks something that the case needs. The text says what."""
 
 
 class Failed(Exception):
@@ -36,7 +36,7 @@ class Failed(Exception):
 
 def expect(condition: bool, text: str) -> None:
     """Fail with a text unless the condition holds."""
-    # No assert: the self-test says the same under python -O.
+    # An assert would not be checked under python -O.
     if not condition:
         raise Failed(text)
 
@@ -56,7 +56,7 @@ def expect_error(kind: type[BaseException], function: Callable[..., Any], *argum
 
 
 def library(name: str) -> Any:
-    """Import a library that is installed; Skipped where it is not."""
+    """Import a library. Skipped is raised if it is not installed."""
     if importlib.util.find_spec(name) is None:
         raise Skipped(f"{name} is not installed")
     return importlib.import_module(name)
@@ -65,7 +65,7 @@ def library(name: str) -> Any:
 # ---- arrays of each library ------------------------------------------------------------------------------------------
 
 def _aligned(dtype: str) -> np.ndarray:
-    """Six elements in memory that every library can share: JAX wants it at a multiple of 64."""
+    """Six elements in memory that every library can share. JAX needs an address that is a multiple of 64."""
     raw = np.zeros(256, np.uint8)
     start = -raw.ctypes.data % 64
     array = raw[start:start + 6 * np.dtype(dtype).itemsize].view(dtype).reshape(2, 3)
@@ -113,7 +113,7 @@ def _round_trips() -> Iterator[Case]:
     for source in MAKERS:
         for target in TARGETS:
             for dtype in DTYPES:
-                if dtype != "float16" or "array_api_strict" not in (source, target):    # the standard has none
+                if dtype != "float16" or "array_api_strict" not in (source, target):    # not in the standard
                     yield f"{source} -> {target}, {dtype}", _round_trip(source, target, dtype)
 
 
@@ -287,7 +287,7 @@ def _own_errors() -> None:
 
 
 def _no_driver() -> None:
-    # An address of the host, which no CUDA driver knows either.
+    # The address is the host's, which a CUDA driver does not know either.
     expect_error(dlbridge.DeviceError, dlbridge.convert, CudaArrayInterface(), "dlbridge")
 
 

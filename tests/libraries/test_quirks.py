@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.lacking import LACKS
 from support.quirk_rows import OF_ALL
-from test_layouts import EXERCISES, NEEDS_A_DRIVER
+from test_layouts import EXERCISES, NEEDS_A_DRIVER, elsewhere
 
 import dlbridge
 from dlbridge.libraries.library import library_named
@@ -17,9 +17,12 @@ EXERCISES = EXERCISES | {"SHARING": lambda: EXERCISES["ANY_ORDER"]().T}
 def given(quirk):
     """With one axis where the library has no more, so that it is the quirk that stops it."""
     array = EXERCISES[quirk.lacks]()
-    library = library_named(quirk.library)
-    one_axis = library.most_axes and library.most_axes.value == 1 and quirk.lacks not in ("most_axes", "ANY_ORDER")
-    return array[0] if one_axis and isinstance(array, np.ndarray) and array.ndim == 2 else array
+    most_axes = library_named(quirk.library).most_axes
+    if most_axes is None or most_axes.value > 1 or quirk.lacks in ("most_axes", "ANY_ORDER"):
+        return array
+    if quirk.lacks == "OTHER_DEVICES":
+        return elsewhere((4,))
+    return array[0] if isinstance(array, np.ndarray) and array.ndim == 2 else array
 
 
 def test_every_library_has_rows():

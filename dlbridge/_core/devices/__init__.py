@@ -1,1 +1,1 @@
-"""What dlbridge knows and can do about each kind of device: one row per DLPack device type."""
+"""What dlbridge knows about each DLPack device type, and what it can do with device memory."""

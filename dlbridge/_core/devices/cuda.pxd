@@ -32,26 +32,26 @@ ctypedef struct Calls:
 
 ctypedef struct Driver:
     Calls calls
-    bint found                          # it is on this machine
-    bint loaded                         # … and has begun
+    bint found                          # whether the driver is on this machine
+    bint loaded                         # whether its calls were looked up and it was initialised
     int32_t family                      # CUDA or ROCM
-    int32_t device_type                 # of its devices' memory, as DLPack numbers it
-    int32_t host_type                   # … of pinned memory
-    int32_t managed_type                # … of managed memory; device_type where DLPack has no such type
-    void* contexts[MAX_DEVICES]         # the primary ones, retained once
-    void* events[MAX_DEVICES]           # one that is not in use; taken and put back atomically
+    int32_t device_type                 # DLPack's type of device memory
+    int32_t host_type                   # DLPack's type of pinned memory
+    int32_t managed_type                # DLPack's type of managed memory; device_type if DLPack has no such type
+    void* contexts[MAX_DEVICES]         # the primary contexts, retained once
+    void* events[MAX_DEVICES]           # an event of each device that is not in use; taken and put back atomically
 
-# What went wrong, to be put into words once the GIL is held.
+# What went wrong. driver_error() puts it into words once the thread holds the GIL again.
 ctypedef struct Failure:
     int error
-    size_t call                         # its offset in Calls, in bytes
-    bint capturing                      # nothing went wrong, but a stream is being captured into a graph
+    size_t call                         # the offset in Calls of the call that failed, in bytes
+    bint capturing                      # no call failed, but a stream is being captured into a graph
 
 
 ctypedef struct Location:
     int32_t device_type
-    int32_t device_id                   # the ordinal, of the device that pinned memory belongs to as well
-    bint concurrent                     # managed memory that the CPU may read while the device works
+    int32_t device_id                   # the driver's ordinal, also of the device that pinned memory belongs to
+    bint concurrent                     # whether the CPU may read the managed memory while the device works
 
 
 cdef Driver* find_driver(int32_t device_type) except NULL
@@ -61,7 +61,8 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1
 cdef void* current_context(Driver* driver) noexcept nogil
 cdef void restore_context(Driver* driver, void* context) noexcept nogil
 cdef bint order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
-cdef bint order_after_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
+cdef bint order_after_event(
+    Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
 cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,

@@ -1,4 +1,4 @@
-"""The drivers of CUDA and ROCm: a row each, of the calls that dlbridge makes, looked up when first needed."""
+"""The drivers of CUDA and ROCm: a row for each, with the calls that dlbridge makes, looked up when first needed."""
 
 from typing import Final
 

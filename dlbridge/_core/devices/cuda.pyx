@@ -1,6 +1,6 @@
-"""The drivers of CUDA and ROCm: a row each, of the calls that dlbridge makes, looked up when first needed.
+"""The drivers of CUDA and ROCm: a row for each, with the calls that dlbridge makes, looked up when first needed.
 
-Nothing is linked, and without device memory nothing is loaded. The two drivers differ in names and in few numbers.
+dlbridge is linked with neither driver, and loads one only for device memory. The two differ in names and a few numbers.
 """
 
 from libc.stddef cimport ptrdiff_t
@@ -25,7 +25,7 @@ cdef enum Family:
     ROCM
     FAMILIES
 
-# The same in both drivers.
+# These numbers are the same in both drivers.
 cdef enum:
     EVENT_DISABLE_TIMING = 2
     MEMORY_IS_HOST = 1
@@ -35,11 +35,11 @@ cdef enum:
     ATTRIBUTE_IS_MANAGED = 8
     ATTRIBUTE_DEVICE_ORDINAL = 9
     CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
-    CONCURRENT_MANAGED_ACCESS = 89      # CUDA's alone: ROCm's managed memory has no DLPack type
+    CONCURRENT_MANAGED_ACCESS = 89      # only of CUDA: ROCm's managed memory has no DLPack type
 
-# By family: what the driver's file is called, and how users call the family.
+# The file names of each family's driver, by the name that users have for the family.
 LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
-# By the field of Calls: CUDA's symbol, ROCm's of the same signature.
+# For each field of Calls, by its offset: CUDA's symbol, and ROCm's symbol of the same signature.
 cdef Calls* NOWHERE = NULL
 cdef dict SYMBOLS = {
     <size_t> &NOWHERE.init: ("cuInit", "hipInit"),
@@ -82,7 +82,7 @@ cdef Driver* find_driver(int32_t device_type) except NULL:
     """The driver of a device type, ready for calls."""
     cdef Driver* driver = &drivers[<int> ROCM if device_type in (kDLROCM, kDLROCMHost) else <int> CUDA]
     if not load_flag(&driver.loaded):
-        lock = loading.lock         # as in targets/target: not by `with`
+        lock = loading.lock         # not used in a `with` statement, as in targets/target
         lock.acquire()
         try:
             if not driver.loaded:
@@ -93,7 +93,7 @@ cdef Driver* find_driver(int32_t device_type) except NULL:
 
 
 cdef Driver* any_driver() except NULL:
-    """The one that is there, where an interface does not say which it speaks of."""
+    """The driver that is on this machine, for an interface that does not name one."""
     cdef Driver* driver = NULL
     try:
         driver = find_driver(kDLCUDA)
@@ -101,7 +101,7 @@ cdef Driver* any_driver() except NULL:
         try:
             driver = find_driver(kDLROCM)
         except DeviceError:
-            # Of one that is there and does not begin there is more to say.
+            # The error of a driver that is there but does not start says more than that of a missing one.
             if load_flag(&drivers[<int> ROCM].found) and not load_flag(&drivers[<int> CUDA].found):
                 raise
         if driver == NULL:
@@ -132,7 +132,7 @@ cdef int load_driver(Driver* driver) except -1:
     failure.error = driver.calls.init(0)
     if failure.error:
         raise driver_error(driver, &failure)
-    store_flag(&driver.loaded, True)        # last: whoever reads it reads the calls without the lock
+    store_flag(&driver.loaded, True)        # last: once it is set, other threads read the calls without the lock
     return 0
 
 
@@ -147,7 +147,7 @@ cdef inline size_t offset_of(const Driver* driver, const void* call) noexcept no
 
 
 cdef inline bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil:
-    """Note a call's error; True where there is one."""
+    """Note a call's error. True if there is one."""
     if error and not failure.error:
         failure.error = error
         failure.call = offset_of(driver, call)
@@ -159,7 +159,7 @@ cdef inline bint is_well(const Failure* failure) noexcept nogil:
 
 
 cdef object driver_error(Driver* driver, const Failure* failure):
-    """The driver's own name and text for an error; or that a graph is being captured."""
+    """An error with the driver's own name and text for it, or an error that says that a graph is being captured."""
     if not failure.error:
         return refusal(DeviceError, family_name(driver), "stream", "of this hand-over",
                        "is captured into a graph, so it can neither be waited for nor wait for another one",
@@ -178,11 +178,11 @@ cdef object driver_error(Driver* driver, const Failure* failure):
 
 ctypedef struct Entered:
     bint pushed
-    void* before                # the current context, or NULL
+    void* before                # the context that was current before, or NULL
 
 
 cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
-    """Make a device's primary context the current one, unless it is; leave() puts back what was there."""
+    """Make a device's primary context the current one, unless it is. leave() restores the context that was current."""
     cdef Calls* calls = &driver.calls
     cdef void* primary = primary_context(driver, device_id, failure)
     entered.pushed = False
@@ -197,7 +197,7 @@ cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* fa
 
 
 cdef void* primary_context(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:
-    """Retained for good; that two threads may do so at a time changes nothing."""
+    """A device's primary context, which stays retained for good. Two threads can retain it at a time without harm."""
     cdef int device = 0
     cdef void* made = NULL
     cdef Calls* calls = &driver.calls
@@ -219,7 +219,7 @@ cdef bint leave(Driver* driver, const Entered* entered, Failure* failure) noexce
     if failed(driver, &calls.context_pop, calls.context_pop(&popped), failure):
         return False
     if driver.family == ROCM and entered.before != NULL:
-        # HIP's pop leaves the popped device the current one: only a push makes another one so.
+        # HIP's pop leaves the popped device the current one. Only a push makes another device current.
         return not failed(driver, &calls.context_push, calls.context_push(entered.before), failure) and not failed(
             driver, &calls.context_pop, calls.context_pop(&popped), failure)
     return True
@@ -232,7 +232,7 @@ cdef void* current_context(Driver* driver) noexcept nogil:
 
 
 cdef void restore_context(Driver* driver, void* context) noexcept nogil:
-    """After code of others that may have popped it."""
+    """Make a context current again after foreign code, which may have popped it."""
     if context != NULL and current_context(driver) != context:
         driver.calls.context_push(context)
 
@@ -240,7 +240,7 @@ cdef void restore_context(Driver* driver, void* context) noexcept nogil:
 # ---- where memory is -----------------------------------------------------------------------------------------------
 
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
-    """Ask the driver what a pointer points to; no context is needed, and none is made."""
+    """Ask the driver what a pointer points to. That needs no context, and makes none."""
     cdef int[4] attributes = [
         ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_IS_MANAGED, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_CONTEXT]
     cdef void* values[4]
@@ -250,11 +250,11 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
     cdef Failure failure = Failure(0, 0, False)
     cdef Calls* calls = &driver.calls
     values[0], values[1], values[2], values[3] = &memory_type, &managed, &ordinal, &context
-    # ROCm's contexts are its devices, and not every version of it tells them.
+    # ROCm's contexts are its devices, and not every version of ROCm has the attribute for them.
     if failed(driver, &calls.pointer_get_attributes,
               calls.pointer_get_attributes(3 if driver.family == ROCM else 4, attributes, values, pointer), &failure):
         raise driver_error(driver, &failure)
-    # Of a bool, only the low byte is written.
+    # The attribute is a bool, so the driver writes only the low byte.
     managed &= 0xFF
     if memory_type != MEMORY_IS_HOST and memory_type != MEMORY_IS_DEVICE and not managed:
         raise refusal(DeviceError, family_name(driver), "pointer", f"{<size_t> pointer:#x}",
@@ -269,7 +269,7 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
 
 
 cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1:
-    """A number that a driver can have; there is room for so many."""
+    """A device's number, if it is below MAX_DEVICES, for which the tables have room."""
     if not 0 <= device_id < MAX_DEVICES:
         raise refusal(DeviceError, family_name(driver), "device_id", device_id, f"is outside 0..{MAX_DEVICES - 1}",
                       "look at what the producer says of its device")
@@ -288,11 +288,14 @@ cdef bint reads_managed(Driver* driver, int ordinal) except -1:
 
 
 cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal) except -1:
-    """Streams and events belong to a context, and the libraries share the primary one."""
+    """Refuse memory of another context than the primary one.
+
+    Streams and events belong to a context, and the libraries share the primary one.
+    """
     cdef Entered entered
     cdef Failure failure = Failure(0, 0, False)
     if context == NULL:
-        return 0                # of a memory pool, which belongs to the device
+        return 0                # memory of a pool, which belongs to the device
     if not enter(driver, ordinal, &entered, &failure) or not leave(driver, &entered, &failure):
         raise driver_error(driver, &failure)
     if context != load_pointer(&driver.contexts[ordinal]):
@@ -305,16 +308,19 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
 # ---- streams -------------------------------------------------------------------------------------------------------
 
 cdef inline void* handle_of(const Driver* driver, int64_t stream) noexcept nogil:
-    """The driver's handle of a stream as the array API standard numbers it; CUDA takes 1 and 2 as they are."""
+    """The driver's handle of a stream that the array API standard numbers. CUDA takes 1 and 2 as they are."""
     if driver.family == ROCM and stream == STREAM_LEGACY_DEFAULT:
         return NULL
     return <void*> <ptrdiff_t> stream
 
 
-cdef bint order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil:
-    """Let a stream wait for what another has been given so far, on the device: the host goes on.
+cdef bint order_streams(
+    Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure,
+) noexcept nogil:
+    """Let a stream wait on the device for the work that another stream has been given so far. The host does not wait.
 
-    Not while one of them is captured. The event can be used again at once: a wait is for the record before it.
+    It fails while one of the streams is captured. The event can be used again at once, because a wait is only for the
+    record before it.
     """
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
@@ -335,12 +341,15 @@ cdef void order_by_event(Driver* driver, int32_t device_id, void* first, void* t
         failed(driver, &calls.stream_wait_event, calls.stream_wait_event(then, event, 0), failure)
     if is_well(failure):
         event = exchange_pointer(&driver.events[device_id], event)
-    # One is kept for each device; another thread's may have come first, and one that failed may be broken.
+    # One event is kept for each device. Another thread may have put its event back first, and an event may be broken if
+    # a call for it failed.
     if event != NULL:
         failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
 
 
-cdef bint order_after_event(Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil:
+cdef bint order_after_event(
+    Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure,
+) noexcept nogil:
     """Let a stream wait for a foreign event, on the device."""
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
@@ -353,17 +362,17 @@ cdef bint order_after_event(Driver* driver, int32_t device_id, void* event, int6
 
 
 cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcept nogil:
-    """Whether a stream is being captured into a graph, or cannot tell; noted as a failure."""
+    """Whether a stream is being captured into a graph, or cannot be asked. Either is noted as a failure."""
     cdef int status = 0
     cdef int error = driver.calls.stream_is_capturing(handle_of(driver, stream), &status)
     if error == CAPTURE_IMPLICIT:
-        status, error = 1, 0    # the legacy default stream, while another one is captured
+        status, error = 1, 0    # the error for the legacy default stream while another stream is captured
     failure.capturing |= status != 0
     return failed(driver, &driver.calls.stream_is_capturing, error, failure) or status != 0
 
 
 cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
-    """Block this thread until a stream has done what it was given."""
+    """Block this thread until a stream has done the work that it was given."""
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
@@ -379,7 +388,7 @@ cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Fai
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
 ) noexcept nogil:
-    """Copy memory of a device to the host, after what a stream was given, and wait until it is there."""
+    """Copy memory of a device to the host, after the work that a stream was given, and wait until it is there."""
     cdef Calls* calls = &driver.calls
     cdef void* handle = handle_of(driver, stream)
     cdef Entered entered
@@ -395,9 +404,10 @@ cdef bint fetch(
 cdef bint duplicate_bytes(
     Driver* driver, int32_t device_id, void** made, void* source, size_t nbytes, int64_t stream, Failure* failure,
 ) noexcept nogil:
-    """Copy within a device, into memory of its pool, both in the order of a stream; the host goes on.
+    """Allocate memory of a device's pool and copy into it, both in the order of a stream. The host does not wait.
 
-    Not while that is captured: the memory would be the graph's, and not there to be given back.
+    It fails while the stream is captured, because the memory would then belong to the graph, and could not be given
+    back.
     """
     cdef Calls* calls = &driver.calls
     cdef void* handle = handle_of(driver, stream)
@@ -412,7 +422,10 @@ cdef bint duplicate_bytes(
 
 
 cdef bint deallocate(Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil:
-    """Give memory back after what the stream was given; not while that is captured, or each run of the graph would."""
+    """Give memory back after the work that a stream was given.
+
+    It fails while the stream is captured, because each run of the graph would then give the memory back.
+    """
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False

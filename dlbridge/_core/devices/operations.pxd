@@ -1,4 +1,4 @@
-"""The way to what is done with the memory of CUDA and ROCm: devices/streams is imported with the first of it."""
+"""Access to the operations on memory of CUDA and ROCm. devices/streams is imported with the first such memory."""
 
 from dlbridge._core.atomic cimport load_flag
 from dlbridge._core.devices.table cimport Operations, operations

@@ -1,4 +1,4 @@
-"""Who waits for whom when device memory is handed over, and when it is let go."""
+"""Which stream waits for which when device memory is handed over, and when it is let go."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
@@ -8,21 +8,21 @@ from dlbridge._core.devices.table cimport Tell
 from dlbridge._core.ownership cimport Wrapped
 
 
-# A stream as the array API standard numbers it; STREAM_UNORDERED where nobody need wait.
+# A stream, with the number of the array API standard; STREAM_UNORDERED if no stream need wait.
 ctypedef struct Stream:
     int64_t number
-    PyObject* keeper            # what keeps its handle alive, owned; or NULL
-    bint lasts                  # alive at least as long as the memory: kept, immortal, or one of the two defaults
+    PyObject* keeper            # the object that keeps its handle alive, owned; or NULL
+    bint lasts                  # whether it lives at least as long as the memory: kept, immortal, or a default stream
 
 
-# Wrapped around what owns device memory, once a stream is known.
+# A Handover is wrapped around the owner of device memory once a stream is known.
 ctypedef struct Handover:
-    Wrapped wrapped             # first: managed lets it go by this
+    Wrapped wrapped             # first: release_wrapped() finds the struct by it
     Driver* driver              # NULL until two streams must be ordered
-    int32_t device_id           # … and only then the device's number among the driver's
-    Stream producer             # on which the memory is ready
-    Stream consumer             # to which it was given; UNORDERED before that, and where no order was asked for
+    int32_t device_id           # the driver's number of the device; valid once driver is set
+    Stream producer             # the stream on which the memory is ready
+    Stream consumer             # the stream that it was handed to; UNORDERED before that, and if no order is wanted
     Tell tell                   # how the producer's allocator is told of consumers; or NULL
-    PyObject* array             # … with the producer's array, owned
+    PyObject* array             # the producer's array, which tell is called with, owned; or NULL
     unsigned char lock          # of driver and device_id
-    unsigned long thread        # whose per-thread default stream is meant by STREAM_PER_THREAD_DEFAULT
+    unsigned long thread        # the thread whose default stream STREAM_PER_THREAD_DEFAULT means

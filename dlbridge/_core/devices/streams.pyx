@@ -1,8 +1,8 @@
-"""Who waits for whom when device memory is handed over, and when it is let go.
+"""Which stream waits for which when device memory is handed over, and when it is let go.
 
-The consumer's stream waits for the producer's by an event, on the device; when the last consumer lets go, the
-producer's stream waits for the consumer's, so that nobody writes into memory that is still being read. The host never
-waits here, but where memory is read by the CPU.
+The consumer's stream waits for the producer's stream by an event, on the device. When the last consumer lets go, the
+producer's stream waits for the consumer's stream, so that no work writes into memory that is still being read. The host
+waits only for memory that the CPU reads.
 """
 
 from cpython.object cimport PyObject
@@ -34,7 +34,15 @@ from dlbridge._core.block cimport (
     sole_deleter,
 )
 from dlbridge._core.devices cimport cuda
-from dlbridge._core.devices.cuda cimport Driver, Failure, Location, any_driver, checked_ordinal, driver_error, find_driver
+from dlbridge._core.devices.cuda cimport (
+    Driver,
+    Failure,
+    Location,
+    any_driver,
+    checked_ordinal,
+    driver_error,
+    find_driver,
+)
 from dlbridge._core.devices.table cimport Tell, operations
 from dlbridge._core.layout cimport Span
 from dlbridge._core.ownership cimport OWNS_OBJECT, OWNS_VERSIONED, OWNS_WRAPPED, python_is_up, release_owner
@@ -48,9 +56,9 @@ cdef int64_t unordered = 0
 
 
 def unordered_releases():
-    """How often memory went back to its producer with no order between the streams.
+    """How often memory went back to its producer without an order between the streams.
 
-    So where a handle could be stale, since no object keeps its stream alive, and where a stream was being captured.
+    That happens if a handle could be stale, since no object keeps its stream alive, and if a stream is being captured.
     """
     return unordered
 
@@ -58,13 +66,13 @@ def unordered_releases():
 # ---- what is known of a block --------------------------------------------------------------------------------------
 
 cdef Handover* handover_of(const Managed* managed) noexcept nogil:
-    """Of memory whose stream is known, or NULL."""
+    """The Handover of memory whose stream is known, or NULL."""
     cdef Handover* handover = <Handover*> managed.abi.manager_ctx
     return handover if managed.owns == OWNS_WRAPPED and handover.wrapped.release == release_handover else NULL
 
 
 cdef Handover* wrap(Managed* managed) except NULL:
-    """Put a Handover around the owner of a block that nobody else has seen yet."""
+    """Put a Handover around the owner of a block that no consumer has yet."""
     cdef Handover* handover = <Handover*> calloc(1, sizeof(Handover))
     if handover == NULL:
         raise MemoryError
@@ -89,9 +97,9 @@ cdef int fill_stream(Stream* stream, int64_t number, object keeper, bint lasts) 
 
 
 cdef int need_driver(Managed* managed, Handover* handover) except -1:
-    """Load the driver, and find the device whose streams matter: DLPack numbers pinned and managed memory 0.
+    """Load the driver, and find the device whose streams matter. DLPack has pinned and managed memory on device 0.
 
-    The block may have been lent already, and so another thread be doing the same.
+    The block may already be lent, so another thread may be doing the same.
     """
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef Driver* driver
@@ -105,7 +113,7 @@ cdef int need_driver(Managed* managed, Handover* handover) except -1:
     lock(&handover.lock)
     if handover.driver == NULL:
         handover.device_id = location.device_id
-        exchange_pointer(<void**> &handover.driver, driver)      # last: who sees it reads device_id without the lock
+        exchange_pointer(<void**> &handover.driver, driver)      # last: then device_id is read without the lock
     unlock(&handover.lock)
     return 0
 
@@ -113,7 +121,7 @@ cdef int need_driver(Managed* managed, Handover* handover) except -1:
 # ---- operations ----------------------------------------------------------------------------------------------------
 
 cdef int locate(Managed* managed) except -1:
-    """Find out the device of memory from an interface that does not name it."""
+    """Find the device of memory that came by an interface without a device."""
     cdef Driver* driver = any_driver()
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef Location location = Location(driver.device_type, 0, False)
@@ -121,7 +129,7 @@ cdef int locate(Managed* managed) except -1:
     if tensor.data != NULL:
         cuda.locate(driver, tensor.data, &location)
     tensor.device.device_type = location.device_type
-    # DLPack: pinned and managed memory are of device 0.
+    # DLPack has pinned and managed memory on device 0.
     tensor.device.device_id = location.device_id if location.device_type == driver.device_type else 0
     handover = wrap(managed)
     handover.driver = driver
@@ -130,7 +138,7 @@ cdef int locate(Managed* managed) except -1:
 
 
 cdef int label_device(Managed* managed) except -1:
-    """See pinned or managed memory as that of its device."""
+    """Label pinned or managed memory as its device's."""
     cdef Driver* driver = find_driver(managed.abi.dl_tensor.device.device_type)
     cdef Location location = Location(0, 0, False)
     if managed.abi.dl_tensor.data != NULL:
@@ -141,7 +149,7 @@ cdef int label_device(Managed* managed) except -1:
 
 
 cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
-    """Remember on which stream the memory is ready."""
+    """Note the stream on which the memory is ready."""
     cdef Handover* handover = handover_of(managed)
     if handover == NULL:
         handover = wrap(managed)
@@ -151,7 +159,7 @@ cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint last
 
 
 cdef int set_allocator(Managed* managed, Tell tell, object array) except -1:
-    """Remember how the allocator of memory whose stream is known is told of consumers."""
+    """Note how the producer's allocator is told of consumers. The memory's stream is known already."""
     cdef Handover* handover = handover_of(managed)
     cdef PyObject* before = handover.array
     Py_INCREF(array)
@@ -161,9 +169,9 @@ cdef int set_allocator(Managed* managed, Tell tell, object array) except -1:
 
 
 cdef int set_producer_event(Managed* managed, void* event) except -1:
-    """The memory is ready once an event has happened; without one it is ready now.
+    """Note that the memory is ready once an event has happened, or now if there is no event.
 
-    The legacy default stream waits for it: that one never goes, and consumers know how to wait for a stream.
+    The legacy default stream waits for the event. That stream lasts for ever, and consumers can wait for a stream.
     """
     cdef Handover* handover
     cdef Failure failure = Failure(0, 0, False)
@@ -180,7 +188,10 @@ cdef int set_producer_event(Managed* managed, void* event) except -1:
 
 
 cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, bint lasts) except -1:
-    """A Tensor's own export was told the stream's number; what keeps its handle alive is known only here."""
+    """Note in the block of a Tensor what keeps its consumer's stream alive.
+
+    The Tensor's export was given only the number of the stream. Its keeper is known here.
+    """
     cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> handover.wrapped.owner
     cdef Handover* base
     if handover.wrapped.owns == OWNS_VERSIONED and foreign.deleter == sole_deleter:
@@ -191,13 +202,17 @@ cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, 
 
 
 cdef int make_known(Managed* managed) except -1:
-    """Before a block is lent to many: from then on nobody may put a Handover around its owner."""
+    """Put a Handover around a block's owner before the block is lent. Other threads may use the block after that."""
     known_handover(managed)
     return 0
 
 
 cdef int inherit(Managed* managed, const Managed* base) except -1:
-    """A second block over the same memory: ready where the first one was handed over, or else where it was produced."""
+    """Note the stream of a second block over the same memory.
+
+    The memory is ready on the stream that the first block was handed to, or on the producer's stream if it was not
+    handed over.
+    """
     cdef Handover* handover = handover_of(base)
     return 0 if handover == NULL else inherit_stream(managed, handover)
 
@@ -210,18 +225,18 @@ cdef int inherit_stream(Managed* managed, Handover* handover) except -1:
 
 
 cdef Stream* ready_stream(Handover* handover) noexcept nogil:
-    """On which the memory is ready: the consumer's, once it was ordered after the producer's."""
+    """The stream on which the memory is ready: the consumer's once that has waited for the producer's."""
     return &handover.producer if handover.consumer.number == STREAM_UNORDERED else &handover.consumer
 
 
 cdef int64_t stream_of(const Managed* managed) noexcept:
-    """The stream on which the memory is ready: the legacy default one where nothing else is known."""
+    """The number of the stream on which the memory is ready, or the legacy default one if no stream is known."""
     cdef Handover* handover = handover_of(managed)
     return STREAM_LEGACY_DEFAULT if handover == NULL else usable_number(handover, ready_stream(handover))
 
 
 cdef int name_device(Managed* managed, DLDevice* out) except -1:
-    """The device whose streams matter, by the driver's number: DLPack has pinned and managed memory on device 0."""
+    """The device whose streams matter, with the driver's number. DLPack has pinned and managed memory on device 0."""
     cdef Handover* handover = known_handover(managed)
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     out[0] = managed.abi.dl_tensor.device
@@ -247,7 +262,7 @@ cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint la
     cdef Handover* handover = known_handover(managed)
     cdef int64_t ready = usable_number(handover, &handover.producer)
     if stream == STREAM_UNORDERED:
-        # Nor when it is let go.
+        # Without a producer's stream there is no order when the memory is let go either.
         return fill_stream(&handover.producer, STREAM_UNORDERED, None, False)
     if ready != STREAM_UNORDERED and ready != stream:
         need_driver(managed, handover)
@@ -258,7 +273,11 @@ cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint la
 
 
 cdef Handover* known_handover(Managed* managed) except NULL:
-    """The standard's rule for memory that came without a stream, in a capsule: ready on the legacy default one."""
+    """A block's Handover, which is made if there is none.
+
+    Memory that came without a stream, in a capsule, is ready on the legacy default stream: that is the rule of the
+    array API standard.
+    """
     cdef Handover* handover = handover_of(managed)
     if handover == NULL:
         handover = wrap(managed)
@@ -267,7 +286,11 @@ cdef Handover* known_handover(Managed* managed) except NULL:
 
 
 cdef int64_t usable_number(const Handover* handover, const Stream* stream) noexcept nogil:
-    """What another thread calls its own default stream is another one here; the legacy one waits for all of them."""
+    """The number of a stream in this thread.
+
+    STREAM_PER_THREAD_DEFAULT of another thread means another stream here. The legacy default stream takes its place,
+    since it waits for the default streams of all threads.
+    """
     if stream.number == STREAM_PER_THREAD_DEFAULT and handover.thread != PyThread_get_thread_ident():
         return STREAM_LEGACY_DEFAULT
     return stream.number
@@ -285,7 +308,7 @@ cdef int order_on_device(Driver* driver, int32_t device_id, int64_t first, int64
 
 
 cdef int order_streams(const DLDevice* device, int64_t first, int64_t then) except -1:
-    """The same, of a device that is named."""
+    """Let one stream wait for another, on a device that DLPack names."""
     cdef Driver* driver
     if first == then or first == STREAM_UNORDERED or then == STREAM_UNORDERED:
         return 0
@@ -310,7 +333,7 @@ cdef int await_producer(Managed* managed) except -1:
 
 
 cdef bint is_there(const Managed* managed) except -1:
-    """Whether there is a driver at all, without which nobody queues anything."""
+    """Whether there is a driver. Without a driver no library can have queued work."""
     try:
         find_driver(managed.abi.dl_tensor.device.device_type)
     except DeviceError:
@@ -319,14 +342,14 @@ cdef bint is_there(const Managed* managed) except -1:
 
 
 cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
-    """Copy bytes of a block's memory to the host; they are there when this returns."""
+    """Copy bytes of a block's memory to the host. They are there when this returns."""
     cdef Handover* handover = known_handover(source)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
     cdef Failure failure = Failure(0, 0, False)
     cdef bint done
     need_driver(source, handover)
     if stream == STREAM_UNORDERED:
-        stream = STREAM_PER_THREAD_DEFAULT      # which no other stream has to wait for
+        stream = STREAM_PER_THREAD_DEFAULT      # no other stream has to wait for this one
     with nogil:
         done = cuda.fetch(handover.driver, handover.device_id, into, <void*> begin, nbytes, stream, &failure)
     if not done:
@@ -335,19 +358,19 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
 
 
 ctypedef struct Pooled:
-    Wrapped wrapped             # first, as ever; owns nothing: the memory is given back in the order of a stream
+    Wrapped wrapped             # first: release_wrapped() finds the struct by it. It has no owner of its own
     Driver* driver
     int32_t device_id
-    void* memory
-    Stream stream               # its keeper is the Handover's, which lets go of it after this
+    void* memory                # given back in the order of stream
+    Stream stream               # the Handover around this one owns its keeper, and lets it go after this
     unsigned long thread
 
 
 cdef Managed* duplicate(Managed* source) except NULL:
-    """The touched bytes once more on their device, in stream-ordered memory, with the strides of the source.
+    """A copy of the touched bytes on their device, in stream-ordered memory, with the strides of the source.
 
-    The copy is made on the stream on which the source is ready, and is ready there; the source may be written to again
-    after it.
+    The copy is made on the stream on which the source is ready, and the copy is ready there too. The producer's stream
+    waits for it, so the producer may write to the source again afterwards.
     """
     cdef Handover* handover = known_handover(source)
     cdef Span span = managed_span(source)
@@ -396,7 +419,7 @@ cdef Pooled* new_pooled(Handover* handover) except NULL:
     pooled.stream.lasts = ready_stream(handover).lasts
     pooled.thread = PyThread_get_thread_ident()
     if pooled.stream.number == STREAM_UNORDERED:
-        # Nobody need wait, and no stream is known: whoever gets the copy takes the default one for granted.
+        # No stream is known, since no stream need wait. The consumer of the copy assumes the default stream.
         pooled.stream.number, pooled.stream.lasts = STREAM_LEGACY_DEFAULT, True
     return pooled
 
@@ -412,14 +435,17 @@ cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbyte
     if not done:
         raise driver_error(pooled.driver, &failure)
     if producer != STREAM_UNORDERED and producer != stream:
-        # At once, while both handles are good: the source goes as soon as this returns.
+        # This is done now, while both handles are valid. The source may be let go as soon as this function returns.
         order_on_device(pooled.driver, pooled.device_id, stream, producer)
         fill_stream(&handover.consumer, STREAM_UNORDERED, None, False)
     return 0
 
 
 cdef void release_pooled(void* owner) noexcept nogil:
-    """In the order of a stream that may be gone memory cannot be given back; the default one waits for most others."""
+    """Give the memory back in the order of its stream.
+
+    If the stream may be gone, the legacy default stream takes its place, which waits for most other streams.
+    """
     cdef Pooled* pooled = <Pooled*> owner
     cdef Failure failure = Failure(0, 0, False)
     cdef int64_t stream = pooled.stream.number
@@ -446,9 +472,9 @@ cdef bint is_readable(Managed* managed) except -1:
 # ---- release -------------------------------------------------------------------------------------------------------
 
 cdef void release_handover(void* owner) noexcept nogil:
-    """The way back: the producer's stream waits for the consumer's. What cannot be ordered is counted."""
+    """Let the producer's stream wait for the consumer's, and let the owner go. What cannot be ordered is counted."""
     cdef Handover* handover = <Handover*> owner
-    # Nothing touches the driver once Python is going down: it may be gone before.
+    # The driver is not called once Python is shutting down, since the driver may be shut down already.
     if needs_order(handover) and python_is_up() and not order_producer(handover):
         count_one(&unordered)
     release_owner(handover.wrapped.owns, handover.wrapped.owner)
@@ -472,14 +498,20 @@ cdef bint needs_order(const Handover* handover) noexcept nogil:
 
 
 cdef bint order_producer(Handover* handover) noexcept nogil:
-    """False where a handle could be stale, a stream is being captured, or the driver refuses; no error leaves here."""
+    """Let the producer's stream wait for the consumer's.
+
+    False if a handle could be stale, if a stream is being captured, or if the driver refuses. No error is raised.
+    """
     cdef Failure failure = Failure(0, 0, False)
     return is_sound(handover, &handover.producer) and is_sound(handover, &handover.consumer) and cuda.order_streams(
         handover.driver, handover.device_id, handover.consumer.number, handover.producer.number, &failure)
 
 
 cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogil:
-    """Alive, and the stream that was meant: another thread's per-thread default is another one."""
+    """Whether a stream is alive, and its number means the same stream in this thread.
+
+    STREAM_PER_THREAD_DEFAULT means another stream in another thread.
+    """
     return stream.lasts and (
         stream.number != STREAM_PER_THREAD_DEFAULT or handover.thread == PyThread_get_thread_ident())
 

@@ -1,4 +1,4 @@
-"""The device table: a row per DLPack device type, by name and by what its memory is."""
+"""The device table: a row for each DLPack device type, with its names and the kind of its memory."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -16,11 +16,11 @@ cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept n
 cdef str device_name(DLDevice device)
 
 
-# Tells the allocator that an array's memory is of that another stream uses it too.
+# Tells the allocator of an array's memory that another stream uses the memory too.
 ctypedef int (*Tell)(object array) except -1
 
-# What is done with the memory of CUDA and ROCm. devices/streams fills it in. It is imported with the first such memory
-# (operations.pxd), so that a program without any does not pay for it.
+# The operations on memory of CUDA and ROCm. devices/streams fills them in. That module is imported with the first such
+# memory (operations.pxd), so that a program without any does not pay for it.
 ctypedef struct Operations:
     bint ready
     int (*locate)(Managed* managed) except -1

@@ -1,4 +1,4 @@
-"""The device table: a row per DLPack device type, by name and by what its memory is."""
+"""The device table: a row for each DLPack device type, with its names and the kind of its memory."""
 
 from cpython.long cimport PyLong_Check
 
@@ -23,7 +23,7 @@ from dlbridge._core.abi cimport (
 from dlbridge.errors import DeviceError, refusal, shown
 
 
-# device type -> name as in device="cuda:1", whether the CPU may read the memory as it stands
+# For each device type: its name, as in device="cuda:1", and whether the CPU may read its memory where it is.
 TABLE = {
     kDLCPU: ("cpu", True),
     kDLCUDA: ("cuda", False),
@@ -35,7 +35,7 @@ TABLE = {
     kDLROCM: ("rocm", False),
     kDLROCMHost: ("rocm_host", True),
     kDLExtDev: ("ext_dev", False),
-    # Only where the device allows concurrent access may the CPU read managed memory; its row cannot promise that.
+    # The CPU may read managed memory only if the device allows concurrent access, which this row cannot say.
     kDLCUDAManaged: ("cuda_managed", False),
     kDLOneAPI: ("oneapi", False),
     kDLWebGPU: ("webgpu", False),
@@ -43,12 +43,12 @@ TABLE = {
     kDLMAIA: ("maia", False),
     kDLTrn: ("trn", False),
 }
-# Libraries' own words for the same devices: JAX's platforms, torch's device types.
+# Libraries' own names for the same devices: JAX's platforms and torch's device types.
 ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "sycl": kDLOneAPI}
 
 cdef enum:
     LARGEST_ID = 0x7FFFFFFF
-    MAX_DIGITS = 10             # of LARGEST_ID; Python refuses to read some thousands
+    MAX_DIGITS = 10             # the digits of LARGEST_ID; Python raises ValueError for some thousands of digits
 
 cdef unsigned int STREAMING = (
     1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLCUDAManaged | 1 << kDLROCM | 1 << kDLROCMHost)
@@ -64,7 +64,7 @@ cdef bint is_host(int32_t device_type) noexcept nogil:
 
 
 cdef bint has_streams(int32_t device_type) noexcept nogil:
-    """Whether a driver that dlbridge speaks to gives this memory out: CUDA's and ROCm's, pinned and managed too."""
+    """Whether memory of this type comes from the driver of CUDA or ROCm. Pinned and managed memory does too."""
     return 0 <= device_type < 32 and STREAMING >> device_type & 1
 
 
@@ -83,7 +83,7 @@ cdef int parse_device(object device, DLDevice* out) except -1:
     if isinstance(device, str):
         return _parse_name(str.__str__(device), device, out)
     if isinstance(device, tuple) and len(device) == 2 and PyLong_Check(device[0]):
-        # Of subclasses the numbers alone: they may compare as they like.
+        # Only the numbers are read, since a subclass of int may define its own comparisons.
         kind, index = int.__int__(device[0]), device[1]
         if kind not in TABLE or not (index is None or PyLong_Check(index)):
             raise _unknown(device)
@@ -105,7 +105,7 @@ cdef int _parse_name(str name, object device, DLDevice* out) except -1:
     out.device_type = types_by_name[kind]
     out.device_id = _checked_id(int(index), device) if index else ANY_DEVICE_ID
     if out.device_type == kDLCPU:
-        # Host memory is one place, whatever a library numbers (JAX exports cpu:1 as (CPU, 0) itself).
+        # Host memory is one place, even if a library numbers several (JAX itself exports cpu:1 as (CPU, 0)).
         out.device_id = 0
     return 0
 

@@ -1,1 +1,1 @@
-"""The fast paths that know a library by its C: NumPy's C API, torch's questions, libtorch."""
+"""The fast paths for single libraries: NumPy's C API, what torch's tensors carry beside their memory, and libtorch."""

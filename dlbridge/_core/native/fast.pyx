@@ -1,4 +1,4 @@
-"""The fast paths as one source: the first that knows a type."""
+"""The fast paths as one source. The first of them that knows a type makes its offer."""
 
 from dlbridge._core.native cimport numpy, torch
 from dlbridge._core.sources.offer cimport Offer

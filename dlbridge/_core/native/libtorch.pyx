@@ -1,4 +1,7 @@
-"""torch's private parts: libtorch's C++ functions, and the ids of torch's streams. The face says what is relied on."""
+"""torch's private parts: libtorch's C++ functions, and the ids of torch's streams.
+
+libtorch.pxd says what is relied on.
+"""
 
 import ctypes
 import os
@@ -28,14 +31,17 @@ cdef dict SYMBOLS = {
 # ---- questions -------------------------------------------------------------------------------------------------------
 
 cdef int prepare() except -1:
-    """Find libtorch's functions, once. Where torch does not let us try them, Python is asked until another time."""
+    """Find libtorch's functions, once.
+
+    If torch does not let dlbridge try them, Python is asked, and they are looked for again another time.
+    """
     symbols = None if load_size(&libtorch.offset) else _find_symbols()
     if symbols is None:
         return 0
     try:
         from torch.utils._python_dispatch import _disable_current_modes
 
-        # A mode that the caller has set up is not for our examples.
+        # The examples must not be made under a mode that the caller has set up.
         with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes():
             try_symbols(symbols, _examples())
     except Exception:
@@ -53,17 +59,17 @@ cdef int try_symbols(dict symbols, tuple examples) except -1:
         lock(&libtorch_lock)
         if not libtorch.offset:
             libtorch.requires_grad, libtorch.is_neg, libtorch.is_conj = found.requires_grad, found.is_neg, found.is_conj
-            store_size(&libtorch.offset, found.offset)      # last: with it set, the rest is read without the lock
+            store_size(&libtorch.offset, found.offset)      # last: others then read the rest without the lock
         unlock(&libtorch_lock)
     return 0
 
 
 cdef size_t find_handle(object examples) except? 0:
-    """The offset at which every example has the address that its ``_cdata`` tells, or 0."""
+    """The offset at which every example has the address that its ``_cdata`` gives, or 0."""
     cdef size_t offset
     torch = sys.modules["torch"]
     if any([type(tensor) not in (torch.Tensor, torch.nn.Parameter) for tensor in examples]):
-        return 0                # under a mode that makes others: another time
+        return 0                # a mode makes tensors of other types; the symbols are tried another time
     for offset in range(sizeof(PyObject), torch.Tensor.__basicsize__, sizeof(void*)):
         if all([<size_t> handle_of(tensor, offset)[0] == tensor._cdata for tensor in examples]):
             return offset
@@ -71,7 +77,7 @@ cdef size_t find_handle(object examples) except? 0:
 
 
 def _find_symbols():
-    """The addresses by question, or None; only libraries that torch has loaded are looked into."""
+    """The addresses by question, or None. Only libraries that torch has loaded are searched."""
     folder = os.path.join(os.path.dirname(sys.modules["torch"].__file__), "lib")
     try:
         return {
@@ -107,14 +113,17 @@ cdef uint32_t ask_python(object tensor) noexcept:
 cdef uint32_t answer(PyObject* given, uint32_t meaning) noexcept:
     if given == NULL:
         return FAILED
-    Py_DECREF(given)            # bools live on
+    Py_DECREF(given)            # True and False are never freed, so given can still be compared
     return meaning if given == Py_True else 0
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 cdef bint is_own_stream(int device_id) except -1:
-    """Whether torch's current stream is of its own pool, which lives for ever; the ids of others are even addresses."""
+    """Whether torch's current stream is of torch's own pool, which lives for ever.
+
+    The ids of other streams are their addresses, which are even.
+    """
     try:
         number = sys.modules["torch"]._C._cuda_getCurrentStream(device_id)[0]
     except Exception:

@@ -1,7 +1,7 @@
 """numpy.ndarray and its subclasses, through NumPy's C API.
 
-Subclasses are taken as ``np.asarray`` takes them: the memory, without what the subclass adds. A mask cannot be left
-out so, because then wrong values would pass for right ones.
+Subclasses are taken as ``np.asarray`` takes them: as memory, without what the subclass adds. A mask cannot be left out
+in this way, because wrong values would then pass for right ones.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ cdef Offer offers(object kind, object facts):
     if not issubclass(kind, np.ndarray):
         return None
     offer = new_offer("numpy", acquire_masked if issubclass(kind, np.ma.MaskedArray) else acquire, facts)
-    offer.sole = True           # or a mask would slip past by another protocol
+    offer.sole = True           # another protocol would leave out the mask
     return offer
 
 
@@ -57,12 +57,12 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not flags & ARRAY_WRITEABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if get_row(row).subbyte:
-        # ml_dtypes keeps one element in each byte, the value in the low bits.
+        # ml_dtypes keeps one element in each byte, with the value in the low bits.
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
     if array_is_swapped(obj):
         managed.marks |= SWAPPED
     managed_own_object(managed, obj)
-    # The flag is NumPy's own finding about this very memory, which no Python code can set: nothing is left to check.
+    # NumPy itself finds this flag from the layout, and no Python code can set it, so nothing is left to check.
     if flags & ARRAY_C_CONTIGUOUS and managed_set_compact(managed, array_shape(obj)):
         return managed
     managed_set_layout(managed, array_shape(obj), array_strides(obj))

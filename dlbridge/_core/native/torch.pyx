@@ -1,7 +1,7 @@
 """torch.Tensor and its subclasses: what a tensor carries beside its memory.
 
-That is a gradient, and lazy bits that change what the memory means. torch's exchange API checks none of these, and no
-export of torch 2.13 checks the negative bit: a tensor that has it arrives everywhere with the wrong sign.
+It can carry a gradient, and lazy bits that change what the memory means. torch's exchange API checks none of them, and
+no export of torch 2.13 checks the negative bit: a tensor that has it arrives everywhere with the wrong sign.
 """
 
 import sys
@@ -34,12 +34,12 @@ from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 # What an export leaves out.
 ctypedef struct Bare:
-    int row                     # of the dtype table, where the export is of bytes; else -1
+    int row                     # of the dtype table, if the export has bytes instead; otherwise -1
     uint32_t marks              # Mark
 
 
 cdef Offer offers(object kind, object facts):
-    """A plain tensor goes by the exchange API. A subclass, and torch before 2.10, goes by ``__dlpack__``."""
+    """Offer a plain tensor by the exchange API, and a subclass, or a tensor before torch 2.10, by ``__dlpack__``."""
     cdef Offer offer
     if not is_torch(kind):
         return None
@@ -53,7 +53,7 @@ cdef Offer offers(object kind, object facts):
             return None
         offer = dlpack.offer_method(method, facts)
         offer.acquire = refuse_type if facts.find("no_memory") else acquire_subclass
-    offer.sole = True           # no other protocol asks for the gradient
+    offer.sole = True           # no other protocol asks whether there is a gradient
     return offer
 
 
@@ -66,17 +66,18 @@ cdef bint is_torch(object kind):
 # ---- plain tensors ---------------------------------------------------------------------------------------------------
 
 cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) except? NULL:
-    """From torch's borrowed view, and a reference to the tensor.
+    """Make a block from torch's borrowed view, with a reference to the tensor.
 
-    torch's managed export would hold the tensor's C++ half, for twice the price, and no more memory: what is put under
-    a tensor later (``.data =``, ``resize_``) takes the old memory from under either. What the view points to is copied
-    before anything else can run.
+    torch's managed export would hold the tensor's C++ half instead. That costs twice as much, and keeps no more memory
+    alive: when other memory is put under a tensor later (``.data =``, ``resize_``), both lose the old memory. What the
+    view points to is copied before other code can run.
     """
     cdef DLTensor view
     cdef Managed* managed
     cdef object exported = obj
     if offer.known & REBOUND or request.detach:
-        # An alias of the tensor is held, because module.half() or .data = would free its memory under the consumer.
+        # The block holds an alias of the tensor, because module.half() or .data = would free the memory of the tensor
+        # while the consumer uses it.
         exported = obj.detach()
     if offer.api.dltensor_from_py_object_no_sync(<void*> exported, &view):
         raise refused(obj, offer.facts)
@@ -88,7 +89,7 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
 
 
 cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) except? NULL:
-    """From a table without the borrowed view."""
+    """Make a block from torch's managed export. An exchange API without the borrowed view has only that."""
     cdef DLManagedTensorVersioned* foreign = NULL
     cdef Managed* managed
     cdef object exported = obj
@@ -103,7 +104,7 @@ cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) e
 
 
 cdef int note_producer(Managed* managed, object exported, Offer offer) except -1:
-    """The memory is ready on torch's current stream, and torch's allocator wants to know of other streams."""
+    """Note that the memory is ready on torch's current stream, and how torch's allocator is told of other streams."""
     cdef bint pinned = is_host(managed.abi.dl_tensor.device.device_type)
     cdef bint lasts = not pinned and libtorch.is_own_stream(managed.abi.dl_tensor.device.device_id)
     exchange.note_producer(managed, offer.api, lasts)
@@ -111,18 +112,19 @@ cdef int note_producer(Managed* managed, object exported, Offer offer) except -1
 
 
 cdef int record_stream(object tensor) except -1:
-    """torch's allocator gives memory on in the order of the stream that it was allocated for, and of those it was told.
+    """Tell torch's allocator that torch's own current stream uses the memory.
 
-    It is told of torch's own current stream, which waits for the consumer's when that lets go. Of the consumer's stream
-    it must not be told: it asks a stream when the memory is freed, and a foreign stream may be gone by then, which ends
-    the process.
+    The allocator reuses memory in the order of the stream that it was allocated for, and of the streams that it was
+    told of. torch's current stream waits for the consumer's stream when the consumer lets go. The allocator must not be
+    told of the consumer's stream: it asks its streams when the memory is freed, and a foreign stream may be gone by
+    then, which ends the process.
     """
     tensor.record_stream(sys.modules["torch"].cuda.current_stream(tensor.device))
     return 0
 
 
 cdef Managed* marked(Managed* managed, object tensor, const Request* request) except NULL:
-    """Refuse a gradient unless it shall be dropped, and mark the lazy bits for place to resolve.
+    """Refuse a gradient unless the caller wants to drop it, and mark the lazy bits, which place resolves.
 
     On failure the block is released.
     """
@@ -173,22 +175,27 @@ cdef Managed* refuse_type(object obj, Offer offer, const Request* request) excep
 
 
 cdef object prepare_subclass(object tensor, const Request* request):
-    """A tensor that ``__dlpack__`` exports rightly: a subclass may answer anything, so its own methods are asked."""
+    """A tensor that ``__dlpack__`` exports correctly.
+
+    The subclass's own methods are asked, since a subclass can answer differently from the tensor that libtorch sees.
+    """
     if tensor.requires_grad:
         if not request.detach:
             raise _gradient()
         tensor = tensor.detach()
     if tensor.is_neg() or tensor.is_conj():
-        # Its export refuses one of them and forgets the other; the plain tensor's raw memory can be marked.
+        # The subclass's export refuses the conjugate bit and forgets the negative bit. The memory of the plain tensor
+        # can be marked.
         return tensor.as_subclass(sys.modules["torch"].Tensor)
     return tensor
 
 
 cdef object bare_memory(object tensor, Offer offer, Bare* out):
-    """Of a tensor before torch 2.10, which has no exchange API: what ``__dlpack__`` exports, and what it leaves out.
+    """A tensor that ``__dlpack__`` can export before torch 2.10, which has no exchange API; and what the export lacks.
 
-    It forgets the negative bit, as it does today, and refuses the conjugate one and types of one byte that it does not
-    know; a Parameter's memory is held by an alias, since its module puts other memory under it.
+    ``__dlpack__`` forgets the negative bit, as it still does in torch 2.13, and refuses the conjugate bit and types of
+    one byte that it does not know. An alias holds a Parameter's memory, since a module puts other memory under its
+    Parameters.
     """
     if any([getattr(tensor, fact.value, False) for fact in offer.facts.every("refused")]):
         raise refusal_of(tensor, offer.facts)
@@ -220,7 +227,7 @@ def _gradient():
 
 
 cdef object refusal_of(object tensor, object facts):
-    """Why torch could not export the tensor, by name."""
+    """The error that says why torch could not export a tensor."""
     for fact in facts.every("refused"):
         if getattr(tensor, fact.value, False):
             return refusal(UnsupportedError, "torch", fact.value, True, fact.words, facts.way_out(fact.value))
@@ -231,7 +238,7 @@ cdef object refusal_of(object tensor, object facts):
 
 
 cdef object refused(object obj, object facts):
-    """The error of an export that failed, with what torch raised as its cause."""
+    """The error for an export that failed. Its cause is what torch raised."""
     cause = take_error()
     if isinstance(cause, (MemoryError, RecursionError)):
         return cause

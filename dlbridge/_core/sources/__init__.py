@@ -1,1 +1,1 @@
-"""One file per source protocol, each with the same pair: ``offers(type)`` and ``acquire(obj, offer, request)``."""
+"""The sources: a file for each protocol, with ``offers(kind, facts)`` and ``acquire(obj, offer, request)``."""

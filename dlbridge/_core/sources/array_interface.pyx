@@ -1,4 +1,4 @@
-"""``__array_interface__``: version 3, whose ``data`` is an address, a buffer or absent, and version 2's attributes."""
+"""``__array_interface__``: version 3, whose ``data`` is an address, a buffer or absent; and version 2 by attributes."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
@@ -53,7 +53,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 
 
 cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request) except? NULL:
-    """Version 2: the entries are attributes, and the address is a string of hexadecimal digits."""
+    """Make a block of version 2, whose entries are attributes. The address is a string of hexadecimal digits."""
     interface = {}
     for field in ("shape", "typestr", "data", "strides", "mask", "offset"):
         value = getattr(obj, f"__array_{field}__", None)
@@ -74,7 +74,8 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
     cdef HeldBuffer buffer
     cdef void* address
     cdef bint read_only
-    # All entries before any of them is looked into: that may run code of others, and the dictionary is theirs.
+    # All entries are taken before any of them is looked into. Looking into one may run the producer's code, which may
+    # change the dictionary.
     shape, typestr, strides = interface.get("shape"), interface.get("typestr"), interface.get("strides")
     data, mask = interface.get("data"), interface.get("mask")
     if mask is not None:
@@ -96,7 +97,10 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
 
 
 cdef Managed* place_on_buffer(Managed* managed, HeldBuffer buffer, object offset, object owner) except NULL:
-    """Without an address the memory is that of a buffer: the entry's, or the object's own."""
+    """Put a block on the memory of a buffer, which an interface without an address uses.
+
+    It is the buffer of the data entry, or of the object itself.
+    """
     try:
         managed_own_object(managed, (owner, buffer))
         set_buffer(managed, &buffer.view, 0 if offset is None else offset)
@@ -109,7 +113,7 @@ cdef Managed* place_on_buffer(Managed* managed, HeldBuffer buffer, object offset
 
 
 cdef HeldBuffer bytes_of(object data):
-    """Plain bytes are all that is asked for: a memoryview would believe what the exporter says of shape and strides."""
+    """The bytes of a buffer. No memoryview is made, as it would believe what the exporter says of shape and strides."""
     held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
     try:
         PyObject_GetBuffer(data, &held.view, PyBUF_SIMPLE)
@@ -129,7 +133,7 @@ cdef int set_buffer(Managed* managed, Py_buffer* view, object offset) except -1:
     if view.buf == NULL and view.len:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", "NULL", f"is no memory for {view.len} bytes", REPORT)
     cdef int overflow = 0
-    # Converted before it is compared: a subclass of int may compare as it likes.
+    # The offset is converted before it is compared, since a subclass of int may define its own comparisons.
     cdef long long start = PyLong_AsLongLongAndOverflow(offset, &overflow) if PyLong_Check(offset) else -1
     if overflow or not 0 <= start <= view.len:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "offset", offset, f"is not within the buffer of {view.len} bytes",
@@ -141,7 +145,7 @@ cdef int set_buffer(Managed* managed, Py_buffer* view, object offset) except -1:
 
 
 cdef int check_within(Managed* managed, Py_buffer* view) except -1:
-    """With a buffer the end of the memory is known, so a shape that lies can be seen."""
+    """Refuse a shape that reaches outside of the buffer, whose end is known."""
     cdef Py_ssize_t start = <char*> managed.abi.dl_tensor.data - <char*> view.buf
     cdef Py_ssize_t low, high
     cdef Span span = managed_span(managed)

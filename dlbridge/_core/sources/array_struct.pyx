@@ -36,7 +36,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     try:
         return block_of(obj, capsule)
     except BaseException:
-        # Let the capsule go while the error is held: its destructor may be Python code, and would lose a pending one.
+        # The capsule is let go while the error is caught. Its destructor may be Python code, which would lose a pending
+        # error.
         capsule = None
         raise
 
@@ -57,7 +58,7 @@ cdef Managed* block_of(object obj, object capsule) except NULL:
                       "has no DLPack type", way_out(kind))
     if interface.nd and interface.shape == NULL:
         raise _refused("shape", "NULL", f"has no extents for nd {interface.nd}")
-    owner = (obj, capsule)      # before there is a block that could be lost for want of it
+    owner = (obj, capsule)      # made first: if that fails, there is no block yet that could be lost
     managed = managed_new(PROTOCOL_ARRAY_STRUCT, interface.nd)
     managed.abi.dl_tensor.data = interface.data
     managed_set_row(managed, row)

@@ -1,6 +1,6 @@
 """Arrow's C interfaces: ``__arrow_c_device_array__``, ``__arrow_c_array__``, and a stream of one chunk.
 
-Arrays of numbers without nulls. Arrow's memory is immutable, so it is read-only here.
+Only arrays of numbers without nulls are taken. Arrow's memory is immutable, so it is read-only here.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
@@ -32,8 +32,8 @@ from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
-# CDataInterface, "format strings": what to do with those that have no DLPack type, by how they begin. The first line
-# that fits counts.
+# CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the way out, by how the
+# format begins. The first line that fits counts.
 WAYS_OUT = {
     "b": ("has eight bools in a byte", "cast it to uint8, then view the result as bool"),
     "n": ("has nothing but nulls", "there is nothing to convert"),
@@ -58,9 +58,9 @@ cdef extern from *:
     int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
 
 
-# The array, moved out of its capsule, for as long as its memory is in use.
+# An array that was moved out of its capsule. It is held for as long as its memory is in use.
 ctypedef struct Held:
-    Wrapped wrapped             # first, as ever; owns nothing else
+    Wrapped wrapped             # first: release_wrapped() finds the struct by it. It has no owner of its own
     ArrowArray array
 
 
@@ -77,7 +77,7 @@ cdef Offer offers_instance(object obj, object facts):
 
 
 cdef Offer offer_of(object holder, object facts):
-    """For what has one of the methods: a type, or an instance."""
+    """The offer of a type or an instance that has one of the methods, or None."""
     if hasattr(holder, "__arrow_c_device_array__"):
         return new_offer("arrow", acquire_device_array, facts)
     if hasattr(holder, "__arrow_c_array__"):
@@ -87,7 +87,7 @@ cdef Offer offer_of(object holder, object facts):
     return None
 
 
-# Makes a block of what a method answered.
+# Makes a block of what a method of the producer returned.
 ctypedef Managed* (*Take)(object answer, Offer offer, const Request* request) except NULL
 
 
@@ -111,7 +111,8 @@ cdef Managed* ask(object obj, str name, Take take, Offer offer, const Request* r
     try:
         return take(answer, offer, request)
     except BaseException:
-        # Let the capsules go while the error is held: their destructors may be Python code, and lose a pending one.
+        # The capsules are let go while the error is caught. Their destructors may be Python code, which would lose a
+        # pending error.
         answer = None
         raise
 
@@ -132,12 +133,12 @@ cdef Managed* take_device_array(object answer, Offer offer, const Request* reque
     given = <ArrowDeviceArray*> PyCapsule_GetPointer(array, DEVICE_ARRAY_NAME)
     device.device_type = given.device_type
     device.device_id = 0 if given.device_id == -1 else checked_id(given.device_id)
-    # Pinned memory may have its event too.
+    # Pinned memory may have an event too.
     is_ready = is_host(device.device_type) and (device.device_type == kDLCPU or given.sync_event == NULL)
     managed = block_of(&given.array, answer if request.peek else None, row_of(schema, offer), device, is_ready, offer)
     if request.peek or device.device_type == kDLCPU:
         return managed
-    # The array owns the event, and is ours now.
+    # The array owns the event, and the block owns the array now.
     return awaited(managed, (<void**> given.sync_event)[0] if given.sync_event != NULL else NULL)
 
 
@@ -148,7 +149,7 @@ cdef int32_t checked_id(int64_t device_id) except -1:
 
 
 cdef Managed* awaited(Managed* managed, void* event) except NULL:
-    """Note on which stream the memory is ready; the event says when."""
+    """Note the stream on which the memory is ready, after the event."""
     cdef DLDevice* device = &managed.abi.dl_tensor.device
     try:
         if has_streams(device.device_type):
@@ -162,7 +163,7 @@ cdef Managed* awaited(Managed* managed, void* event) except NULL:
 
 
 cdef tuple pair_of(object answer, str method, const char* name):
-    """The two capsules that a producer gave."""
+    """The two capsules that a producer returned."""
     if (not isinstance(answer, tuple) or len(<tuple> answer) != 2
             or not PyCapsule_IsValid((<tuple> answer)[0], SCHEMA_NAME)
             or not PyCapsule_IsValid((<tuple> answer)[1], name)):
@@ -173,7 +174,7 @@ cdef tuple pair_of(object answer, str method, const char* name):
 
 # ---- a stream of one chunk -------------------------------------------------------------------------------------------
 
-# Its functions may wait for threads that want the GIL.
+# A stream's functions are called without the GIL, because they may wait for threads that need it.
 
 cdef Managed* take_stream(object capsule, Offer offer, const Request* request) except NULL:
     cdef ArrowArrayStream stream
@@ -187,7 +188,7 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
     release = <ReleaseStream> take_callback(<void**> &given.release)
     if release == NULL:
         raise _refused("release", "NULL", "is that of a stream that was consumed before")
-    # All but the callback, for which others may be reaching.
+    # The callback is not copied with the other fields, since another thread may be taking it.
     memcpy(&stream, given, <char*> &given.release - <char*> given)
     stream.release = release
     stream.private_data = given.private_data
@@ -202,14 +203,14 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
         with nogil:
             if schema.release != NULL:
                 schema.release(&schema)
-            if array.release != NULL:       # not taken
+            if array.release != NULL:       # block_of() did not take it
                 array.release(&array)
-            if stream.release != NULL:      # its functions may have let it go
+            if stream.release != NULL:      # its functions may have released it
                 stream.release(&stream)
 
 
 cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) except -1:
-    """The one chunk that has elements, or the last that has none."""
+    """The only chunk that has elements, or the last chunk if none has any."""
     cdef ArrowArray following
     ask_next(stream, chunk)
     while chunk.release != NULL:
@@ -252,7 +253,7 @@ cdef int ask_next(ArrowArrayStream* stream, ArrowArray* array) except -1:
 
 cdef int check_call(ArrowArrayStream* stream, int error, str call) except -1:
     cdef const char* text
-    raise_pending()         # a producer's own exception is better than its number
+    raise_pending()         # a producer's own exception says more than its error number
     if not error:
         return 0
     with nogil:
@@ -269,7 +270,7 @@ cdef int row_of(object capsule, Offer offer) except -1:
 
 
 cdef int row_of_schema(const ArrowSchema* schema, Offer offer) except -1:
-    """The dtype, or why there is none. What is a type of DLPack's has neither children nor a dictionary."""
+    """The row of a schema's dtype, or an error. A type that DLPack has needs neither children nor a dictionary."""
     if schema.release == NULL or schema.format == NULL:
         raise _refused("release" if schema.release == NULL else "format", "NULL", "is that of no schema")
     row = find_arrow(schema.format)
@@ -286,14 +287,17 @@ cdef int row_of_schema(const ArrowSchema* schema, Offer offer) except -1:
 
 
 cdef str way_out_of(Offer offer, str field, str usual):
-    """The library's own way out of what a field forbids, or the usual one."""
+    """The way out that the library's facts have for a field, or the usual one."""
     return offer.facts.way_out(field) or usual
 
 
 cdef Managed* block_of(
     ArrowArray* array, object lender, int row, DLDevice device, bint is_ready, Offer offer,
 ) except NULL:
-    """A block for an array, which is moved out of its capsule unless a lender keeps it; what is refused is released."""
+    """A block for an array, which is moved out of its capsule unless a lender keeps it.
+
+    If it is refused, an array that was moved is released.
+    """
     cdef Managed* managed
     cdef Held* held = NULL
     if lender is None:
@@ -314,9 +318,9 @@ cdef Managed* block_of(
     managed_set_layout(managed, <const Py_ssize_t*> &array.length, NULL)
     managed.abi.dl_tensor.device = device
     managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    # Not const: the flag says that nobody may write.
+    # DLPack's data is not const. The flag says that consumers must not write.
     managed.abi.dl_tensor.data = <void*> array.buffers[1]
-    # An overflow is no offset; managed_checked() says what is wrong with it.
+    # If the offset overflows, it gets a value that managed_checked() refuses.
     if multiply_overflows(array.offset, get_row(row).item_bytes, <int64_t*> &managed.abi.dl_tensor.byte_offset):
         managed.abi.dl_tensor.byte_offset = <uint64_t> -1
     return without_nulls(managed_checked(managed), array, is_ready, offer)
@@ -333,7 +337,7 @@ cdef Held* moved(ArrowArray* array) except NULL:
     held.wrapped.release = release_held
     held.wrapped.owns = OWNS_NOTHING
     held.wrapped.owner = NULL
-    # All but the callback, for which others may be reaching.
+    # The callback is not copied with the other fields, since another thread may be taking it.
     memcpy(&held.array, array, <char*> &array.release - <char*> array)
     held.array.release = release
     held.array.private_data = array.private_data
@@ -341,7 +345,10 @@ cdef Held* moved(ArrowArray* array) except NULL:
 
 
 cdef void* take_callback(void** release) noexcept nogil:
-    """Who gets it has what it releases; of several threads with one capsule, and of several calls, only the first."""
+    """Take a struct's release callback, or NULL. The caller that gets it owns what it releases.
+
+    If several threads take from one capsule, or one takes several times, only the first of them gets it.
+    """
     cdef void* callback = load_pointer(release)
     return callback if callback != NULL and replace_pointer(release, callback, NULL) else NULL
 
@@ -356,9 +363,9 @@ cdef void drop_held(void* owner) noexcept nogil:
 
 
 cdef int check(const ArrowArray* array) except -1:
-    """What the struct can reveal beyond what every block is checked for."""
+    """Check what an ArrowArray can reveal beyond what every block is checked for."""
     cdef int64_t end
-    if array.release == NULL:           # of a lender's
+    if array.release == NULL:           # possible if a lender keeps the array
         raise _refused("release", "NULL", "is that of an array that was consumed before")
     if array.n_buffers != 2:
         raise _refused("n_buffers", array.n_buffers, "is not 2: the bits of validity, and the values")
@@ -372,7 +379,10 @@ cdef int check(const ArrowArray* array) except -1:
 
 
 cdef Managed* without_nulls(Managed* managed, const ArrowArray* array, bint is_ready, Offer offer) except NULL:
-    """After the length was checked, since as many bits are read where nobody has counted."""
+    """Refuse an array with nulls. If they were not counted, they are counted here.
+
+    The length was checked before, since as many validity bits are read.
+    """
     cdef int64_t nulls = array.null_count
     if nulls == -1 and array.buffers[0] == NULL:
         nulls = 0

@@ -28,7 +28,7 @@ from dlbridge.errors import REPORT, ConversionError, refusal
 
 
 cdef extern from "Python.h":
-    # cpython.buffer declares it to raise, and a try around it would cost more than all that follows.
+    # cpython.buffer declares that it raises, and a try around it would cost more than the rest of acquire().
     int PyObject_GetBuffer(object exporter, Py_buffer* view, int flags) noexcept
 
 cdef extern from *:
@@ -38,7 +38,7 @@ cdef extern from *:
     """
     bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
 
-# PEP 3118 letters that no DLPack type stands for, as typestr kinds: the way out is the same.
+# PEP 3118 letters without a DLPack type, with the typestr kind that has the same way out.
 cdef dict KINDS = {"g": "f", "O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}
 
 
@@ -56,7 +56,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     row = find_format(view.format, view.itemsize, &swapped)
     if row < 0 or view.suboffsets != NULL or (view.ndim and view.shape == NULL):
         refuse_view(&view, row)
-    # The export is held until the last consumer is gone: bytearray.extend() raises BufferError meanwhile.
+    # The block holds the export until the last consumer lets go. bytearray.extend() raises BufferError meanwhile.
     managed = managed_take_buffer(PROTOCOL_BUFFER, &view)
     managed.abi.dl_tensor.data = view.buf
     managed_set_row(managed, row)
@@ -83,7 +83,7 @@ cdef Managed* decline(Offer offer) except? NULL:
 
 
 cdef int refuse_view(Py_buffer* view, int row) except -1:
-    """Let the export go and say why, if there is a reason: suboffsets may all be negative, and then lead nowhere."""
+    """Release the export and raise an error, if there is a reason. Suboffsets can all be negative, which is none."""
     try:
         check_view(view, row)
     except BaseException:
@@ -95,7 +95,7 @@ cdef int refuse_view(Py_buffer* view, int row) except -1:
 cdef int check_view(const Py_buffer* view, int row) except -1:
     cdef int axis
     if not 0 <= view.ndim <= MAX_NDIM:
-        return 0                # managed_take_buffer() says so; no array of theirs is read for so many axes
+        return 0                # managed_take_buffer() refuses it; the exporter's arrays are not read for so many axes
     if view.ndim and view.shape == NULL:
         raise _refused("shape", "NULL", f"has no extents for ndim {view.ndim}")
     if row < 0:
@@ -111,10 +111,10 @@ cdef int check_view(const Py_buffer* view, int row) except -1:
 
 @cython.auto_pickle(False)
 @cython.final
-@cython.no_gc_clear             # a buffer is released, not forgotten
-@cython.trashcan(True)          # a chain of arrays over buffers of arrays may be as long as it likes
+@cython.no_gc_clear             # clearing would drop view.obj without releasing the buffer
+@cython.trashcan(True)          # a chain of arrays over buffers of arrays can have any length
 cdef class HeldBuffer:
-    """An exporter's buffer, held until the last who needs it is gone."""
+    """An exporter's buffer. It is held until the last array over it is gone."""
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)

@@ -42,13 +42,13 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     interface = dict(interface)
     check_entries(interface)
     if offer.optional and not has_typestr(interface.get("typestr")):
-        return NULL             # bfloat16 and the like are "V2" here: another protocol has a word for them
+        return NULL             # bfloat16 and the like are "V2" here; another protocol can name them
     read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
-    # Versions 0 and 1 left the strides of compact arrays unspecified: both None and given ones are right.
+    # Versions 0 and 1 did not say whether compact arrays have strides, so both None and given strides are correct.
     strides = interface.get("strides")
     if strides is None and offer.known & REPEATS_UNSAID:
         strides = obj.strides
-    owner = (obj, interface)    # before there is a block that could be lost for want of it
+    owner = (obj, interface)    # made first: if that fails, there is no block yet that could be lost
     managed = new_from_interface(
         PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), strides)
     managed.abi.dl_tensor.data = address
@@ -73,7 +73,11 @@ cdef bint has_typestr(object typestr) except -1:
 
 
 cdef int note_producer(Managed* managed, object obj, Offer offer, dict interface) except -1:
-    """From version 3 on, None says that nobody need wait; before, nothing is said, and the default stream is meant."""
+    """Note the stream on which the memory is ready.
+
+    From version 3 on, None says that no stream need wait. Earlier versions have no stream, and the default one is
+    meant.
+    """
     cdef int64_t stream
     given = interface.get("stream")
     keeper = None
@@ -104,7 +108,7 @@ cdef int check_entries(dict interface) except -1:
                            "would be dropped, and masked values would pass for real ones", "fill it first")
     stream = interface.get("stream")
     if isinstance(stream, int) and type(stream) is not bool:
-        # Of a subclass the number alone: it may compare as it likes.
+        # Only the number is read, since a subclass of int may define its own comparisons.
         stream = interface["stream"] = int.__int__(stream)
     if stream is not None and (not PyLong_Check(stream) or type(stream) is bool or not 0 <= stream <= LARGEST_HANDLE):
         raise _refused("stream", stream, "is no stream")

@@ -1,6 +1,6 @@
 """``__dlpack__``, and DLPack capsules themselves.
 
-A producer is called once. Which keywords it takes is learnt once per type, so that a TypeError out of its own code
+A producer is called once. The keywords that it takes are learnt once for each type, so that a TypeError of its own code
 reaches the user and is not mistaken for an old signature (torch calls such a producer four times).
 """
 
@@ -38,7 +38,6 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.atomic cimport load_bits, store_bits
 from dlbridge._core.block cimport (
-    NEGATED,
     PROTOCOL_DLPACK,
     PROTOCOL_DLPACK_LEGACY,
     Managed,
@@ -47,7 +46,6 @@ from dlbridge._core.block cimport (
     managed_own_object,
     managed_own_versioned,
     managed_release,
-    managed_set_row,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
@@ -100,7 +98,7 @@ cdef Offer offers(object kind, object facts):
 
 
 cdef Offer offers_instance(object obj, object facts):
-    """For an object that only itself has ``__dlpack__``: a proxy, or an attribute that was set on it."""
+    """The offer of an object that has ``__dlpack__`` although its type does not: a proxy, or an attribute set on it."""
     method = getattr(obj, "__dlpack__", None)
     return None if method is None else offer_method(method, facts)
 
@@ -114,11 +112,11 @@ cdef Offer offer_method(object method, object facts):
 def _learn_keywords(method):
     text = getattr(method, "__text_signature__", None)
     if isinstance(text, str):
-        # Of a builtin. inspect has it parsed into a tree, in which threads of Python 3.11 disturb each other
-        # (cpython#106905: SystemError, AST constructor recursion depth mismatch).
+        # A builtin has its signature as text. inspect would parse that into a tree, in which threads of Python 3.11
+        # disturb each other (cpython#106905: SystemError, AST constructor recursion depth mismatch).
         return _keywords_of(re.findall(r"\w+", text), "**" in text)
-    # Not by catching what it raises: where there is no memory for a frame CPython 3.11 loses the exception, and Cython
-    # looks into that of any `except` with two types.
+    # Its exception is not caught by `except`. Without memory for a frame, CPython 3.11 loses the exception, and Cython
+    # would look into the missing one in an `except` with two types.
     cdef PyObject* signature = PyObject_CallOneArg(inspect.signature, method)
     if signature == NULL:
         error = take_error()
@@ -132,7 +130,7 @@ def _learn_keywords(method):
 
 
 def _keywords_of(names, takes_any):
-    # Beside **keywords those that are named are known all the same: the stream must not be lost.
+    # Keywords that are named beside **keywords are known all the same, so that the stream is not lost.
     known = UNKNOWN if takes_any else 0
     for name in names:
         known |= KEYWORDS.get(name, 0)
@@ -168,7 +166,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 
 
 cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, dict keywords) except NULL:
-    """The memory in what a producer's method gives, with what is known beyond it."""
+    """Call a producer's method, and make a block of its capsule, with what the library's facts know beyond it."""
     cdef Managed* managed
     capsule = _call(method, offer, known, keywords)
     if not PyCapsule_CheckExact(capsule):
@@ -177,7 +175,8 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
     try:
         managed = take_capsule(capsule, False)
     except BaseException:
-        # Let the capsule go while the error is held: its destructor may be Python code, and would lose a pending one.
+        # The capsule is let go while the error is caught. Its destructor may be Python code, which would lose a pending
+        # error.
         capsule = None
         raise
     if offer.known & FORGETS:
@@ -188,13 +187,14 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
 
 
 cdef dict _keywords(DLDevice device, unsigned int known, const Request* request):
-    """What to tell the producer: our version, whether it may copy, and where the memory shall be."""
+    """The keywords for the producer: dlbridge's version, whether it may copy, and where the memory shall be."""
     keywords = {}
     if known & (TAKES_MAX_VERSION | UNKNOWN):
         keywords["max_version"] = MAX_VERSION
     if request.copy == COPY_NEVER and known & TAKES_COPY:
         keywords["copy"] = False
-    # CUDA's and ROCm's memory dlbridge fetches itself: some producers take the keyword, and refuse it (cuda.core).
+    # dlbridge fetches memory of CUDA and ROCm itself, because some producers take dl_device and then refuse its value
+    # (cuda.core).
     if not is_host(device.device_type) and not has_streams(device.device_type) and (
             request.has_device and is_host(request.device.device_type) and known & TAKES_DL_DEVICE):
         keywords["dl_device"] = CPU         # the producer then synchronises, and takes no stream
@@ -202,23 +202,24 @@ cdef dict _keywords(DLDevice device, unsigned int known, const Request* request)
 
 
 cdef object _tell_stream(dict keywords, const DLDevice* device, const Request* request):
-    """The consumer's stream, on which the producer makes the memory ready; gives what keeps its handle alive, or None.
+    """Add the consumer's stream, on which the producer makes the memory ready, to the keywords.
 
-    Not on the CPU, where the array API standard has only None.
+    Returns the object that keeps its handle alive, or None. It is not called for memory of the CPU, for which the array
+    API standard has only None.
     """
     cdef int64_t stream = STREAM_UNORDERED
     cdef object keeper = None
     if not (request.has_stream or has_streams(device.device_type)):
-        return None             # other devices' streams may have no numbers: dpnp takes SYCL's queues alone
+        return None             # other devices' streams may have no numbers: dpnp takes only queues of SYCL
     if not request.peek:
         keeper = consumer_stream(request, device, &stream)
-    # The standard's default stream is 1 for CUDA, and 0 for ROCm.
+    # The array API standard numbers the default stream 1 for CUDA, and 0 for ROCm.
     keywords["stream"] = 0 if device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT else stream
     return keeper
 
 
 cdef int _set_ready(Managed* managed, object stream, object keeper) except -1:
-    """The producer has seen to it that the memory is ready on the stream that it was told, or on the default one."""
+    """Note that the producer made the memory ready on the stream that it was told, or on the default one."""
     try:
         device_operations().set_producer(managed, stream or STREAM_LEGACY_DEFAULT, keeper, False)
     except BaseException:
@@ -234,11 +235,11 @@ cdef DLDevice _device_of(object obj):
     try:
         method = obj.__dlpack_device__
     except AttributeError:
-        return device           # some old producers have only __dlpack__, all of them on the CPU
+        return device           # some old producers have only __dlpack__; all of them are on the CPU
     pair = method()
     try:
         device.device_type, index = pair
-        device.device_id = 0 if index is None else index    # paddle says (1, None)
+        device.device_id = 0 if index is None else index    # paddle returns (1, None)
     except Exception as error:
         raise refusal(ConversionError, "dlpack", "__dlpack_device__", shown(pair), "is not a pair (type, id)",
                       REPORT) from error
@@ -267,13 +268,13 @@ cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) e
 
 
 cdef Managed* take_capsule(object capsule, bint peek) except NULL:
-    """Consume a capsule, for which another thread may be reaching too."""
+    """Consume a capsule, which another thread may be consuming too."""
     with cython.critical_section(capsule):
         return take_named(capsule, peek)
 
 
 cdef Managed* take_named(object capsule, bint peek) except NULL:
-    """Describe and validate first, and only then rename, so that a failure loses nothing."""
+    """Make a block of a capsule. The capsule is renamed only after the validation, so that a failure loses nothing."""
     cdef DLManagedTensorVersioned* versioned
     cdef DLManagedTensor* legacy
     cdef Managed* managed

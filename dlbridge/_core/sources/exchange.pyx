@@ -1,7 +1,7 @@
 """The C exchange API: a table of C functions on the type.
 
-Subclasses inherit the table, which disregards what they add. So only the exact types go this way whose library's facts
-say so; all others go through ``__dlpack__``.
+Subclasses inherit the table, which disregards what they add. So a type goes this way only if its library's facts name
+exactly that type. All others go through ``__dlpack__``.
 """
 
 import sys
@@ -55,7 +55,7 @@ cdef bint is_exact(object kind, object name) except -1:
 
 
 cdef const DLPackExchangeAPI* find_exchange_api(object kind) except? NULL:
-    """The table of a type, of our major version (DLPack 1.3: newer ones chain to older ones), or NULL."""
+    """A type's table of dlbridge's major version, or NULL. DLPack 1.3: newer tables chain to older ones."""
     cdef const DLPackExchangeAPIHeader* header
     cdef PyObject* found = _PyType_Lookup(<PyTypeObject*> kind, "__dlpack_c_exchange_api__")
     if found == NULL or not PyCapsule_IsValid(<object> found, EXCHANGE_NAME):
@@ -72,7 +72,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if offer.known & GRADIENT_FREE and not request.detach:
         check_gradient(obj, offer)
     if offer.optional and not offer.known & NAMES_STREAM and has_streams(obj.__dlpack_device__()[0]):
-        return NULL             # __dlpack__ is told the consumer's stream, or all would wait for the default one
+        return NULL             # __dlpack__ can be told the consumer's stream; the table names only the default one
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
         raise refused(obj, take_error())
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
@@ -82,7 +82,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 
 
 cdef int check_gradient(object obj, Offer offer) except -1:
-    """Refuse what takes part in a gradient, which the table exports as if it did not."""
+    """Refuse an array that takes part in a gradient, since the table exports it as if it did not."""
     field = offer.facts.find("gradient_free")
     if not getattr(obj, field):
         raise refusal(ConversionError, top_module(type(obj)), field, False,
@@ -91,14 +91,14 @@ cdef int check_gradient(object obj, Offer offer) except -1:
 
 
 cdef int note_producer(Managed* managed, const DLPackExchangeAPI* api, bint lasts) except -1:
-    """The memory is ready on the library's current stream; on failure the block is released.
+    """Note that the memory is ready on the library's current stream; on failure the block is released.
 
-    ``lasts``: the library's own streams live as long as the process.
+    ``lasts`` says whether that stream lives as long as the process.
     """
     cdef DLDevice device = managed.abi.dl_tensor.device
     cdef void* stream = NULL
     try:
-        # Of pinned memory no library says whose stream wrote it.
+        # No library says whose stream wrote pinned memory.
         if not is_host(device.device_type) and api.current_work_stream(
                 device.device_type, device.device_id, &stream):
             raise take_error() or refusal(
@@ -112,7 +112,7 @@ cdef int note_producer(Managed* managed, const DLPackExchangeAPI* api, bint last
 
 
 cdef object refused(object obj, object cause):
-    """What the export raised, if it raised at all (cuda.core sets no exception), in dlbridge's words."""
+    """The error for an export that failed. Its cause is what the library raised, if anything (cuda.core does not)."""
     if isinstance(cause, (MemoryError, RecursionError)):
         return cause
     made = refusal(ConversionError, "exchange_api", "type", type(obj).__qualname__,

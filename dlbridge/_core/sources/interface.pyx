@@ -1,6 +1,6 @@
 """What ``__array_interface__`` and ``__cuda_array_interface__`` have in common: the dictionary.
 
-Nothing in it is trusted: every entry is read once, checked for its type, and converted before anything is built on it.
+Its entries are not trusted: each is read once, checked for its type, and converted before it is used.
 """
 
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLong, PyLong_Check
@@ -27,7 +27,7 @@ cdef object refuse_field(Protocol protocol, object field, object value, object w
 
 
 cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr, object strides) except NULL:
-    """An unowned block with shape, dtype and strides; neither address nor owner yet, and not validated."""
+    """A block with shape, dtype and strides. It has neither an address nor an owner yet, and is not yet validated."""
     cdef Managed* managed
     cdef Py_ssize_t extents[MAX_NDIM]
     cdef Py_ssize_t strides_bytes[MAX_NDIM]
@@ -48,7 +48,7 @@ cdef int read_typestr(Protocol protocol, object typestr, bint* swapped) except -
     cdef int row
     if not isinstance(typestr, str):
         raise refuse_field(protocol, "typestr", typestr, "is not a string", REPORT)
-    # A subclass may say another thing each time it is asked.
+    # A subclass of str may give a different answer each time it is asked.
     typestr = typestr if type(typestr) is str else str.__str__(typestr)
     row = find_typestr(typestr, swapped)
     if row < 0:
@@ -57,7 +57,7 @@ cdef int read_typestr(Protocol protocol, object typestr, bint* swapped) except -
 
 
 cdef Py_ssize_t read_integers(Protocol protocol, str field, object given, Py_ssize_t* out) except -1:
-    """Take a tuple of integers of 64 bits; gives how many there are. MAX_NDIM of them fit."""
+    """Read a tuple of integers of 64 bits, and return how many there are. ``out`` has room for MAX_NDIM."""
     cdef tuple values
     cdef PyObject* value
     cdef Py_ssize_t index
@@ -66,7 +66,7 @@ cdef Py_ssize_t read_integers(Protocol protocol, str field, object given, Py_ssi
         raise refuse_field(protocol, field, given, "is not a tuple", REPORT)
     values = given if type(given) is tuple else tuple(given)
     if len(values) > MAX_NDIM:
-        managed_new(protocol, len(values))      # says so
+        managed_new(protocol, len(values))      # raises the error
     for index in range(len(values)):
         value = PyTuple_GET_ITEM(values, index)
         if not PyLong_Check(<object> value):
@@ -78,7 +78,7 @@ cdef Py_ssize_t read_integers(Protocol protocol, str field, object given, Py_ssi
 
 
 cdef int read_address(Protocol protocol, object data, void** address, bint* read_only) except -1:
-    """Take the pair (address, read-only)."""
+    """Read the pair (address, read-only)."""
     if not isinstance(data, tuple) or len(<tuple> data) != 2 or not PyLong_Check((<tuple> data)[0]):
         raise refuse_field(protocol, "data", data, "is not a pair (address, read-only)", REPORT)
     try:

@@ -1,4 +1,4 @@
-"""Offer: what one protocol found out about a type, once, so that every acquire of that type is a plain call."""
+"""The Offer: what one protocol found out about a type, once, so that each acquire of that type is a plain call."""
 
 cimport cython
 
@@ -7,7 +7,7 @@ from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
 
 from dlbridge.errors import ConversionError, refusal
 
-# By the field of libraries/library.Arrays.
+# The bit of each fact, by its field of libraries/library.Arrays.
 cdef dict KNOWN = {
     "immutable": IMMUTABLE,
     "forgets": FORGETS,
@@ -31,7 +31,8 @@ cdef class Offer:
 
 
 cdef object facts_of(object kind):
-    from dlbridge.libraries.library import Facts       # a third of the time of importing dlbridge, if it were at the top
+    # Not at the top, where it would slow the import of dlbridge.
+    from dlbridge.libraries.library import Facts
 
     return Facts(kind)
 
@@ -55,7 +56,10 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts):
 
 
 cdef int element_row(object obj, Offer offer) except -2:
-    """Asked before the export, which some libraries cannot make of a type that has no name here."""
+    """The row of the dtype that the library names, or NO_ROW if its export says the dtype.
+
+    It is asked before the export, since some libraries cannot export a dtype that dlbridge does not know.
+    """
     if not offer.known & ELEMENT_TYPE:
         return NO_ROW
     name = offer.facts.find("element_type")(obj)
@@ -68,7 +72,7 @@ cdef int element_row(object obj, Offer offer) except -2:
 
 
 cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL:
-    """Memory with the type that the library names, where its export has another type of the same size."""
+    """Give a block the dtype that the library names, if its export has another dtype of the same size."""
     if row == NO_ROW:
         return managed
     if get_row(row).item_bytes != get_row(managed.row).item_bytes or managed_packed(managed):

@@ -11,11 +11,11 @@ cdef tuple find_offers(object kind)
 cdef bint has_instance_offer(object obj) except -1
 
 cdef inline Managed* acquire_by(tuple offers, object src, const Request* request) except NULL:
-    """Ask one after the other; a producer whose own code ran and failed is the last that is asked."""
+    """Ask one offer after the other. If a producer's own code raises, no other offer is asked."""
     cdef Managed* managed
     cdef Offer offer
     if PyTuple_GET_SIZE(offers):
-        # The first of them serves nearly always.
+        # The first offer nearly always serves.
         offer = <Offer> PyTuple_GET_ITEM(offers, 0)
         managed = offer.acquire(src, offer, request)
         if managed != NULL:

@@ -29,7 +29,7 @@ cdef enum:
     SOURCES = 8
     INSTANCE_SOURCES = 5
 
-# The cheapest that says the most comes first.
+# The protocols in the order in which they are asked: those that say the most at the least cost come first.
 cdef Offers[SOURCES] sources
 sources[0] = fast.offers
 sources[1] = exchange.offers
@@ -40,8 +40,8 @@ sources[5] = array_interface.offers
 sources[6] = arrow.offers
 sources[7] = buffer.offers
 
-# Protocols that one instance may have and its type not: a proxy with __getattr__, an attribute set by hand. Asked each
-# time. Not of a class, which has the attributes of its instances, and not their memory.
+# Protocols that an instance can have although its type does not: a proxy with __getattr__, or an attribute set by hand.
+# They are asked each time. A class is not asked, since it has the attributes of its instances without their memory.
 cdef InstanceOffers[INSTANCE_SOURCES] instance_sources
 instance_sources[0] = dlpack.offers_instance
 instance_sources[1] = cuda_array_interface.offers_instance
@@ -49,11 +49,11 @@ instance_sources[2] = array_struct.offers_instance
 instance_sources[3] = array_interface.offers_instance
 instance_sources[4] = arrow.offers_instance
 
-registered = []         # of (type or predicate, Offer), the newest first
+registered = []         # pairs of a predicate and an Offer, the newest first
 
 
 cdef tuple find_offers(object kind):
-    """The offers that may serve a type, in the order to ask."""
+    """The offers that may serve a type, in the order in which they are asked."""
     facts = facts_of(kind)
     first = [offer for accepts, offer in list(registered) if accepts(kind)]
     gives = facts.find("gives")
@@ -73,7 +73,7 @@ cdef tuple find_offers(object kind):
 
 
 cdef bint has_instance_offer(object obj) except -1:
-    """Whether an object has a protocol that its type has not."""
+    """Whether an object offers a protocol that its type does not."""
     cdef Py_ssize_t index
     if not isinstance(obj, type):
         facts = facts_of(type(obj))
@@ -123,12 +123,15 @@ def _unsupported(kind, facts):
 # ---- functions that give something with a protocol -------------------------------------------------------------------
 
 def add_source(accepts, function):
-    """Put a source before all others: ``accepts(type)`` says whom it serves, ``function(obj)`` gives a producer."""
+    """Put a source before all others.
+
+    ``accepts(type)`` says whether it serves a type, and ``function(obj)`` gives a producer.
+    """
     registered.insert(0, (accepts, offer_function(function, facts_of(object))))
 
 
 cdef Offer offer_function(object function, object facts):
-    """Of a library whose arrays have no protocol, or of a source that a user registered."""
+    """The offer for a library whose arrays have no protocol, or for a source that a user registered."""
     offer = new_offer("function", acquire_by_function, facts)
     offer.function = function
     return offer
@@ -141,12 +144,12 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
     if made is obj:
         raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
                       "return an object with __dlpack__ or a DLPack capsule")
-    # What it made may be registered too, and so on for ever.
+    # The type of what the function made may be registered too, and so on without end.
     Py_EnterRecursiveCall(" while asking registered sources")
     try:
         managed = acquire_by(find_offers(type(made)), made, request)
     except BaseException:
-        made = None                 # while the error is held: a capsule's destructor would lose a pending one
+        made = None                 # while the error is caught: a capsule's destructor would lose a pending error
         raise
     finally:
         Py_LeaveRecursiveCall()

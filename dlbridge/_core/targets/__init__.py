@@ -1,1 +1,1 @@
-"""One file per target library, each with the same pair: ``accepts(managed, target)``, ``deliver(managed, target)``."""
+"""The targets: a file for each way of delivering, whose ``prepare(target)`` sets how a library's arrays are made."""

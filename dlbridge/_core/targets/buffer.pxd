@@ -1,4 +1,4 @@
-"""A memoryview, over a Tensor."""
+"""A memoryview over a Tensor."""
 
 from dlbridge._core.targets.target cimport Target
 

@@ -1,4 +1,4 @@
-"""A memoryview, over a Tensor."""
+"""A memoryview over a Tensor."""
 
 from cpython.memoryview cimport PyMemoryView_FromObject
 

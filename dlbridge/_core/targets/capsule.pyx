@@ -22,7 +22,11 @@ cdef int prepare_versioned(Target target) except -1:
 
 
 cdef object default_stream(PyObject* target, const DLDevice* device, int64_t* out):
-    """Nobody can ask a capsule for another order: by the standard its memory is ready on the legacy default stream."""
+    """The stream on which a capsule's memory is ready.
+
+    A consumer cannot ask a capsule to be ordered for another stream. The array API standard says that its memory is
+    ready on the legacy default stream.
+    """
     out[0] = STREAM_LEGACY_DEFAULT
     return None
 

@@ -1,4 +1,4 @@
-"""Calling a target library, and putting its errors into dlbridge's words."""
+"""How a target library is called, and how its errors are put into dlbridge's words."""
 
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed

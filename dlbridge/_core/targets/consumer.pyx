@@ -1,4 +1,4 @@
-"""Calling a target library, and putting its errors into dlbridge's words."""
+"""How a target library is called, and how its errors are put into dlbridge's words."""
 
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed, managed_release
@@ -10,7 +10,7 @@ from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, refusal
 
-# What is said of neither the library nor the memory: dlbridge's own errors, and the interpreter's about its limits.
+# Errors that pass through, since they are not about the library: dlbridge's own, and those of the interpreter's limits.
 UNTOUCHED = DLBridgeError, MemoryError, RecursionError
 
 
@@ -36,7 +36,7 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
 
 
 cdef object waited_capsule(Managed* managed):
-    """A legacy capsule for a library that names no stream: the host waits for device memory; steals managed."""
+    """A legacy capsule for a library that names no stream, so the host waits for device memory; steals managed."""
     try:
         if has_streams(managed.abi.dl_tensor.device.device_type):
             device_operations().await_producer(managed)
@@ -47,7 +47,7 @@ cdef object waited_capsule(Managed* managed):
 
 
 cdef object consumer_error(Target target):
-    """The exception for a C call that failed: what it raised, if it raised at all, is the cause."""
+    """The error for a C call that failed. Its cause is the exception that the call set, if it set one."""
     cause = take_error()
     if isinstance(cause, UNTOUCHED):
         return cause
@@ -62,6 +62,6 @@ cdef object wrap_error(Target target, object error):
 
 
 def _first_line(error):
-    """torch appends its C++ stack to the text; Numba's first line is a heading."""
+    """The first line of an error's text, since torch appends its C++ stack; and the second after Numba's heading."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason given"]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

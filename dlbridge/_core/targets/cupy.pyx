@@ -36,7 +36,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """By CuPy's pool and its pinned staging, on its current stream."""
+    """Copy host memory to a device by CuPy's pool and its pinned staging memory, on CuPy's current stream."""
     cdef int index = device.device_id
     array = numpy.deliver(managed, target)
     if index == ANY_DEVICE_ID:

@@ -23,19 +23,19 @@ cdef int settle(Target target) except -1:
     target.api = find_exchange_api(target.array_types[0])
     if target.api == NULL:
         target.deliver = deliver_capsule
-        target.gpus = 0             # nobody says whose stream is to wait
+        target.gpus = 0             # without a table it is not known which stream has to wait
     return 0
 
 
 cdef object deliver(Managed* managed, Target target):
     cdef void* made = NULL
-    # The library steals, and when it fails it has run the deleter (cuda.core) or not (torch): a second reference keeps
-    # the block readable, and its state tells whether the owner is still to be let go.
+    # The library steals the block. When it fails, it may have run the deleter (cuda.core) or not (torch). A second
+    # reference keeps the block readable, and the block tells whether the owner is still to be let go.
     managed_retain(managed)
     if target.api.managed_tensor_to_py_object_no_sync(&managed.abi, &made) or made == NULL:
         managed_release(managed)
         raise consumer_error(target)
-    # The array owns the block now, and no other code has the array yet: its deleter does not run before we return.
+    # The array owns the block now. No other code has the array yet, so its deleter cannot run before this returns.
     managed_drop_second(managed)
     array = <object> made
     Py_DECREF(array)            # the reference that the library gave
@@ -43,12 +43,12 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object deliver_capsule(Managed* managed, Target target):
-    """To a version that has no table yet."""
+    """Deliver to a version of the library that has no exchange API yet."""
     return call_consumer(target.function, target, new_versioned_capsule(managed))
 
 
 cdef object table_stream(PyObject* target, const DLDevice* device, int64_t* out):
-    """By the library's own table; nothing says what keeps the handle alive."""
+    """The current stream that the library's own table gives. The table does not say what keeps its handle alive."""
     cdef Target library = <Target> target
     cdef void* stream = NULL
     if library.api.current_work_stream(device.device_type, device.device_id, &stream):

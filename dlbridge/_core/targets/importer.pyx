@@ -1,6 +1,6 @@
 """The library's own importer, a Python function: it takes a Tensor, a legacy capsule or an ndarray.
 
-Any namespace with ``from_dlpack`` is such a library, and so are targets that users register.
+Any namespace with ``from_dlpack`` is delivered to in this way, and so are targets that users register.
 """
 
 from dlbridge._core.abi cimport DLDevice
@@ -32,7 +32,7 @@ cdef int prepare_for_ndarrays(Target target) except -1:
 
 
 cdef Target new_namespace(object namespace):
-    """A namespace that has no library file is given only what every library can hold."""
+    """A target for a namespace without a file in dlbridge/libraries. It is given only what every library can hold."""
     from dlbridge.libraries.library import Library
     from dlbridge.libraries.profiles import UNKNOWN
 
@@ -45,7 +45,7 @@ cdef Target new_namespace(object namespace):
 
 
 cdef Target new_registered(str name, object function, object settings):
-    """settings(target) is called once the target lacks all that an unknown library does, and may lift some of it."""
+    """A target that a user registers. It lacks what an unknown library lacks, until settings(target) changes that."""
     from dlbridge.libraries.library import Library
     from dlbridge.libraries.profiles import UNKNOWN
 
@@ -57,7 +57,7 @@ cdef Target new_registered(str name, object function, object settings):
 
 
 cdef object deliver(Managed* managed, Target target):
-    # The plan has settled what read-only memory may do, so an importer that asks for a legacy capsule may share.
+    # The plan has already decided about read-only memory, so an importer that asks for a legacy capsule shares it.
     return call_consumer(target.function, target, new_tensor(managed, READONLY_SHARE))
 
 
@@ -66,7 +66,10 @@ cdef object deliver_capsule(Managed* managed, Target target):
 
 
 cdef object deliver_ndarray(Managed* managed, Target target):
-    """By a function of the module, an ndarray and the name of the type, which the ndarray may not have."""
+    """Call the library's importer with its module, an ndarray, and the dtype's name.
+
+    Not every library can tell the dtype from the ndarray.
+    """
     name = row_name(managed.row)
     importer, namespace = target.facts.importer, target.namespace
     array = numpy.deliver(managed, target)

@@ -28,7 +28,7 @@ cdef int settle(Target target) except -1:
 
 
 cdef object accepts(const Managed* managed, Target target):
-    """Refuse what JAX would narrow. It is asked each time, since jax.enable_x64() is a context manager too."""
+    """Refuse dtypes that JAX would narrow. JAX is asked each time, since jax.enable_x64() is a context manager too."""
     if not target.asked_rows >> managed.row & 1 or target.namespace.config.jax_enable_x64:
         return None
     name = row_name(managed.row)
@@ -40,7 +40,7 @@ cdef object accepts(const Managed* managed, Target target):
 cdef object deliver(Managed* managed, Target target):
     if get_row(managed.row).subbyte:
         return target.namespace.numpy.asarray(numpy.deliver(managed, target))
-    # JAX arrays are immutable, so a legacy capsule of read-only memory, which JAX asks for (jax#40789), is safe.
+    # JAX asks for legacy capsules (jax#40789). For read-only memory that is safe, since JAX's arrays are immutable.
     if managed.abi.dl_tensor.device.device_type != kDLCPU:
         return call_consumer(target.function, target, new_tensor(managed, READONLY_SHARE))
     capsule = new_legacy_capsule(managed)
@@ -48,7 +48,7 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """By JAX's own copy, which reads the source for as long as it is not ready."""
+    """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready, so this waits."""
     cdef int index = max(0, device.device_id)
     array = numpy.deliver(managed, target)
     jax = target.namespace

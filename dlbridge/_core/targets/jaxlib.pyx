@@ -1,15 +1,15 @@
-"""JAX's private parts: jaxlib's importer of capsules. The face says what is relied on."""
+"""JAX's private parts: jaxlib's importer of capsules. jaxlib.pxd says what is relied on."""
 
 import numpy as np
 
 from dlbridge._core.abi cimport kDLCPU
 from dlbridge._core.targets.target cimport Target
 
-cdef dict kept = {}             # the importer, found with the first array: finding it starts JAX
+cdef dict kept = {}             # the importer, which is found with the first array, since finding it starts JAX
 
 
 cdef object host_importer(Target target):
-    """The function that makes an array of a legacy capsule of host memory."""
+    """The function that makes an array from a legacy capsule of host memory."""
     importer = kept.get("host")
     return kept.setdefault("host", _find_importer(target)) if importer is None else importer
 
@@ -22,9 +22,9 @@ cdef tuple TRAITS = (
 
 
 def _find_importer(Target target):
-    """jaxlib's importer, which jax.dlpack.from_dlpack comes to after some 20 us of Python, or that function itself.
+    """jaxlib's importer, which jax.dlpack.from_dlpack calls after some 20 us of Python, or that function itself.
 
-    The short way is private, so one array is taken both ways, and it is the short one only if they agree.
+    jaxlib's importer is private. So one array is imported both ways, and the private way is used only if they agree.
     """
     try:
         importer = _new_importer()
@@ -33,7 +33,7 @@ def _find_importer(Target target):
         direct, public = importer(aligned.__dlpack__()), target.function(aligned)
         if all(each(direct) == each(public) for each in TRAITS):
             return importer
-    except Exception:       # a private function of another version may do anything
+    except Exception:       # in another version a private function may raise anything
         pass
     return lambda capsule: target.function(_HostCapsule(capsule))
 
@@ -46,7 +46,7 @@ def _new_importer():
     no_stream, copy_if_needed, host = None, None, int(kDLCPU)
 
     def import_capsule(capsule):
-        # Asked each time, as JAX does: the backends can be made anew.
+        # The backend is asked each time, as JAX does, since JAX can make its backends again.
         device = get_backend("cpu").device_from_local_hardware_id(0)
         return import_buffer(capsule, device, no_stream, copy_if_needed, host)
 
@@ -54,7 +54,7 @@ def _new_importer():
 
 
 class _HostCapsule:
-    """What jax.dlpack.from_dlpack takes: something that has a capsule and says where the memory is."""
+    """An object that jax.dlpack.from_dlpack takes: it has a capsule, and says where the memory is."""
 
     def __init__(self, capsule):
         self.capsule = capsule

@@ -22,7 +22,7 @@ cdef int prepare(Target target) except -1:
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
-    """Numba queues on the default stream, unless a kernel is told otherwise."""
+    """The default stream, on which Numba queues its work unless a kernel is given another stream."""
     import numba
 
     out[0] = STREAM_PER_THREAD_DEFAULT if getattr(
@@ -31,7 +31,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object deliver(Managed* managed, Target target):
-    """The stream is named where it is not the default one: Numba's own methods then use it."""
+    """Make an array over the memory. It gets its stream unless that is the default one; Numba's methods then use it."""
     index = managed.abi.dl_tensor.device.device_id
     try:
         interface = cuda_interface(managed)
@@ -49,7 +49,10 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object on_device(Target target, int index, object make):
-    """Call ``make`` with a device's context; Numba's first way into another device forgets the way back."""
+    """Call ``make`` with a device's context, and restore the context that was current before.
+
+    Numba does not restore it itself the first time that it enters another device.
+    """
     cdef Operations* operations = device_operations()
     cdef void* before = operations.current_context(kDLCUDA)
     cuda = target.namespace
@@ -63,7 +66,7 @@ cdef object on_device(Target target, int index, object make):
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """By Numba's own copy, which takes only compact arrays."""
+    """Copy host memory to a device by Numba's own copy, which takes only compact arrays."""
     cdef int index = device.device_id
     array = numpy.deliver(managed, target)
     if not array.flags.c_contiguous:

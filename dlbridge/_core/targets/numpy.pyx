@@ -35,7 +35,7 @@ import_array_api()
 
 cdef const char* OWNER_NAME = "dlbridge.Managed"
 
-# ml_dtypes' types; complex32 is the one with a PEP 3118 letter that NumPy lacks.
+# The rows of ml_dtypes' types. complex32 is the only type with a PEP 3118 letter that NumPy lacks.
 cdef uint64_t ml_dtypes_rows = rows_named(
     name for row, name in enumerate(NAMES) if get_row(row).format == NULL or name == "complex32")
 
@@ -53,10 +53,10 @@ cdef int settle(Target target) except -1:
 
 
 cdef object accepts(const Managed* managed, Target target):
-    """ml_dtypes' types need ml_dtypes, and some of them a newer one."""
-    cdef int32_t row = managed.row      # left to itself, it would be an int of Python
+    """Refuse ml_dtypes' types if ml_dtypes is missing, or too old for them."""
+    cdef int32_t row = managed.row      # without the declaration it would be an int of Python
     if not (ml_dtypes_rows & target.rows) >> row & 1:
-        return None             # NumPy's own; or lacking here, and another form of it may do: the plan knows
+        return None             # a type of NumPy's, or one that the target lacks; the plan deals with that
     missing = None
     try:
         numpy_dtype(row)
@@ -65,14 +65,14 @@ cdef object accepts(const Managed* managed, Target target):
     if missing is not None:
         return missing
     if not get_row(row).subbyte:
-        add_rows(&target.plain_rows, <uint64_t> 1 << <int> row)     # it is there: need not be asked again
+        add_rows(&target.plain_rows, <uint64_t> 1 << <int> row)     # ml_dtypes has it, and need not be asked again
     return None
 
 
 cdef object deliver(Managed* managed, Target target):
-    """An ndarray over the memory, whose base keeps it alive; read-only where the memory is."""
+    """An ndarray over the memory, whose base keeps the memory alive. It is read-only if the memory is."""
     cdef int64_t strides_bytes[MAX_NDIM]
-    cdef int64_t* strides = NULL         # NumPy computes those of compact arrays in half the time
+    cdef int64_t* strides = NULL         # NumPy computes the strides of compact arrays itself, in half the time
     cdef object dtype = dtype_of(managed)
     cdef char* data = managed_data(managed)
     cdef PyObject* made
@@ -80,7 +80,7 @@ cdef object deliver(Managed* managed, Target target):
     if managed.marks & (STRIDED | BYTE_STRIDES):
         strides = fill_strides(managed, strides_bytes)
     Py_INCREF(dtype)        # NewFromDescr steals it
-    # NumPy allocates where it is given NULL, which empty memory may be.
+    # NumPy allocates memory if it is given NULL, and empty memory may be at NULL.
     made = new_array(
         dtype, managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, strides,
         data if data != NULL else <char*> managed, flags)
@@ -98,10 +98,14 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object base_over(Managed* managed):
-    """A smaller base than the block, which is then freed; or None, and the block stays. On failure it is released."""
+    """A smaller base than the block, which is then freed; or None, and the block stays.
+
+    On failure the block is released.
+    """
     cdef HeldBuffer held
-    # A tensor is a base as good as any. An ndarray is not: NumPy would put its base in its place, and a subclass may
-    # have more to keep alive. Nor is what an interface was read from: the user could let go of it through the base.
+    # A tensor can be the base. An ndarray cannot: NumPy would take that array's base instead, and a subclass may keep
+    # more alive than its base does. An object with an interface cannot either: the user could make it let its memory go
+    # through the base.
     if managed.protocol == PROTOCOL_EXCHANGE_API:
         return managed_unwrapped(managed)
     if managed.owns != OWNS_BUFFER:
@@ -118,7 +122,7 @@ cdef object base_over(Managed* managed):
 
 
 cdef object dtype_of(Managed* managed):
-    """On failure the block is released."""
+    """The NumPy dtype of a block, in its byte order. On failure the block is released."""
     cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[managed.row])
     if found != NULL and not managed.marks & SWAPPED:
         return <object> found

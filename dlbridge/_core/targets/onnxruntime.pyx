@@ -1,4 +1,7 @@
-"""ONNX Runtime's OrtValue, whose importer takes a legacy capsule; once one of bytes for bools, and was told so."""
+"""ONNX Runtime's OrtValue, whose importer takes a legacy capsule.
+
+Older versions take bools as bytes, and are told that they are bools.
+"""
 
 from dlbridge._core.abi cimport kDLBool, kDLUInt
 from dlbridge._core.block cimport Managed
@@ -25,6 +28,6 @@ cdef int settle(Target target) except -1:
 cdef object deliver(Managed* managed, Target target):
     cdef bint is_bool = managed.abi.dl_tensor.dtype.code == kDLBool
     if is_bool and not target.holds & BOOLS:
-        managed.abi.dl_tensor.dtype.code = kDLUInt      # nobody else has seen this block
+        managed.abi.dl_tensor.dtype.code = kDLUInt      # no other code has this block
     capsule = waited_capsule(managed)
     return call_consumer(lambda given: target.function(given, is_bool), target, capsule)

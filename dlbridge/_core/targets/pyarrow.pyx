@@ -1,4 +1,4 @@
-"""pyarrow's: an Array where there is one axis, else a Tensor."""
+"""pyarrow's arrays and tensors: an Array if there is one axis, otherwise a Tensor."""
 
 import numpy as np
 

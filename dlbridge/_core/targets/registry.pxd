@@ -1,4 +1,4 @@
-"""The targets by every name that ``to`` may have."""
+"""The targets, and how ``to`` names them."""
 
 from dlbridge._core.targets.target cimport Target
 

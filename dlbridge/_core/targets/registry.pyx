@@ -1,4 +1,4 @@
-"""The targets by every name that ``to`` may have."""
+"""The targets, and how ``to`` names them."""
 
 import sys
 from importlib import import_module
@@ -12,22 +12,24 @@ from dlbridge._core.targets.target cimport Target, new_target
 
 from dlbridge.errors import UnsupportedError, refusal, shown
 
-# Sets how arrays of a library are made.
+# Sets how the arrays of a library are made.
 ctypedef int (*Prepare)(Target target) except -1
 
-cdef dict targets = {}          # by name: those that were asked for, and those that users registered
-cdef dict unnamed = {}          # those that have no name in convert()
+# By name: the targets that were asked for, and those that users registered.
+cdef dict targets = {}
+# Those that have no name in convert().
+cdef dict unnamed = {}
 
 
 cdef Target target_of(object library):
-    """The target of a library, or None where its facts name no delivery."""
+    """The target of a library, or None if its facts name no delivery."""
     if library is None or not library.delivery:
         return None
     return kept_target(targets, library)
 
 
 cdef Target versioned_capsule():
-    """What to_dlpack() gives to a consumer of versioned capsules."""
+    """The target with which to_dlpack() makes versioned capsules."""
     from dlbridge.libraries.dlpack import VERSIONED
 
     return kept_target(unnamed, VERSIONED)
@@ -45,8 +47,8 @@ cdef Target kept_target(dict kept, object library):
 cdef Prepare find_prepare(str delivery) except NULL:
     """The function of a file of this folder that a library's facts name, as ``file`` or ``file:function``.
 
-    A file is imported when its first target is asked for: all of them would take a third of the time of importing
-    dlbridge. Cython puts what a file offers to others into a dictionary of capsules, by the name of the function.
+    A file is imported when its first target is asked for, because all of them would slow the import of dlbridge. Cython
+    puts what a file offers to others into a dictionary of capsules, by the name of the function.
     """
     file, _, function = delivery.partition(":")
     offered = import_module(f"dlbridge._core.targets.{file}").__pyx_capi__[function or "prepare"]
@@ -54,7 +56,7 @@ cdef Prepare find_prepare(str delivery) except NULL:
 
 
 cdef Target find_target(object to):
-    """By name, module, array type, an array of the library, or any namespace with from_dlpack."""
+    """Find the target for ``to``: a name, a module, an array type, an array, or any namespace with from_dlpack."""
     cdef Target target = None
     if isinstance(to, Target) and (<Target> to).deliver != NULL:
         return to
@@ -63,7 +65,7 @@ cdef Target find_target(object to):
     elif isinstance(to, ModuleType):
         target = _by_module(getattr(to, "__name__", None)) or _by_namespace(to)
     else:
-        # An array stands for its library, any other object or class for itself.
+        # An array stands for its library. Any other object or class stands for itself, as a namespace.
         target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
     if target is None:
         text = shown(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
@@ -85,7 +87,7 @@ def _by_name(name):
 
 
 def _meant(name):
-    from difflib import get_close_matches       # a sixth of what importing dlbridge takes, for a mistake
+    from difflib import get_close_matches       # imported only for a mistake: it takes a sixth of dlbridge's own import
 
     near = get_close_matches(name, names(), 1)
     return f"did you mean {near[0]!r}? " if near else ""
@@ -105,7 +107,10 @@ def _by_namespace(space):
 
 
 def _by_type(kind):
-    """The library of an array type, or of a subclass or an unknown library's; numpy.float32 is no array type."""
+    """The target of an array type or of a subclass, or None. The type may be of an unknown library.
+
+    numpy.float32 is not an array type, for example.
+    """
     cdef Target target
     if kind is memoryview:
         return _by_name("memoryview")
@@ -130,5 +135,5 @@ def names():
 
 
 def add_target(Target target):
-    """Put a target under its name, in place of any other of that name."""
+    """Add a target. It replaces any other target of its name."""
     targets[target.name] = target

@@ -1,4 +1,4 @@
-"""Target: what a library can hold, as data, and how its array is made."""
+"""The Target: what a library can hold, as data, and how its arrays are made."""
 
 import importlib
 import sys
@@ -38,7 +38,7 @@ HOLDS = {
 
 cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) if get_row(row).subbyte)
 
-# While only half of the facts are read, a target holds more than its library does: no other thread may use it then.
+# While the facts are being read, a target holds more than its library does, so no other thread may use it then.
 cdef object reading = ForkableLock()
 
 
@@ -58,11 +58,12 @@ cdef class Target:
         return f"<target {self.name}>"
 
     cdef int load(self) except -1:
-        """Import the library and read what it can hold. The first conversion to it does so, and no import."""
+        """Import the library and read what it can hold. The first conversion does so, not the import of dlbridge."""
         if load_flag(&self.loaded):
             return 0
         cdef object namespace = self.imported()
-        # Not by `with`: where no memory is left for a traceback, Cython gives its end a NULL in place of one.
+        # The lock is not used in a `with` statement: if there is no memory for a traceback, Cython passes NULL in its
+        # place to __exit__().
         lock = reading.lock
         lock.acquire()
         try:
@@ -74,7 +75,7 @@ cdef class Target:
         return 0
 
     cdef object imported(self):
-        """The library's module, or the namespace that was given."""
+        """The library's module, or the namespace that the user gave."""
         facts = self.facts
         if self.namespace is not None or not facts.importer and not facts.array_types:
             return self.namespace
@@ -85,14 +86,14 @@ cdef class Target:
         try:
             return importlib.import_module(facts.top)
         except ImportError as error:
-            # A library that is there but broken says so itself.
+            # A library that is installed but broken has an error of its own.
             if error.name is not None and error.name != facts.top:
                 raise
             raise refusal(MissingLibraryError, self.name, "module", facts.top, "is not installed",
                           f"pip install {facts.install or facts.name}") from error
 
     cdef int read_facts(self) except -1:
-        """Everything, less what the library's facts take from it. Its file in this folder has the last word."""
+        """Read what the library holds: everything, less what its facts say that it lacks. Then settle corrects that."""
         from dlbridge.libraries.library import holds
 
         facts = self.facts
@@ -114,15 +115,15 @@ cdef class Target:
             self.settings(self)
         if not self.gpus:
             self.holds &= ~<unsigned int> OTHER_DEVICES
-        # What fits() may pass without a look at the device is the host's memory, with any number of axes.
+        # fits() looks neither at HOST and SHARING nor at the number of axes, so other targets have no plain rows.
         self.plain_rows = 0
         if self.holds & HOST and self.holds & SHARING and not self.fewest_axes and self.most_axes == MAX_NDIM:
             self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
-        store_flag(&self.loaded, True)      # last: with it set, the rest is read without the lock
+        store_flag(&self.loaded, True)      # last: once it is set, other threads read the rest without the lock
         return 0
 
     cdef int read_module(self) except -1:
-        """What the facts name in the imported module."""
+        """Read what the facts name in the imported module."""
         from dlbridge.libraries.library import attribute
 
         cdef DLDevice device
@@ -140,7 +141,7 @@ cdef class Target:
         return 0
 
     cdef int read_types(self, str version) except -1:
-        """The types that the library takes; older versions of some lack the newest."""
+        """Read which types the library takes. Older versions of some libraries lack the newest types."""
         from dlbridge.libraries.library import attribute, holds
 
         facts = self.facts

@@ -3,7 +3,7 @@
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport READONLY_COPY
 from dlbridge._core.targets.target cimport Target
-from dlbridge.tensor cimport Tensor, new_tensor
+from dlbridge.tensor cimport new_tensor
 
 
 cdef int prepare(Target target) except -1:

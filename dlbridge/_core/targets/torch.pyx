@@ -38,7 +38,7 @@ cdef int settle(Target target) except -1:
 
 
 cdef object deliver_bytes(Managed* managed, Target target):
-    """To torch before 2.10, whose importer knows no type below bfloat16: those go as the bytes that they are."""
+    """Deliver to torch before 2.10. Its importer knows no floats of one byte, so those are delivered as bytes."""
     cdef const DTypeRow* row = get_row(managed.row)
     name = row_name(managed.row) if row.kind == b"V" and row.item_bytes == 1 else None
     if name is not None:
@@ -48,7 +48,7 @@ cdef object deliver_bytes(Managed* managed, Target target):
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
-    """torch's own streams live as long as torch does, so the module stands for what keeps them."""
+    """torch's current stream. torch's own streams live as long as torch does, so the module counts as their keeper."""
     cdef Target torch = <Target> target
     cdef int64_t stream
     if torch.api == NULL:
@@ -60,6 +60,6 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """By torch's own allocator and copy, on its current stream."""
+    """Copy host memory to a device by torch's own allocator and copy, on torch's current stream."""
     cdef int index = device.device_id
     return deliver(managed, target).to("cuda" if index == ANY_DEVICE_ID else f"cuda:{index}")
