@@ -104,7 +104,7 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     7
     """
     cdef Request request
-    cdef Route route = prepare(&request, src, to, device, copy, stream, readonly, detach)
+    cdef Route route = route_for(&request, src, to, device, copy, stream, readonly, detach)
     return carry(src, route, &request)
 
 
@@ -277,7 +277,7 @@ asdlpack = put_in_front(&ASDLPACK, asdlpack_plainly, whole_asdlpack)
 
 # ---- acquire, place, deliver -----------------------------------------------------------------------------------------
 
-cdef Route prepare(
+cdef Route route_for(
     Request* request, object src, object to, object device, object copy, object stream, object readonly, object detach,
 ):
     parse_request(request, device, copy, stream, readonly, detach)
@@ -364,7 +364,7 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
     cdef Decision decision
     cdef Findings findings
     cdef Managed* managed
-    cdef Route route = prepare(&request, src, to, device, copy, stream, readonly, detach)
+    cdef Route route = route_for(&request, src, to, device, copy, stream, readonly, detach)
     facts["target"] = route.target.name
     request.peek = True
     if route.already and is_already(src, &request):

@@ -82,7 +82,7 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
     if not isinstance(alignment, int) or alignment < 1:
         raise ValueError(f"register_target: alignment {alignment!r}: is no number of bytes (pass 1 or more)")
 
-    def settle(Target target):
+    def adjust(Target target):
         for flag in abilities:
             target.holds |= <unsigned int> HOLDS[flag]
         target.rows = rows_named(wanted)
@@ -90,7 +90,7 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
         if array_type is not None:
             target.array_types = array_type if isinstance(array_type, tuple) else (array_type,)
 
-    add_target(new_registered(name, deliver, settle))
+    add_target(new_registered(name, deliver, adjust))
     clear_routes()
 
 

@@ -3,9 +3,15 @@
 import ast
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+
+import dlbridge
 
 ROOT = Path(__file__).parents[1]
 
@@ -131,3 +137,23 @@ def test_functions_fit_on_a_screen():
 def test_the_reader_of_functions_counts_lines():
     found = dict(functions(house.PACKAGE / "_core" / "layout.pyx"))
     assert 20 < found["cdef LayoutFault settle("] < SCREEN
+
+
+# ---- a checkout ------------------------------------------------------------------------------------------------------
+
+def test_a_checkout_that_is_not_compiled_says_what_to_do(tmp_path):
+    shutil.copytree(ROOT / "dlbridge", tmp_path / "dlbridge", ignore=shutil.ignore_patterns("*.so", "*.c"))
+    done = subprocess.run([sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", textwrap.dedent(f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        import dlbridge
+    """)], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        "ImportError: dlbridge: checkout: is not compiled (run pip install -e . in it, or Python outside of it)")
+
+
+def test_the_package_shows_what_is_public():
+    program = "import dlbridge; print(*[name for name in dir(dlbridge) if not name.startswith('_')])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    rooms = {"errors", "register", "tensor", "trees"}           # and the folders, once something is imported from them
+    assert set(done.stdout.split()) - rooms == {name for name in dlbridge.__all__ if not name.startswith("_")}

@@ -311,7 +311,7 @@ cdef dict WAYS_OUT = {
 }
 
 
-cdef str way_out(object numpy_kind):
+cdef str way_out_of_kind(object numpy_kind):
     """What the caller can do about a NumPy type that DLPack has no code for, by the kind in its typestr."""
     return WAYS_OUT.get(numpy_kind, "convert it to a numeric type first")
 

@@ -25,7 +25,7 @@ cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request
     The consumer's stream waits until the memory is ready. If the CPU is to read it, this thread waits.
     """
     if steps & TO_DEVICE_LABEL:
-        label_device(managed, target, request)
+        label_as_device(managed, target, request)
     if not has_streams(managed.abi.dl_tensor.device.device_type):
         return 0
     if request.has_stream and request.stream == STREAM_UNORDERED:
@@ -49,7 +49,7 @@ cdef int order_for(Managed* managed, const Request* request) except -1:
     return device_operations().order_consumer(managed, stream, keeper, False)
 
 
-cdef int label_device(Managed* managed, Target target, const Request* request) except -1:
+cdef int label_as_device(Managed* managed, Target target, const Request* request) except -1:
     """Label pinned or managed memory as its device's, if the caller asked for that device or for none."""
     device_operations().label_device(managed)
     if request.has_device and not same_device(&request.device, &managed.abi.dl_tensor.device):

@@ -36,7 +36,7 @@ cdef enum Said:
 
 cdef Libtorch libtorch
 
-cdef int prepare() except -1
+cdef int find_functions() except -1
 cdef bint is_own_stream(int device_id) except -1
 cdef uint32_t ask_python(object tensor) noexcept
 

@@ -30,7 +30,7 @@ cdef dict SYMBOLS = {
 
 # ---- questions -------------------------------------------------------------------------------------------------------
 
-cdef int prepare() except -1:
+cdef int find_functions() except -1:
     """Find libtorch's functions, once.
 
     If torch does not let dlbridge try them, Python is asked, and they are looked for again another time.

@@ -18,7 +18,7 @@ from dlbridge._core.block cimport (
     managed_set_layout,
     managed_set_row,
 )
-from dlbridge._core.dtypes cimport find_numpy, get_row, way_out
+from dlbridge._core.dtypes cimport find_numpy, get_row, way_out_of_kind
 from dlbridge._core.numpy_api cimport (
     ARRAY_C_CONTIGUOUS,
     ARRAY_WRITEABLE,
@@ -79,4 +79,4 @@ cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) ex
 
 cdef Managed* refuse_dtype(object array) except NULL:
     dtype = array.dtype
-    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", way_out(dtype.kind))
+    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", way_out_of_kind(dtype.kind))

@@ -45,7 +45,7 @@ cdef Offer offers(object kind, object facts):
         return None
     offer = exchange.offers(kind, facts)
     if offer is not None:
-        libtorch.prepare()
+        libtorch.find_functions()
         offer.acquire = acquire_managed if offer.api.dltensor_from_py_object_no_sync == NULL else acquire_borrowed
     else:
         method = getattr(kind, "__dlpack__", None)

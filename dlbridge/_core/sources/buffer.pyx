@@ -18,7 +18,7 @@ from dlbridge._core.block cimport (
     managed_set_row,
     managed_take_buffer,
 )
-from dlbridge._core.dtypes cimport find_format, way_out
+from dlbridge._core.dtypes cimport find_format, way_out_of_kind
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, new_offer
@@ -101,7 +101,7 @@ cdef int check_view(const Py_buffer* view, int row) except -1:
     if row < 0:
         text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
         raise refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
-                      way_out(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
+                      way_out_of_kind(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
     for axis in range(view.ndim):
         if view.suboffsets[axis] >= 0:
             raise _refused("suboffsets", integers(<const int64_t*> view.suboffsets, view.ndim, 1),

@@ -13,11 +13,11 @@ from dlbridge._core.dtypes import NAMES
 
 cdef int prepare(Target target) except -1:
     target.deliver = deliver
-    target.settle = settle
+    target.adjust = adjust
     return 0
 
 
-cdef int settle(Target target) except -1:
+cdef int adjust(Target target) except -1:
     target.rows = rows_named([name for row, name in enumerate(NAMES) if get_row(row).format != NULL])
     return 0
 

@@ -17,11 +17,11 @@ cdef int prepare(Target target) except -1:
     target.deliver = deliver
     target.upload = upload
     target.current_stream = current_stream
-    target.settle = settle
+    target.adjust = adjust
     return 0
 
 
-cdef int settle(Target target) except -1:
+cdef int adjust(Target target) except -1:
     target.upload_type = kDLROCM if target.namespace.cuda.runtime.is_hip else kDLCUDA
     return 0
 

@@ -14,11 +14,11 @@ from dlbridge._core.targets.target cimport Target
 
 cdef int prepare(Target target) except -1:
     target.deliver = deliver
-    target.settle = settle
+    target.adjust = adjust
     return 0
 
 
-cdef int settle(Target target) except -1:
+cdef int adjust(Target target) except -1:
     target.current_stream = table_stream
     target.api = find_exchange_api(target.array_types[0])
     if target.api == NULL:

@@ -18,11 +18,11 @@ cdef int prepare(Target target) except -1:
     target.accepts = accepts
     target.deliver = deliver
     target.upload = upload
-    target.settle = settle
+    target.adjust = adjust
     return 0
 
 
-cdef int settle(Target target) except -1:
+cdef int adjust(Target target) except -1:
     target.asked_rows = rows_named(target.facts.wide_dtypes.value)
     return 0
 

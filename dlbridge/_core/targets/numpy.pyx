@@ -43,11 +43,11 @@ cdef uint64_t ml_dtypes_rows = rows_named(
 cdef int prepare(Target target) except -1:
     target.accepts = accepts
     target.deliver = deliver
-    target.settle = settle
+    target.adjust = adjust
     return 0
 
 
-cdef int settle(Target target) except -1:
+cdef int adjust(Target target) except -1:
     target.asked_rows = ml_dtypes_rows
     return 0
 

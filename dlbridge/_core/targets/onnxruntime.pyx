@@ -11,11 +11,11 @@ from dlbridge._core.targets.target cimport BOOLS, Target
 
 cdef int prepare(Target target) except -1:
     target.deliver = deliver
-    target.settle = settle
+    target.adjust = adjust
     return 0
 
 
-cdef int settle(Target target) except -1:
+cdef int adjust(Target target) except -1:
     value_type, = target.array_types
     bare = target.namespace.capi._pybind_state.OrtValue.from_dlpack
     if target.holds & BOOLS:

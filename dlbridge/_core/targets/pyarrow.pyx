@@ -8,11 +8,11 @@ from dlbridge._core.targets.target cimport Target
 
 cdef int prepare(Target target) except -1:
     target.deliver = importer.deliver
-    target.settle = settle
+    target.adjust = adjust
     return 0
 
 
-cdef int settle(Target target) except -1:
+cdef int adjust(Target target) except -1:
     pyarrow = target.namespace
 
     def make(tensor):

@@ -37,7 +37,7 @@ ctypedef object (*Deliver)(Managed* managed, Target target)
 # Makes the library's array on a device, from host memory and by the library's own copy; steals managed, too.
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device)
 # Corrects what was read from the library's facts, once the library is imported.
-ctypedef int (*Settle)(Target target) except -1
+ctypedef int (*Adjust)(Target target) except -1
 
 
 cdef class Target:
@@ -57,7 +57,7 @@ cdef class Target:
     cdef Upload upload                  # or NULL
     cdef int32_t upload_type            # DLPack's type of the devices that upload copies to; 0 if there are none
     cdef CurrentStream current_stream   # or NULL: the library names its stream to the Tensor that it consumes
-    cdef Settle settle                  # or NULL
+    cdef Adjust adjust                  # or NULL
     cdef const DLPackExchangeAPI* api   # or NULL
     cdef object namespace               # the imported module, or the namespace that the user gave
     cdef tuple array_types              # their instances are arrays of this target already

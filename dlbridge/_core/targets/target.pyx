@@ -93,7 +93,7 @@ cdef class Target:
                           f"pip install {facts.install or facts.name}") from error
 
     cdef int read_facts(self) except -1:
-        """Read what the library holds: everything, less what its facts say that it lacks. Then settle corrects that."""
+        """Read what the library holds: everything, less what its facts say that it lacks. Then adjust corrects that."""
         from dlbridge.libraries.library import holds
 
         facts = self.facts
@@ -109,8 +109,8 @@ cdef class Target:
         self.most_axes = facts.most_axes.value if facts.most_axes else MAX_NDIM
         self.read_types(version)
         self.read_module()
-        if self.settle != NULL:
-            self.settle(self)
+        if self.adjust != NULL:
+            self.adjust(self)
         if self.settings is not None:
             self.settings(self)
         if not self.gpus:

@@ -19,11 +19,11 @@ cdef int prepare(Target target) except -1:
     target.deliver = deliver
     target.upload = upload
     target.current_stream = current_stream
-    target.settle = settle
+    target.adjust = adjust
     return 0
 
 
-cdef int settle(Target target) except -1:
+cdef int adjust(Target target) except -1:
     torch = target.namespace
     target.api = find_exchange_api(torch.Tensor)
     if target.api == NULL:

@@ -1,0 +1,169 @@
+"""What is known of libraries: one file each, looked up by the bases of a type, loaded when it is first wanted."""
+
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from support.lacking import TARGETS
+from support.optional import of
+
+from dlbridge.libraries import library as lookup
+from dlbridge.libraries.library import Arrays, Fact, Facts, Library, holds, libraries, library_named, library_of
+
+EVIDENCE = r"[\w.-]+#\d+|dlpack \d\.\d|numpy \d\.\d|PEP 3118|seen in ([\w.-]+ )?[\d.]+( with TensorFlow [\d.]+)?"
+
+
+def every_fact():
+    """Each fact of each library, with where it stands."""
+    for library in (*libraries().values(), *TARGETS):
+        for record in (library, *library.arrays):
+            for field in record._fields:
+                value = getattr(record, field)
+                for fact in value if isinstance(value, tuple) and not isinstance(value, Fact) else (value,):
+                    if isinstance(fact, Fact):
+                        yield f"{library.name}.{field}", fact
+
+
+@pytest.mark.parametrize(("where", "fact"), [pytest.param(*each, id=each[0]) for each in every_fact()])
+def test_every_fact_has_evidence(where, fact):
+    assert re.fullmatch(EVIDENCE, fact.evidence)
+    assert fact.value
+    assert not (fact.since and fact.below) or lookup.release(fact.since) < lookup.release(fact.below)
+
+
+def test_a_file_has_the_library_of_its_name():
+    assert {name for name in lookup.files() if library_named(name) is None} == set()
+    assert library_named("nonsense") is None
+    assert library_named("profiles") is None
+
+
+def test_versions_bound_a_fact():
+    fact = Fact(1, "seen in 2.0", since="2.0", below="2.10")
+    assert [holds(fact, version) for version in ("1.9", "2.0", "2.9.1+cpu", "2.10.0", "", "main")] == [
+        False, True, True, False, False, False]
+
+
+def test_types_in_modules_of_another_name_are_found():
+    assert library_of("jaxlib") is library_named("jax")
+    assert library_of("PIL").name == "pillow"
+    assert library_of("no_such_library") is None
+
+
+@of("torch")
+def test_facts_are_inherited():
+    import torch
+
+    class Special(torch.nn.Parameter):
+        pass
+
+    class MoreSpecial(Special):
+        pass
+
+    for kind in (torch.nn.Parameter, Special, MoreSpecial):
+        assert Facts(kind).find("rebound") is True
+        assert Facts(kind).find("names_stream") is True       # of Tensor
+        assert Facts(kind).way_out("is_sparse") == "pass x.to_dense()"
+    assert Facts(torch.Tensor).find("rebound") is None
+
+
+def test_a_type_that_says_it_is_of_a_library_which_is_not_there_has_no_facts():
+    pretender = type("Tensor", (), {"__module__": "mindspore.common.tensor"})
+    assert "mindspore" not in sys.modules
+    assert Facts(pretender).find("gives") is None
+
+
+def run(program):
+    done = subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(program)], capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.split()
+
+
+def test_a_file_is_loaded_with_the_first_type_of_its_library():
+    loaded = run("""
+        import sys
+        import numpy
+        import dlbridge
+
+        def loaded():
+            return {name.rpartition(".")[2] for name in sys.modules if name.startswith("dlbridge.libraries.")}
+
+        assert loaded() == set(), loaded()
+        dlbridge.convert(numpy.zeros(3), "memoryview")
+        print(*sorted(loaded()))
+    """)
+    assert loaded == ["library", "memoryview", "numpy", "others", "profiles"]
+
+
+NEW_LIBRARY = '''
+"""A library that nobody has taught dlbridge: no protocol, bytes for its elements, a constructor."""
+
+from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.profiles import NO_LABELS, NO_SUBBYTE, PLAIN, compact
+
+SEEN = "seen in 1.0"
+
+LIBRARY = Library(
+    name="toyarrays",
+    arrays=(
+        Arrays("Array", gives=Fact(lambda array: array.memory, SEEN),
+               element_type=Fact(lambda array: array.kind, SEEN)),
+        Arrays("Nothing", {"": "pass toyarrays.Array()"}),
+    ),
+    delivery="importer:prepare_for_ndarrays",
+    importer=lambda toyarrays, array, dtype: toyarrays.Array(array, dtype),
+    array_types=("Array",),
+    lacks=(*compact(SEEN), *PLAIN, Fact("READ_ONLY", SEEN, "writes"), *NO_LABELS, *NO_SUBBYTE),
+    dtypes=(Fact(("int16", "float16"), SEEN),),
+)
+'''
+MODULE = """
+class Array:
+    def __init__(self, memory, kind):
+        self.memory, self.kind = memory, kind
+
+class Nothing:
+    pass
+"""
+
+
+def test_a_library_takes_one_file(tmp_path):
+    (tmp_path / "libraries").mkdir()
+    (tmp_path / "libraries" / "toyarrays.py").write_text(NEW_LIBRARY)
+    (tmp_path / "toyarrays.py").write_text(MODULE)
+    run(f"""
+        import sys
+        import numpy
+        import dlbridge
+        import dlbridge.libraries
+
+        sys.path.insert(0, {str(tmp_path)!r})
+        dlbridge.libraries.__path__.append({str(tmp_path / "libraries")!r})
+        import toyarrays
+
+        source = numpy.arange(6, dtype="int16")
+        made = dlbridge.convert(source, "toyarrays", copy=False)
+        assert type(made) is toyarrays.Array and made.kind == "int16" and made.memory.ctypes.data == source.ctypes.data
+        assert dlbridge.convert(source, toyarrays) is not dlbridge.convert(made, toyarrays)
+        assert dlbridge.convert(made, "toyarrays") is made
+        halves = dlbridge.convert(toyarrays.Array(source, "float16"), "numpy")
+        assert halves.dtype == "float16" and halves.ctypes.data == source.ctypes.data
+        assert "toyarrays" in dlbridge.targets()
+        for refused, way_out in ((numpy.zeros(3), "float64"), (toyarrays.Nothing(), "pass toyarrays.Array()"),
+                                 (toyarrays.Array(source, "float32"), "another type"),
+                                 (toyarrays.Array(source, "i3"), "another type")):
+            try:
+                dlbridge.convert(refused, "toyarrays" if way_out == "float64" else "numpy")
+            except dlbridge.DLBridgeError as error:
+                assert way_out in str(error), error
+            else:
+                raise AssertionError(refused)
+    """)
+
+
+def test_records_and_fields_are_documented():
+    for kind in (Arrays, Library, Fact):
+        assert kind.__doc__
+        assert len(kind._fields) == len(set(kind._fields))
