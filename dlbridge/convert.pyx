@@ -36,7 +36,7 @@ from dlbridge._core.plan cimport (
 )
 from dlbridge._core.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
 from dlbridge._core.request cimport COPY_ALWAYS, Request, parse_request, wants_versioned
-from dlbridge._core.sources.registry cimport acquire_by, has_instance_offer
+from dlbridge._core.sources.registry cimport acquire_by, has_instance_offer, reads_by_copy
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
@@ -383,8 +383,12 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
         facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
         _refused = gather(managed, route.target, &request, &findings)
         decide(managed, route.target, &request, &findings, &decision)
-        facts["action"] = "copy" if is_copy(&decision) else "share"
-        if decision.reason:
+        by_copy = reads_by_copy(route.offers)
+        facts["action"] = "copy" if is_copy(&decision) or by_copy else "share"
+        if by_copy:
+            facts["reason"] = "memory is read by a copy, which is all that its library gives"
+            facts["way_out"] = "nothing to do: it is copied"
+        elif decision.reason:
             facts["reason"] = reason_text(managed, route.target, decision.reason)
             facts["way_out"] = reason_way_out(decision.reason)
     finally:

@@ -16,8 +16,8 @@ Result = TypeVar("Result")
 
 # Types that offer a protocol or look like a container, and yet are neither arrays nor containers in a batch.
 ATOMS = (str, bytes, int, float, complex, type(None))
-# The libraries that walk through containers, by the name of the target. The library under "" is asked first.
-WALKERS = {"": "optree", "jax": "jax.tree_util", "torch": "torch.utils._pytree"}
+# What walks through containers, before the target library's own walker (Library.walker).
+WALKER = "optree"
 OTHERS = ("pass", "raise")
 
 
@@ -94,11 +94,14 @@ def map_leaves(function: Callable[[Any], Any], tree: Any, walk: Callable[..., An
 
 def walker(to: Any) -> Callable[..., Any]:
     """The function that calls another one on each leaf of a container."""
+    from dlbridge.libraries.library import library_named
+
     name = to if isinstance(to, str) else to.__name__ if isinstance(to, ModuleType) else ""
-    for library in dict.fromkeys((WALKERS[""], WALKERS.get(name))):
-        if library is not None:
+    library = library_named(name)
+    for module in (WALKER, library.walker if library is not None else ""):
+        if module:
             try:
-                walk: Callable[..., Any] = importlib.import_module(library).tree_map
+                walk: Callable[..., Any] = importlib.import_module(module).tree_map
             except ImportError:
                 continue
             return walk

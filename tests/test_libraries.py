@@ -110,6 +110,7 @@ LIBRARY = Library(
     arrays=(
         Arrays("Array", gives=Fact(lambda array: array.memory, SEEN),
                element_type=Fact(lambda array: array.kind, SEEN)),
+        Arrays("Remote", gives=Fact(lambda array: array.memory.copy(), SEEN), copies=Fact(True, SEEN)),
         Arrays("Nothing", {"": "pass toyarrays.Array()"}),
     ),
     delivery="importer:prepare_for_ndarrays",
@@ -123,6 +124,9 @@ MODULE = """
 class Array:
     def __init__(self, memory, kind):
         self.memory, self.kind = memory, kind
+
+class Remote(Array):
+    pass
 
 class Nothing:
     pass
@@ -151,6 +155,15 @@ def test_a_library_takes_one_file(tmp_path):
         halves = dlbridge.convert(toyarrays.Array(source, "float16"), "numpy")
         assert halves.dtype == "float16" and halves.ctypes.data == source.ctypes.data
         assert "toyarrays" in dlbridge.targets()
+        remote = toyarrays.Remote(source, "int16")
+        assert dlbridge.convert(remote, "numpy").ctypes.data != source.ctypes.data
+        assert dlbridge.explain(remote, "numpy").action == "copy"
+        try:
+            dlbridge.convert(remote, "numpy", copy=False)
+        except dlbridge.CopyRequiredError as error:
+            assert error.field == "copy"
+        else:
+            raise AssertionError(remote)
         for refused, way_out in ((numpy.zeros(3), "float64"), (toyarrays.Nothing(), "pass toyarrays.Array()"),
                                  (toyarrays.Array(source, "float32"), "another type"),
                                  (toyarrays.Array(source, "i3"), "another type")):

@@ -63,6 +63,14 @@ def test_into_the_library(row, dtype):
         assert row.address(made) == source.ctypes.data
 
 
+@pytest.mark.parametrize("row", [row for row in ROWS if row.copies], ids=lambda row: row.name)
+def test_what_is_read_by_a_copy_says_so(row):
+    given = row.make(numbers_for(row))
+    assert dlbridge.explain(given, "numpy").action == "copy"
+    with pytest.raises(dlbridge.CopyRequiredError):
+        dlbridge.convert(given, "numpy", copy=False)
+
+
 @rows
 @dtypes
 def test_out_of_the_library(row, dtype):

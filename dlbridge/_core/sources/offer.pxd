@@ -24,6 +24,7 @@ cdef enum Known:
     GRADIENT_FREE = 128
     ELEMENT_TYPE = 256
     STREAM_OBJECT = 512
+    COPIES = 1024
 
 
 cdef class Offer:

@@ -19,6 +19,7 @@ cdef dict KNOWN = {
     "gradient_free": GRADIENT_FREE,
     "element_type": ELEMENT_TYPE,
     "stream_object": STREAM_OBJECT,
+    "copies": COPIES,
 }
 
 

@@ -9,6 +9,8 @@ from dlbridge._core.sources.offer cimport Offer
 
 cdef tuple find_offers(object kind)
 cdef bint has_instance_offer(object obj) except -1
+# Whether the library gives nothing but a copy of its memory.
+cdef bint reads_by_copy(tuple offers) noexcept
 
 cdef inline Managed* acquire_by(tuple offers, object src, const Request* request) except NULL:
     """Ask one offer after the other. If a producer's own code raises, no other offer is asked."""

@@ -4,7 +4,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from dlbridge._core.block cimport Managed, managed_keep
 from dlbridge._core.native cimport fast
-from dlbridge._core.request cimport Request
+from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources cimport (
     array_interface,
     array_struct,
@@ -14,9 +14,9 @@ from dlbridge._core.sources cimport (
     dlpack,
     exchange,
 )
-from dlbridge._core.sources.offer cimport FORGETS, Offer, element_row, facts_of, new_offer, top_module, with_row
+from dlbridge._core.sources.offer cimport COPIES, FORGETS, Offer, element_row, facts_of, new_offer, top_module, with_row
 
-from dlbridge.errors import UnsupportedError, refusal
+from dlbridge.errors import CopyRequiredError, UnsupportedError, refusal
 
 cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char* where) except -1
@@ -83,6 +83,10 @@ cdef bint has_instance_offer(object obj) except -1:
     return False
 
 
+cdef bint reads_by_copy(tuple offers) noexcept:
+    return PyTuple_GET_SIZE(offers) > 0 and (<Offer> PyTuple_GET_ITEM(offers, 0)).known & COPIES
+
+
 cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL:
     cdef Managed* managed
     cdef Offer offer
@@ -140,6 +144,9 @@ cdef Offer offer_function(object function, object facts):
 cdef Managed* acquire_by_function(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
     cdef int row = element_row(obj, offer)
+    if offer.known & COPIES and request.copy == COPY_NEVER:
+        raise refusal(CopyRequiredError, offer.protocol, "copy", False,
+                      f"but {type(obj).__qualname__} gives its elements by a copy alone", "pass copy=None")
     made = offer.function(obj)
     if made is obj:
         raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
