@@ -97,6 +97,28 @@ def test_a_file_is_loaded_with_the_first_type_of_its_library():
     assert loaded == ["library", "memoryview", "numpy", "others", "profiles"]
 
 
+@pytest.mark.parametrize("library", [library for library in libraries().values() if "." in library.top],
+                         ids=lambda library: library.name)
+def test_a_library_whose_package_is_missing_is_named(library):
+    run(f"""
+        import sys
+        import dlbridge
+
+        class Absent:
+            def find_spec(self, name, path=None, target=None):
+                if name == {library.top.partition(".")[0]!r}:
+                    raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+        sys.meta_path.insert(0, Absent())
+        try:
+            dlbridge.convert(bytearray(8), {library.name!r})
+        except (dlbridge.MissingLibraryError, dlbridge.UnsupportedError) as error:
+            assert isinstance(error, dlbridge.MissingLibraryError) is {bool(library.delivery)}, error
+        else:
+            raise AssertionError
+    """)
+
+
 NEW_LIBRARY = '''
 """A library that nobody has taught dlbridge: no protocol, bytes for its elements, a constructor."""
 

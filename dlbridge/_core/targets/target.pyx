@@ -87,7 +87,7 @@ cdef class Target:
             return importlib.import_module(facts.top)
         except ImportError as error:
             # A library that is installed but broken has an error of its own.
-            if error.name is not None and error.name != facts.top:
+            if error.name is not None and not f"{facts.top}.".startswith(f"{error.name}."):
                 raise
             raise refusal(MissingLibraryError, self.name, "module", facts.top, "is not installed",
                           f"pip install {facts.install or facts.name}") from error
