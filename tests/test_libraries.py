@@ -7,7 +7,6 @@ import textwrap
 
 import pytest
 from support.lacking import TARGETS
-from support.optional import of
 
 from dlbridge.libraries import library as lookup
 from dlbridge.libraries.library import Arrays, Fact, Facts, Library, holds, libraries, library_named, library_of
@@ -51,7 +50,7 @@ def test_types_in_modules_of_another_name_are_found():
     assert library_of("no_such_library") is None
 
 
-@of("torch")
+@pytest.mark.needs("torch")
 def test_facts_are_inherited():
     import torch
 
