@@ -26,7 +26,7 @@ DIRECTIVES = {
 PREFIXES = [f"-ffile-prefix-map={HERE.resolve()}=.", f"-ffile-prefix-map={numpy.get_include()}=numpy/include"]
 # The flags of Python's own build, -O3 -g, double the time of compiling. Only what every conversion runs through, and
 # the loops of the copies, gain from -O3 (benchmarks/instructions.py); -O1 compiles the rest in half of the time.
-# CFLAGS in the environment has the last word, since the sanitizers need flags of their own.
+# A level of its own in CFLAGS has the last word, since the sanitizers need one.
 HOT = ["-g0", "-O3"]
 COLD = ["-g0", "-O1"]
 HOT_MODULES = {
@@ -40,12 +40,13 @@ HOT_MODULES = {
 def extension(path: Path) -> Extension:
     name = ".".join(path.with_suffix("").parts)
     flags = HOT if name.partition(".")[2] in HOT_MODULES else COLD
+    chosen = "-O" in os.environ.get("CFLAGS", "")
     return Extension(
         name,
         [path.as_posix()],
         include_dirs=[numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION")],
-        extra_compile_args=PREFIXES + ([] if "CFLAGS" in os.environ else flags),
+        extra_compile_args=PREFIXES + ([] if chosen else flags),
     )
 
 
