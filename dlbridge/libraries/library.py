@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -174,7 +174,7 @@ def roots_of(library: Library) -> tuple[str, ...]:
     return library.roots or (library.top.partition(".")[0],)
 
 
-@cache
+@lru_cache(maxsize=256)
 def library_of(root: str) -> Library | None:
     """The library that a type belongs to whose module begins so, or None."""
     for file in (root, "others"):
