@@ -39,29 +39,34 @@ cdef enum:
 
 # The file names of each family's driver, by the name that users have for the family.
 LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
+cdef Calls PATTERN              # its fields have offsets; it is never called
+
+cdef inline size_t offset_in_calls(const void* field) noexcept:
+    return <const char*> field - <const char*> &PATTERN
+
+
 # For each field of Calls, by its offset: CUDA's symbol, and ROCm's symbol of the same signature.
-cdef Calls* NOWHERE = NULL
 cdef dict SYMBOLS = {
-    <size_t> &NOWHERE.init: ("cuInit", "hipInit"),
-    <size_t> &NOWHERE.device_get: ("cuDeviceGet", "hipDeviceGet"),
-    <size_t> &NOWHERE.device_get_attribute: ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
-    <size_t> &NOWHERE.primary_context_retain: ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
-    <size_t> &NOWHERE.context_get_current: ("cuCtxGetCurrent", "hipCtxGetCurrent"),
-    <size_t> &NOWHERE.context_push: ("cuCtxPushCurrent_v2", "hipCtxPushCurrent"),
-    <size_t> &NOWHERE.context_pop: ("cuCtxPopCurrent_v2", "hipCtxPopCurrent"),
-    <size_t> &NOWHERE.pointer_get_attributes: ("cuPointerGetAttributes", "hipDrvPointerGetAttributes"),
-    <size_t> &NOWHERE.event_create: ("cuEventCreate", "hipEventCreateWithFlags"),
-    <size_t> &NOWHERE.event_destroy: ("cuEventDestroy_v2", "hipEventDestroy"),
-    <size_t> &NOWHERE.event_record: ("cuEventRecord", "hipEventRecord"),
-    <size_t> &NOWHERE.stream_wait_event: ("cuStreamWaitEvent", "hipStreamWaitEvent"),
-    <size_t> &NOWHERE.stream_is_capturing: ("cuStreamIsCapturing", "hipStreamIsCapturing"),
-    <size_t> &NOWHERE.stream_synchronize: ("cuStreamSynchronize", "hipStreamSynchronize"),
-    <size_t> &NOWHERE.copy_to_host: ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
-    <size_t> &NOWHERE.copy_on_device: ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
-    <size_t> &NOWHERE.allocate: ("cuMemAllocAsync", "hipMallocAsync"),
-    <size_t> &NOWHERE.deallocate: ("cuMemFreeAsync", "hipFreeAsync"),
-    <size_t> &NOWHERE.error_get_name: ("cuGetErrorName", "hipDrvGetErrorName"),
-    <size_t> &NOWHERE.error_get_string: ("cuGetErrorString", "hipDrvGetErrorString"),
+    offset_in_calls(&PATTERN.init): ("cuInit", "hipInit"),
+    offset_in_calls(&PATTERN.device_get): ("cuDeviceGet", "hipDeviceGet"),
+    offset_in_calls(&PATTERN.device_get_attribute): ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
+    offset_in_calls(&PATTERN.primary_context_retain): ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
+    offset_in_calls(&PATTERN.context_get_current): ("cuCtxGetCurrent", "hipCtxGetCurrent"),
+    offset_in_calls(&PATTERN.context_push): ("cuCtxPushCurrent_v2", "hipCtxPushCurrent"),
+    offset_in_calls(&PATTERN.context_pop): ("cuCtxPopCurrent_v2", "hipCtxPopCurrent"),
+    offset_in_calls(&PATTERN.pointer_get_attributes): ("cuPointerGetAttributes", "hipDrvPointerGetAttributes"),
+    offset_in_calls(&PATTERN.event_create): ("cuEventCreate", "hipEventCreateWithFlags"),
+    offset_in_calls(&PATTERN.event_destroy): ("cuEventDestroy_v2", "hipEventDestroy"),
+    offset_in_calls(&PATTERN.event_record): ("cuEventRecord", "hipEventRecord"),
+    offset_in_calls(&PATTERN.stream_wait_event): ("cuStreamWaitEvent", "hipStreamWaitEvent"),
+    offset_in_calls(&PATTERN.stream_is_capturing): ("cuStreamIsCapturing", "hipStreamIsCapturing"),
+    offset_in_calls(&PATTERN.stream_synchronize): ("cuStreamSynchronize", "hipStreamSynchronize"),
+    offset_in_calls(&PATTERN.copy_to_host): ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
+    offset_in_calls(&PATTERN.copy_on_device): ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
+    offset_in_calls(&PATTERN.allocate): ("cuMemAllocAsync", "hipMallocAsync"),
+    offset_in_calls(&PATTERN.deallocate): ("cuMemFreeAsync", "hipFreeAsync"),
+    offset_in_calls(&PATTERN.error_get_name): ("cuGetErrorName", "hipDrvGetErrorName"),
+    offset_in_calls(&PATTERN.error_get_string): ("cuGetErrorString", "hipDrvGetErrorString"),
 }
 
 cdef object loading = ForkableLock()
