@@ -104,9 +104,17 @@ cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) e
 
 
 cdef int note_producer(Managed* managed, object exported, Offer offer) except -1:
-    """Note that the memory is ready on torch's current stream, and how torch's allocator is told of other streams."""
+    """Note that the memory is ready on torch's current stream, and how torch's allocator is told of other streams.
+
+    On failure the block is released.
+    """
     cdef bint pinned = is_host(managed.abi.dl_tensor.device.device_type)
-    cdef bint lasts = not pinned and libtorch.is_own_stream(managed.abi.dl_tensor.device.device_id)
+    cdef bint lasts
+    try:
+        lasts = not pinned and libtorch.is_own_stream(managed.abi.dl_tensor.device.device_id)
+    except BaseException:
+        managed_release(managed)
+        raise
     exchange.note_producer(managed, offer.api, lasts)
     return 0 if pinned else device_operations().set_allocator(managed, record_stream, exported)
 
