@@ -148,7 +148,6 @@ def test_a_checkout_that_is_not_compiled_says_what_to_do(tmp_path):
         import sys
         sys.path.insert(0, {str(tmp_path)!r})
         import dlbridge
-from dlbridge.libraries.library import libraries, roots_of
     """)], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == (
         "ImportError: dlbridge: checkout: is not compiled (run pip install -e . in it, or Python outside of it)")
