@@ -36,7 +36,7 @@ from dlbridge._core.plan cimport (
 )
 from dlbridge._core.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
 from dlbridge._core.request cimport COPY_ALWAYS, Request, parse_request, wants_versioned
-from dlbridge._core.sources.registry cimport acquire_by, has_instance_offer, reads_by_copy
+from dlbridge._core.sources.registry cimport acquire_by, has_offer, reads_by_copy
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
@@ -350,7 +350,7 @@ cdef object resolve_array(object to, Request* request):
 
 def is_source(obj):
     """Whether an object offers a protocol, or a registered source takes it."""
-    return bool(offers_of(obj)) or has_instance_offer(obj)
+    return has_offer(offers_of(obj), obj)
 
 
 def check_target(to):

@@ -53,12 +53,13 @@ registered = []         # pairs of a predicate and an Offer, the newest first
 
 
 cdef tuple find_offers(object kind):
-    """The offers that may serve a type, in the order in which they are asked."""
+    """The offers that may serve a type, in the order in which they are asked. The last asks the instance itself."""
     facts = facts_of(kind)
     first = [offer for accepts, offer in list(registered) if accepts(kind)]
+    last = [new_offer("instance", acquire_by_instance, facts)]
     gives = facts.find("gives")
     if gives is not None:
-        return tuple(first + [offer_function(gives, facts)])
+        return tuple(first + [offer_function(gives, facts)] + last)
     preferred = facts.find("preferred")
     offers = []
     for index in range(SOURCES):
@@ -69,22 +70,36 @@ cdef tuple find_offers(object kind):
                 break
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
-    return tuple(first + offers)
+    return tuple(first + offers + last)
 
 
-cdef bint has_instance_offer(object obj) except -1:
-    """Whether an object offers a protocol that its type does not."""
+cdef bint has_offer(tuple offers, object obj) except -1:
+    """Whether an object offers a protocol: its type does, or the object does by itself."""
     cdef Py_ssize_t index
-    if not isinstance(obj, type):
-        facts = facts_of(type(obj))
-        for index in range(INSTANCE_SOURCES):
-            if instance_sources[index](obj, facts) is not None:
-                return True
+    if len(offers) > 1:
+        return True
+    facts = (<Offer> offers[0]).facts
+    for index in range(INSTANCE_SOURCES if not isinstance(obj, type) else 0):
+        if instance_sources[index](obj, facts) is not None:
+            return True
     return False
 
 
+cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* request) except? NULL:
+    cdef Managed* managed
+    cdef Offer found
+    cdef Py_ssize_t index
+    for index in range(INSTANCE_SOURCES if not isinstance(obj, type) else 0):
+        found = instance_sources[index](obj, offer.facts)
+        if found is not None:
+            managed = found.acquire(obj, found, request)
+            if managed != NULL:
+                return managed
+    return NULL
+
+
 cdef bint reads_by_copy(tuple offers) noexcept:
-    return PyTuple_GET_SIZE(offers) > 0 and (<Offer> PyTuple_GET_ITEM(offers, 0)).known & COPIES
+    return (<Offer> PyTuple_GET_ITEM(offers, 0)).known & COPIES
 
 
 cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL:
@@ -96,16 +111,9 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
         managed = offer.acquire(src, offer, request)
         if managed != NULL:
             return managed
-    facts = facts_of(type(src))
-    for index in range(INSTANCE_SOURCES if not isinstance(src, type) else 0):
-        offer = instance_sources[index](src, facts)
-        if offer is not None:
-            managed = offer.acquire(src, offer, request)
-            if managed != NULL:
-                return managed
     if _load_plugins(type(src)):
         return acquire_by(find_offers(type(src)), src, request)
-    raise _unsupported(type(src), facts)
+    raise _unsupported(type(src), (<Offer> offers[len(offers) - 1]).facts)
 
 
 def _load_plugins(kind):
