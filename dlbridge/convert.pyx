@@ -7,6 +7,7 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES,
     Managed,
     Protocol,
+    managed_fasten,
     managed_nbytes,
     managed_release,
     managed_shape,
@@ -18,6 +19,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams
 from dlbridge._core.dtypes cimport describe
 from dlbridge._core.handover cimport find_device, hand_over, hand_over_copy, hand_over_itself, hand_over_upload, is_on
+from dlbridge._core.ownership cimport OWNS_LOOSE
 from dlbridge._core.place cimport UPLOAD, place
 from dlbridge._core.plan cimport (
     Decision,
@@ -309,15 +311,21 @@ cdef inline object carry(object src, Route route, const Request* request):
     if route.already and is_already(src, request):
         return hand_over_itself(src, request) if request.has_stream else src
     managed = acquire_by(route.offers, src, request)
-    if fits(managed, target, request):
+    if managed.owns != OWNS_LOOSE and fits(managed, target, request):
         return target.deliver(managed, target)
     return carry_placed(managed, target, request)
 
 
 cdef object carry_placed(Managed* managed, Target target, const Request* request):
-    """Convert memory that does not fit as it is, or that is on a device; steals managed, also when it fails."""
+    """Convert memory that does not fit as it is, is on a device, or can still be let go by its owner.
+
+    managed is stolen, also when this fails.
+    """
     cdef Decision decision
     cdef Findings findings
+    if fits(managed, target, request):
+        managed_fasten(managed)
+        return target.deliver(managed, target)
     try:
         _refused = gather(managed, target, request, &findings)
         decide(managed, target, request, &findings, &decision)
@@ -327,6 +335,7 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
         raise
     if decision.steps:
         managed = hand_over_copy(place(managed, decision.steps, target.api), decision.steps, request)
+    managed_fasten(managed)
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &request.device), target, request)
     return target.deliver(managed, target)

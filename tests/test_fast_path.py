@@ -146,6 +146,13 @@ def test_gradients_however_they_came():
     assert dlbridge.convert(leaf, "numpy").ctypes.data == leaf.data_ptr()
 
 
+@pytest.mark.needs("torch")
+def test_a_shared_storage_keeps_its_size():
+    for tensor in (torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(2, 3)[:, 1:], torch.zeros(0)):
+        dlbridge.convert(tensor, "numpy")
+        assert not tensor.untyped_storage().resizable()
+
+
 WITHOUT_LIBTORCH = """
     import sys
     import ctypes
@@ -159,6 +166,7 @@ WITHOUT_LIBTORCH = """
     import test_fast_path
     test_fast_path.test_lazy_bits_however_they_came()
     test_fast_path.test_gradients_however_they_came()
+    test_fast_path.test_a_shared_storage_keeps_its_size()
     print("the same")
 """
 
@@ -174,14 +182,15 @@ def test_the_same_answers_where_libtorch_cannot_be_asked(request):
 # ---- what an ndarray holds -------------------------------------------------------------------------------------------
 
 @pytest.mark.needs("torch 2.10")
-def test_the_tensor_itself_is_the_base_of_its_array():
+def test_the_storage_of_a_tensor_is_the_base_of_its_array():
     tensor = torch.ones(3)
+    storage = tensor.untyped_storage()
     array = dlbridge.convert(tensor, "numpy")
-    assert array.base is tensor
+    assert array.base is storage
     assert array.flags.writeable
-    before = sys.getrefcount(tensor)
+    before = sys.getrefcount(storage)
     del array
-    assert sys.getrefcount(tensor) == before - 1
+    assert sys.getrefcount(storage) == before - 1
 
 
 @pytest.mark.needs("jax")

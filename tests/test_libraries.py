@@ -61,10 +61,10 @@ def test_facts_are_inherited():
         pass
 
     for kind in (torch.nn.Parameter, Special, MoreSpecial):
-        assert Facts(kind).find("rebound") is True
+        assert Facts(kind).find("exchange") == "torch.nn.parameter.Parameter"
         assert Facts(kind).find("names_stream") is True       # of Tensor
         assert Facts(kind).way_out("is_sparse") == "pass x.to_dense()"
-    assert Facts(torch.Tensor).find("rebound") is None
+    assert Facts(torch.Tensor).find("exchange") == "torch.Tensor"
 
 
 def test_a_type_that_says_it_is_of_a_library_which_is_not_there_has_no_facts():

@@ -81,7 +81,7 @@ SOURCE_FACTS = {
     "preferred": "is read by {}", "exchange": "its exchange table is used as it is",
     "gives": "is read by its own function",
     "immutable": "read-only memory", "forgets": "the array is kept alive beside its export",
-    "element_type": "its own word for the type counts", "gradient_free": "`{}` is asked", "rebound": "an alias is held",
+    "element_type": "its own word for the type counts", "gradient_free": "`{}` is asked",
     "copies": "reading copies", "no_memory": "refused", "names_stream": "names its stream",
     "none_is_unordered": "takes None for no order", "stream_object": "its stream is kept alive",
     "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",

@@ -4,6 +4,8 @@ A Managed describes memory and refers to what owns it. These verbs say what is d
 
 =============  =======================================================================================================
 own            The block takes over an owner. From then on no other code lets that owner go.
+fasten         The owner can let the memory go while it lives, as a torch tensor can that is resized. From now on the
+               memory stays as long as the block. This changes the owner, so it waits until the memory is to be shared.
 keep           The block holds a reference to one more object, beside its owner.
 retain         One more reference to the block.
 drop           One reference less. The last one lets the owner go, if it is still there, and frees the block.
@@ -32,7 +34,15 @@ from dlbridge._core.abi cimport (
 from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, load
 from dlbridge._core.dtypes cimport NO_ROW, get_row
 from dlbridge._core.layout cimport LARGEST_SPAN, Span
-from dlbridge._core.ownership cimport OWNS_LEGACY, OWNS_MEMORY, OWNS_NOTHING, OWNS_OBJECT, OWNS_VERSIONED, Owns
+from dlbridge._core.ownership cimport (
+    OWNS_LEGACY,
+    OWNS_LOOSE,
+    OWNS_MEMORY,
+    OWNS_NOTHING,
+    OWNS_OBJECT,
+    OWNS_VERSIONED,
+    Owns,
+)
 
 
 cdef enum:
@@ -154,6 +164,13 @@ cdef inline void managed_own_object(Managed* managed, object owner) noexcept:
 
 cdef inline void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
     managed_own(managed, OWNS_MEMORY, memory)
+
+# Fastens a loose owner. On failure the block is released.
+cdef int fasten_owner(Managed* managed) except -1
+
+cdef inline int managed_fasten(Managed* managed) except -1:
+    """Make the memory stay as long as the block, before it is shared. On failure the block is released."""
+    return fasten_owner(managed) if managed.owns == OWNS_LOOSE else 0
 
 # Keeps a reference to obj beside the owner. On failure the block is released.
 cdef int managed_keep(Managed* managed, object obj) except -1

@@ -13,6 +13,7 @@ from dlbridge._core.layout cimport LARGEST_SPAN, Span, fill_compact, multiply_ov
 from dlbridge._core.ownership cimport (
     OWNS_BASE,
     OWNS_BUFFER,
+    OWNS_LOOSE,
     OWNS_NOTHING,
     OWNS_OBJECT,
     OWNS_WRAPPED,
@@ -21,6 +22,7 @@ from dlbridge._core.ownership cimport (
     drop_buffer,
     drop_keeping_error,
     exporter,
+    fasten_loose,
     new_kept,
     others_hold,
     python_runs,
@@ -207,7 +209,20 @@ cdef void release_base(void* owner) noexcept nogil:
     managed_drop(<Managed*> owner)
 
 
+cdef int fasten_owner(Managed* managed) except -1:
+    cdef PyObject* loose = <PyObject*> managed.abi.manager_ctx
+    try:
+        keeper = fasten_loose(<object> loose)
+    except BaseException:
+        managed_release(managed)
+        raise
+    managed_own_object(managed, keeper)
+    Py_DECREF(loose)
+    return 0
+
+
 cdef int managed_keep(Managed* managed, object obj) except -1:
+    managed_fasten(managed)
     cdef Wrapped* kept = new_kept(managed.owns, managed.abi.manager_ctx, obj)
     if kept == NULL:
         managed_release(managed)
@@ -363,7 +378,7 @@ cdef object managed_owner(Managed* managed):
     cdef void* owner = managed.abi.manager_ctx
     if owns == OWNS_WRAPPED:
         owns, owner = (<Wrapped*> owner).owns, (<Wrapped*> owner).owner
-    if owns == OWNS_OBJECT:
+    if owns == OWNS_OBJECT or owns == OWNS_LOOSE:
         # The owner of an interface's memory is a tuple: the array, and then what the interface was read from.
         kept = <object> owner
         while type(kept) is tuple:

@@ -39,6 +39,7 @@ cdef extern from *:
 cdef enum Owns:
     OWNS_NOTHING                # no owner, or none any more
     OWNS_OBJECT                 # a PyObject
+    OWNS_LOOSE                  # a PyObject that can let its memory go while it lives, until it is fastened
     OWNS_BUFFER                 # a Py_buffer at the end of the block
     OWNS_MEMORY                 # memory of malloc()
     OWNS_BASE                   # a reference to another block
@@ -57,6 +58,13 @@ ctypedef struct Wrapped:
     void* owner
     uint8_t owns                # the kind of that owner, an Owns
 
+
+# Makes the memory of an object stay, once it is shared. It gives the object that then keeps the memory.
+ctypedef object (*Fasten)(object owner)
+
+# Of the objects that are owned as OWNS_LOOSE; their source sets it.
+cdef Fasten fasten_loose
+cdef void set_fasten(Fasten fasten) noexcept
 
 # The release of each kind of owner, by Owns. block.pyx fills in OWNS_BASE, since this module does not know blocks.
 cdef Release[OWNER_KINDS] releases

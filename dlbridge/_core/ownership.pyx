@@ -24,11 +24,17 @@ cdef extern from "Python.h":
 
 releases[<int> OWNS_NOTHING] = NULL
 releases[<int> OWNS_OBJECT] = release_object
+releases[<int> OWNS_LOOSE] = release_object
 releases[<int> OWNS_BUFFER] = release_buffer
 releases[<int> OWNS_MEMORY] = free
 releases[<int> OWNS_VERSIONED] = release_versioned
 releases[<int> OWNS_LEGACY] = release_legacy
 releases[<int> OWNS_WRAPPED] = release_wrapped
+
+
+cdef void set_fasten(Fasten fasten) noexcept:
+    global fasten_loose
+    fasten_loose = fasten
 
 
 cdef void release_owner(uint8_t owns, void* owner) noexcept nogil:

@@ -46,7 +46,6 @@ class Arrays(NamedTuple):
     forgets: Fact | None = None             # True: the export does not keep the memory alive, the array does
     element_type: Fact | None = None        # a function of the array: its dtype's name, None where the export says it
     gradient_free: Fact | None = None       # the attribute that is False where a gradient would be lost
-    rebound: Fact | None = None             # True: the library puts other memory under it later
     copies: Fact | None = None              # True: each export is a copy
     no_memory: Fact | None = None           # True: it has a shape alone
     refused: tuple[Fact, ...] = ()          # attributes that are True of what has no memory of an array

@@ -33,7 +33,6 @@ LIBRARY = Library(
         Arrays(
             "Parameter",
             exchange=Fact("torch.nn.parameter.Parameter", SEEN, "inherits the table"),
-            rebound=Fact(True, SEEN, "gets other memory by module.half() and .data = "),
         ),
         Arrays("FakeTensor", {"no_memory": "convert outside of torch.compile and FakeTensorMode"},
                no_memory=Fact(True, SEEN, "has a shape alone")),

@@ -1,16 +1,22 @@
-"""torch's private parts: libtorch's C++ functions, and the ids of torch's streams.
+"""torch's private parts: libtorch's C++ functions, a flag of its storages, and the ids of its streams.
 
 What is relied on
     Three symbols, whose mangled names spell out their types. Every Python tensor holds its at::Tensor, which is the
-    pointer that ``tensor._cdata`` gives, at the same offset. ``torch._C._cuda_getCurrentStream`` gives the id of the
-    current stream, which is 0 or odd for a stream of torch's own pool.
+    pointer that ``tensor._cdata`` gives, at the same offset. Every storage has a byte that says whether it can be
+    resized, at the same offset from the pointer that ``storage._cdata`` gives; every tensor holds that pointer.
+    ``torch.UntypedStorage._new_with_weak_ptr`` gives the Python object of that pointer.
+    ``torch._C._cuda_getCurrentStream`` gives the id of the current stream, which is 0 or odd for a stream of torch's
+    own pool.
 How it is checked before use
-    The symbols are looked up in the libraries that torch has loaded. The offset is searched for in a few example
-    tensors. For each of them the functions must give the answers that Python gives. All of that happens once.
+    The symbols are looked up in the libraries that torch has loaded. The offsets are searched for in a few example
+    tensors. For each of them the functions must give the answers that Python gives, and the byte must be the only one
+    that ``tensor.numpy()`` clears. The storage found must be ``tensor.untyped_storage()``. All of that happens once.
 What happens without it
-    Python is asked, with three calls for each tensor. A stream counts as one that may go away.
+    Python is asked, with four calls for each tensor. ``numpy()`` of a tensor over the storage clears the byte, which
+    is possible on the CPU alone. A stream counts as one that may go away.
 How to delete it
-    Let ``said_of`` be ``ask_python``, and ``is_own_stream`` return False.
+    Let ``said_of`` be ``ask_python``, ``kept_storage`` and ``keep_size`` do without ``storages``, and ``is_own_stream``
+    return False.
 """
 
 from cpython.object cimport PyObject
@@ -22,6 +28,7 @@ from dlbridge._core.block cimport CONJUGATED, NEGATED
 
 ctypedef unsigned char (*AskTensor)(const void* tensor) noexcept        # bool (c10::TensorImpl::*)() const
 ctypedef unsigned char (*AskHandle)(void* const* handle) noexcept       # bool (const at::Tensor&)
+ctypedef object (*TakeStorage)(PyObject* kind, PyObject* address)
 
 ctypedef struct Libtorch:
     size_t offset               # of the at::Tensor in the object; 0 if Python must be asked
@@ -29,14 +36,25 @@ ctypedef struct Libtorch:
     AskHandle is_neg
     AskHandle is_conj
 
+ctypedef struct Storages:
+    size_t held                 # the offset of the storage's pointer in a C++ tensor; 0 if torch must be asked
+    size_t resizable            # the offset of the byte in a storage
+    PyObject* type              # torch.UntypedStorage
+    TakeStorage take            # its _new_with_weak_ptr(address)
+
 # What a tensor says of itself. The marks NEGATED and CONJUGATED are or'ed to it.
 cdef enum Said:
     GRADIENT = 1 << 30
     FAILED = 1 << 31            # a question failed; its exception stays set until the memory is let go
 
 cdef Libtorch libtorch
+cdef Storages storages
 
 cdef int find_functions() except -1
+# The storage of a tensor, which keeps its size for ever from now on, as tensor.numpy() makes it do.
+cdef object kept_storage(object tensor)
+# The same of a storage.
+cdef int keep_size(object storage) except -1
 cdef bint is_own_stream(int device_id) except -1
 cdef uint32_t ask_python(object tensor) noexcept
 

@@ -1,4 +1,4 @@
-"""torch's private parts: libtorch's C++ functions, and the ids of torch's streams.
+"""torch's private parts: libtorch's C++ functions, a flag of its storages, and the ids of its streams.
 
 libtorch.pxd says what is relied on.
 """
@@ -19,7 +19,21 @@ cdef extern from "Python.h":
     void Py_DECREF(PyObject* obj) noexcept
     PyObject* Py_True
 
+cdef extern from *:
+    """
+    #define dlbridge_takes_one(function) \
+        (PyCFunction_CheckExact(function) && (PyCFunction_GET_FLAGS(function) & ~METH_CLASS) == METH_O)
+    #define dlbridge_function_of(function) ((void *) PyCFunction_GET_FUNCTION(function))
+    """
+    # Whether a bound method is a C function of one argument, and that function.
+    bint takes_one "dlbridge_takes_one"(object function) noexcept
+    void* function_of "dlbridge_function_of"(object function) noexcept
+
 cdef unsigned char libtorch_lock
+
+cdef enum:
+    LEAST_TENSOR = 64           # bytes that every C++ tensor has, and that every storage has
+    LEAST_STORAGE = 72
 
 cdef dict SYMBOLS = {
     "requires_grad": ("libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv"),
@@ -31,19 +45,23 @@ cdef dict SYMBOLS = {
 # ---- questions -------------------------------------------------------------------------------------------------------
 
 cdef int find_functions() except -1:
-    """Find libtorch's functions, once.
+    """Find libtorch's functions and the flag of its storages, once.
 
     If torch does not let dlbridge try them, Python is asked, and they are looked for again another time.
     """
     symbols = None if load_size(&libtorch.offset) else _find_symbols()
-    if symbols is None:
+    if symbols is None and load_size(&storages.held):
         return 0
     try:
         from torch.utils._python_dispatch import _disable_current_modes
 
         # The examples must not be made under a mode that the caller has set up.
         with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes():
-            try_symbols(symbols, _examples())
+            examples = _examples()
+            if symbols is not None:
+                try_symbols(symbols, examples)
+            if load_size(&libtorch.offset) and not load_size(&storages.held):
+                find_storages(examples)
     except Exception:
         pass
     return 0
@@ -73,6 +91,75 @@ cdef size_t find_handle(object examples) except? 0:
     for offset in range(sizeof(PyObject), torch.Tensor.__basicsize__, sizeof(void*)):
         if all([<size_t> handle_of(tensor, offset)[0] == tensor._cdata for tensor in examples]):
             return offset
+    return 0
+
+
+cdef int find_storages(tuple examples) except -1:
+    cdef size_t held, resizable
+    held = find_held(examples)
+    resizable = find_resizable(examples[:2])
+    storage_type = sys.modules["torch"].UntypedStorage
+    method = storage_type._new_with_weak_ptr
+    if held and resizable and takes_one(method) and all([
+            method(tensor.untyped_storage()._cdata) is tensor.untyped_storage() for tensor in examples]):
+        lock(&libtorch_lock)
+        if not storages.held:
+            storages.resizable = resizable
+            storages.type = <PyObject*> storage_type
+            storages.take = <TakeStorage> function_of(method)
+            store_size(&storages.held, held)        # last: others then read the rest without the lock
+        unlock(&libtorch_lock)
+    return 0
+
+
+cdef size_t find_held(tuple examples) except? 0:
+    """The offset in a C++ tensor at which every example has the address that its storage's ``_cdata`` gives, or 0."""
+    cdef size_t offset
+    for offset in range(sizeof(void*), LEAST_TENSOR, sizeof(void*)):
+        if all([(<size_t*> <size_t> (tensor._cdata + offset))[0] == tensor.untyped_storage()._cdata
+                for tensor in examples]):
+            return offset
+    return 0
+
+
+cdef size_t find_resizable(tuple examples) except? 0:
+    """The offset of the byte that numpy() clears in the storage of each example, or 0.
+
+    The storage's counts of references lie before it, and may change too.
+    """
+    cdef set found = set(range(2 * sizeof(void*), LEAST_STORAGE))
+    cdef const unsigned char* bytes_of
+    cdef size_t offset
+    for example in examples:
+        storage = example.new_zeros(3).untyped_storage()
+        bytes_of = <const unsigned char*> <size_t> storage._cdata
+        ones = {offset for offset in found if bytes_of[offset] == 1 and storage.resizable()}
+        sys.modules["torch"].empty(0, dtype=example.dtype).set_(storage).numpy()
+        found = {offset for offset in ones if bytes_of[offset] == 0 and not storage.resizable()}
+    return found.pop() if len(found) == 1 else 0
+
+
+cdef object kept_storage(object tensor):
+    cdef size_t held = load_size(&storages.held)
+    cdef char* found
+    cdef object address
+    if not held:
+        # Under a mode, each method of a tensor is a call of the user's own code.
+        with sys.modules["torch"]._C.DisableTorchFunction():
+            storage = tensor.untyped_storage()
+            keep_size(storage)
+            return storage
+    found = (<char**> (<char*> handle_of(tensor, libtorch.offset)[0] + held))[0]
+    found[storages.resizable] = 0
+    address = <size_t> found
+    return storages.take(storages.type, <PyObject*> address)
+
+
+cdef int keep_size(object storage) except -1:
+    if load_size(&storages.held):
+        (<char*> <size_t> storage._cdata)[storages.resizable] = 0
+    elif storage.device.type == "cpu":
+        sys.modules["torch"].empty(0, dtype=sys.modules["torch"].uint8, device="cpu").set_(storage).numpy()
     return 0
 
 

@@ -14,6 +14,9 @@ from dlbridge._core.block cimport (
     NEGATED,
     PROTOCOL_EXCHANGE_API,
     Managed,
+    managed_data,
+    managed_fasten,
+    managed_keep,
     managed_own_object,
     managed_release,
     managed_set_row,
@@ -23,14 +26,19 @@ from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.dtypes cimport find_name
 from dlbridge._core.native cimport libtorch
 from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, said_of
+from dlbridge._core.ownership cimport OWNS_LOOSE, set_fasten
 from dlbridge._core.pending cimport raise_pending, take_error
-from dlbridge._core.request cimport Request
+from dlbridge._core.request cimport COPY_ALWAYS, Request
 from dlbridge._core.sources cimport dlpack, exchange
-from dlbridge._core.sources.offer cimport REBOUND, Offer, facts_of
+from dlbridge._core.sources.offer cimport Offer, facts_of
 from dlbridge._core.validation cimport managed_from_tensor, managed_take_versioned
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
+
+# A tensor that is fastened gives its place to its storage, since ``.data =`` puts another storage under a tensor.
+# tensor.numpy() holds no less: an alias of the tensor, whose storage cannot be resized any more.
+set_fasten(libtorch.kept_storage)
 
 # What an export leaves out.
 ctypedef struct Bare:
@@ -69,22 +77,19 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
     """Make a block from torch's borrowed view, with a reference to the tensor.
 
     torch's managed export would hold the tensor's C++ half instead. That costs twice as much, and keeps no more memory
-    alive: when other memory is put under a tensor later (``.data =``, ``resize_``), both lose the old memory. What the
-    view points to is copied before other code can run.
+    alive: when other memory is put under a tensor later (``.data =``, ``resize_``), both lose the old memory. So the
+    tensor is a loose owner. What the view points to is copied before other code can run.
     """
     cdef DLTensor view
     cdef Managed* managed
-    cdef object exported = obj
-    if offer.known & REBOUND or request.detach:
-        # The block holds an alias of the tensor, because module.half() or .data = would free the memory of the tensor
-        # while the consumer uses it.
-        exported = obj.detach()
-    if offer.api.dltensor_from_py_object_no_sync(<void*> exported, &view):
+    if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &view):
         raise refused(obj, offer.facts)
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
-    managed_own_object(managed, exported)
+    managed_own_object(managed, obj)
+    managed.owns = OWNS_LOOSE
     if has_streams(view.device.device_type) and not request.peek:
-        note_producer(managed, exported, offer)
+        managed_fasten(managed)
+        note_producer(managed, obj, offer)
     return marked(managed, obj, request)
 
 
@@ -92,18 +97,34 @@ cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) e
     """Make a block from torch's managed export. An exchange API without the borrowed view has only that."""
     cdef DLManagedTensorVersioned* foreign = NULL
     cdef Managed* managed
-    cdef object exported = obj
-    if offer.known & REBOUND or request.detach:
-        exported = obj.detach()
-    if offer.api.managed_tensor_from_py_object_no_sync(<void*> exported, &foreign) or foreign == NULL:
+    if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
         raise refused(obj, offer.facts)
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
+    keep_storage(managed, obj, request)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
-        note_producer(managed, exported, offer)
+        note_producer(managed, obj, offer)
     return marked(managed, obj, request)
 
 
-cdef int note_producer(Managed* managed, object exported, Offer offer) except -1:
+cdef int keep_storage(Managed* managed, object tensor, const Request* request) except -1:
+    """Keep the storage that a tensor's export is in, beside what the export itself keeps.
+
+    On failure the block is released.
+    """
+    if request.peek or request.copy == COPY_ALWAYS:
+        return 0
+    try:
+        storage = tensor.untyped_storage()
+        start = <size_t> managed_data(managed) - <size_t> storage.data_ptr()
+        if not 0 <= start <= storage.nbytes():
+            return 0            # a subclass exports the memory of another tensor
+        libtorch.keep_size(storage)
+    except Exception:
+        return 0                # a subclass that has no storage, and keeps its memory by itself
+    return managed_keep(managed, storage)
+
+
+cdef int note_producer(Managed* managed, object tensor, Offer offer) except -1:
     """Note that the memory is ready on torch's current stream, and how torch's allocator is told of other streams.
 
     On failure the block is released.
@@ -116,10 +137,10 @@ cdef int note_producer(Managed* managed, object exported, Offer offer) except -1
         managed_release(managed)
         raise
     exchange.note_producer(managed, offer.api, lasts)
-    return 0 if pinned else device_operations().set_allocator(managed, record_stream, exported)
+    return 0 if pinned else device_operations().set_allocator(managed, record_stream, tensor.untyped_storage())
 
 
-cdef int record_stream(object tensor) except -1:
+cdef int record_stream(object storage) except -1:
     """Tell torch's allocator that torch's own current stream uses the memory.
 
     The allocator reuses memory in the order of the stream that it was allocated for, and of the streams that it was
@@ -127,7 +148,9 @@ cdef int record_stream(object tensor) except -1:
     told of the consumer's stream: it asks its streams when the memory is freed, and a foreign stream may be gone by
     then, which ends the process.
     """
-    tensor.record_stream(sys.modules["torch"].cuda.current_stream(tensor.device))
+    torch = sys.modules["torch"]
+    tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    tensor.record_stream(torch.cuda.current_stream(storage.device))
     return 0
 
 
@@ -174,6 +197,7 @@ cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) 
         if bare.row >= 0:
             managed_set_row(managed, bare.row)
         managed.marks |= bare.marks
+        keep_storage(managed, obj, request)
     return managed
 
 
@@ -202,13 +226,10 @@ cdef object bare_memory(object tensor, Offer offer, Bare* out):
     """A tensor that ``__dlpack__`` can export before torch 2.10, which has no exchange API; and what the export lacks.
 
     ``__dlpack__`` forgets the negative bit, as it still does in torch 2.13, and refuses the conjugate bit and types of
-    one byte that it does not know. An alias holds a Parameter's memory, since a module puts other memory under its
-    Parameters.
+    one byte that it does not know.
     """
     if any([getattr(tensor, fact.value, False) for fact in offer.facts.every("refused")]):
         raise refusal_of(tensor, offer.facts)
-    if offer.known & REBOUND:
-        tensor = tensor.detach()
     if tensor.is_neg():
         if not (tensor.is_floating_point() or tensor.is_complex()):
             raise _negative_integers()

@@ -16,15 +16,14 @@ ctypedef Managed* (*Acquire)(object obj, Offer offer, const Request* request) ex
 cdef enum Known:
     IMMUTABLE = 1
     FORGETS = 2
-    REBOUND = 4
-    NAMES_STREAM = 8
-    NONE_IS_UNORDERED = 16
-    DEFAULT_UNSAID = 32
-    REPEATS_UNSAID = 64
-    GRADIENT_FREE = 128
-    ELEMENT_TYPE = 256
-    STREAM_OBJECT = 512
-    COPIES = 1024
+    NAMES_STREAM = 4
+    NONE_IS_UNORDERED = 8
+    DEFAULT_UNSAID = 16
+    REPEATS_UNSAID = 32
+    GRADIENT_FREE = 64
+    ELEMENT_TYPE = 128
+    STREAM_OBJECT = 256
+    COPIES = 512
 
 
 cdef class Offer:

@@ -11,7 +11,6 @@ from dlbridge.errors import ConversionError, refusal
 cdef dict KNOWN = {
     "immutable": IMMUTABLE,
     "forgets": FORGETS,
-    "rebound": REBOUND,
     "names_stream": NAMES_STREAM,
     "none_is_unordered": NONE_IS_UNORDERED,
     "default_unsaid": DEFAULT_UNSAID,

@@ -1,0 +1,166 @@
+"""torch puts other memory under a tensor, or resizes its storage: what was converted before stays as it was.
+
+A result holds what ``tensor.numpy()`` holds: the storage, which keeps its size from then on. Each case runs in a child,
+since memory that is gone ends the process. The tensors are large, so that freed memory is unmapped.
+"""
+
+import gc
+import subprocess
+import sys
+import textwrap
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+import dlbridge
+
+pytestmark = pytest.mark.needs("torch")
+
+START = """
+import sys
+import numpy, torch
+import dlbridge
+
+class Special(torch.nn.Parameter):
+    pass
+
+class MoreSpecial(Special):
+    pass
+
+class Described(torch.Tensor):
+    pass
+
+COUNT = 300_000
+
+def tensor_of(kind):
+    tensor = torch.full((COUNT,), 7.0)
+    return tensor if kind is torch.Tensor else tensor.as_subclass(kind) if kind is Described else kind(tensor, False)
+
+def is_kept(array):
+    other = [torch.zeros(COUNT) for _ in range(3)]      # freed memory is used again
+    return float(array[0]) == float(array[COUNT - 1]) == 7.0
+"""
+KINDS = ["torch.Tensor", "torch.nn.Parameter", "Special", "MoreSpecial", "Described"]
+# How an array comes about; each keeps the memory of ``tensor``.
+WAYS = {
+    "numpy": 'dlbridge.convert(tensor, "numpy")',
+    "detached": 'dlbridge.convert(tensor.requires_grad_(), "numpy", detach=True)',
+    "asdlpack": "numpy.from_dlpack(dlbridge.asdlpack(tensor))",
+    "to_dlpack": 'dlbridge.convert(dlbridge.to_dlpack(tensor, max_version=(1, 0)), "numpy")',
+    "memoryview": 'dlbridge.convert(tensor, "memoryview")',
+    "view of a view": 'dlbridge.convert(tensor[:][:], "numpy")',
+    "tree": 'dlbridge.convert_tree([tensor], "numpy")[0]',
+}
+REPLACES = {
+    "data": "tensor.data = torch.empty(0)",
+    "data of a view": "tensor.view(10, -1).data = torch.empty(0)",
+    "set": "tensor.detach().set_(torch.empty(0))",
+    "module": "module = torch.nn.Module(); module.weight = tensor; module.half()",
+    "gone": "del tensor",
+}
+RESIZES = {
+    "storage": "tensor.untyped_storage().resize_(0)",
+    "storage of a view": "tensor.detach()[5:].untyped_storage().resize_(0)",
+    "resize": "tensor.detach().resize_(10 * COUNT)",
+    "out": "torch.ones(10 * COUNT, out=tensor.detach())",
+}
+
+
+def child(program):
+    done = subprocess.run(
+        [sys.executable, "-c", START + textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_stays_when_a_tensor_gets_other_memory(kind):
+    wrong = child(f"""
+        for way in {list(WAYS.values())!r}:
+            for change in {list(REPLACES.values())!r}:
+                tensor = tensor_of({kind})
+                if "module" in change and not isinstance(tensor, torch.nn.Parameter):
+                    continue
+                array = eval(way)
+                exec(change)
+                if not is_kept(array):
+                    print(way, change)
+    """)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_storage_that_is_shared_cannot_be_resized(kind):
+    wrong = child(f"""
+        for way in {list(WAYS.values())!r}:
+            for change in {list(RESIZES.values())!r}:
+                tensor = tensor_of({kind})
+                array = eval(way)
+                try:
+                    exec(change)
+                except RuntimeError as error:
+                    if "not resizable" not in str(error) or not is_kept(array):
+                        print(way, change, error)
+                else:
+                    print(way, change)
+    """)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("convert", [
+    lambda tensor: dlbridge.convert(tensor, "numpy", copy=True),
+    lambda tensor: dlbridge.convert(torch._neg_view(tensor), "numpy"),
+    lambda tensor: dlbridge.explain(tensor, "numpy"),
+    lambda tensor: dlbridge.convert(tensor, "torch"),
+], ids=["copy", "copy that was needed", "explain", "itself"])
+def test_a_tensor_whose_memory_is_not_shared_can_be_resized(convert):
+    tensor = torch.zeros(3)
+    convert(tensor)
+    assert tensor.untyped_storage().resizable()
+    tensor.resize_(1000)
+
+
+def test_a_conversion_that_fails_leaves_the_storage():
+    tensor = torch.zeros(3, requires_grad=True)
+    before = sys.getrefcount(tensor)
+    with pytest.raises(dlbridge.ConversionError):
+        dlbridge.convert(tensor, "numpy")
+    assert sys.getrefcount(tensor) == before
+    assert tensor.untyped_storage().resizable()
+
+
+def test_nothing_is_kept_once_the_result_is_gone():
+    tensor = torch.zeros(3)
+    gone = weakref.ref(tensor.untyped_storage())
+    array = dlbridge.convert(tensor, "numpy")
+    del tensor
+    gc.collect()
+    array[:] = 1
+    assert gone() is not None
+    del array
+    gc.collect()
+    assert gone() is None
+
+
+def test_two_tensors_over_one_storage():
+    tensor = torch.arange(6.0)
+    first, second = dlbridge.convert(tensor, "numpy"), dlbridge.convert(tensor.view(2, 3)[1], "numpy")
+    tensor.data = torch.zeros(1)
+    first[3:] = 9
+    np.testing.assert_array_equal(second, [9, 9, 9])
+
+
+def test_a_subclass_without_a_storage_is_left_to_its_own_export():
+    inner = torch.arange(3.0)
+
+    class Delegating(torch.Tensor):
+        def __dlpack__(self, **keywords):
+            return inner.__dlpack__(**keywords)
+
+        def untyped_storage(self):
+            raise NotImplementedError
+
+    array = dlbridge.convert(torch.zeros(3).as_subclass(Delegating), "numpy")
+    np.testing.assert_array_equal(array, [0, 1, 2])
