@@ -271,14 +271,14 @@ def test_a_subinterpreter_anywhere_changes_nothing():
 # ---- layouts ---------------------------------------------------------------------------------------------------------
 
 def settled(shape, strides):
-    """Idle axes get the stride of a compact array; an empty array is compact as a whole."""
+    """Idle axes keep their stride if it is not negative; an empty array is compact as a whole."""
     wanted = list(strides)
     step = 1
     for axis in reversed(range(len(shape))):
         if 0 in shape:
             wanted[axis] = step
             step *= max(shape[axis], 1)
-        elif shape[axis] == 1:
+        elif shape[axis] == 1 and strides[axis] < 0:
             wanted[axis] = 1 if axis == len(shape) - 1 else shape[axis + 1] * wanted[axis + 1]
     return tuple(wanted)
 

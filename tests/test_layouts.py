@@ -1,6 +1,7 @@
 """Strides and offsets of every kind: shared where the target can hold them, else copied, or refused with the reason."""
 
 import ctypes
+import random
 import subprocess
 import sys
 
@@ -202,10 +203,11 @@ def target_of(library):
 
 # These two do not end in an error: a versioned capsule has no copy=False, and torch has packed float4 as pairs. What
 # needs a driver is in tests/fake_driver/test_quirks.py, and CuPy's rows, which need a GPU, in tests/gpu/test_pairs.py.
-NEEDS_A_DRIVER = {"HOST", "PINNED", "UNIFIED"}
+# Strides of axes of one element are replaced, without a copy.
+ELSEWHERE = {"HOST", "PINNED", "UNIFIED", "IDLE_STRIDES"}
 REFUSING = [quirk for quirk in LACKS
             if not quirk.fact.below and quirk.library not in OF_ALL | HEAVY | {"dlpack_versioned", "cupy", "numba"}
-            and quirk.lacks not in NEEDS_A_DRIVER and (quirk.library, quirk.lacks) != ("torch", "PACKED")]
+            and quirk.lacks not in ELSEWHERE and (quirk.library, quirk.lacks) != ("torch", "PACKED")]
 
 
 
@@ -284,3 +286,45 @@ def test_jax_takes_any_order_of_the_axes():
     result = dlbridge.convert(source, "jax", copy=False)
     assert isinstance(result, jax.Array)
     assert np.asarray(result).tobytes() == source.tobytes()
+
+
+# ---- axes of one element ---------------------------------------------------------------------------------------------
+
+def layouts_with_ones(count):
+    """Tensors in every order of the axes, many of whose axes have one element."""
+    chance = random.Random(5)
+    for _ in range(count):
+        extents = [chance.choice([1, 1, 1, 2, 3, 5]) for _ in range(chance.choice([3, 4, 5]))]
+        order = chance.sample(range(len(extents)), len(extents))
+        tensor = torch.zeros([extents[axis] for axis in order]).permute(np.argsort(order).tolist())
+        yield tensor[:1] if chance.random() < 0.3 else tensor
+
+
+@pytest.mark.needs("torch")
+def test_axes_of_one_element_keep_their_strides():
+    for tensor in layouts_with_ones(4000):
+        for way in (dlbridge.convert(tensor, "numpy"), dlbridge.asdlpack(tensor), tensor.numpy()):
+            assert dlbridge.convert(way, "torch").stride() == tensor.stride()
+
+
+@pytest.mark.needs("torch")
+def test_a_batch_of_one_image_stays_in_channels_last():
+    images = torch.rand(1, 3, 8, 8).to(memory_format=torch.channels_last)
+    for way in (dlbridge.convert(images, "numpy"), dlbridge.convert(images, "numpy", copy=True),
+                dlbridge.convert(images, "memoryview"), dlbridge.to_dlpack(images), dlbridge.asdlpack(images)):
+        assert dlbridge.convert(way, "torch").stride() == images.stride()
+    assert torch.from_dlpack(dlbridge.asdlpack(images)).stride() == images.stride()
+    assert dlbridge.convert(images, "numpy").strides == images.numpy().strides
+
+
+@pytest.mark.parametrize("stride", [0, 7, 1 << 40, -8, -(1 << 63)])
+@pytest.mark.parametrize("target", params(["numpy", "memoryview", "dlbridge", "torch", "jax"]))
+def test_any_stride_of_one_element_reaches_every_target(target, stride):
+    array = np.lib.stride_tricks.as_strided(np.arange(3, dtype="float32"), (1, 3), (stride, 4))
+    np.testing.assert_array_equal(dlbridge.convert(dlbridge.convert(array, target), "numpy"), [[0, 1, 2]])
+
+
+@pytest.mark.needs("jax")
+def test_a_library_that_may_refuse_such_strides_is_given_plain_ones():
+    plan = dlbridge.explain(np.zeros((6, 4), "float32")[:1, :, None].transpose(1, 0, 2), "jax")
+    assert plan.action == "share" or "aligned" in plan.reason

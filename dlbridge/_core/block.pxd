@@ -129,17 +129,23 @@ cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NUL
 cdef Managed* managed_like(const Managed* base) except NULL
 cdef Managed* managed_share(Managed* base) except NULL
 
-cdef inline bint managed_set_compact(Managed* managed, const Py_ssize_t* shape) noexcept nogil:
+cdef inline bint managed_set_compact(
+    Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes,
+) noexcept nogil:
     """Take the shape of memory that is known to be sound and compact in C order. Row and data are set before.
 
     The block then needs no other check. False where there are no elements, or more than any memory has
-    (numpy.lib.stride_tricks): the layout is still to be taken then, and to be checked.
+    (numpy.lib.stride_tricks), and where an axis of one element has another stride: the layout is still to be taken
+    then, and to be checked.
     """
     cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int shift = get_row(managed.row).item_shift
     cdef int64_t count = 1
     cdef int32_t axis = tensor.ndim
     while axis:
         axis -= 1
+        if strides_bytes[axis] != count << shift:
+            return False
         tensor.shape[axis] = shape[axis]
         tensor.strides[axis] = count
         count *= shape[axis]        # NumPy makes sure that the product fits

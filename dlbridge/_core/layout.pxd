@@ -21,11 +21,13 @@ cdef enum LayoutFault:
     SPAN_TOO_LARGE
 
 
-# What the strides of axes that are not idle do. These are marks of a block, beside Mark of block.pxd.
+# What the strides do. These are marks of a block, beside Mark of block.pxd. All but IDLE are about axes along which
+# steps are taken.
 cdef enum Form:
     BACKWARD = 16           # a stride is negative
     REPEATED = 32           # a stride is zero
     STRIDED = 64            # the strides are not those of a compact array in C order
+    IDLE = 128              # an axis of one element has a stride that says more, such as torch's order of axes
 
 
 ctypedef struct Span:
@@ -51,6 +53,8 @@ cdef LayoutFault settle(
     int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
     int64_t* count, uint32_t* form,
 ) noexcept nogil
+# Gives axes of one element the strides that a compact array would have.
+cdef void fill_idle(int32_t ndim, const int64_t* shape, int64_t* strides, int64_t item_stride) noexcept nogil
 cdef Span span_of(
     int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
 ) noexcept nogil

@@ -20,6 +20,7 @@ cdef enum Step:
     FETCH = 512                 # the touched bytes of a device's memory are copied to the host, before all other copies
     UPLOAD = 1024               # place does nothing: the target's library copies host memory to a device
     IN_C_ORDER = 2048           # with COPY: the copy is in C order, even if the memory is dense in another order
+    PLAIN_IDLE = 4096           # axes of one element get the strides of a compact array
 
 
 # Steals managed, also when it fails. api has the allocator of the library that the copy is for, or is NULL.

@@ -3,7 +3,7 @@
 No other module copies host memory: it is allocated and described here, and ``copying`` moves the elements.
 """
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
@@ -41,7 +41,7 @@ from dlbridge._core.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_cop
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW
-from dlbridge._core.layout cimport STRIDED, Span, fill_compact, is_dense
+from dlbridge._core.layout cimport IDLE, STRIDED, Span, fill_compact, fill_idle, is_dense
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.validation cimport managed_checked, managed_take_versioned
 
@@ -83,6 +83,10 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
             managed = replaced(managed, repacked(managed, False))
         if steps & PACKED_TO_PAIRS:
             managed = replaced(managed, with_lanes(managed, 2))
+        if steps & PLAIN_IDLE:
+            fill_idle(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides,
+                      managed_item_bytes(managed) if managed.marks & BYTE_STRIDES else 1)
+            managed.marks &= ~<uint8_t> IDLE
     except BaseException:
         managed_release(managed)
         raise
@@ -124,7 +128,7 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     # These later steps read the elements in C order.
     if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER):
         memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
-        made.marks |= source.marks & STRIDED
+        made.marks |= source.marks & (STRIDED | IDLE)
     copy_elements(made, source)
     return made
 

@@ -29,7 +29,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host, same_device
 from dlbridge._core.dtypes cimport describe, find_dlpack, get_row
-from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED, is_dense
+from dlbridge._core.layout cimport BACKWARD, IDLE, REPEATED, STRIDED, is_dense
 from dlbridge._core.place cimport (
     COPY,
     COPY_BY_TARGET,
@@ -39,6 +39,7 @@ from dlbridge._core.place cimport (
     PACK,
     PACKED_TO_PAIRS,
     PAIRS_TO_PACKED,
+    PLAIN_IDLE,
     TO_DEVICE_LABEL,
     TO_HOST_LABEL,
     UNPACK,
@@ -236,6 +237,8 @@ cdef int decide(
     if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
         decide_elements(managed, target, out)
     decide_layout(managed, target, out)
+    if managed.marks & ~target.holds & IDLE:
+        out.steps |= PLAIN_IDLE
     if not target.holds & SHARING:
         want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy == COPY_ALWAYS and not is_copy(out):

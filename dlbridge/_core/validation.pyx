@@ -37,6 +37,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.dtypes cimport NO_ROW, describe, find_dlpack, get_row
 from dlbridge._core.layout cimport (
     BACKWARD,
+    IDLE,
     LARGEST_SPAN,
     NEGATIVE_EXTENT,
     REPEATED,
@@ -52,7 +53,7 @@ from dlbridge._core.layout cimport (
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
 
 cdef enum:
-    FORM = BACKWARD | REPEATED | STRIDED
+    FORM = BACKWARD | REPEATED | STRIDED | IDLE
     KNOWN_FLAGS = (
         DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dlbridge.libraries.library import Fact, Library, Sample
-from dlbridge.libraries.profiles import COMPLEX, INTEGERS, PLAIN
+from dlbridge.libraries.profiles import COMPLEX, DLPACK, INTEGERS
 
 LIBRARY = Library(
     name="array_api_strict",
@@ -13,7 +13,7 @@ LIBRARY = Library(
     array_types=("_array_object.Array",),
     lacks=(
         Fact("OTHER_DEVICES", "seen in 2.6.1", "wraps NumPy arrays"),
-        *PLAIN,
+        *DLPACK,
     ),
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), "seen in 2.6.1"),),
     sample=Sample(

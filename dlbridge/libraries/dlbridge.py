@@ -1,12 +1,12 @@
 """dlbridge's own Tensor."""
 
 from dlbridge.libraries.library import Arrays, Fact, Library
-from dlbridge.libraries.profiles import PLAIN
+from dlbridge.libraries.profiles import DLPACK
 
 LIBRARY = Library(
     name="dlbridge",
     arrays=(Arrays("Tensor", exchange=Fact("dlbridge.tensor.Tensor", "dlpack 1.3")),),
     delivery="tensor",
     array_types=("Tensor",),
-    lacks=PLAIN,
+    lacks=DLPACK,
 )

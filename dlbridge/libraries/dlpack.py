@@ -1,7 +1,7 @@
 """DLPack capsules: "dltensor", which has no flags, and "dltensor_versioned"."""
 
 from dlbridge.libraries.library import Fact, Library
-from dlbridge.libraries.profiles import PLAIN
+from dlbridge.libraries.profiles import DLPACK
 
 LIBRARY = Library(
     name="dlpack",
@@ -9,8 +9,8 @@ LIBRARY = Library(
     lacks=(
         Fact("READ_ONLY", "dlpack 1.3", "has no flags"),
         Fact("PADDED", "dlpack 1.3", "has no flags"),
-        *PLAIN,
+        *DLPACK,
     ),
 )
 # What to_dlpack() gives for max_version=(1, 0); it has no name in convert().
-VERSIONED = Library(name="dlpack_versioned", delivery="capsule:prepare_versioned", lacks=PLAIN)
+VERSIONED = Library(name="dlpack_versioned", delivery="capsule:prepare_versioned", lacks=DLPACK)

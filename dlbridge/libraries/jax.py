@@ -3,7 +3,7 @@
 import numpy as np
 
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
-from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, NATIVE_BYTES
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS, NATIVE_BYTES
 
 LIBRARY = Library(
     name="jax",
@@ -27,6 +27,7 @@ LIBRARY = Library(
         Fact("ANY_STRIDES", "jax#8082", "takes only arrays without holes, in any order of the axes"),
         Fact("ANY_ORDER", "jax#17784", "takes the elements in another order", below="0.8.0"),
         Fact("ODD_STRIDES", "jax#8082", "refuses them, even with copy=True"),
+        IDLE_STRIDES,
         NATIVE_BYTES,
         Fact("PINNED", "seen in 0.10.2", "refuses the device type"),
         Fact("UNIFIED", "jax#22346", "refused the device type for long"),

@@ -1,7 +1,7 @@
 """Paddle: tensors, through the C exchange API on both sides."""
 
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
-from dlbridge.libraries.profiles import COMPLEX, FLOATS, NO_SUBBYTE, NO_UNIFIED, PLAIN, SIGNED
+from dlbridge.libraries.profiles import COMPLEX, DLPACK, FLOATS, NO_SUBBYTE, NO_UNIFIED, SIGNED
 
 GRADIENT = Fact("stop_gradient", "seen in 3.3.1", "exports by its table what takes part in a gradient")
 STREAM = Fact(True, "seen in 3.3.1", "gives the current stream of the device")
@@ -19,7 +19,7 @@ LIBRARY = Library(
     array_types=("Tensor",),
     lacks=(
         Fact("NEGATIVE_STRIDES", "seen in 3.3.1", "takes them, and then asks for 2^64 bytes"),
-        *PLAIN,
+        *DLPACK,
         Fact("READ_ONLY", "seen in 3.3.1", "ignores the read-only flag"),
         NO_UNIFIED,
         *NO_SUBBYTE,

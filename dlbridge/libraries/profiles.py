@@ -7,7 +7,9 @@ from dlbridge.libraries.library import Fact
 ELEMENT_STRIDES = Fact("ODD_STRIDES", "dlpack 1.3", "counts strides in elements")
 NATIVE_BYTES = Fact("SWAPPED_BYTES", "dlpack 1.3", "has native byte order only")
 # Whatever takes DLPack has these limits, since the standard has no word for more.
-PLAIN = (ELEMENT_STRIDES, NATIVE_BYTES)
+DLPACK = (ELEMENT_STRIDES, NATIVE_BYTES)
+IDLE_STRIDES = Fact("IDLE_STRIDES", "jax#25066", "may refuse or miscount unusual strides of axes of one element")
+PLAIN = (*DLPACK, IDLE_STRIDES)
 
 
 def compact(evidence: str, words: str = "takes compact arrays only") -> tuple[Fact, ...]:

@@ -1,7 +1,7 @@
 """pyarrow: immutable arrays of one axis, and tensors."""
 
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
-from dlbridge.libraries.profiles import FLOATS, INTEGERS
+from dlbridge.libraries.profiles import FLOATS, IDLE_STRIDES, INTEGERS
 
 SEEN = "seen in 26.0.1"
 COMPACT = "has compact arrays; of tensors alone it takes others"
@@ -18,6 +18,7 @@ LIBRARY = Library(
         Fact("ZERO_STRIDES", SEEN, COMPACT),
         Fact("ANY_STRIDES", SEEN, COMPACT),
         Fact("ODD_STRIDES", SEEN, COMPACT),
+        IDLE_STRIDES,
         Fact("SWAPPED_BYTES", SEEN, "has native byte order only"),
         Fact("OTHER_DEVICES", SEEN, "has buffers of the host's memory, unless built for CUDA"),
         Fact("PACKED", SEEN, "has no such types"),

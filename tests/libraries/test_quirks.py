@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from support.lacking import LACKS
 from support.quirk_rows import OF_ALL
-from test_layouts import EXERCISES, NEEDS_A_DRIVER, elsewhere
+from test_layouts import ELSEWHERE, EXERCISES, elsewhere
 
 import dlbridge
 from dlbridge.libraries.library import library_named
 
 ROWS = [quirk for quirk in LACKS
-        if not quirk.fact.below and quirk.library in OF_ALL and quirk.lacks not in NEEDS_A_DRIVER]
+        if not quirk.fact.below and quirk.library in OF_ALL and quirk.lacks not in ELSEWHERE]
 EXERCISES = EXERCISES | {"SHARING": lambda: EXERCISES["ANY_ORDER"]().T}
 
 

@@ -144,6 +144,8 @@ cdef object kept_storage(object tensor):
     cdef char* found
     cdef object address
     if not held:
+        if not hasattr(type(tensor), "untyped_storage"):
+            return tensor       # torch before 2.0
         # Under a mode, each method of a tensor is a call of the user's own code.
         with sys.modules["torch"]._C.DisableTorchFunction():
             storage = tensor.untyped_storage()

@@ -63,7 +63,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         managed.marks |= SWAPPED
     managed_own_object(managed, obj)
     # NumPy itself finds this flag from the layout, and no Python code can set it, so nothing is left to check.
-    if flags & ARRAY_C_CONTIGUOUS and managed_set_compact(managed, array_shape(obj)):
+    if flags & ARRAY_C_CONTIGUOUS and managed_set_compact(managed, array_shape(obj), array_strides(obj)):
         return managed
     managed_set_layout(managed, array_shape(obj), array_strides(obj))
     return managed_checked(managed)

@@ -89,7 +89,7 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
     managed.owns = OWNS_LOOSE
     if has_streams(view.device.device_type) and not request.peek:
         managed_fasten(managed)
-        note_producer(managed, obj, offer)
+        note_producer(managed, <object> managed.abi.manager_ctx, offer)
     return marked(managed, obj, request)
 
 
@@ -124,8 +124,10 @@ cdef int keep_storage(Managed* managed, object tensor, const Request* request) e
     return managed_keep(managed, storage)
 
 
-cdef int note_producer(Managed* managed, object tensor, Offer offer) except -1:
+cdef int note_producer(Managed* managed, object keeper, Offer offer) except -1:
     """Note that the memory is ready on torch's current stream, and how torch's allocator is told of other streams.
+
+    ``keeper`` is the tensor, or its storage.
 
     On failure the block is released.
     """
@@ -137,10 +139,10 @@ cdef int note_producer(Managed* managed, object tensor, Offer offer) except -1:
         managed_release(managed)
         raise
     exchange.note_producer(managed, offer.api, lasts)
-    return 0 if pinned else device_operations().set_allocator(managed, record_stream, tensor.untyped_storage())
+    return 0 if pinned else device_operations().set_allocator(managed, record_stream, keeper)
 
 
-cdef int record_stream(object storage) except -1:
+cdef int record_stream(object keeper) except -1:
     """Tell torch's allocator that torch's own current stream uses the memory.
 
     The allocator reuses memory in the order of the stream that it was allocated for, and of the streams that it was
@@ -149,8 +151,10 @@ cdef int record_stream(object storage) except -1:
     then, which ends the process.
     """
     torch = sys.modules["torch"]
-    tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    tensor.record_stream(torch.cuda.current_stream(storage.device))
+    tensor = keeper
+    if not isinstance(keeper, torch.Tensor):
+        tensor = torch.empty(0, dtype=torch.uint8, device=keeper.device).set_(keeper)
+    tensor.record_stream(torch.cuda.current_stream(keeper.device))
     return 0
 
 

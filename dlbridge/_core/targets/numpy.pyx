@@ -21,7 +21,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.capsule cimport new_capsule
 from dlbridge._core.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
-from dlbridge._core.layout cimport STRIDED
+from dlbridge._core.layout cimport IDLE, STRIDED
 from dlbridge._core.numpy_api cimport ARRAY_WRITEABLE, array_set_base, import_array_api, new_array
 from dlbridge._core.ownership cimport OWNS_BUFFER
 from dlbridge._core.pending cimport raise_pending
@@ -77,7 +77,7 @@ cdef object deliver(Managed* managed, Target target):
     cdef char* data = managed_data(managed)
     cdef PyObject* made
     cdef int flags = 0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE
-    if managed.marks & (STRIDED | BYTE_STRIDES):
+    if managed.marks & (STRIDED | BYTE_STRIDES | IDLE):
         strides = fill_strides(managed, strides_bytes)
     Py_INCREF(dtype)        # NewFromDescr steals it
     # NumPy allocates memory if it is given NULL, and empty memory may be at NULL.

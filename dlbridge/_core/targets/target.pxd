@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport BYTE_STRIDES, SWAPPED, Managed
-from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED
+from dlbridge._core.layout cimport BACKWARD, IDLE, REPEATED, STRIDED
 from dlbridge._core.request cimport CurrentStream
 
 
@@ -16,6 +16,7 @@ cdef enum Holds:
     NEGATIVE_STRIDES = BACKWARD
     ZERO_STRIDES = REPEATED
     ANY_STRIDES = STRIDED       # without it memory must be dense, in C order or with ANY_ORDER
+    IDLE_STRIDES = IDLE
     READ_ONLY = 256             # memory that is flagged as read-only, which the library heeds
     PACKED = 512                # elements below a byte, side by side
     PADDED = 1024               # elements below a byte, one in each byte
