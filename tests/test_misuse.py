@@ -37,6 +37,20 @@ class Producer:
         return self.array.__dlpack_device__()
 
 
+# ---- chains --------------------------------------------------------------------------------------------------------
+
+def test_the_owner_at_the_end_of_a_long_chain_is_found():
+    output = run_child("""
+        import dlbridge
+        source = bytearray(8)
+        tensor = dlbridge.asdlpack(source)
+        for turn in range(300_000):
+            tensor = dlbridge.asdlpack(tensor, readonly="share" if turn % 2 else "error")
+        print(tensor.owner is source)
+    """)
+    assert output == "True\n"
+
+
 # ---- routes ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize(

@@ -376,8 +376,12 @@ cdef object managed_owner(Managed* managed):
     """The object that keeps the memory alive, or None."""
     cdef uint8_t owns = managed.owns
     cdef void* owner = managed.abi.manager_ctx
-    if owns == OWNS_WRAPPED:
-        owns, owner = (<Wrapped*> owner).owns, (<Wrapped*> owner).owner
+    # A loop, since memory that went to and fro between Tensors is a chain of any length.
+    while owns == OWNS_WRAPPED or owns == OWNS_BASE:
+        if owns == OWNS_WRAPPED:
+            owns, owner = (<Wrapped*> owner).owns, (<Wrapped*> owner).owner
+        else:
+            owns, owner = (<Managed*> owner).owns, (<Managed*> owner).abi.manager_ctx
     if owns == OWNS_OBJECT or owns == OWNS_LOOSE:
         # The owner of an interface's memory is a tuple: the array, and then what the interface was read from.
         kept = <object> owner
@@ -386,7 +390,7 @@ cdef object managed_owner(Managed* managed):
         return kept
     if owns == OWNS_BUFFER:
         return <object> exporter(owner) if exporter(owner) != NULL else None
-    return managed_owner(<Managed*> owner) if owns == OWNS_BASE else None
+    return None
 
 
 cdef tuple managed_shape(const Managed* managed):

@@ -33,6 +33,12 @@ LIBRARIES = (
             Arrays("AudioFrame", {"": "pass x.planes[0], or x.to_ndarray()"}),
         ),
     ),
+    Library(
+        name="weakref",
+        arrays=tuple(
+            Arrays(name, gives=Fact(lambda proxy: proxy.__init__.__self__, "seen in 3.11", "does not keep its object"))
+            for name in ("ProxyType", "CallableProxyType")),
+    ),
     Library(name="awkward", arrays=(Arrays("*", {"": "pass awkward.to_numpy(x, allow_missing=False)"}),)),
     Library(
         name="cuda.core",

@@ -6,7 +6,13 @@ from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, NO_LABELS, NO
 LIBRARY = Library(
     name="tensorflow",
     arrays=(
-        Arrays("EagerTensor", immutable=Fact(True, "seen in 2.21", "gives a legacy capsule, which has no flags")),
+        Arrays(
+            "EagerTensor",
+            {"element type": "pass the tensors of numbers; x.numpy() has the strings"},
+            immutable=Fact(True, "seen in 2.21", "gives a legacy capsule, which has no flags"),
+            element_type=Fact(lambda tensor: tensor.dtype.name, "seen in 2.21",
+                              "ends the process where strings or resources are exported"),
+        ),
         Arrays("RaggedTensor", {"": "pass x.to_tensor()"}),
         Arrays("SparseTensor", {"": "pass tf.sparse.to_dense(x)"}),
         Arrays("*", {"": "pass tf.convert_to_tensor(x), where x has a value yet"}),

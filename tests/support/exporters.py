@@ -339,7 +339,7 @@ EXPORTERS = (
              address=buffer_address, protocol="array_interface"),
     Exporter("array_interface version 2", lambda e, s: VersionTwo(e), protocol="array_interface"),
     Exporter("instance attribute", lambda e, s: ByInstance(e), protocol="array_interface"),
-    Exporter("proxy", lambda e, s: Proxy(versioned(e)), protocol="dlpack"),
+    Exporter("proxy", lambda e, s: Proxy(versioned(e)), protocol="numpy"),
     Exporter("legacy capsule", lambda e, s: e.__dlpack__(), once=True, protocol="dlpack (legacy)"),
     Exporter("versioned capsule", lambda e, s: versioned(e).__dlpack__(max_version=(1, 0)), once=True,
              protocol="dlpack"),

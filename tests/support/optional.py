@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 LIBRARIES = ("torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda", "array_api_strict")
-PROGRAMS = ("optree", "rich", "matplotlib", "mypy")         # what only some tests need, and fail without
+PROGRAMS = ("optree", "rich", "matplotlib", "mypy", "wrapt")       # what only some tests need, and fail without
 NAMES = frozenset(name.partition(".")[0] for name in LIBRARIES + PROGRAMS)
 # What a test may need beside a library itself: the first word is the library, where there is one of that name.
 CONDITIONS = {

@@ -28,6 +28,7 @@ ctypedef Offer (*InstanceOffers)(object obj, object facts)
 cdef enum:
     SOURCES = 8
     INSTANCE_SOURCES = 5
+    OF_DLPACK = 0               # its place in instance_sources
 
 # The protocols in the order in which they are asked: those that say the most at the least cost come first.
 cdef Offers[SOURCES] sources
@@ -43,7 +44,7 @@ sources[7] = buffer.offers
 # Protocols that an instance can have although its type does not: a proxy with __getattr__, or an attribute set by hand.
 # They are asked each time. A class is not asked, since it has the attributes of its instances without their memory.
 cdef InstanceOffers[INSTANCE_SOURCES] instance_sources
-instance_sources[0] = dlpack.offers_instance
+instance_sources[<int> OF_DLPACK] = dlpack.offers_instance
 instance_sources[1] = cuda_array_interface.offers_instance
 instance_sources[2] = array_struct.offers_instance
 instance_sources[3] = array_interface.offers_instance
@@ -86,16 +87,46 @@ cdef bint has_offer(tuple offers, object obj) except -1:
 
 
 cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* request) except? NULL:
+    """Take the array that an object stands for, or else the protocols that it has although its type does not."""
     cdef Managed* managed
     cdef Offer found
     cdef Py_ssize_t index
-    for index in range(INSTANCE_SOURCES if not isinstance(obj, type) else 0):
+    if isinstance(obj, type):
+        return NULL
+    method = getattr(obj, "__dlpack__", None)
+    if method is not None:
+        exporter = exporter_behind(method)
+        if exporter is not None and exporter is not obj:
+            return acquire_from(exporter, request)
+    for index in range(INSTANCE_SOURCES):
+        if index == OF_DLPACK and method is None:
+            continue            # a missing attribute costs as much as the rest of the call
         found = instance_sources[index](obj, offer.facts)
         if found is not None:
             managed = found.acquire(obj, found, request)
             if managed != NULL:
                 return managed
     return NULL
+
+
+cdef object exporter_behind(object method):
+    """The array whose bound ``__dlpack__`` this is, or None.
+
+    A proxy (wrapt, weakref, flax.nnx, pint) hands on the attributes of its array. What is known of that array's type
+    (a mask, lazy bits, immutable memory) holds for the array, and not for the proxy.
+    """
+    exporter = getattr(method, "__self__", None)
+    # Of a function in C, it is the module.
+    return None if getattr(type(exporter), "__dlpack__", None) is None else exporter
+
+
+cdef Managed* acquire_from(object exporter, const Request* request) except NULL:
+    """Acquire another object in place of the one that was asked, which may go on without end."""
+    Py_EnterRecursiveCall(" while asking what an object stands for")
+    try:
+        return acquire_by(find_offers(type(exporter)), exporter, request)
+    finally:
+        Py_LeaveRecursiveCall()
 
 
 cdef bint reads_by_copy(tuple offers) noexcept:
