@@ -56,6 +56,7 @@ LAYOUTS = {
     "ANY_ORDER": "axes in any order", "ODD_STRIDES": "strides off the item size", "SWAPPED_BYTES": "other byte order",
     "alignment": "alignment", "fewest_axes": "fewest axes", "most_axes": "most axes",
 }
+RELABELLED = {"IDLE_STRIDES": "the strides of an axis of one element"}
 MEMORY = {
     "SHARING": "shares memory of others", "READ_ONLY": "heeds read-only, or never writes", "HOST": "the host's memory",
     "OTHER_DEVICES": "a device's memory",
@@ -184,7 +185,7 @@ def has_dtype(library: Library, name: str) -> str:
 
 def reasons() -> Iterator[list[str]]:
     """Every lack that was seen or reported, in words."""
-    words = LAYOUTS | MEMORY | FORMS
+    words = LAYOUTS | RELABELLED | MEMORY | FORMS
     shared = {profiles.NO_PINNED, profiles.NO_UNIFIED}
     for library in TARGETS:
         for field, fact in lacks(library).items():

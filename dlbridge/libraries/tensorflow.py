@@ -8,7 +8,7 @@ LIBRARY = Library(
     arrays=(
         Arrays(
             "EagerTensor",
-            {"element type": "pass the tensors of numbers; x.numpy() has the strings"},
+            {"element type": "use x.numpy() for strings, and tf.cast(x, tf.int8) for small integers"},
             immutable=Fact(True, "seen in 2.21", "gives a legacy capsule, which has no flags"),
             element_type=Fact(lambda tensor: tensor.dtype.name, "seen in 2.21",
                               "ends the process where strings or resources are exported"),

@@ -44,3 +44,29 @@ def test_it_would_end_the_process():
     """Or the row is to be deleted."""
     done = subprocess.run([sys.executable, "-c", "import tensorflow, paddle"], capture_output=True)
     assert done.returncode < 0
+
+
+# ---- exports that end the process ------------------------------------------------------------------------------------
+
+STRINGS = ["tf.constant(['a', 'b'])", "tf.Variable(1.0).handle"]
+
+
+@pytest.mark.parametrize("made", STRINGS)
+def test_tensorflow_is_not_asked_for_what_has_no_numbers(made):
+    code = f"""if True:
+        import tensorflow as tf, dlbridge
+        for convert in (dlbridge.convert, lambda x, to: dlbridge.convert_tree([x], to)):
+            try:
+                convert({made}, "numpy")
+            except dlbridge.ConversionError as error:
+                print(error.field, error.way_out.partition(" ")[0])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == 2 * "element type use\n", done.stderr[-500:]
+
+
+def test_tensorflow_would_end_the_process():
+    """Or the fact is to be deleted."""
+    done = subprocess.run([sys.executable, "-c", f"import tensorflow as tf; {STRINGS[0]}.__dlpack__()"],
+                          capture_output=True)
+    assert done.returncode < 0
