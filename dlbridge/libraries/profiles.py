@@ -8,7 +8,8 @@ ELEMENT_STRIDES = Fact("ODD_STRIDES", "dlpack 1.3", "counts strides in elements"
 NATIVE_BYTES = Fact("SWAPPED_BYTES", "dlpack 1.3", "has native byte order only")
 # Whatever takes DLPack has these limits, since the standard has no word for more.
 DLPACK = (ELEMENT_STRIDES, NATIVE_BYTES)
-IDLE_STRIDES = Fact("IDLE_STRIDES", "jax#25066", "may refuse or miscount unusual ones, and gets plain ones without a copy")
+IDLE_STRIDES = Fact("IDLE_STRIDES", "jax#25066",
+                    "may refuse or miscount unusual ones, and gets plain ones without a copy")
 PLAIN = (*DLPACK, IDLE_STRIDES)
 
 
