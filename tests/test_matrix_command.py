@@ -16,14 +16,17 @@ from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
+from support.hostile_rows import Copier
 
 import dlbridge
 from dlbridge.__main__ import main
 from dlbridge.matrix import children, measure, page, report
 from dlbridge.matrix.cells import OUTCOMES, Cell, Matrix
 from dlbridge.matrix.children import Call, Ended
-from dlbridge.matrix.rows import ROWS, rows_of
+from dlbridge.matrix.pair import Wrong, convert
+from dlbridge.matrix.rows import ROWS, Row, rows_of
 
 CHECKOUT = Path(__file__).parents[1]
 VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -84,6 +87,19 @@ def test_what_becomes_of_a_pair(hostile, source, outcome, reason):
     assert cell.outcome == outcome
     assert re.search(reason, cell.reason), cell.reason
     assert (cell.nanoseconds is not None) == (outcome in ("shared", "copied"))
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [(Copier, "shared"), (np.copy, "failed")])
+def test_a_target_whose_exports_are_copies_does_not_show_where_it_is(kind, outcome):
+    name = f"matrix_{kind.__name__}"
+    dlbridge.register_target(name, lambda tensor: kind(np.asarray(tensor)))
+    target = Row(name, "builtins", (), None, lambda python, made: getattr(made, "array", made))
+    array = np.arange(144, dtype="float32").reshape(9, 16)
+    try:
+        found = convert(rows_of("support.hostile_rows")["numpy"], target, lambda: array).outcome
+    except Wrong:
+        found = "failed"
+    assert found == outcome
 
 
 def test_one_crash_is_one_cell(hostile):

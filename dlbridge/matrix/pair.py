@@ -87,7 +87,8 @@ def convert(source: Row, target: Row, feed: Callable[[], Any]) -> Cell:
     keywords: dict[str, Any] = {} if device is None else {"device": device}
     plan = dlbridge.explain(feed(), target.name, **keywords)
     made = dlbridge.convert(feed(), target.name, **keywords)
-    same = dlbridge.asdlpack(made).data_ptr == first.data_ptr
+    shown = dlbridge.asdlpack(made)
+    same = shown.data_ptr == first.data_ptr
     compare(source.values(source.load(), feed()),
             target.values(target.load(), dlbridge.convert(feed(), target.name, **keywords)))
     cost = nanoseconds(feed, target.name, device)
@@ -95,7 +96,8 @@ def convert(source: Row, target: Row, feed: Callable[[], Any]) -> Cell:
         return Cell("copied", f"each export of {source.name} is a copy", "", cost)
     if plan.action == "copy" and not same:
         return Cell("copied", plan.reason, plan.way_out, cost)
-    if same != (plan.action in ("share", "return")):
+    # A library whose exports are copies does not show where its array lies: what explain() says is all that is known.
+    if same != (plan.action in ("share", "return")) and (same or address(made) in (0, shown.data_ptr)):
         raise Wrong(f"explain() says {plan.action}, and the memory is {'the same' if same else 'another'}")
     return Cell("shared", "", "", cost)
 
