@@ -47,11 +47,11 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case('convert(ndarray, "torch")', "numpy_to_torch(ndarray)", 1.08),
-    Case('convert(tensor, "numpy")', "torch_to_numpy(tensor)", 1.6),
-    Case('convert(buffer, "torch")', "buffer_to_torch(buffer)"),
-    Case('convert(jax_array, "torch", readonly="share")', "jax_to_torch(jax_array)"),
-    Case('convert(bfloat16, "torch")', "bfloat16_to_torch(bfloat16)"),
+    Case('convert(ndarray, to="torch")', "numpy_to_torch(ndarray)", 1.08),
+    Case('convert(tensor, to="numpy")', "torch_to_numpy(tensor)", 1.6),
+    Case('convert(buffer, to="torch")', "buffer_to_torch(buffer)"),
+    Case('convert(jax_array, to="torch", readonly="share")', "jax_to_torch(jax_array)"),
+    Case('convert(bfloat16, to="torch")', "bfloat16_to_torch(bfloat16)"),
     Case("asdlpack(ndarray).__dlpack__(max_version=(1, 1))", "wrap(ndarray).__dlpack__(max_version=(1, 1))"),
 )
 

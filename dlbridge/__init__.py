@@ -14,7 +14,7 @@ from dlbridge.errors import (
 from dlbridge.explain import Plan, explain
 from dlbridge.register import register_source, register_target, targets
 from dlbridge.tensor import Tensor
-from dlbridge.trees import accepts, convert_tree
+from dlbridge.trees import accepts, collate, convert_tree
 
 __version__ = "0.1.0"
 
@@ -30,6 +30,7 @@ __all__ = [
     "UnsupportedError",
     "accepts",
     "asdlpack",
+    "collate",
     "convert",
     "convert_tree",
     "explain",

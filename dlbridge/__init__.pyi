@@ -1,7 +1,7 @@
 """Any array in, any array out: without copying, at the speed of a C call, and never a crash."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Literal, NamedTuple, Never, TypeVar, overload
+from typing import Any, ClassVar, Literal, NamedTuple, Never, SupportsIndex, TypeVar, overload
 
 from typing_extensions import CapsuleType, disjoint_base
 
@@ -24,7 +24,7 @@ from dlbridge.errors import (
     MissingLibraryError,
     UnsupportedError,
 )
-from dlbridge.trees import accepts, convert_tree
+from dlbridge.trees import accepts, collate, convert_tree
 
 __all__ = [
     "DLPACK_VERSION",
@@ -38,6 +38,7 @@ __all__ = [
     "UnsupportedError",
     "accepts",
     "asdlpack",
+    "collate",
     "convert",
     "convert_tree",
     "explain",
@@ -77,6 +78,8 @@ class Tensor(_Exporter):
     @property
     def device(self) -> str: ...
     @property
+    def pickled_on(self) -> str: ...
+    @property
     def readonly(self) -> bool: ...
     @property
     def data_ptr(self) -> int: ...
@@ -87,7 +90,12 @@ class Tensor(_Exporter):
     @property
     def owner(self) -> object: ...
     def _repr_html_(self) -> str: ...
+    def __sizeof__(self) -> int: ...
+    def __copy__(self) -> Tensor: ...
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]: ...
+    def __dask_tokenize__(self) -> tuple[Any, ...]: ...
     def __dlpack__(
         self,
         *,
@@ -131,14 +139,19 @@ def explain(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> Plan: ...
 
 _Source = TypeVar("_Source")
 
 @overload
-def register_source(type_or_predicate: type[_Source], acquire: Callable[[_Source], object]) -> None: ...
+def register_source(
+    type_or_predicate: type[_Source], acquire: Callable[[_Source], object], *, writable: bool = False,
+) -> None: ...
 @overload
-def register_source(type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object]) -> None: ...
+def register_source(
+    type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object], *, writable: bool = False,
+) -> None: ...
 def register_target(
     name: str,
     deliver: Callable[[Tensor], object],

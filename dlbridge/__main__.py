@@ -84,22 +84,37 @@ def parser() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command; return 0 if all went well, 1 if something failed, and 2 for a wrong command line."""
+    if sys.stdout is None:
+        print("dlbridge: standard output is closed", file=sys.stderr)
+        return 1
+    try:
+        try:
+            return run(words)
+        finally:
+            sys.stdout.flush()      # at exit, Python could no longer say in one line that this failed
+    except BrokenPipeError:
+        pass                        # the reader of the pipe has closed it, and knows that
+    except OSError as error:
+        print(f"dlbridge: {error}", file=sys.stderr)
+    # Python flushes once more at exit, which would fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def run(words: Sequence[str] | None) -> int:
+    """Run a command; what is wrong with its words or its array is one line on standard error."""
     arguments = parser().parse_args(words)
     try:
         status: int = arguments.verb(arguments)
-        sys.stdout.flush()
         return status
     except Mistake as mistake:
         print(f"dlbridge {arguments.verb.__name__}: {mistake}", file=sys.stderr)
         return 2
     except dlbridge.DLBridgeError as error:
         print(f"dlbridge: {error}", file=sys.stderr)
-    except BrokenPipeError:
-        # The reader of the pipe has closed it. Python flushes once more at exit, which would fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         return 130
-    return 1
 
 
 if __name__ == "__main__":

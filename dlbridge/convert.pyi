@@ -71,6 +71,7 @@ def convert(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> numpy.ndarray[Any, Any]: ...
 @overload
 def convert(
@@ -82,6 +83,7 @@ def convert(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> torch.Tensor: ...
 @overload
 def convert(
@@ -93,6 +95,7 @@ def convert(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> jax.Array: ...
 @overload
 def convert(
@@ -104,6 +107,7 @@ def convert(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> memoryview: ...
 @overload
 def convert(
@@ -115,6 +119,7 @@ def convert(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> CapsuleType: ...
 @overload
 def convert(
@@ -126,6 +131,7 @@ def convert(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> Tensor: ...
 @overload
 def convert(
@@ -137,6 +143,7 @@ def convert(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> _Array: ...
 @overload
 def convert(
@@ -148,6 +155,7 @@ def convert(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> Any: ...
 def asdlpack(
     src: object,
@@ -166,7 +174,6 @@ def to_dlpack(
     max_version: tuple[int, int] | None = None,
     readonly: _Readonly = "copy",
 ) -> CapsuleType: ...
-def is_source(obj: object) -> bool: ...
 def check_target(to: object) -> None: ...
 def examine(
     facts: dict[str, Any],
@@ -178,4 +185,5 @@ def examine(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
 ) -> None: ...

@@ -1,8 +1,16 @@
 """The bridge: acquire, place, deliver."""
 
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION,
+    DLDevice,
+    kDLCPU,
+)
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
     Managed,
@@ -10,14 +18,15 @@ from dlbridge._core.block cimport (
     managed_fasten,
     managed_nbytes,
     managed_release,
+    managed_set_row,
     managed_shape,
     managed_share,
     managed_strides,
     protocol_name,
 )
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport device_name, has_streams
-from dlbridge._core.dtypes cimport describe
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host
+from dlbridge._core.dtypes cimport describe, find_name
 from dlbridge._core.handover cimport find_device, hand_over, hand_over_copy, hand_over_itself, hand_over_upload, is_on
 from dlbridge._core.ownership cimport OWNS_LOOSE
 from dlbridge._core.place cimport UPLOAD, place
@@ -37,17 +46,30 @@ from dlbridge._core.plan cimport (
     taken_route,
 )
 from dlbridge._core.quick cimport PyMethodDef, PyObject_Vectorcall, put_in_front
-from dlbridge._core.request cimport COPY_ALWAYS, Request, parse_request, wants_versioned
-from dlbridge._core.sources.registry cimport acquire_by, has_offer, reads_by_copy
+from dlbridge._core.request cimport (
+    COPY_ALWAYS,
+    COPY_NEVER,
+    NOTHING_ASKED,
+    Request,
+    parse_request,
+    take_plainly,
+    wants_versioned,
+)
+from dlbridge._core.sources.registry cimport acquire_by, reads_by_copy
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
+from dlbridge.errors import CopyRequiredError, DeviceError, refusal
+
+cdef extern from "Python.h":
+    PyTypeObject* Py_TYPE(PyObject* obj) noexcept
+
 DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 
 
-def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
+def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False):
     """Give an array of one library to another, without copying where that is possible.
 
     Parameters
@@ -60,17 +82,23 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
         The target: ``"torch"``, ``torch``, ``torch.Tensor``, an array (its library and device), or any namespace with
         ``from_dlpack``. :func:`dlbridge.targets` lists the names.
     device : str, tuple or device object, optional
-        Where the result shall be: ``"cpu"``, ``"cuda:1"``, ``(type, id)``. None leaves the memory where it is: memory
-        never changes device without being asked to.
+        Where the result shall be: ``"cpu"``, ``"cuda:1"``, ``(type, id)``, or the library's own device object or name.
+        None leaves the memory where it is: memory never changes device without being asked to. Where the library
+        numbers several devices of the host, as JAX can, ``"cpu"`` is any of them, and None is where the library makes
+        new arrays.
     copy : bool, optional
         None copies only if the target cannot hold the memory as it is, False never copies, True always does.
     stream : int or stream object, optional
         The consumer's stream, numbered as in the array API standard. Host memory has no stream.
     readonly : {"copy", "share", "error"}
-        What to do with read-only memory if the target has no flag for it: copy it, share it (you promise not to
-        write), or raise. Targets that have such a flag always share.
+        What to do with memory that is read-only on one side and writable on the other: read-only memory if the target
+        has no flag for it, and writable memory if the target's arrays are immutable (JAX, TensorFlow, pyarrow). Copy
+        it, share it (you promise that nothing writes to it), or raise. All other memory is shared.
     detach : bool
         Take the data of a torch tensor that requires a gradient.
+    narrow : bool
+        Take the target's nearest type where it lacks a wide one (JAX without x64, MLX): float64 becomes float32,
+        complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host memory.
 
     Returns
     -------
@@ -88,7 +116,7 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     UnsupportedError
         src offers no protocol, or the target is unknown.
     ConversionError
-        The memory cannot be described for that target.
+        The memory cannot be described for that target, or a value does not fit into the narrower type.
     CopyRequiredError
         A copy is needed and ``copy=False``.
     DeviceError
@@ -107,6 +135,7 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     """
     cdef Request request
     cdef Route route = route_for(&request, src, to, device, copy, stream, readonly, detach)
+    request.narrow = narrow is not False and bool(narrow)
     return carry(src, route, &request)
 
 
@@ -246,15 +275,52 @@ cdef object whole_asdlpack = asdlpack
 
 
 cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """convert(src, to) by a kept route, where there is one. An array as ``to`` never has a kept route."""
+    """convert(src, to) and convert(src, to=to) by a kept route, where there is one."""
     cdef PyObject* found
     cdef Route route
-    if count == 2 and names == NULL:
+    if names == NULL and count == 2 or count == 1 and is_to(names):
         found = kept_route(arguments[0], arguments[1])
         if found != NULL:
             route = <Route> taken_route(found)
             return carry(<object> arguments[0], route, &route.plain)
-    return PyObject_Vectorcall(whole_convert, arguments, count, names)
+    return convert_by_keywords(arguments, count, names)
+
+
+cdef inline bint is_to(PyObject* names) noexcept:
+    return names != NULL and PyTuple_GET_SIZE(<tuple> names) == 1 and (
+        PyTuple_GET_ITEM(<tuple> names, 0) == <PyObject*> "to")
+
+
+cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject* names):
+    """convert() by a kept route where its keywords have plain values, or where ``to`` is an array."""
+    cdef Request request = NOTHING_ASKED
+    cdef PyObject* to = arguments[1] if count == 2 else NULL
+    cdef PyObject* found
+    cdef PyObject* name
+    cdef Py_ssize_t index
+    cdef Route route
+    for index in range(0 if names == NULL else PyTuple_GET_SIZE(<tuple> names)):
+        name = PyTuple_GET_ITEM(<tuple> names, index)
+        if name == <PyObject*> "to" and to == NULL:
+            to = arguments[count + index]
+        elif not take_plainly(&request, name, arguments[count + index]):
+            return PyObject_Vectorcall(whole_convert, arguments, count, names)
+    if to == NULL or not 1 <= count <= 2:
+        return PyObject_Vectorcall(whole_convert, arguments, count, names)
+    found = kept_route(arguments[0], to)
+    if found == NULL:
+        found = kept_route(arguments[0], <PyObject*> Py_TYPE(to))
+        if found == NULL:
+            return PyObject_Vectorcall(whole_convert, arguments, count, names)
+        route = <Route> taken_route(found)
+        if not route.to_type:
+            return PyObject_Vectorcall(whole_convert, arguments, count, names)
+        if not request.has_device:
+            find_device(<object> to, route.target, &request.device)
+            request.has_device = True
+    else:
+        route = <Route> taken_route(found)
+    return carry(<object> arguments[0], aim(&request, route), &request)
 
 
 cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
@@ -282,22 +348,29 @@ asdlpack = put_in_front(&ASDLPACK, asdlpack_plainly, whole_asdlpack)
 cdef Route route_for(
     Request* request, object src, object to, object device, object copy, object stream, object readonly, object detach,
 ):
+    cdef Route route
     parse_request(request, device, copy, stream, readonly, detach)
-    if type(to) is not str:
-        to = resolve_array(to, request)
-    return aim(request, find_route(src, to))
+    kind = to if type(to) is str else resolve_array(to)
+    route = find_route(src, kind)
+    if kind is not to and kind is not memoryview and not request.has_device:
+        find_device(to, route.target, &request.device)
+        request.has_device = True
+    return aim(request, route)
 
 
 cdef Route aim(Request* request, Route route):
-    """Note in the request which target's current stream counts."""
+    """Note in the request which target's current stream counts, and whether it numbers devices of the host."""
     request.target = route.plain.target
     request.current_stream = route.plain.current_stream
+    if request.device.device_type == kDLCPU and not route.target.hosts:
+        request.device.device_id = ANY_DEVICE_ID
     return route
 
 
 cdef bint is_already(object src, const Request* request) except -1:
     """Whether src, which is of the target's own type, can be returned as it is."""
-    return request.copy != COPY_ALWAYS and (not request.has_device or is_on(src, &request.device))
+    return request.copy != COPY_ALWAYS and (
+        not request.has_device or is_on(src, <Target> request.target, &request.device))
 
 
 cdef inline object carry(object src, Route route, const Request* request):
@@ -308,12 +381,23 @@ cdef inline object carry(object src, Route route, const Request* request):
     """
     cdef Managed* managed
     cdef Target target = route.target
-    if route.already and is_already(src, request):
-        return hand_over_itself(src, request) if request.has_stream else src
+    if route.already:
+        return carry_own(src, route, request)
     managed = acquire_by(route.offers, src, request)
     if managed.owns != OWNS_LOOSE and fits(managed, target, request):
         return target.deliver(managed, target)
     return carry_placed(managed, target, request)
+
+
+cdef object carry_own(object src, Route route, const Request* request):
+    """Return an array of the target's own as it is, or a copy of it, on the device that it is on if none is named."""
+    cdef Request asked = request[0]
+    if is_already(src, request):
+        return hand_over_itself(src, request) if request.has_stream else src
+    if route.target.hosts > 1 and not request.has_device:
+        find_device(src, route.target, &asked.device)
+        asked.has_device = True
+    return carry_placed(acquire_by(route.offers, src, &asked), route.target, &asked)
 
 
 cdef object carry_placed(Managed* managed, Target target, const Request* request):
@@ -326,6 +410,8 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
     if fits(managed, target, request):
         managed_fasten(managed)
         return target.deliver(managed, target)
+    if request.narrow:
+        managed = narrowed(managed, target, request)
     try:
         _refused = gather(managed, target, request, &findings)
         decide(managed, target, request, &findings, &decision)
@@ -337,11 +423,55 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
         managed = hand_over_copy(place(managed, decision.steps, target.api), decision.steps, request)
     managed_fasten(managed)
     if decision.steps & UPLOAD:
-        return hand_over_upload(call_upload(managed, target, &request.device), target, request)
+        return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
     return target.deliver(managed, target)
 
 
-cdef object resolve_array(object to, Request* request):
+cdef str nearest(const Managed* managed, Target target):
+    """The type that stands in for a wide one that the target lacks; None where it has the type, or nothing is near."""
+    from dlbridge._core.narrowing import NEAREST        # imported with the first narrow=True
+
+    name = NEAREST.get(describe(managed.abi.dl_tensor.dtype))
+    has = target.rows >> managed.row & 1 and target.why_not(managed) is None
+    return None if name is None or has or not target.rows >> find_name(name) & 1 else name
+
+
+cdef Managed* narrowed(Managed* managed, Target target, const Request* request) except NULL:
+    """A copy in the target's nearest type, or managed itself where the target has its type. managed is stolen."""
+    from dlbridge._core.narrowing import narrowed as narrow
+
+    cdef Request plain = NOTHING_ASKED
+    cdef Target ours = find_target("dlbridge")
+    cdef Managed* made
+    try:
+        ours.load()
+        name = nearest(managed, target)
+        check_narrowing(managed, target, request, name)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if name is None:
+        return managed
+    array = narrow(carry_placed(managed, ours, &plain), name)
+    made = acquire_by(offers_of(array), array, &plain)
+    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
+    return made
+
+
+cdef int check_narrowing(const Managed* managed, Target target, const Request* request, str name) except -1:
+    cdef DLDevice device = managed.abi.dl_tensor.device
+    if name is None:
+        return 0
+    if not is_host(device.device_type):
+        raise refusal(DeviceError, target.name, "narrow", f"of {device_name(device)}", "is not done on a device",
+                      "narrow it with the library that made it")
+    if request.copy == COPY_NEVER:
+        raise refusal(CopyRequiredError, target.name, "dtype", describe(managed.abi.dl_tensor.dtype),
+                      f"becomes {name} by a copy, and copy=False forbids it", "pass copy=None")
+    return 0
+
+
+cdef object resolve_array(object to):
     """The type of ``to``, if that is an array. Its device is the one wanted, unless the caller asks for another.
 
     The array itself is not handed on, since a kept route would keep it alive.
@@ -351,23 +481,21 @@ cdef object resolve_array(object to, Request* request):
     if isinstance(to, type) or not (
             hasattr(type(to), "__dlpack_device__") or hasattr(type(to), "__cuda_array_interface__")):
         return to
-    if not request.has_device:
-        find_device(to, &request.device)
-        request.has_device = True
     return type(to)
-
-
-def is_source(obj):
-    """Whether an object offers a protocol, or a registered source takes it."""
-    return has_offer(offers_of(obj), obj)
 
 
 def check_target(to):
     """Raise what convert() raises if ``to`` is no target, or if its library is missing."""
-    find_target(to).load()
+    kind = resolve_array(to)
+    if kind is not to and isinstance(kind, type):
+        find_route(to, kind)            # it is kept, for the conversion that follows
+    else:
+        find_target(to).load()
 
 
-def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
+def examine(
+    dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
+):
     """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered."""
     cdef Request request
     cdef Decision decision
@@ -375,6 +503,7 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
     cdef Managed* managed
     cdef Route route = route_for(&request, src, to, device, copy, stream, readonly, detach)
     facts["target"] = route.target.name
+    request.narrow = narrow is not False and bool(narrow)
     request.peek = True
     if route.already and is_already(src, &request):
         facts["action"] = "return"
@@ -390,13 +519,20 @@ def examine(dict facts, src, to, *, device=None, copy=None, stream=None, readonl
         facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
         facts["nbytes"] = managed_nbytes(managed)
         facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+        name = nearest(managed, route.target) if request.narrow else None
+        check_narrowing(managed, route.target, &request, name)
+        if name is not None:
+            managed_set_row(managed, find_name(name))
         _refused = gather(managed, route.target, &request, &findings)
         decide(managed, route.target, &request, &findings, &decision)
         by_copy = reads_by_copy(route.offers)
-        facts["action"] = "copy" if is_copy(&decision) or by_copy else "share"
+        facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
         if by_copy:
             facts["reason"] = "memory is read by a copy, which is all that its library gives"
             facts["way_out"] = "nothing to do: it is copied"
+        elif name is not None:
+            facts["reason"] = f"dtype {facts['dtype']} becomes {name}, the nearest type that {facts['target']} has"
+            facts["way_out"] = "nothing to do: narrow=True asks for it"
         elif decision.reason:
             facts["reason"] = reason_text(managed, route.target, decision.reason)
             facts["way_out"] = reason_way_out(decision.reason)

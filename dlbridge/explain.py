@@ -81,17 +81,17 @@ class Plan(NamedTuple):
 
 def explain(
     src: object, to: object, *, device: Any = None, copy: bool | None = None, stream: Any = None,
-    readonly: Any = "copy", detach: bool = False,
+    readonly: Any = "copy", detach: bool = False, narrow: bool = False,
 ) -> Plan:
     """Say what ``convert(src, to, …)`` would do, without doing it.
 
-    Nothing is copied, a capsule is looked at and not consumed, and a producer is asked as ``convert`` would ask it, so
-    the two cannot disagree. An Arrow stream has to be read for that: an object that gives its stream only once cannot
-    be converted afterwards.
+    Nothing is copied, a capsule is looked at and not consumed, and a producer is asked as ``convert`` would ask it,
+    so the two cannot disagree. The values are not looked at, so ``narrow`` may still find one that does not fit. An
+    Arrow stream has to be read for that: an object that gives its stream only once cannot be converted afterwards.
 
     Parameters
     ----------
-    src, to, device, copy, stream, readonly, detach
+    src, to, device, copy, stream, readonly, detach, narrow
         As for :func:`dlbridge.convert`.
 
     Returns
@@ -118,7 +118,8 @@ def explain(
     """
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
-        examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach)
+        examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach,
+                narrow=narrow)
     except DLBridgeError as error:
         facts |= {"action": "refuse", "reason": error.reason, "way_out": error.way_out}
     return Plan(**facts)

@@ -11,5 +11,6 @@ __test__: dict[str, str]
 HOLDS: dict[str, int]
 NAMES: tuple[str, ...]
 SAYABLE: tuple[str, ...]
+ALIGNMENTS: tuple[int, ...]
 
 def known(field: str, given: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]: ...

@@ -9,13 +9,15 @@ from dlbridge._core.plan import clear_routes
 from dlbridge._core.sources.registry import add_source
 from dlbridge._core.targets.registry import add_target, names
 from dlbridge._core.targets.target import HOLDS
+from dlbridge.errors import shown
 
 
 # The abilities that a registered target can name: a Tensor says these facts of its memory to its consumer.
 SAYABLE = ("NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED")
+ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-def register_source(type_or_predicate, acquire):
+def register_source(type_or_predicate, acquire, *, writable=False):
     """Teach dlbridge to take a type.
 
     Parameters
@@ -26,6 +28,9 @@ def register_source(type_or_predicate, acquire):
     acquire : callable
         ``acquire(obj)`` gives anything that dlbridge takes: an object with ``__dlpack__``, a DLPack capsule, an array.
         It must keep the memory alive.
+    writable : bool, default False
+        Whether the memory of a legacy DLPack capsule may be written. Such a capsule does not say so. dlbridge knows it
+        of the libraries that it was taught, and takes all other such memory as read-only.
 
     Examples
     --------
@@ -45,7 +50,7 @@ def register_source(type_or_predicate, acquire):
         raise TypeError(f"register_source: type {type_or_predicate!r}: is neither a type nor callable (pass one)")
     if not callable(acquire):
         raise TypeError(f"register_source: acquire {acquire!r}: is not callable (pass a function of the object)")
-    add_source(accepts, acquire)
+    add_source(accepts, acquire, writable)
     clear_routes()
 
 
@@ -66,7 +71,8 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
     dtypes : iterable of str, optional
         The names of the dtypes that the library has; None for all.
     alignment : int
-        The alignment of the first element, in bytes, that the library needs in order to share.
+        The alignment of the first element, in bytes, that the library needs in order to share: a power of two up to
+        256, which is the alignment of copies.
 
     Examples
     --------
@@ -79,16 +85,20 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
         raise TypeError(f"register_target: name {name!r}: needs a string, and a callable deliver (pass both)")
     abilities = known("holds", holds, SAYABLE)
     wanted = NAMES if dtypes is None else known("dtypes", dtypes, NAMES)
-    if not isinstance(alignment, int) or alignment < 1:
-        raise ValueError(f"register_target: alignment {alignment!r}: is no number of bytes (pass 1 or more)")
+    if not isinstance(alignment, int) or alignment not in ALIGNMENTS:
+        raise ValueError(f"register_target: alignment {shown(alignment)}: is none of {ALIGNMENTS}, and copies have no "
+                         "more (pass one of these, and let deliver copy to what needs more)")
+    kinds = () if array_type is None else array_type if isinstance(array_type, tuple) else (array_type,)
+    if not all([isinstance(kind, type) for kind in kinds]):
+        raise TypeError(f"register_target: array_type {shown(array_type)}: is neither a type nor a tuple of types "
+                        "(pass the class itself)")
 
     def adjust(Target target):
         for flag in abilities:
             target.holds |= <unsigned int> HOLDS[flag]
         target.rows = rows_named(wanted)
         target.alignment = alignment
-        if array_type is not None:
-            target.array_types = array_type if isinstance(array_type, tuple) else (array_type,)
+        target.array_types = kinds
 
     add_target(new_registered(name, deliver, adjust))
     clear_routes()

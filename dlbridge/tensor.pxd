@@ -1,5 +1,6 @@
 """Tensor: one Managed that speaks every protocol."""
 
+from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport ReadonlyPolicy
 
@@ -7,6 +8,8 @@ from dlbridge._core.request cimport ReadonlyPolicy
 cdef class Tensor:
     cdef Managed* managed
     cdef ReadonlyPolicy policy          # for legacy exports, which cannot flag read-only memory
+    cdef bint address_told              # whether the Tensor holds its block twice: see hold_for_good()
+    cdef DLDevice remembered            # where the memory was before it was pickled; of type 0 if it was on the host
     cdef object __weakref__
 
 

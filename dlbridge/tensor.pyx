@@ -11,13 +11,13 @@ from cpython.buffer cimport (
     PyBUF_WRITABLE,
     PyBuffer_IsContiguous,
 )
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_SetObject
 from cpython.long cimport PyLong_Check
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
@@ -46,6 +46,7 @@ from dlbridge._core.block cimport (
     managed_count,
     managed_data,
     managed_drop,
+    managed_drop_second,
     managed_item_bytes,
     managed_made_lendable,
     managed_nbytes,
@@ -64,9 +65,11 @@ from dlbridge._core.block cimport (
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
-from dlbridge._core.dtypes cimport NO_ROW, describe, find_name, get_row, row_typestr
+from dlbridge._core.dtypes cimport describe, find_name, get_row, row_typestr
 from dlbridge._core.layout cimport STRIDED, Span
-from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, writable_steps
+from dlbridge._core.ownership cimport OWNS_MEMORY
+from dlbridge._core.pickling cimport flattened, picklable, unpickled
+from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, separate_steps
 from dlbridge._core.request cimport (
     READONLY_COPY,
     READONLY_ERROR,
@@ -86,6 +89,12 @@ from dlbridge._core.sources.array_struct cimport (
 from dlbridge._core.validation cimport managed_checked, managed_from_tensor, managed_take_versioned
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, full_name, refusal, shown
+
+cdef extern from "Python.h":
+    object PyPickleBuffer_FromObject(object exporter)
+
+cdef enum:
+    FEW = 1 << 10               # so many bytes are copied faster than they are held
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
@@ -136,6 +145,9 @@ cdef class Tensor:
         NumPy's name of the dtype, or that of ml_dtypes (``"bfloat16"``).
     device : str
         The device as ``device=`` takes it: ``"cpu"``, ``"cuda:1"``.
+    pickled_on : str
+        The device on which the memory was before it was pickled, since a pickle is always unpickled on the host.
+        Otherwise the same as ``device``.
     readonly : bool
         Whether the source flagged the memory as read-only.
     data_ptr : int
@@ -168,6 +180,8 @@ cdef class Tensor:
         raise TypeError("Tensor: __init__: is not for calling (use dlbridge.asdlpack)")
 
     def __dealloc__(self):
+        if self.address_told:
+            managed_drop_second(self.managed)
         if self.managed != NOTHING:
             managed_drop(self.managed)
 
@@ -207,6 +221,10 @@ cdef class Tensor:
         return device_name(self.managed.abi.dl_tensor.device)
 
     @property
+    def pickled_on(self):
+        return device_name(pickled_device(self))
+
+    @property
     def readonly(self):
         return bool(self.managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
 
@@ -243,16 +261,33 @@ cdef class Tensor:
         return picture.of_tensor(memory, "" if owner is None else shown(type(owner), full_name), self.protocol,
                                  self.data_ptr)
 
+    def __sizeof__(self):
+        """The bytes of the object and of its block, and those of memory that dlbridge allocated for it."""
+        cdef Span span = managed_span(self.managed)
+        own_bytes = span.high_bytes - span.low_bytes if self.managed.owns == OWNS_MEMORY else 0
+        return object.__sizeof__(self) + sizeof(Managed) + 16 * self.managed.abi.dl_tensor.ndim + own_bytes
+
+    # ---- copies and pickles ----
+
+    def __copy__(self):
+        """Another Tensor over the same memory."""
+        return new_tensor(shared_in_order(self.managed), self.policy)
+
+    def __deepcopy__(self, memo):
+        """A Tensor over a copy, on the same device. It is writable."""
+        return new_tensor(copied_where_it_is(self.managed), self.policy)
+
     def __reduce__(self):
-        """Pickle by value: a pickle holds the elements, never an address."""
-        cdef Managed* made = host_copy(self.managed)
-        try:
-            elements = (<char*> made.abi.dl_tensor.data)[:managed_nbytes(made)] if managed_count(made) else b""
-            strides = managed_strides(made)
-        finally:
-            managed_release(made)
-        padded = bool(self.managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
-        return _from_bytes, (elements, self.shape, strides, self.dtype, padded, self.readonly)
+        return self.__reduce_ex__(4)
+
+    def __reduce_ex__(self, int protocol):
+        """Pickle the elements, never an address."""
+        return pickled(self, protocol)
+
+    def __dask_tokenize__(self):
+        from dlbridge.libraries.dask import token_of        # imported with the first token
+
+        return token_of(self)
 
     # ---- DLPack ----
 
@@ -283,6 +318,8 @@ cdef class Tensor:
             The memory is on another device, or the stream is not one of that device.
         CopyRequiredError
             A copy is needed and ``copy=False``.
+        TypeError
+            A keyword has a value that it does not take.
         """
         cdef bint versioned = wants_versioned(max_version)
         if versioned and stream is None and dl_device is None and (copy is None or copy is False) and (
@@ -301,13 +338,16 @@ cdef class Tensor:
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         fill_buffer(view, self, flags)
+        managed_retain(self.managed)        # so that the block knows that a view can write to the memory
 
     def __releasebuffer__(self, Py_buffer* view):
         free(view.internal)
+        managed_drop_second(self.managed)
 
     @property
     def __array_interface__(self):
         typestr = self._host_typestr("__array_interface__")
+        hold_for_good(self)
         step = managed_item_bytes(self.managed)
         return {
             "shape": self.shape,
@@ -341,35 +381,70 @@ cdef class Tensor:
         return typestr
 
 
-def _from_bytes(bytes elements, tuple shape, tuple strides, str dtype, bint padded, bint readonly):
-    """Unpickle a Tensor, which gets memory of its own."""
-    cdef Managed* like
-    cdef Managed* made
-    cdef Span span
-    if len(strides) != len(shape) or find_name(dtype) == NO_ROW:
-        raise refusal(ConversionError, "pickle", "strides", strides, f"do not fit shape {shape} of {dtype}",
-                      "the pickle is damaged: make it again")
-    like = managed_new(PROTOCOL_DLBRIDGE, len(shape))
-    managed_set_row(like, find_name(dtype))
-    like.abi.flags = DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0
+# ---- pickles ---------------------------------------------------------------------------------------------------------
+
+cdef tuple pickled(Tensor tensor, int protocol):
+    """A function that makes the Tensor again, and its arguments. From protocol 5 on, no element is copied for it."""
+    cdef int64_t offset_bytes = 0
+    cdef Managed* managed = picklable(tensor.managed)
+    cdef Tensor flat
+    padded = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     try:
-        for axis in range(len(shape)):
-            like.abi.dl_tensor.shape[axis] = shape[axis]
-            like.abi.dl_tensor.strides[axis] = strides[axis]
-        made = allocated(like, len(elements))
-        memcpy(made.abi.dl_tensor.strides, like.abi.dl_tensor.strides, len(shape) * sizeof(int64_t))
-    finally:
-        managed_release(like)
-    made = managed_checked(made)
-    span = managed_span(made)
-    if span.low_bytes < 0 or span.high_bytes > len(elements):
-        managed_release(made)
-        raise refusal(ConversionError, "pickle", "shape", f"{shape}, strides {strides}",
-                      f"touches {span.high_bytes} bytes of {len(elements)}", "the pickle is damaged: make it again")
-    made.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
-    if elements:            # memory of no bytes has no address, and memcpy() wants one
-        memcpy(made.abi.dl_tensor.data, <const char*> elements, len(elements))
-    return new_tensor(made, READONLY_COPY)
+        shape, strides = managed_shape(managed), managed_strides(managed)
+    except BaseException:
+        managed_release(managed)
+        raise
+    flat = new_tensor(flattened(managed, &offset_bytes), READONLY_COPY)
+    flat.managed.abi.flags |= tensor.managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY      # a compact copy has no flag
+    device = () if is_host(pickled_device(tensor).device_type) else (
+        pickled_device(tensor).device_type, pickled_device(tensor).device_id)
+    if protocol >= 5:
+        return _from_buffer, (
+            PyPickleBuffer_FromObject(flat), offset_bytes, shape, strides, tensor.dtype, padded, *device)
+    elements = PyBytes_FromStringAndSize(managed_data(flat.managed), flat.managed.abi.dl_tensor.shape[0])
+    return _from_bytes, (elements, shape, strides, tensor.dtype, padded, tensor.readonly, offset_bytes, *device)
+
+
+cdef DLDevice pickled_device(Tensor tensor) noexcept:
+    return tensor.remembered if tensor.remembered.device_type else tensor.managed.abi.dl_tensor.device
+
+
+def _from_buffer(
+    received, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded, int32_t device_type=0,
+    int32_t device_id=0,
+):
+    """Unpickle a Tensor over the bytes that were received. It is read-only if they are."""
+    cdef Managed* managed = unpickled(received, offset_bytes, shape, strides, dtype, padded)
+    return made_again(managed, device_type, device_id)
+
+
+def _from_bytes(
+    bytes elements, tuple shape, tuple strides, str dtype, bint padded, bint readonly, int64_t offset_bytes=0,
+    int32_t device_type=0, int32_t device_id=0,
+):
+    """Unpickle a Tensor of protocol 4 or lower, which has bytes for writable memory too.
+
+    A few of them are copied. Many are taken as they are, as NumPy does: no other code has what was unpickled just now.
+    """
+    cdef Managed* managed = unpickled(elements, offset_bytes, shape, strides, dtype, padded)
+    if len(elements) < FEW:
+        managed = place(managed, COPY_SPAN, NULL)
+    managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
+    return made_again(managed, device_type, device_id)
+
+
+cdef Tensor made_again(Managed* managed, int32_t device_type, int32_t device_id):
+    cdef Tensor tensor = new_tensor(managed, READONLY_COPY)
+    tensor.remembered.device_type, tensor.remembered.device_id = device_type, device_id
+    return tensor
+
+
+cdef void hold_for_good(Tensor tensor) noexcept:
+    """Hold the block for a consumer that is told an address, since nothing says when it is done with that."""
+    if not tensor.address_told:
+        tensor.address_told = True
+        managed_retain(tensor.managed)
 
 
 cdef dict cuda_interface(Managed* managed):
@@ -418,18 +493,21 @@ cdef object export_capsule(Tensor tensor, bint versioned, object stream, object 
     return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
 
 
-cdef Managed* host_copy(Managed* base) except NULL:
-    """A copy of the elements in C order, in host memory."""
+cdef Managed* shared_in_order(Managed* base) except NULL:
+    """A new block over the same memory, for a use that waits for the work on it."""
     cdef Managed* managed = managed_share(base)
-    cdef int32_t steps = COPY
     try:
         if has_streams(managed.abi.dl_tensor.device.device_type):
             device_operations().inherit(managed, base)
-            steps |= 0 if is_host(managed.abi.dl_tensor.device.device_type) else <int32_t> FETCH
     except BaseException:
         managed_release(managed)
         raise
-    return place(managed, steps, NULL)
+    return managed
+
+
+cdef Managed* copied_where_it_is(Managed* base) except NULL:
+    cdef bint on_host = is_host(base.abi.dl_tensor.device.device_type)
+    return place(shared_in_order(base), COPY if on_host else <int32_t> COPY_SPAN, NULL)
 
 
 cdef int await_for_cpu(Managed* managed) except -1:
@@ -477,8 +555,8 @@ cdef int32_t export_device(const Managed* managed, object stream, object dl_devi
     """The steps that bring memory to where the consumer wants it, or an error. Pinned memory can pass for the CPU's."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef DLDevice wanted
-    if is_host(device.device_type) and stream is not None and not is_unordered(stream):
-        raise refusal(DeviceError, "dlpack", "stream", stream, "has no meaning on the CPU", "pass stream=None")
+    if stream is not None and not is_unordered(stream):
+        check_stream(stream, device.device_type)
     if dl_device is None:
         return 0
     parse_device(dl_device, &wanted)
@@ -490,6 +568,16 @@ cdef int32_t export_device(const Managed* managed, object stream, object dl_devi
         return FETCH
     raise refusal(DeviceError, "dlpack", "dl_device", dl_device,
                   f"is not where the memory is, {device_name(device[0])}", "convert() it there first")
+
+
+cdef int check_stream(object stream, int32_t device_type) except -1:
+    """Refuse what is no stream, where no stream is waited for, and any stream for the host's memory."""
+    cdef bint on_host = is_host(device_type)
+    if (on_host or not has_streams(device_type)) and (not PyLong_Check(stream) or type(stream) is bool):
+        parse_stream(stream, "dlpack")
+    if on_host:
+        raise refusal(DeviceError, "dlpack", "stream", stream, "has no meaning on the CPU", "pass stream=None")
+    return 0
 
 
 cdef bint is_unordered(object stream):
@@ -505,7 +593,7 @@ cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, 
                           "asks for a legacy capsule, which cannot flag read-only memory",
                           'pass max_version=(1, 0), or make the Tensor with readonly="share" and do not write')
         on_host = is_host(managed.abi.dl_tensor.device.device_type)
-        needed = writable_steps(managed) if on_host else <int32_t> COPY_SPAN
+        needed = separate_steps(managed) if on_host else <int32_t> COPY_SPAN
     if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
         needed = pack_steps(managed)
     if needed and copy is False:
@@ -735,6 +823,7 @@ cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
         if has_streams(managed.abi.dl_tensor.device.device_type):
             device_operations().name_device(managed, &device)
             device_operations().order_streams(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
+        hold_for_good(<Tensor> <object> obj)
         out[0] = managed.abi.dl_tensor
     except BaseException as error:
         outcome = set_pending(error)

@@ -8,7 +8,7 @@ import threading
 import numpy as np
 import pyarrow
 import pytest
-from support.arrow_producers import OfArray, OfDeviceArray, OfStream, address_of
+from support.arrow_producers import OfArray, OfDeviceArray, OfStream, address_of, metadata_of
 from support.compiling import compiled
 
 import dlbridge
@@ -68,7 +68,9 @@ REFUSED = {
     "points in time": (lambda: pyarrow.array([0], pyarrow.timestamp("s")), "format 'tss:': are points in time"),
     "decimals": (lambda: pyarrow.array([1], pyarrow.decimal128(3)), "format 'd:3,0': are decimals"),
     "categories": (lambda: pyarrow.array(["a"]).dictionary_encode(), r"dictionary 'i': .*x.dictionary_decode\(\)"),
-    "columns": (lambda: pyarrow.table({"a": [1]}), r"format '\+s': has columns \(pass its columns one by one\)"),
+    "opaque": (lambda: opaque(), r"extension:name 'arrow.opaque': .* int32 .*\(pass x.cast\(x.type.storage_type\)\)"),
+    "opaque in chunks": (lambda: pyarrow.chunked_array([opaque()]), "extension:name 'arrow.opaque': .* int32 "),
+    "columns": (lambda: pyarrow.table({"a": [1]}), r"format '\+s': has columns \(pass it to dlbridge.convert_tree\)"),
     "chunks": (lambda: pyarrow.chunked_array([[1], [2]]), r"chunks 2 or more: .*x.combine_chunks\(\)"),
     "no chunk": (lambda: pyarrow.chunked_array([], pyarrow.int8()), "chunks 0: are no memory"),
 }
@@ -81,6 +83,50 @@ def test_what_no_array_library_has_is_refused_with_a_way_out(make, words):
         dlbridge.convert(make(), "numpy")
 
 
+def opaque():
+    return pyarrow.ExtensionArray.from_storage(
+        pyarrow.opaque(pyarrow.int32(), "a type", "a vendor"), pyarrow.array([1, 2], pyarrow.int32()))
+
+
+def bool8(*values):
+    return pyarrow.ExtensionArray.from_storage(pyarrow.bool8(), pyarrow.array(values, pyarrow.int8()))
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("convert", [
+    lambda x: dlbridge.convert(x, "numpy", copy=False),
+    lambda x: np.from_dlpack(dlbridge.asdlpack(x)),
+    lambda x: dlbridge.convert_tree([x], "numpy")[0],
+    dlbridge.accepts("numpy")(lambda x: x),
+], ids=["convert", "Tensor", "convert_tree", "accepts"])
+def test_the_way_out_of_an_extension_type_is_its_storage(convert):
+    for x in (opaque(), pyarrow.chunked_array([opaque()])):
+        with pytest.raises(dlbridge.ConversionError) as raised:
+            convert(x)
+        assert dlbridge.explain(x, "numpy").way_out == raised.value.way_out
+        assert convert(eval(raised.value.way_out.removeprefix("pass "))).tolist() == [1, 2]
+
+
+@pytest.mark.needs("pyarrow")
+def test_bools_of_a_byte_each_are_shared():
+    source = bool8(0, 0, 1, 0, 1)[1:]
+    for given in (source, pyarrow.chunked_array([source])):
+        array = dlbridge.convert(given, "numpy", copy=False)
+        assert array.dtype == bool
+        assert array.tolist() == [False, True, False, True]
+        assert array.ctypes.data == source.storage.buffers()[1].address + 1
+        assert dlbridge.explain(given, "numpy").dtype == "bool"
+    assert dlbridge.convert(bool8(), "numpy").dtype == bool
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("values", [(0, 2), (1, -1), (0, None)])
+def test_bools_that_other_libraries_would_not_take_for_bools_are_refused(values):
+    with pytest.raises(dlbridge.ConversionError, match="null_count 1: " if None in values else "bool8 of other bytes"):
+        dlbridge.convert(bool8(*values), "numpy")
+    assert dlbridge.convert(bool8(*values, 1)[-1:], "numpy").tolist() == [True]
+
+
 @pytest.mark.needs("pyarrow")
 def test_memory_lives_as_long_as_what_was_made_of_it():
     before = pyarrow.total_allocated_bytes()
@@ -91,6 +137,208 @@ def test_memory_lives_as_long_as_what_was_made_of_it():
     assert all(array.sum() == 499500 for array in arrays)
     del arrays
     assert pyarrow.total_allocated_bytes() == before
+
+
+# ---- lists of one length, and tensors --------------------------------------------------------------------------------
+
+VALUES = np.arange(24, dtype="float32")
+
+
+def lists(values, length):
+    return pyarrow.FixedSizeListArray.from_arrays(values, length)
+
+
+def tensors(shape, permutation=None, values=VALUES):
+    kind = pyarrow.fixed_shape_tensor(pyarrow.float32(), shape, permutation=permutation)
+    return pyarrow.ExtensionArray.from_storage(kind, lists(pyarrow.array(values), int(np.prod(shape))))
+
+
+NESTED = {
+    "lists": (lambda: lists(pyarrow.array(VALUES), 3), VALUES.reshape(8, 3)),
+    "a slice": (lambda: lists(pyarrow.array(VALUES), 3)[2:5], VALUES.reshape(8, 3)[2:5]),
+    "of a slice": (lambda: lists(pyarrow.array(VALUES)[6:], 3), VALUES[6:].reshape(6, 3)),
+    "in lists": (lambda: lists(lists(pyarrow.array(VALUES), 3), 2), VALUES.reshape(4, 2, 3)),
+    "slices of slices": (lambda: lists(lists(pyarrow.array(VALUES)[3:], 3)[1:], 2)[1:3],
+                         VALUES[6:].reshape(3, 2, 3)[1:3]),
+    "five": (lambda: lists(lists(lists(lists(pyarrow.array(VALUES), 2), 1), 3), 2), VALUES.reshape(2, 2, 3, 1, 2)),
+    "in a chunk": (lambda: pyarrow.chunked_array([lists(pyarrow.array(VALUES), 3)]), VALUES.reshape(8, 3)),
+    "tensors": (lambda: tensors([3, 4]), VALUES.reshape(2, 3, 4)),
+    "a slice of tensors": (lambda: tensors([2, 3])[1:3], VALUES.reshape(4, 2, 3)[1:3]),
+    "permuted": (lambda: tensors([2, 3, 2], [2, 0, 1]), VALUES.reshape(2, 2, 3, 2).transpose(0, 3, 1, 2)),
+    "of no axes": (lambda: tensors([]), VALUES),
+    "in a chunk of tensors": (lambda: pyarrow.chunked_array([tensors([3, 4])]), VALUES.reshape(2, 3, 4)),
+    "bools": (lambda: lists(bool8(*[0, 1, 1] * 2), 3), np.array([[False, True, True]] * 2)),
+    "empty": (lambda: lists(pyarrow.array(VALUES[:0]), 3), VALUES[:0].reshape(0, 3)),
+    "of nothing": (lambda: pyarrow.array([[], []], pyarrow.list_(pyarrow.float32(), 0)), VALUES[:0].reshape(2, 0)),
+}
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize(("make", "expected"), NESTED.values(), ids=NESTED)
+def test_lists_of_one_length_are_axes(make, expected):
+    source = make()
+    array = dlbridge.convert(source, "numpy", copy=False)
+    assert (array.shape, array.dtype, array.flags.writeable) == (expected.shape, expected.dtype, False)
+    np.testing.assert_array_equal(array, expected)
+    plan = dlbridge.explain(source, "numpy")
+    assert (plan.action, plan.shape) == ("share", expected.shape)
+    tree = dlbridge.convert_tree(pyarrow.table({"x": source}), "dlbridge")
+    np.testing.assert_array_equal(tree["x"], expected)
+
+
+@pytest.mark.needs("pyarrow")
+def test_the_values_of_lists_are_shared():
+    values = pyarrow.array(VALUES)
+    for source in (lists(values, 3), lists(lists(values, 3), 2), lists(values, 3)[2:]):
+        array = dlbridge.convert(source, "numpy", copy=False)
+        first = values.buffers()[1].address
+        assert first <= array.ctypes.data < first + VALUES.nbytes
+    before = pyarrow.total_allocated_bytes()
+    source = tensors([300, 400], values=np.zeros(120_000 * 10, "float32"))
+    tensor = dlbridge.asdlpack(source)
+    del source
+    assert pyarrow.total_allocated_bytes() > before
+    assert tensor.shape == (10, 300, 400)
+    del tensor
+    assert pyarrow.total_allocated_bytes() == before
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("rows", [[[1, 2], None], [[1, None], [3, 4]], [[1, 2], [None, 4]]])
+def test_nulls_in_lists_are_seen(rows):
+    source = pyarrow.array(rows, pyarrow.list_(pyarrow.int32(), 2))
+    with pytest.raises(dlbridge.ConversionError, match="null_count 1: "):
+        dlbridge.convert(source, "numpy")
+    sound = [row is not None and None not in row for row in rows].index(True) if rows[1] is not None else 0
+    if rows[sound] is not None and None not in rows[sound]:
+        assert dlbridge.convert(source[sound:sound + 1], "numpy").tolist() == [rows[sound]]
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("kind", [pyarrow.string, pyarrow.bool_, pyarrow.date32, lambda: pyarrow.list_(pyarrow.int8())])
+def test_lists_of_what_is_no_number_are_refused(kind):
+    with pytest.raises(dlbridge.ConversionError, match="arrow: format "):
+        dlbridge.convert(pyarrow.array([], pyarrow.list_(kind(), 2)), "numpy")
+
+
+class Nested:
+    """Lists of a fixed length around six values, by a fake producer."""
+
+    def __init__(self, method=OfArray, child=None, metadata=None, format_text=b"+w:3", **fields):
+        self.values = OfArray(**child or {})
+        self.producer = method(**{"format": format_text, "child": self.values, "length": 2, "n_buffers": 1,
+                                  "metadata": metadata} | fields)
+        self.method = "__arrow_c_array__" if method is OfArray else "__arrow_c_device_array__"
+        setattr(self, self.method, getattr(self.producer, self.method))
+
+
+NAME, TEXT = b"ARROW:extension:name", b"ARROW:extension:metadata"
+TENSOR = b"arrow.fixed_shape_tensor"
+
+
+def tensor_metadata(text, name=TENSOR):
+    return metadata_of((NAME, name), (TEXT, text))
+
+
+@KINDS
+def test_fake_lists_are_lists(make):
+    assert dlbridge.convert(Nested(make), "numpy").tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert dlbridge.convert(Nested(make, metadata=tensor_metadata(b'{"shape":[1,3]}')), "numpy").shape == (2, 1, 3)
+    nested = Nested(make)
+    array = dlbridge.convert(nested, "numpy")
+    assert nested.producer.released["array"] == 0
+    del array
+    assert nested.producer.released["array"] == 1
+    assert nested.values.released["array"] == 0         # its parent's to release
+
+
+LIES_OF_LISTS = {
+    "too long": ({"length": 3}, "length 6: has not the values of 3 lists of 3"),
+    "too far": ({"offset": 1}, "length 6: has not the values of 2 lists of 3"),
+    "beyond 63 bits": ({"length": 2**62}, "length 6: has not "),
+    "offset beyond 63 bits": ({"offset": 2**62}, "length 6: has not "),
+    "negative": ({"length": -2}, "offset, length 0, -2: "),
+    "no length": ({"format_text": b"+w:"}, r"format '\+w:': has no length"),
+    "a word for a length": ({"format_text": b"+w:x"}, "has no length"),
+    "negative length": ({"format_text": b"+w:-3"}, "has no length"),
+    "long length": ({"format_text": b"+w:" + b"9" * 30}, "has no length"),
+    "large length": ({"format_text": b"+w:999999999999999999", "length": 10}, "length 6: has not"),
+    "buffers": ({"n_buffers": 2}, "n_buffers 2: is not 1"),
+    "no child of the schema": ({"n_children": 0}, "n_children 0: is not 1"),
+    "two children": ({"n_children": 2}, "n_children 2: is not 1"),
+    "no child": ({"array_children": 0}, "n_children 0: is not 1"),
+    "values with one buffer": ({"child": {"n_buffers": 1}}, "n_buffers 1: is not 2"),
+    "a released child": ({"child": {"release": None}}, "release NULL: "),
+    "a released schema": ({"child": {"schema_release": None}}, "release NULL: is that of no schema"),
+    "a negative child": ({"child": {"length": -1}}, "length -1: has not"),
+    "a far child": ({"child": {"offset": 2**62}}, "byte_offset|offset, length"),
+    "no values": ({"child": {"data": None}}, "data NULL: "),
+    "no format": ({"child": {"format": None}}, "format NULL: "),
+    "words": ({"child": {"format": b"u"}}, "format 'u': "),
+    "an extension in lists": ({"child": {"metadata": metadata_of((NAME, b"own"))}}, "extension:name 'own': "),
+    "an extension of lists": ({"metadata": metadata_of((NAME, b"own"))}, "extension:name 'own': .*lists"),
+    "tensors without a shape": ({"metadata": metadata_of((NAME, TENSOR))}, "extension:metadata None: is no shape"),
+    "no JSON": ({"metadata": tensor_metadata(b"{")}, "extension:metadata b'{': is no shape"),
+    "no object": ({"metadata": tensor_metadata(b"[3]")}, "is no shape"),
+    "another shape": ({"metadata": tensor_metadata(b'{"shape":[2,2]}')}, r"\[2, 2\]: is no shape of lists of 3 values"),
+    "a negative shape": ({"metadata": tensor_metadata(b'{"shape":[-1,-3]}')}, "is no shape"),
+    "a large shape": ({"metadata": tensor_metadata(b'{"shape":[0,%d]}' % 10**30), "format_text": b"+w:0"},
+                      "more values, or axes"),
+    "many axes": ({"metadata": tensor_metadata(b'{"shape":[3%s]}' % (b",1" * 70))}, "more values, or axes"),
+    "a permutation of others": ({"metadata": tensor_metadata(b'{"shape":[1,3],"permutation":[1,2]}')}, "is no shape"),
+    "a permutation twice": ({"metadata": tensor_metadata(b'{"shape":[1,3],"permutation":[1,1]}')}, "is no shape"),
+    "words for a shape": ({"metadata": tensor_metadata(b'{"shape":"abc"}')}, "is no shape"),
+    "infinite": ({"metadata": tensor_metadata(b'{"shape":[1e999]}')}, "is no shape"),
+}
+
+
+@KINDS
+@pytest.mark.parametrize(("fields", "words"), LIES_OF_LISTS.values(), ids=LIES_OF_LISTS)
+def test_lies_about_lists_are_seen(make, fields, words):
+    nested = Nested(make, **fields)
+    with pytest.raises(dlbridge.ConversionError, match=words):
+        dlbridge.convert(nested, "numpy")
+    assert nested.producer.released["array"] <= 1
+
+
+def test_lists_in_lists_without_end():
+    source = OfArray()
+    for _ in range(70):
+        source = OfArray(format=b"+w:1", child=source, n_buffers=1)
+    with pytest.raises(dlbridge.ConversionError, match="is that of a list in 63 others"):
+        dlbridge.convert(source, "numpy")
+
+
+# ---- tensor types of libraries, whose lists do not say their length --------------------------------------------------
+
+@KINDS
+@pytest.mark.parametrize(("format_text", "kind"), [(b"+l", "int32"), (b"+L", "int64")])
+def test_lists_whose_type_says_no_length(make, format_text, kind):
+    offsets = np.arange(0, 13, 3, dtype=kind)
+    metadata = tensor_metadata(b"[1, 3]", b"ray.data.arrow_tensor_v2")
+
+    def nested(**fields):
+        return Nested(make, metadata=metadata, format_text=format_text, n_buffers=2,
+                      **{"data": offsets.ctypes.data} | fields)
+
+    assert dlbridge.convert(nested(), "numpy").tolist() == [[[0, 1, 2]], [[3, 4, 5]]]
+    assert dlbridge.convert(nested(offset=1, length=1), "numpy").tolist() == [[[3, 4, 5]]]
+    assert dlbridge.convert(nested(length=0, data=None), "numpy").shape == (0, 1, 3)
+    for lie, words in (({"length": 3}, "length 6: has not"), ({"data": None}, "offsets of lists, which have"),
+                       ({"length": -1}, "offset, length")):
+        with pytest.raises(dlbridge.ConversionError, match=words):
+            dlbridge.convert(nested(**lie), "numpy")
+    offsets[1] = 2
+    with pytest.raises(dlbridge.ConversionError, match="offsets of list 0: are not those of 3 values"):
+        dlbridge.convert(nested(), "numpy")
+
+
+def test_offsets_on_a_device_are_not_looked_at():
+    offsets = np.arange(0, 13, 3, dtype="int32")
+    nested = Nested(OfDeviceArray, metadata=tensor_metadata(b"[3]", b"ray.data.arrow_tensor"), format_text=b"+l",
+                    n_buffers=2, data=offsets.ctypes.data, device_type=2)
+    with pytest.raises(dlbridge.ConversionError, match="on a device"):
+        dlbridge.convert(nested, "dlpack")
 
 
 # ---- released once ---------------------------------------------------------------------------------------------------
@@ -202,6 +450,9 @@ LIES = {
     "no letter": ({"format": b""}, "format '': has no DLPack type"),
     "two letters": ({"format": b"ff"}, "format 'ff': has no DLPack type"),
     "not UTF-8": ({"format": b"\xff"}, "format '\ufffd': has no DLPack type"),
+    "fewer pairs than none": ({"metadata": metadata_of(count=-1)}, "metadata -1: is no length"),
+    "text of no length": ({"metadata": metadata_of(count=1) + b"\xff" * 4}, "metadata -1: is no length"),
+    "extension": ({"metadata": metadata_of((b"ARROW:extension:name", b"\xff"))}, "extension:name '\ufffd': "),
 }
 
 
@@ -214,6 +465,27 @@ def test_lies_are_seen(make, fields, words):
     # What was not taken is still the capsule's, and that is ours here; what was taken is let go.
     assert source.released["array"] <= 1
     assert source.released["schema"] == 0
+
+
+@pytest.mark.parametrize("make", [OfArray, OfDeviceArray, lambda **fields: OfStream(6, **fields)],
+                         ids=["array", "device array", "stream"])
+def test_metadata_are_read(make):
+    other, name = (b"a key", b""), b"ARROW:extension:name"
+    for metadata in (metadata_of(), metadata_of(other), metadata_of(other, (name, b""), other)):
+        assert dlbridge.convert(make(metadata=metadata), "numpy").tolist() == [0, 1, 2, 3, 4, 5]
+    source = make(metadata=metadata_of(other, (b"ARROW:extension:metadata", b"2"), (name, b"fixed.point")))
+    with pytest.raises(dlbridge.ConversionError, match=r"'fixed.point': .* float32 .*\(pass its storage, x.storage or"):
+        dlbridge.convert(source, "numpy")
+    assert source.released["array"] == 0            # the capsule's, or not yet asked for
+    with pytest.raises(dlbridge.ConversionError, match=r"'arrow\.bool8': .* float32 "):
+        dlbridge.convert(make(metadata=metadata_of((name, b"arrow.bool8"))), "numpy")
+
+
+def test_bools_that_cannot_be_looked_into_are_refused():
+    source = OfDeviceArray(device_type=2, format=b"c", metadata=metadata_of((b"ARROW:extension:name", b"arrow.bool8")))
+    with pytest.raises(dlbridge.ConversionError, match="bool8 on a device: cannot be looked into"):
+        dlbridge.convert(source, "dlpack")
+    assert source.released["array"] == 1
 
 
 @KINDS

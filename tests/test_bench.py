@@ -26,6 +26,7 @@ pytestmark = pytest.mark.needs("torch 2.10", "jax", "ml_dtypes", "rich", "matplo
 CHECKOUT = Path(__file__).parents[1]
 BENCHMARKS = CHECKOUT / "benchmarks"
 PAIR = Address("numpy_torch", "ndarray -> torch")
+OF_ALL = {"paddle": ("paddle",), "tables": ("pandas", "polars")}     # groups that need libraries of the extra all
 NO_FLOORS = Floors(None, "none")
 HIDING = """
 import sys
@@ -77,8 +78,9 @@ def test_everything_is_measured_where_every_library_is(tmp_path):
     assert {result["group"] for result in results} == set(GROUPS)
     for result in results:
         missing = {label: why for label, why in result["missing"].items() if label != "floor"}
-        if result["group"] == "paddle" and not importlib.util.find_spec("paddle"):      # of the extra all
-            assert all(why.endswith("is not installed (pip install paddlepaddle)") for why in missing.values())
+        absent = [name for name in OF_ALL.get(result["group"], ()) if not importlib.util.find_spec(name)]
+        if absent:
+            assert all("is not installed (pip install " in why for why in missing.values())
             continue
         if "1 GiB" not in result["row"]:
             assert missing == {}
@@ -245,10 +247,10 @@ def test_a_goal_without_its_library_fails(tmp_path):
 
 def test_with_numpy_alone_the_rest_is_named():
     words = [word for name in GROUPS if name != "copies" for word in ("--group", name)]
-    done = without(["torch", "jax", "ml_dtypes", "dlpack", "paddle", "rich", "matplotlib"], *words)
+    done = without(["torch", "jax", "ml_dtypes", "dlpack", "paddle", "pandas", "polars", "rich", "matplotlib"], *words)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "not installed: torch, jax, ml_dtypes, pydlpack, paddlepaddle " in done.stdout
-    assert "(pip install torch jax ml_dtypes pydlpack paddlepaddle)\n" in done.stdout
+    assert "not installed: torch, jax, ml_dtypes, pydlpack, paddlepaddle, pandas, polars " in done.stdout
+    assert "(pip install torch jax ml_dtypes pydlpack paddlepaddle pandas polars)\n" in done.stdout
     for group in ("numpy_torch", "memory", "threads", "wrap"):
         assert load(group).GROUP.title in done.stdout
     assert "torch: module torch: is not installed (pip install torch)\n" in done.stdout

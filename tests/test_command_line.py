@@ -94,6 +94,19 @@ def test_demo_into_a_closed_pipe():
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.parametrize(("words", "unbuffered"), [
+    *[(words, unbuffered) for unbuffered in ("", "1") for words in (
+        "info", "demo", "selftest", "explain numpy memoryview", "matrix numpy memoryview", "bench --list")],
+    ("bench --group wrap --quick", ""), ("--help", ""),
+])
+def test_an_output_that_cannot_be_written_is_one_line(words, unbuffered):
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    for closing, said in ((">&-", "standard output is closed"), (">/dev/full", "[Errno 28] No space left on device")):
+        done = subprocess.run(["bash", "-c", f'"$0" -m dlbridge "$@" {closing}', sys.executable, *words.split()],
+                              stderr=subprocess.PIPE, text=True, env=environment)
+        assert (done.returncode, done.stderr) == (1, f"dlbridge: {said}\n")
+
+
 def test_selftest_passes(dlbridge_command):
     done = dlbridge_command("selftest")
     assert (done.returncode, done.stderr) == (0, "")

@@ -166,6 +166,29 @@ def test_small_copies_are_in_memory_of_our_own_for_every_library(nbytes):
     assert all(np.array_equal(tensor, source) for tensor in kept)
 
 
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("nbytes", [1 << 19, 1 << 20, 1 << 23])
+def test_copies_while_torch_makes_fake_tensors(nbytes):
+    """From 1 MiB on torch allocates, and in its FakeTensorMode has no memory to give."""
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    source = random_bits((nbytes,), "uint8")
+    writable = bytearray(source)
+    with FakeTensorMode():
+        copies = [
+            dlbridge.convert(source[::-1], "torch"),
+            dlbridge.convert(source[::-1].data, "torch", copy=True),
+            dlbridge.convert(dlbridge.asdlpack(bytes(source[::-1])), "torch"),
+            dlbridge.convert_tree({"a": [source[::-1]]}, "torch")["a"][0],
+        ]
+        assert dlbridge.explain(source[::-1], "torch").action == "copy"
+        shared = dlbridge.convert(writable, "torch")
+    assert not any(isinstance(tensor, FakeTensor) for tensor in [*copies, shared])
+    assert all(np.array_equal(tensor, source[::-1]) for tensor in copies)
+    writable[0] ^= 1
+    assert shared[0] == writable[0]
+
+
 @pytest.mark.needs("torch", "jax")
 @pytest.mark.parametrize("target", ["numpy", "torch", "jax"])
 def test_dense_memory_keeps_the_order_of_its_axes(target):

@@ -96,7 +96,7 @@ def test_from_numpy_bit_for_bit(library, name):
             continue
         if library == "torch" and name == "float4_e2m1fn":
             continue        # test_float4_between_pairs_and_bytes
-        result = dlbridge.convert(source, library)
+        result = dlbridge.convert(source, library, readonly="share")
         assert str(result.dtype).removeprefix("torch.") == name
         assert tuple(result.shape) == source.shape
         assert bits_of(result) == source.tobytes()
@@ -139,7 +139,7 @@ def test_from_torch_to_jax_bit_for_bit(name):
         with pytest.raises(dlbridge.ConversionError, match=f"jax: dtype {name}"):
             dlbridge.convert(tensor, "jax")
         return
-    result = dlbridge.convert(tensor, "jax", copy=False)
+    result = dlbridge.convert(tensor, "jax", copy=False, readonly="share")
     assert result.dtype.name == name
     assert bits_of(result) == array.tobytes()
     assert address_of(result) == tensor.data_ptr()
@@ -167,12 +167,28 @@ def test_from_jax_bit_for_bit(library, name):
             assert address_of(result) == address_of(source)
 
 
-@pytest.mark.needs("torch")
-@pytest.mark.parametrize("name", [name for name in NAMES if name in ("int4", "uint4")])
-def test_shell_types_of_torch_arrive_as_bytes(name):
-    """torch 2.13 exports its int4, a byte with no operations, as int8: the same bytes, under another name."""
-    tensor = torch.tensor([1, 2, 7], dtype=torch.uint8).view(getattr(torch, name))
-    assert dlbridge.convert(tensor, "numpy").tolist() == [1, 2, 7]
+# ---- scalars ---------------------------------------------------------------------------------------------------------
+
+@pytest.mark.needs("torch", "ml_dtypes")
+@pytest.mark.parametrize(("library", "name"), [
+    pytest.param(library, name, id=f"{library}-{name}") for library in ("numpy", "torch", "jax") for name in NAMES
+    if name not in LACKING[library] and (library, name) != ("torch", "float4_e2m1fn")])      # which it has in pairs
+def test_scalars_are_arrays_without_axes(library, name):
+    scalar = numpy_dtype(name).type(1)
+    expected = dlbridge.convert(np.array([scalar]), library)[0]
+    for array in (dlbridge.convert(scalar, library), dlbridge.convert_tree({"a": [scalar]}, library)["a"][0]):
+        assert (array.shape, array.dtype) == ((), expected.dtype)
+        assert bits_of(array) == bits_of(expected)
+    plan = dlbridge.explain(scalar, library)
+    assert (plan.action, plan.shape, plan.dtype) == ("copy", (), name)
+    with pytest.raises(dlbridge.CopyRequiredError, match="copy=None"):
+        dlbridge.convert(scalar, library, copy=False)
+
+
+@pytest.mark.parametrize("scalar", [np.datetime64(1, "s"), np.str_("a"), np.void(b"abc"), np.longdouble(1)], ids=repr)
+def test_scalars_that_dlpack_has_no_type_for(scalar):
+    with pytest.raises(dlbridge.ConversionError, match=r"numpy: dtype .* has no DLPack type"):
+        dlbridge.convert(scalar, "numpy")
 
 
 # ---- float4 ----------------------------------------------------------------------------------------------------------
@@ -300,7 +316,7 @@ def test_other_types_are_refused_with_a_way_out(source, way_out, target):
 
 # ---- the table in the documentation ----------------------------------------------------------------------------------
 
-@pytest.mark.needs("torch")
+@pytest.mark.needs("torch", "jax before 0.12")
 def test_the_documented_table_is_what_happens():
     root = pathlib.Path(__file__).parents[1]
     spec = importlib.util.spec_from_file_location("dtypes_table", root / "tools" / "dtypes_table.py")

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.optional import of, params
 
 import dlbridge
 from dlbridge.testing.producers import ArrayInterface, Producer
@@ -34,7 +35,8 @@ def child(program):
 
 @pytest.mark.parametrize("function", [dlbridge.convert, dlbridge.asdlpack])
 def test_functions_look_like_functions(function):
-    assert list(inspect.signature(function).parameters)[-1] == "detach"
+    last = {"convert": "narrow", "asdlpack": "detach"}[function.__name__]
+    assert list(inspect.signature(function).parameters)[-1] == last
     assert inspect.getdoc(function).startswith(("Give an array", "Wrap any array"))
     assert function.__module__ == "dlbridge.convert"
     assert pickle.loads(pickle.dumps(function)) is function
@@ -397,3 +399,72 @@ def test_offset_that_compares_as_it_likes():
     holder = ArrayInterface(np.zeros(4, np.uint8), data=bytearray(4), offset=Offset(2**63 - 1))
     with pytest.raises(dlbridge.ConversionError, match="offset"):
         dlbridge.convert(holder, "numpy")
+
+
+# ---- keywords --------------------------------------------------------------------------------------------------------
+
+KEYWORDS = [
+    {}, {"copy": None}, {"copy": False}, {"copy": True}, {"readonly": "copy"}, {"readonly": "share"},
+    {"readonly": "error"}, {"detach": True}, {"narrow": True}, {"device": None}, {"device": "cpu"}, {"stream": None},
+    {"device": "cpu", "copy": True}, {"readonly": "share", "copy": False, "detach": True}, {"copy": 1}, {"copy": "no"},
+    {"readonly": "no"}, {"readonly": None}, {"device": "cuda:7"}, {"device": 3}, {"stream": 0}, {"no_such": 1},
+]
+
+
+def uninterned(keywords):
+    """The same keywords as objects of their own, which only the whole function understands."""
+    def fresh(value):
+        return "".join(list(value)) if isinstance(value, str) else value
+
+    return {fresh(name): fresh(value) for name, value in keywords.items()}
+
+
+def outcome_of(call, address):
+    try:
+        result = call()
+    except Exception as error:
+        return type(error), str(error)
+    array = dlbridge.convert(result, "numpy", detach=True)
+    return type(result), array.tolist(), array.ctypes.data == address, array.flags.writeable
+
+
+def read_only_array():
+    array = np.arange(3.0)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize("keywords", KEYWORDS, ids=str)
+@pytest.mark.parametrize("to", params(["numpy", "memoryview", "torch", "jax"]))
+@pytest.mark.parametrize("make", params([
+    lambda: np.arange(3.0), read_only_array, lambda: bytearray(b"abc"),
+    of("torch")(lambda: torch.arange(3.0)), of("torch")(lambda: torch.ones(3, requires_grad=True))]))
+def test_every_form_of_a_call_is_the_same(make, to, keywords):
+    source = make()
+    address = dlbridge.asdlpack(source, detach=True).data_ptr
+    expected = outcome_of(lambda: dlbridge.convert(source, to, **uninterned(keywords)), address)
+    for call in (lambda: dlbridge.convert(source, to, **keywords), lambda: dlbridge.convert(source, to=to, **keywords),
+                 lambda: dlbridge.convert(src=source, to=to, **keywords)):
+        assert outcome_of(call, address) == outcome_of(call, address) == expected
+
+
+@pytest.mark.needs("torch")
+def test_an_array_that_stands_for_its_library_and_device():
+    source, like = np.arange(3.0), torch.zeros(1)
+    for _ in range(3):
+        assert type(dlbridge.convert(source, like)) is torch.Tensor
+        assert type(dlbridge.convert(source, to=like, copy=True)) is torch.Tensor
+        assert type(dlbridge.convert(torch.zeros(3), to=source)) is np.ndarray
+    sparse = torch.eye(2).to_sparse()
+    assert type(dlbridge.convert(source, sparse)) is torch.Tensor
+
+
+@pytest.mark.parametrize("call", [
+    lambda: dlbridge.convert(), lambda: dlbridge.convert(np.zeros(3)), lambda: dlbridge.convert(to="numpy"),
+    lambda: dlbridge.convert(np.zeros(3), "numpy", to="numpy"), lambda: dlbridge.convert(np.zeros(3), "numpy", "cpu"),
+    lambda: dlbridge.convert(np.zeros(3), "numpy", None, None),
+    lambda: dlbridge.convert(np.zeros(3), src=3, to="numpy")])
+def test_calls_that_python_refuses(call):
+    for _ in range(2):
+        with pytest.raises(TypeError):
+            call()

@@ -136,6 +136,7 @@ LIBRARY = Library(
         Arrays("Array", gives=Fact(lambda array: array.memory, SEEN),
                element_type=Fact(lambda array: array.kind, SEEN)),
         Arrays("Remote", gives=Fact(lambda array: array.memory.copy(), SEEN), copies=Fact(True, SEEN)),
+        Arrays("Either", gives=Fact(lambda array: array.memory, SEEN)),
         Arrays("Nothing", {"": "pass toyarrays.Array()"}),
     ),
     delivery="importer:prepare_for_ndarrays",
@@ -152,6 +153,9 @@ class Array:
 
 class Remote(Array):
     pass
+
+class Either(bytearray):
+    memory = None
 
 class Nothing:
     pass
@@ -189,7 +193,13 @@ def test_a_library_takes_one_file(tmp_path):
             assert error.field == "copy"
         else:
             raise AssertionError(remote)
+        either = toyarrays.Either(b"abc")
+        assert dlbridge.convert(either, "numpy").tolist() == [97, 98, 99]       # by its own buffer
+        either.memory = source
+        assert dlbridge.convert(either, "numpy") is not source
+        assert dlbridge.convert(either, "numpy").ctypes.data == source.ctypes.data
         for refused, way_out in ((numpy.zeros(3), "float64"), (toyarrays.Nothing(), "pass toyarrays.Array()"),
+                                 (toyarrays.Array(None, "int16"), "pass something with __dlpack__"),
                                  (toyarrays.Array(source, "float32"), "another type"),
                                  (toyarrays.Array(source, "i3"), "another type")):
             try:

@@ -37,7 +37,7 @@ class Producer:
         return self.array.__dlpack_device__()
 
 
-# ---- chains --------------------------------------------------------------------------------------------------------
+# ---- chains ----------------------------------------------------------------------------------------------------------
 
 def test_the_owner_at_the_end_of_a_long_chain_is_found():
     output = run_child("""
@@ -323,3 +323,52 @@ def test_signature_of_a_builtin_is_not_parsed(monkeypatch):
         patch.setattr(ast, "parse", parse)
         array = dlbridge.convert(tensor, "numpy")
     assert array.tolist() == [0, 1, 2]
+
+
+# ---- in the middle of the first conversion ---------------------------------------------------------------------------
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("call", "module"), [
+    ("convert(b'abc', 'torch')", "library"), ("convert_tree([torch.zeros(3)], 'numpy')", "profiles"),
+    ("to_dlpack(torch.zeros(3), max_version=(1, 0))", "dlpack")])
+def test_a_callback_of_the_garbage_collector_converts(call, module):
+    """It is called wherever something is allocated, also while dlbridge imports what it knows of a library."""
+    output = run_child(f"""
+        import gc, sys, traceback, torch, dlbridge
+        calls = []
+        def collected(phase, info):
+            if "dlbridge.libraries.{module}" in sys.modules and len(calls) < 100:
+                calls.append(phase)
+                try:
+                    dlbridge.{call}
+                except Exception:
+                    print(traceback.format_exc())
+        gc.freeze()
+        gc.callbacks.append(collected)
+        gc.set_threshold(1)
+        dlbridge.{call}
+        gc.set_threshold(0)
+        gc.collect()
+        print(len(calls) > 0)
+    """)
+    assert output == "True\n"
+
+
+def test_the_garbage_collector_is_left_as_it_was():
+    output = run_child("""
+        import gc, os, dlbridge
+        def accepts(kind):                  # asked while a route is made
+            child = os.fork()
+            if not child:
+                os._exit(gc.isenabled())
+            found.append((gc.isenabled(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+            return False
+        found = []
+        dlbridge.register_source(accepts, lambda source: None)
+        dlbridge.convert(b"abc", "numpy")
+        print(found, gc.isenabled())
+        gc.disable()
+        dlbridge.convert(bytearray(b"abc"), "numpy")
+        print(found[-1], gc.isenabled())
+    """)
+    assert output == "[(False, 1)] True\n(False, 0) False\n"

@@ -1,11 +1,14 @@
 """copy, readonly, detach, device, stream: what each value does, told by addresses."""
 
+import contextlib
 import mmap
 import resource
 import subprocess
 import sys
 import tempfile
+import types
 
+import array_api_strict
 import jax
 import numpy as np
 import pyarrow
@@ -29,12 +32,12 @@ each_untold = pytest.mark.parametrize("importer", params(UNTOLD), ids=lambda imp
 def test_copy_by_address(importer):
     source = numbered((5, 7))
     address = source.ctypes.data
-    assert importer.look(deliver(importer, memoryview(source))).address == address
-    assert importer.look(deliver(importer, memoryview(source), copy=False)).address == address
+    assert importer.look(deliver(importer, memoryview(source), readonly="share")).address == address
+    assert importer.look(deliver(importer, memoryview(source), copy=False, readonly="share")).address == address
     copied = importer.look(deliver(importer, memoryview(source), copy=True))
     assert copied.address != address
     assert copied.address % 64 == 0
-    assert copied.writable or importer.name == "jax"
+    assert copied.writable or importer.library == "jax"
 
 
 # A capsule is consumed, not copied.
@@ -173,6 +176,32 @@ def test_a_read_only_broadcast_backwards_copies_its_span_alone():
 
 
 @pytest.mark.needs("torch")
+@pytest.mark.parametrize("windows", [
+    lambda row: np.lib.stride_tricks.sliding_window_view(row, 10),
+    lambda row: np.lib.stride_tricks.sliding_window_view(row, 10)[::-1, ::-1],
+    lambda row: np.lib.stride_tricks.sliding_window_view(row, 10)[:, None].transpose(2, 0, 1),
+    lambda row: np.lib.stride_tricks.sliding_window_view(row.reshape(10, 100), (3, 5)),
+    lambda row: np.broadcast_to(np.lib.stride_tricks.sliding_window_view(row, 10), (3, 991, 10)),
+    lambda row: np.lib.stride_tricks.as_strided(row.view("u1")[1:], (300, 5), (9, 3)),
+], ids=["windows", "backwards", "transposed", "two axes", "broadcast", "interlaced"])
+@pytest.mark.parametrize("deliver", [
+    lambda source: dlbridge.convert(source, "torch"),
+    lambda source: dlbridge.convert(dlbridge.asdlpack(source), "torch"),
+    lambda source: dlbridge.convert_tree([source], "torch")[0],
+    lambda source: dlbridge.convert(dlbridge.to_dlpack(source), "torch"),
+    lambda source: dlbridge.accepts("torch")(lambda tensor: tensor)(source),
+], ids=["convert", "Tensor", "tree", "capsule", "accepts"])
+def test_a_copy_of_read_only_windows_has_no_overlap(windows, deliver):
+    source = windows(numbered((1000,)))
+    source.flags.writeable = False
+    tensor = deliver(source)
+    assert np.array_equal(tensor, source)
+    values = np.random.default_rng(1).random(source.shape).astype(source.dtype)
+    tensor.copy_(torch.from_numpy(values))
+    assert np.array_equal(tensor, values)
+
+
+@pytest.mark.needs("torch")
 def test_a_copy_that_cannot_fit_is_refused_before_memory_is_taken():
     """A read-only map of a file that is all hole, larger than any memory."""
     nbytes = 1 << 40
@@ -204,7 +233,7 @@ def test_gradients(kind, importer):
         return
     with pytest.raises(dlbridge.ConversionError, match="detach=True"):
         deliver(importer, tensor)
-    view = importer.look(deliver(importer, tensor, detach=True))
+    view = importer.look(deliver(importer, tensor, detach=True, readonly="share"))
     assert view.address == tensor.data_ptr()
 
 
@@ -248,15 +277,20 @@ def test_negation_of_each_floating_type(dtype):
 # ---- device and stream -----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("device", [
-    "cpu", "cpu:0", (1, 0), (1, None), marked(torch.device("cpu"), "torch"), marked(jax.devices("cpu")[0], "jax")])
+    "cpu", "cpu:0", "CPU:0", (1, 0), (1, None), marked(torch.device("cpu"), "torch"),
+    marked(jax.devices("cpu")[0], "jax"), marked(jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0]), "jax"),
+    marked(array_api_strict.asarray([1]).device, "array_api_strict"),
+    "/job:localhost/replica:0/task:0/device:CPU:0", "/device:CPU:0", "/CPU:0"])      # of tensorflow.Tensor.device
 @pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 def test_the_cpu_by_every_name(importer, device):
     source = numbered((3,))
-    assert importer.look(deliver(importer, source, device=device)).address == source.ctypes.data
+    assert importer.look(deliver(importer, source, device=device, readonly="share")).address == source.ctypes.data
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("device", ["cuda", "cuda:1", (2, 0), (10, 0), torch.device("cuda:0"), "rocm", "mps"])
+@pytest.mark.parametrize("device", [
+    "cuda", "cuda:1", (2, 0), (10, 0), torch.device("cuda:0"), "rocm", "mps",
+    "/job:localhost/replica:0/task:0/device:GPU:1"])
 def test_another_device_is_refused(device):
     for to in ("torch", "numpy", "dlbridge"):
         with pytest.raises(dlbridge.DeviceError, match=r"\(.+\)$"):
@@ -265,10 +299,47 @@ def test_another_device_is_refused(device):
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("device", [
-    "tpu9", "cuda:", "cuda:x", ":0", "", (99, 0), (0, 0), (5, 0), (1,), 3, object(), b"cpu"])
+    "tpu9", "cuda:", "cuda:x", ":0", "", (99, 0), (0, 0), (5, 0), (1,), 3, object(), b"cpu", "x/cpu", "/",
+    numbered((3,))])
 def test_what_is_no_device_is_refused(device):
     with pytest.raises(dlbridge.DeviceError, match="no device that dlbridge knows"):
         dlbridge.convert(numbered((3,)), "torch", device=device)
+
+
+@pytest.mark.needs("array_api_strict")
+@pytest.mark.parametrize("name", ["CPU_DEVICE", "device1", "device2"])
+def test_the_devices_of_the_strict_namespace(name):
+    source, device = numbered((3,)), array_api_strict.Device(name)
+    like = array_api_strict.asarray([1], device=device)
+    for made in (
+        dlbridge.convert(source, array_api_strict, device=device),
+        dlbridge.convert(source, like),
+        dlbridge.convert(like, array_api_strict),
+        dlbridge.accepts("numpy", returns="like")(lambda x: source)(like),
+    ):
+        assert made.device == device
+    assert np.from_dlpack(dlbridge.convert(source, like)).tolist() == source.tolist()
+    assert dlbridge.convert(like, "numpy", copy=False).tolist() == [1]
+    shared = name == "CPU_DEVICE"
+    assert dlbridge.explain(source, array_api_strict, device=device).action == ("share" if shared else "copy")
+    with contextlib.nullcontext() if shared else pytest.raises(dlbridge.CopyRequiredError, match="not the first"):
+        dlbridge.convert(source, like, copy=False)
+
+
+@pytest.mark.needs("array_api_strict")
+def test_a_device_of_the_strict_namespace_without_a_type():
+    with pytest.raises(dlbridge.DeviceError, match="no_float64"):
+        dlbridge.convert(np.ones(3), array_api_strict, device=array_api_strict.Device("no_float64"))
+
+
+@pytest.mark.parametrize(("hip", "name"), [(False, "cuda:1"), (True, "rocm:1")])
+def test_cupys_device_by_a_stand_in(hip, name, monkeypatch):
+    """CuPy is nowhere where there is no GPU, so its class is here by its name and its attribute."""
+    runtime = types.SimpleNamespace(is_hip=hip)
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=runtime)))
+    device = type("Device", (), {"__module__": "cupy.cuda.device", "id": 1})()
+    with pytest.raises(dlbridge.DeviceError, match=f"is not {name}"):
+        dlbridge.convert(numbered((3,)), "numpy", device=device)
 
 
 @pytest.mark.parametrize("make", [
@@ -319,7 +390,7 @@ def test_masks_are_never_dropped(importer):
     with pytest.raises(dlbridge.UnsupportedError, match="filled"):
         deliver(importer, masked)
     unmasked = np.ma.array(numbered((4,)))
-    assert importer.look(deliver(importer, unmasked)).address == unmasked.ctypes.data
+    assert importer.look(deliver(importer, unmasked, readonly="share")).address == unmasked.ctypes.data
 
 
 # ---- bad values ------------------------------------------------------------------------------------------------------

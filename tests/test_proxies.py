@@ -8,7 +8,7 @@ import pytest
 import torch
 import wrapt
 from support.exporters import Proxy
-from support.optional import of
+from support.optional import of, params
 
 import dlbridge
 
@@ -32,9 +32,7 @@ def twice(array):
     return Proxy(wrapt.ObjectProxy(array))
 
 
-PROXIES = [
-    pytest.param(proxy, marks=pytest.mark.needs(*getattr(proxy, "needs", ())) if getattr(proxy, "needs", ()) else ())
-    for proxy in (Proxy, Attribute, weakref.proxy, by_wrapt, twice)]
+PROXIES = params([Proxy, Attribute, weakref.proxy, by_wrapt, twice])
 
 
 @pytest.mark.needs("torch", "jax")

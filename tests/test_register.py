@@ -5,6 +5,7 @@ import weakref
 
 import numpy as np
 import pytest
+import torch
 
 import dlbridge
 from dlbridge.testing.child import run_in_child
@@ -166,7 +167,44 @@ def test_abilities_may_come_from_a_generator():
     assert dlbridge.convert(b"abc", "flags").readonly
 
 
-@pytest.mark.parametrize("keywords", [{"dtypes": ["flot32"]}, {"alignment": "x"}, {"alignment": 0}])
+@pytest.mark.parametrize("alignment", [1, 16, 256])
+def test_what_is_delivered_is_aligned(alignment):
+    dlbridge.register_target("aligned", lambda tensor: tensor, alignment=alignment)
+    for offset in range(0, 300, 3):
+        tensor = dlbridge.convert(bytearray(1000)[offset:], "aligned")
+        assert tensor.data_ptr % alignment == 0
+        source = np.arange(1000, dtype="u1")[offset:]
+        tensor = dlbridge.convert(source, "aligned")
+        assert tensor.data_ptr % alignment == 0
+        assert np.from_dlpack(tensor).tolist() == source.tolist()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("kind", "make", "make_other"), [
+    (torch.FloatTensor, lambda: torch.ones(3), lambda: torch.ones(3, dtype=torch.int32)),
+    (torch.nn.Buffer, lambda: torch.nn.Buffer(torch.ones(3)), lambda: torch.ones(3)),
+    (torch.nn.Parameter, lambda: torch.nn.Parameter(torch.ones(3), False), lambda: torch.ones(3)),
+], ids=["FloatTensor", "Buffer", "Parameter"])
+def test_a_type_that_looks_at_the_instance_is_asked_each_time(kind, make, make_other):
+    for both in ((make(), make_other()), (make_other(), make())):
+        dlbridge.register_target("special", np.from_dlpack, array_type=kind)
+        for source in both * 3:
+            owned = isinstance(source, kind)
+            assert (dlbridge.convert(source, "special") is source) == owned
+            assert (dlbridge.explain(source, "special").action == "return") == owned
+            assert (dlbridge.convert_tree([source], "special")[0] is source) == owned
+            assert type(dlbridge.convert(source, "special", copy=True)) is np.ndarray
+
+
+@pytest.mark.parametrize("array_type", ["str", np.zeros(3), (np.ndarray, "str"), [np.ndarray]])
+def test_what_is_no_type_is_refused_at_once(array_type):
+    with pytest.raises(TypeError, match=r"^register_target: array_type .*: .* \(.+\)$"):
+        dlbridge.register_target("never", len, array_type=array_type)
+    assert "never" not in dlbridge.targets()
+
+
+@pytest.mark.parametrize("keywords", [
+    {"dtypes": ["flot32"]}, *({"alignment": wrong} for wrong in ("x", 0, -1, 3, 4096, 2**70, 10**5000, 64.0, None))])
 def test_wrong_settings_are_refused_at_once(keywords):
     with pytest.raises(ValueError, match=r"^register_target: \w+ .*: .* \(.+\)$"):
         dlbridge.register_target("never", len, **keywords)

@@ -43,8 +43,7 @@ def buffer_of(format_text, itemsize, elements):
     view = PyBuffer(
         buf=ctypes.addressof(kept), obj=None, len=len(elements), itemsize=itemsize, readonly=0, ndim=1,
         format=ctypes.cast(text, ctypes.c_char_p), shape=shape, strides=strides)
-    make = ctypes.pythonapi.PyMemoryView_FromBuffer
-    make.restype = ctypes.py_object
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(PyBuffer))(("PyMemoryView_FromBuffer", ctypes.pythonapi))
     return make(ctypes.byref(view)), (kept, shape, strides, text)
 
 

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from support.exporters import PyBuffer, make_read_only, numbered
+from support.exporters import get_buffer, make_read_only, numbered, release_buffer
 from support.importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_name, capsule_struct, read_bits
 from support.optional import marked
 
@@ -117,12 +117,6 @@ ARRAYS = {
 FLAGS = list(itertools.product(BUFFER_LAYOUTS, [0, WRITABLE], [0, FORMAT]))
 
 
-def get_buffer(obj, flags):
-    view = PyBuffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(obj), ctypes.byref(view), flags)
-    return view
-
-
 @pytest.mark.parametrize("readonly", [False, True], ids=["writable", "read-only"])
 @pytest.mark.parametrize("array", ARRAYS)
 @pytest.mark.parametrize(("layout", "writable", "formatted"), FLAGS)
@@ -152,7 +146,7 @@ def test_every_combination_of_buffer_flags(array, layout, writable, formatted, r
             assert not view.strides
         assert not view.suboffsets
     finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
+        release_buffer(view)
 
 
 def test_a_memoryview_holds_the_tensor():
@@ -398,10 +392,37 @@ def test_copy_is_one_of_three(tensor, copy):
         tensor.__dlpack__(copy=copy)
 
 
-@pytest.mark.parametrize("stream", [np.zeros(2), "x", 1.5])
-def test_stream_that_is_none(tensor, stream):
-    with pytest.raises(dlbridge.DeviceError, match="stream"):
-        tensor.__dlpack__(stream=stream)
+@pytest.mark.parametrize("stream", [np.zeros(2), "x", 1.5, True, object()])
+@pytest.mark.parametrize("device_type", [1, 8], ids=["host", "a device without streams"])
+def test_stream_that_is_none(source, device_type, stream):
+    capsule = source.__dlpack__()
+    capsule_struct(capsule).dl_tensor.device.device_type = device_type
+    tensor = dlbridge.asdlpack(capsule)
+    for max_version in (None, (1, 0)):
+        with pytest.raises(TypeError, match=r"^dlpack: stream .*: is no integer and names none"):
+            tensor.__dlpack__(stream=stream, max_version=max_version)
+
+
+def test_the_hosts_memory_has_no_stream_object(tensor):
+    class Stream:
+        def __cuda_stream__(self):
+            return 0, 7
+
+    with pytest.raises(dlbridge.DeviceError, match="has no meaning on the CPU"):
+        tensor.__dlpack__(stream=Stream())
+
+
+def test_the_versioned_capsules_of_a_tensor_share_a_block(tensor):
+    capsules = [tensor.__dlpack__(max_version=(1, 0), copy=copy) for copy in (None, False, True)]
+    first, second, copied = (ctypes.addressof(capsule_struct(capsule)) for capsule in capsules)
+    assert first == second != copied
+
+
+def test_a_tensor_of_a_copy_is_lent_as_it_is(source):
+    """The flag would say that a consumer is alone with the memory."""
+    copied = dlbridge.asdlpack(source, copy=True)
+    assert capsule_struct(copied.__dlpack__(max_version=(1, 0))).flags == 0
+    assert capsule_struct(dlbridge.to_dlpack(copied, max_version=(1, 0))).flags == 0
 
 
 # Written by dlbridge 0.1.0, before the core had a folder of its own.

@@ -2,16 +2,23 @@
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import functools
+import gc
 import inspect
 import subprocess
 import sys
+import time
+import types
+import weakref
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optree
+import pyarrow as pa
 import pytest
 import torch
 from support.optional import marked, params
@@ -80,7 +87,7 @@ def test_what_is_no_array_is_handed_on():
 
 @pytest.mark.needs("torch")
 def test_what_is_no_array_is_refused_where_that_is_asked():
-    with pytest.raises(dlbridge.UnsupportedError, match="convert_tree: leaf 'text': is no array"):
+    with pytest.raises(dlbridge.UnsupportedError, match=r"leaf \['b'\]: source: value 'text': is no array"):
         dlbridge.convert_tree({"a": np.zeros(2), "b": "text"}, "torch", others="raise")
     with pytest.raises(ValueError, match='convert_tree: others \'warn\': is neither "pass" nor "raise"'):
         dlbridge.convert_tree([], "torch", others="warn")
@@ -97,7 +104,7 @@ def test_keywords_hold_for_every_array():
 @pytest.mark.needs("torch")
 def test_an_array_that_cannot_be_converted_is_an_error_and_not_handed_on():
     with pytest.raises(dlbridge.ConversionError):
-        dlbridge.convert_tree([np.zeros(3), np.array([None])], "torch")
+        dlbridge.convert_tree([np.zeros(3), np.array(["2026"], "M8")], "torch")
 
 
 @pytest.mark.needs("torch", "jax", "optree")
@@ -106,23 +113,190 @@ def test_from_several_libraries_at_once():
     assert [type(array) for array in made] == [np.ndarray] * 4
 
 
+# ---- containers ------------------------------------------------------------------------------------------------------
+
+class Attributes(dict):
+    """Has its items as attributes, and raises KeyError for others."""
+
+    def __getattr__(self, name):
+        return self[name]
+
+
+class Named(list):
+    def __init__(self, values, name):
+        super().__init__(values)
+        self.name = name
+
+
+class Extent(tuple):
+    pass
+
+
+@dataclasses.dataclass
+class Normalised:
+    value: Any
+    scale: dataclasses.InitVar[int] = 2
+
+    def __post_init__(self, scale):
+        self.value = self.value * scale
+        self.extra = "kept"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slotted:
+    value: Any
+
+
+OF_ONE = {
+    "attributes": (lambda x: Attributes(x=x), lambda tree: tree["x"]),
+    "list with a name": (lambda x: Named([x], "a"), lambda tree: tree[0] if tree.name == "a" else None),
+    "subclass of tuple": (lambda x: Extent([x]), lambda tree: tree[0]),
+    "deque": (lambda x: collections.deque([x], maxlen=3), lambda tree: tree[0] if tree.maxlen == 3 else None),
+    "UserDict": (lambda x: collections.UserDict(x=x), lambda tree: tree["x"]),
+    "UserList": (lambda x: collections.UserList([x]), lambda tree: tree[0]),
+    "mapping proxy": (lambda x: types.MappingProxyType({"x": x}), lambda tree: tree["x"]),
+    "mixed keys": (lambda x: {1: x, "a": x, None: x}, lambda tree: tree[1]),
+    "default": (lambda x: collections.defaultdict(list, x=x), lambda tree: tree["x"] if tree["y"] == [] else None),
+    "frozen slots": (Slotted, lambda tree: tree.value),
+    "normalised": (lambda x: Normalised(x, 1), lambda tree: tree.value if tree.extra == "kept" else None),
+}
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("make", "take"), OF_ONE.values(), ids=OF_ONE)
+def test_a_container_is_rebuilt_in_its_own_type(make, take):
+    array = np.ones(3)
+    tree = make(array)
+    array = take(tree)
+    made = dlbridge.convert_tree([tree], "torch")[0]
+    assert type(made) is type(tree)
+    assert type(take(made)) is torch.Tensor
+    assert take(made).data_ptr() == array.ctypes.data
+    assert take(tree) is array
+
+
+def test_the_order_of_keys_stays():
+    assert list(dlbridge.convert_tree({"b": np.ones(1), "a": np.ones(1), 3: 1}, "numpy")) == ["b", "a", 3]
+
+
+def test_a_weak_proxy_is_what_its_object_is():
+    array, other = np.ones(3), Batch(1, 2)
+    made = dlbridge.convert_tree({"array": weakref.proxy(array), "other": weakref.proxy(other)}, "numpy", others="pass")
+    assert np.shares_memory(made["array"], array)
+    assert made["other"] == other
+    gone = weakref.proxy(Batch(1, 2))
+    assert dlbridge.convert_tree([gone], "numpy")[0] is gone
+
+
+def test_an_object_that_does_not_say_its_class_is_no_array():
+    class Silent:
+        @property
+        def __class__(self):
+            raise KeyError("class")
+
+    silent = Silent()
+    assert dlbridge.convert_tree({"x": [silent]}, "numpy")["x"][0] is silent
+    assert dlbridge.accepts("numpy")(lambda x: x)(silent) is silent
+
+
+def test_objects_without_arrays_are_handed_on_as_they_are():
+    for thing in (Slotted(3), Extent([1, 2]), Attributes(a="b"), time.localtime(), object()):
+        assert dlbridge.convert_tree([thing], "numpy")[0] is thing
+
+
+class Unwritable:
+    def __repr__(self):
+        raise RuntimeError("this key cannot be written")
+
+
+@pytest.mark.needs("torch")
+def test_keys_that_cannot_be_written():
+    with pytest.raises(dlbridge.ConversionError, match="leaf \\[of type Unwritable\\]: "):
+        dlbridge.convert_tree({Unwritable(): np.zeros(2, "M8[s]")}, "torch")
+    assert type(dlbridge.accepts("torch", returns="like")(lambda x: next(iter(x.values())))(
+        {Unwritable(): np.ones(2)})) is np.ndarray
+
+
+@pytest.mark.needs("torch")
+def test_an_error_says_where_the_array_is():
+    tree = {"image": np.ones(2), "labels": [1, Batch(Slotted(np.array(["2026"], "M8")), np.ones(2))]}
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert_tree(tree, "torch")
+    assert caught.value.value == "['labels'][1].image.value"
+    assert (caught.value.stage, caught.value.field) == ("convert_tree", "leaf")
+    assert isinstance(caught.value.__cause__, dlbridge.ConversionError)
+    with pytest.raises(dlbridge.ConversionError, match=r"^numpy: dtype"):
+        dlbridge.convert_tree(np.array(["2026"], "M8"), "torch")
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("array", [
+    np.array(["a", "b"]), np.array([b"a"]), np.array([None, "a"]), np.array([[1], "b"], object),
+    marked(lambda: pa.array(["a", None]), "pyarrow"),
+], ids=lambda array: str(getattr(array, "dtype", "arrow")))
+def test_arrays_of_words_are_handed_on_like_words(array):
+    array = array() if callable(array) else array
+    tree = dlbridge.convert_tree({"image": np.ones(2), "words": [array, "a"]}, "torch")
+    assert tree["words"][0] is array
+    assert isinstance(tree["image"], torch.Tensor)
+    assert dlbridge.accepts("torch")(lambda words: words)(array) is array
+    with pytest.raises(dlbridge.DLBridgeError, match=r"\['words'\]"):
+        dlbridge.convert_tree({"words": array}, "torch", others="raise")
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("call", "path"), [
+    (lambda function, bad: function({"labels": [1, bad]}), "batch['labels'][1]"),
+    (lambda function, bad: function(1, 2, bad), "rest[1]"),
+    (lambda function, bad: function(1, scale=[bad]), "scale[0]"),
+    (lambda function, bad: function(1, other={"x": bad}), "more['other']['x']"),
+], ids=["positional", "several", "by name", "more"])
+def test_an_error_of_accepts_names_the_parameter(call, path):
+    @dlbridge.accepts("torch")
+    def function(batch, *rest, scale=1, **more):
+        raise AssertionError
+
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        call(function, np.array(["2026"], "M8"))
+    assert caught.value.value == path
+
+
 WITHOUT = """if True:
     import sys
     sys.modules["optree"] = None
     import numpy, dlbridge
-    try:
-        print(type(dlbridge.convert_tree({{"a": [numpy.zeros(3, "f4")]}}, {to!r})["a"][0]).__module__)
-    except dlbridge.MissingLibraryError as error:
-        print(error)
+    print(type(dlbridge.convert_tree({{"a": [numpy.zeros(3, "f4")]}}, {to!r})["a"][0]).__module__)
 """
 
 
 @pytest.mark.parametrize(("to", "said"), params([
-    ("torch", "torch"), marked(("jax", "jaxlib"), "jax"),
-    ("numpy", "convert_tree: module optree: is not installed (pip install dlbridge[tree])")]))
-def test_without_optree_the_targets_own_walks(to, said):
+    ("torch", "torch"), marked(("jax", "jaxlib"), "jax"), ("numpy", "numpy")]))
+def test_no_library_is_needed_to_walk(to, said):
     done = subprocess.run([sys.executable, "-c", WITHOUT.format(to=to)], capture_output=True, text=True, check=True)
     assert done.stdout.strip().startswith(said)
+
+
+@pytest.mark.needs("torch", "jax", "optree")
+@pytest.mark.parametrize("library", ["optree", "torch", "jax"])
+def test_what_a_library_has_registered_is_walked(library):
+    class Sample:
+        def __init__(self, image, name):
+            self.image, self.name = image, name
+
+    def flatten(sample):
+        return [sample.image], sample.name
+
+    def unflatten(name, images):
+        return Sample(images[0], name)
+
+    if library == "optree":
+        optree.register_pytree_node(Sample, flatten, unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
+    elif library == "torch":
+        torch.utils._pytree.register_pytree_node(Sample, flatten, lambda images, name: unflatten(name, list(images)))
+    else:
+        jax.tree_util.register_pytree_node(Sample, flatten, unflatten)
+    made = dlbridge.convert_tree([Sample(np.ones(2), "a")], "torch")[0]
+    assert (type(made), type(made.image), made.name) == (Sample, torch.Tensor, "a")
 
 
 # ---- accepts ---------------------------------------------------------------------------------------------------------
@@ -236,6 +410,22 @@ def test_coroutines():
 
 
 @pytest.mark.needs("torch")
+def test_an_object_whose_call_is_a_coroutine():
+    class Double:
+        async def __call__(self, x):
+            return x * 2
+
+    result = asyncio.run(dlbridge.accepts("torch", returns="like")(Double())(np.ones(3)))
+    assert type(result) is np.ndarray
+
+
+@pytest.mark.parametrize("given", [classmethod(lambda cls, x: x), 3, None])
+def test_what_cannot_be_called_is_refused_at_once(given):
+    with pytest.raises(TypeError, match=r"^accepts: function .*: cannot be called"):
+        dlbridge.accepts("torch")(given)
+
+
+@pytest.mark.needs("torch")
 def test_without_an_array_nothing_is_converted():
     @dlbridge.accepts("torch", returns="like")
     def make(count):
@@ -287,3 +477,172 @@ def test_a_registered_source_is_an_array_from_then_on():
     assert dlbridge.convert_tree([later], "numpy") == [later]
     dlbridge.register_source(Later, lambda obj: np.arange(2))
     assert dlbridge.convert_tree([later], "numpy")[0].tolist() == [0, 1]
+
+
+# ---- functions that JAX traces ---------------------------------------------------------------------------------------
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad, lambda function: jax.jit(jax.grad(function))],
+                         ids=["jit", "grad", "jit of grad"])
+@pytest.mark.parametrize("returns", [None, "like"])
+def test_tracers_pass_unchanged(returns, transform):
+    function = dlbridge.accepts("jax", returns=returns)(lambda x: (x * x).sum())
+    given = jnp.arange(3.0)
+    expected = transform(lambda x: (x * x).sum())(given)
+    assert np.array_equal(transform(function)(given), expected)
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("target", params(["numpy", "torch", "dlbridge"]))
+def test_tracers_have_no_values_for_other_libraries(target):
+    with pytest.raises(dlbridge.UnsupportedError, match=r"jax\.pure_callback"):
+        jax.jit(dlbridge.accepts(target)(lambda x: 0))(jnp.arange(3.0))
+
+
+# ---- what gives columns, or one, by Arrow's interfaces alone ---------------------------------------------------------
+
+class ByStream:
+    """Of a library that dlbridge was not taught."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+class ByArray:
+    def __init__(self, array):
+        self.array = array
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.array.__arrow_c_array__(requested_schema)
+
+
+class Once(ByStream):
+    def __arrow_c_stream__(self, requested_schema=None):
+        table, self.table = self.table, None
+        return table.__arrow_c_stream__(requested_schema)
+
+
+def batch_of(**columns):
+    return pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+
+
+UNKNOWN = {
+    "stream": lambda **columns: ByStream(pa.table(columns)),
+    "array": lambda **columns: ByArray(batch_of(**columns)),
+    "once": lambda **columns: Once(pa.table(columns)),
+    "reader": lambda **columns: pa.table(columns).to_reader(),
+}
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("make", UNKNOWN.values(), ids=UNKNOWN)
+def test_tables_of_libraries_that_are_not_known(make):
+    made = dlbridge.convert_tree([make(a=np.arange(3), b=[0.5, 1.5, 2.5], c=[True, False, True])], "numpy")[0]
+    assert {name: array.tolist() for name, array in made.items()} == {
+        "a": [0, 1, 2], "b": [0.5, 1.5, 2.5], "c": [True, False, True]}
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert_tree({"x": make(a=[1, 2], b=["a", "b"])}, "numpy")
+    assert caught.value.value == "['x']['b']"
+    assert set(dlbridge.convert_tree(make(a=[1, 2], b=["a", None]), "numpy", columns="pass")) == {"a", "b"}
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("kind", [ByStream, Once])
+def test_arrays_of_libraries_that_are_not_known(kind):
+    numbers = pa.array([1, 2, 3])
+    chunked = pa.chunked_array([numbers])
+    made = dlbridge.convert_tree({"x": kind(chunked), "y": ByArray(numbers)}, "numpy")
+    assert [array.ctypes.data for array in made.values()] == [numbers.buffers()[1].address] * 2
+    words = dlbridge.convert_tree([kind(pa.chunked_array([["a"]]))], "numpy")[0]
+    assert words.to_pylist() == ["a"]           # and not the stream, which may have been read
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert_tree({"x": [kind(pa.chunked_array([[1], [2]]))]}, "numpy")
+    assert caught.value.value == "['x'][0]"
+    assert caught.value.__cause__.field == "chunks"
+
+
+class Proxy:
+    """It hands on what its object has; isinstance() cannot tell."""
+
+    def __init__(self, behind):
+        self.behind = behind
+
+    def __getattr__(self, name):
+        return getattr(self.behind, name)
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("wrap", [Proxy, lambda table: Proxy(Proxy(table)), weakref.proxy], ids=["1", "2", "weak"])
+@pytest.mark.parametrize("make", [pa.table, ByStream, pa.record_batch], ids=["Table", "unknown", "RecordBatch"])
+def test_a_proxy_of_a_table_is_that_table(wrap, make):
+    table = make(pa.table({"a": [1, 2], "b": [0.5, 1.5]}) if make is ByStream else {"a": [1, 2], "b": [0.5, 1.5]})
+    made = dlbridge.convert_tree({"x": wrap(table)}, "numpy")["x"]
+    assert {name: array.tolist() for name, array in made.items()} == {"a": [1, 2], "b": [0.5, 1.5]}
+    column = pa.array([1, 2])
+    assert dlbridge.convert_tree([wrap(column)], "numpy")[0].tolist() == [1, 2]
+
+
+@pytest.mark.needs("pyarrow")
+def test_without_pyarrow_a_table_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(dlbridge.ConversionError, match="pass its columns one by one"):
+        dlbridge.convert_tree([ByStream(pa.table({"a": [1]}))], "numpy")
+    assert dlbridge.convert_tree([ByStream(pa.chunked_array([[1]]))], "numpy")[0].tolist() == [1]
+
+
+# ---- what is handed on hides no error --------------------------------------------------------------------------------
+
+WRONG = [("no_such_library", {}, dlbridge.UnsupportedError), ("numpy", {"device": "cuda:0"}, dlbridge.DeviceError)]
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize(("to", "keywords", "error"), WRONG, ids=["target", "device"])
+def test_what_is_handed_on_hides_no_error_of_the_call(to, keywords, error):
+    table = pa.table({"a": [1.0], "b": ["x"]})
+    with pytest.raises(error):
+        dlbridge.convert_tree(table, to, columns="pass", **keywords)
+    with pytest.raises(error):
+        dlbridge.convert_tree([np.ones(2), np.array(["x"])], to, **keywords)
+
+
+@pytest.mark.needs("torch", "pyarrow")
+def test_a_copy_that_is_forbidden_is_no_column_to_hand_on():
+    with pytest.raises(dlbridge.CopyRequiredError):
+        dlbridge.convert_tree(pa.table({"a": [1.0]}), "torch", columns="pass", copy=False)
+
+
+def test_a_target_that_is_unknown_is_an_error_over_words_too():
+    with pytest.raises(dlbridge.UnsupportedError):
+        dlbridge.convert_tree({"a": np.array(["x"])}, "no_such_library")
+
+
+@pytest.mark.needs("torch", "jax")
+def test_an_array_of_words_is_not_what_a_result_is_like():
+    names, numbers = np.array(["a"]), jnp.zeros(3)
+    assert isinstance(dlbridge.accepts("torch", returns="like")(lambda names, x: x)(names, numbers), jax.Array)
+
+
+@pytest.mark.needs("pyarrow")
+def test_a_producer_of_arrow_need_not_take_a_schema():
+    class Plain:
+        def __arrow_c_array__(self):
+            return pa.array([1, 2]).__arrow_c_array__()
+
+    assert dlbridge.convert_tree([Plain()], "numpy")[0].tolist() == [1, 2]
+
+
+@pytest.mark.needs("torch")
+def test_a_leaf_that_failed_is_let_go():
+    gc.disable()
+    try:
+        array = np.zeros(3, "M8[s]").view(type("Days", (np.ndarray,), {}))
+        alive = weakref.ref(array)
+        with contextlib.suppress(dlbridge.ConversionError):
+            dlbridge.convert_tree(array, "torch")
+        del array
+        assert alive() is None
+    finally:
+        gc.enable()

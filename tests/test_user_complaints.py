@@ -5,9 +5,11 @@ Each test shows both halves, so a library that mends its half makes a test fail:
 
 import array
 import contextlib
+import hashlib
 import mmap
 import subprocess
 import sys
+import tempfile
 import warnings
 
 import jax
@@ -16,11 +18,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from support.exporters import LegacyProducer
 from support.optional import params
 
 import dlbridge
 from dlbridge.testing.child import run_in_child
-from dlbridge.testing.producers import OldProducer, Producer
+from dlbridge.testing.producers import Producer
 
 JAX_VERSION = getattr(jax, "__version_info__", ())
 JAX_READS_LEGACY_ONLY = JAX_VERSION < (0, 12)
@@ -267,7 +270,7 @@ def test_jax_does_not_keep_its_promise_to_copy():
 def test_copy_means_what_it_says(target):
     source = aligned(16, np.float32)
     for copy, shared in ((True, False), (False, True)):
-        made = dlbridge.asdlpack(dlbridge.convert(source, target, copy=copy))
+        made = dlbridge.asdlpack(dlbridge.convert(source, target, copy=copy, readonly="share"))
         assert (made.data_ptr == source.ctypes.data) is shared
 
 
@@ -368,9 +371,12 @@ def test_jax_takes_what_only_speaks_versioned_dlpack():
     assert made.tolist() == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.needs("torch")
 def test_numpy_takes_what_only_speaks_legacy_dlpack_and_may_write():
-    assert not np.from_dlpack(OldProducer()).flags.writeable
-    assert dlbridge.convert(OldProducer(), "numpy").flags.writeable
+    tensor = torch.zeros(2)
+    assert not np.from_dlpack(LegacyProducer(tensor)).flags.writeable
+    dlbridge.convert(LegacyProducer(tensor), "numpy")[:] = 1
+    assert tensor.tolist() == [1, 1]
 
 
 def test_capsule_is_an_array_too():
@@ -427,3 +433,20 @@ def test_byte_order_is_swapped_or_refused():
     assert dlbridge.convert(source, "torch").tolist() == [0, 1, 2, 3]
     with pytest.raises(dlbridge.CopyRequiredError, match="byte order"):
         dlbridge.convert(source, "torch", copy=False)
+
+
+@pytest.mark.needs("torch")
+def test_what_torch_makes_of_a_tensor():
+    """torch.asarray asks for a buffer as readinto and hashlib do, and reads it as its default type: docs/errors.md."""
+    source = np.arange(4.0)
+    tensor = dlbridge.asdlpack(source)
+    for make in torch.from_dlpack, torch.as_tensor, lambda x: dlbridge.convert(x, "torch"):
+        assert make(tensor).tolist() == source.tolist()
+    assert hashlib.sha256(tensor).digest() == hashlib.sha256(source).digest()
+    assert bytes(tensor) == source.tobytes()
+    with tempfile.TemporaryFile() as file:
+        assert file.write(tensor) == source.nbytes
+        file.seek(0)
+        source[:] = 0
+        assert file.readinto(tensor) == source.nbytes
+    assert source.tolist() == [0, 1, 2, 3]

@@ -31,8 +31,8 @@ HEAD = """# dtypes
 
 This table shows what `dlbridge.convert` does with each dtype for each pair of libraries:
 
-- *shared*: the result has the same memory. For JAX, this requires memory that is aligned to 64 bytes; for torch, it
-  requires writable memory.
+- *shared*: with `readonly="share"`, the result has the same memory. For JAX, this requires memory that is aligned to
+  64 bytes.
 - *copied*: the libraries store the type in different forms, so `copy=False` raises `CopyRequiredError`.
 - *no*: `convert` raises `ConversionError` because the second library lacks the type, or the first library raises its
   own error because it cannot export the type (JAX: int4, uint4).

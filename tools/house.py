@@ -52,6 +52,7 @@ FLOORS = (
     Floor(8, (
         Room("plan: share or copy, and why", ("_core.plan",), on_the_way=True),
         Room("handover: which stream waits for which", ("_core.handover",)),
+        Room("leaf: what an object is in a batch", ("_core.leaf",)),
     )),
     Floor(7, (Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),)),
     Floor(6, (Room("tensor: one Managed that speaks every protocol", ("tensor",)),)),
@@ -59,7 +60,7 @@ FLOORS = (
         Room("sources/: a file for each protocol", ("_core.sources.",), on_the_way=True),
         Room("native/: NumPy, torch", ("_core.native.",), on_the_way=True),
         Room("place: copies", ("_core.place",), on_the_way=True),
-        Room("capsule", ("_core.capsule",)),
+        Room("capsule, pickling", ("_core.capsule", "_core.pickling")),
     )),
     Floor(4, (Room("request: the keywords, checked once", ("_core.request",)),)),
     Floor(3, (Room("devices/: a row for each device type, the drivers, their streams", ("_core.devices.",)),)),
@@ -71,12 +72,14 @@ FLOORS = (
         Room("libraries/", ("libraries.",)),
     )),
     Floor(1, (
-        Room("abi: DLPack 1.3", ("_core.abi",)),
+        Room("abi: DLPack 1.3, Arrow", ("_core.abi", "_core.arrow_abi")),
         Room("numpy_api", ("_core.numpy_api",)),
         Room("errors, pending", ("errors", "_core.pending")),
         Room("atomic, locks, interpreter",
-             ("_core.atomic", "_core.locks", "_core.interpreter", "_core.compiled", "_core.__init__")),
-        Room("quick, plugins, picture", ("_core.quick", "_core.plugins", "_core.picture")),
+             ("_core.atomic", "_core.locks", "_core.interpreter", "_core.available", "_core.compiled",
+              "_core.__init__")),
+        Room("quick, plugins, picture, containers, narrowing",
+             ("_core.quick", "_core.plugins", "_core.picture", "_core.containers", "_core.narrowing")),
     )),
 )
 

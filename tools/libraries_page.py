@@ -58,7 +58,8 @@ LAYOUTS = {
 }
 RELABELLED = {"IDLE_STRIDES": "the strides of an axis of one element"}
 MEMORY = {
-    "SHARING": "shares memory of others", "READ_ONLY": "heeds read-only, or never writes", "HOST": "the host's memory",
+    "SHARING": "shares memory of others", "READ_ONLY": "heeds read-only, or never writes",
+    "WRITABLE": "its arrays may change", "HOST": "the host's memory",
     "OTHER_DEVICES": "a device's memory",
 }
 FORMS = {
@@ -83,7 +84,10 @@ SOURCE_FACTS = {
     "gives": "is read by its own function",
     "immutable": "read-only memory", "forgets": "the array is kept alive beside its export",
     "element_type": "its own word for the type counts", "gradient_free": "`{}` is asked",
-    "copies": "reading copies", "no_memory": "refused", "names_stream": "names its stream",
+    "copies": "reading copies", "masked": "refused where `{}` is set", "no_memory": "refused",
+    "shells": "refused where it has such a type", "owned_on": "only its managed export is used on {}",
+    "columns": "is a dictionary of its columns in batches",
+    "host": "is asked which device of the host it is on", "refused": "refused", "names_stream": "names its stream",
     "none_is_unordered": "takes None for no order", "stream_object": "its stream is kept alive",
     "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",
 }
@@ -146,8 +150,8 @@ def facts() -> Iterator[list[str]]:
     for library in libraries().values():
         for record in library.arrays:
             for field in Arrays._fields:
-                fact = getattr(record, field)
-                if isinstance(fact, Fact):
+                value = getattr(record, field)
+                for fact in (value,) if isinstance(value, Fact) else value if field == "refused" else ():
                     name = f"{library.name}, {'all its types' if record.name == '*' else record.name}"
                     yield [name, SOURCE_FACTS[field].format(fact.value), fact.words + bounds(fact), fact.evidence]
 

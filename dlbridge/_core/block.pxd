@@ -12,6 +12,7 @@ drop           One reference less. The last one lets the owner go, if it is stil
 drop_second    The same for a second reference, while no other thread has the block: no atomic step is needed.
 release        Let the owner go now, whatever references are left, and drop one reference. Deleters do this.
 share          A new block over the same memory, which owns a reference to the first one.
+seal           No code writes to the memory any more: it is dlbridge's own, and from now on the block is read-only.
 take           Make a block that owns what is given. It is consumed also when that fails.
 =============  =======================================================================================================
 """
@@ -53,6 +54,7 @@ cdef enum Protocol:
     PROTOCOL_EXCHANGE_API
     PROTOCOL_DLPACK
     PROTOCOL_DLPACK_LEGACY
+    PROTOCOL_DLPACK_UNSAID      # legacy, and it is not known whether the memory may be written; flagged as read-only
     PROTOCOL_CUDA_ARRAY_INTERFACE
     PROTOCOL_ARRAY_STRUCT
     PROTOCOL_ARRAY_INTERFACE
@@ -125,7 +127,7 @@ cdef inline Managed* managed_new(Protocol protocol, int64_t ndim) except NULL:
     return managed if managed != NULL else refuse_block(protocol, ndim)
 
 
-cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL
+cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view, int64_t ndim) except NULL
 cdef Managed* managed_like(const Managed* base) except NULL
 cdef Managed* managed_share(Managed* base) except NULL
 
@@ -219,6 +221,9 @@ cdef inline void managed_drop_second(Managed* managed) noexcept nogil:
     else:
         managed_drop(managed)
 
+cdef bint managed_alone(const Managed* managed) noexcept nogil
+cdef bint managed_unsaid(const Managed* managed) noexcept nogil
+cdef void managed_seal(Managed* managed) noexcept nogil
 cdef object managed_unwrapped(Managed* managed)
 cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil
 

@@ -7,15 +7,17 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memmove
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.atomic cimport add, exchange_byte, load
+from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, exchange_byte, load
 from dlbridge._core.dtypes cimport get_row
 from dlbridge._core.layout cimport LARGEST_SPAN, Span, fill_compact, multiply_overflows, span_of
 from dlbridge._core.ownership cimport (
     OWNS_BASE,
     OWNS_BUFFER,
     OWNS_LOOSE,
+    OWNS_MEMORY,
     OWNS_NOTHING,
     OWNS_OBJECT,
+    OWNS_VERSIONED,
     OWNS_WRAPPED,
     Release,
     Wrapped,
@@ -23,6 +25,7 @@ from dlbridge._core.ownership cimport (
     drop_keeping_error,
     exporter,
     fasten_loose,
+    is_bytes,
     new_kept,
     others_hold,
     python_runs,
@@ -68,6 +71,7 @@ cdef dict PROTOCOL_NAMES = {
     PROTOCOL_EXCHANGE_API: "exchange_api",
     PROTOCOL_DLPACK: "dlpack",
     PROTOCOL_DLPACK_LEGACY: "dlpack (legacy)",
+    PROTOCOL_DLPACK_UNSAID: "dlpack (legacy)",
     PROTOCOL_CUDA_ARRAY_INTERFACE: "cuda_array_interface",
     PROTOCOL_ARRAY_STRUCT: "array_struct",
     PROTOCOL_ARRAY_INTERFACE: "array_interface",
@@ -81,13 +85,13 @@ releases[<int> OWNS_BASE] = release_base
 
 # ---- make ----------------------------------------------------------------------------------------------------------
 
-cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view) except NULL:
-    """A block that owns a filled Py_buffer and has room for its axes; on failure the Py_buffer is released."""
-    cdef Managed* managed = new_block(protocol, view.ndim, sizeof(Py_buffer))
+cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view, int64_t ndim) except NULL:
+    """A block that owns a filled Py_buffer and has room for ndim axes; on failure the Py_buffer is released."""
+    cdef Managed* managed = new_block(protocol, ndim, sizeof(Py_buffer))
     if managed == NULL:
         PyBuffer_Release(view)
-        return refuse_block(protocol, view.ndim)
-    managed_own(managed, OWNS_BUFFER, managed.abi.dl_tensor.strides + view.ndim)
+        return refuse_block(protocol, ndim)
+    managed_own(managed, OWNS_BUFFER, managed.abi.dl_tensor.strides + ndim)
     move_buffer(<Py_buffer*> managed.abi.manager_ctx, view)
     return managed
 
@@ -127,6 +131,46 @@ cdef Managed* managed_share(Managed* base) except NULL:
     cdef Managed* managed = managed_like(base)
     managed_own(managed, OWNS_BASE, managed_retain(base))
     return managed
+
+
+cdef bint managed_alone(const Managed* managed) noexcept nogil:
+    """Whether nothing but this block, and the Tensor that lent it, can reach the memory."""
+    cdef const Managed* lent = lender(managed)
+    if lent == NULL:
+        return managed.owns == OWNS_MEMORY or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED
+    # Without the GIL another thread could take the memory from the Tensor meanwhile.
+    return ONE_AT_A_TIME and load(&lent.references) <= 2 and (lent.owns == OWNS_MEMORY or owns_lone_bytes(lent))
+
+
+cdef bint owns_lone_bytes(const Managed* managed) noexcept nogil:
+    """Whether a block owns the buffer of bytes that no other code has, such as those of a pickle."""
+    cdef PyObject* received = exporter(managed.abi.manager_ctx) if managed.owns == OWNS_BUFFER else NULL
+    return received != NULL and is_bytes(received) and not others_hold(received)
+
+
+cdef bint managed_unsaid(const Managed* managed) noexcept nogil:
+    """Whether the memory is flagged as read-only because it is not known whether it may be written."""
+    cdef const Managed* base = managed
+    if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        return False
+    while base != NULL and base.protocol != PROTOCOL_DLPACK_UNSAID:
+        base = lender(base)
+    return base != NULL
+
+
+cdef void managed_seal(Managed* managed) noexcept nogil:
+    cdef Managed* lent = lender(managed)
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    if lent != NULL:
+        lent.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+
+
+cdef inline Managed* lender(const Managed* managed) noexcept nogil:
+    """The block of dlbridge's own that was lent to this one as a versioned tensor, or NULL."""
+    cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> managed.abi.manager_ctx
+    if managed.owns != OWNS_VERSIONED or foreign.deleter != lent_deleter:
+        return NULL
+    return <Managed*> foreign
 
 
 cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil:

@@ -60,3 +60,4 @@ cdef Span span_of(
 ) noexcept nogil
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil
 cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t count) noexcept nogil
+cdef bint has_overlap(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t item_stride) noexcept nogil

@@ -5,6 +5,7 @@ an idle axis reaches no memory. Some libraries read the order of the axes from i
 miscount unusual ones (numpy#23349, jax#25066). So it is kept where it could be one that a library has chosen.
 """
 
+from libc.stdlib cimport llabs
 
 cdef int64_t LARGEST_IDLE = LARGEST_SPAN >> 8     # larger strides would overflow where they are multiplied
 
@@ -144,3 +145,27 @@ cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, i
         seen |= <uint64_t> 1 << found
         expected *= shape[found]
     return True
+
+
+cdef bint has_overlap(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t item_stride) noexcept nogil:
+    """Whether elements share bytes, as those of sliding windows do; strides of 0 do not count.
+
+    True also for some layouts whose axes interlace and leave no byte to two elements. ``item_stride`` is the stride
+    from one element to the next.
+    """
+    cdef int64_t reach = item_stride
+    cdef uint64_t seen = 0
+    cdef int32_t axis, nearest, _
+    for _ in range(ndim):
+        nearest = -1
+        for axis in range(ndim):
+            if shape[axis] > 1 and strides[axis] and not (seen >> axis) & 1 and (
+                    nearest < 0 or llabs(strides[axis]) < llabs(strides[nearest])):
+                nearest = axis
+        if nearest < 0:
+            return False
+        if llabs(strides[nearest]) < reach:
+            return True
+        seen |= <uint64_t> 1 << nearest
+        reach += (shape[nearest] - 1) * llabs(strides[nearest])
+    return False

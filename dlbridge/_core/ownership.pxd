@@ -27,12 +27,15 @@ cdef extern from *:
     #else
       #define DLBRIDGE_OTHERS_HOLD(obj) (Py_REFCNT(obj) > 1)
     #endif
+    #define DLBRIDGE_IS_BYTES(obj) (PyBytes_CheckExact(obj) || PyByteArray_CheckExact(obj))
     """
     # Whether Python is neither shut down nor shutting down.
     bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
     bint holds_gil "dlbridge_holds_gil"() noexcept nogil
     PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
     bint others_hold "DLBRIDGE_OTHERS_HOLD"(PyObject* obj) noexcept nogil
+    # Whether an object is bytes or a bytearray, whose memory is reached by references to it alone.
+    bint is_bytes "DLBRIDGE_IS_BYTES"(PyObject* obj) noexcept nogil
 
 
 # The kinds of owner. The kind says how the owner is let go.

@@ -21,11 +21,12 @@ cdef enum Step:
     UPLOAD = 1024               # place does nothing: the target's library copies host memory to a device
     IN_C_ORDER = 2048           # with COPY: the copy is in C order, even if the memory is dense in another order
     PLAIN_IDLE = 4096           # axes of one element get the strides of a compact array
+    SEAL = 8192                 # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
 
 
 # Steals managed, also when it fails. api has the allocator of the library that the copy is for, or is NULL.
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL
-cdef int32_t writable_steps(const Managed* managed) noexcept nogil
+cdef int32_t separate_steps(const Managed* managed) noexcept nogil
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil
 
 # A compact block with host memory of its own, for the shape, dtype and padding of ``like``. It is not yet validated.

@@ -33,6 +33,7 @@ from dlbridge._core.block cimport (
     managed_own_memory,
     managed_packed,
     managed_release,
+    managed_seal,
     managed_share,
     managed_span,
     managed_strides,
@@ -41,7 +42,7 @@ from dlbridge._core.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_cop
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW
-from dlbridge._core.layout cimport IDLE, STRIDED, Span, fill_compact, fill_idle, is_dense
+from dlbridge._core.layout cimport IDLE, STRIDED, Span, fill_compact, fill_idle, has_overlap, is_dense
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.validation cimport managed_checked, managed_take_versioned
 
@@ -85,8 +86,10 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
             managed = replaced(managed, with_lanes(managed, 2))
         if steps & PLAIN_IDLE:
             fill_idle(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides,
-                      managed_item_bytes(managed) if managed.marks & BYTE_STRIDES else 1)
+                      item_stride(managed))
             managed.marks &= ~<uint8_t> IDLE
+        if steps & SEAL:
+            managed_seal(managed)
     except BaseException:
         managed_release(managed)
         raise
@@ -98,10 +101,21 @@ cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
     return new
 
 
-cdef int32_t writable_steps(const Managed* managed) noexcept nogil:
-    """The step that makes read-only memory writable. A broadcast array touches few bytes, so only those are copied."""
+cdef int32_t separate_steps(const Managed* managed) noexcept nogil:
+    """The step that copies memory which needs no other change: of a broadcast array only the few bytes that it touches.
+
+    Sliding windows touch few bytes too. Each of their elements gets its own, or one write would change several.
+    """
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef Span span = managed_span(managed)
-    return COPY_SPAN if span.high_bytes - span.low_bytes < managed_nbytes(managed) else COPY
+    if span.high_bytes - span.low_bytes >= managed_nbytes(managed):
+        return COPY
+    return COPY if has_overlap(tensor.ndim, tensor.shape, tensor.strides, item_stride(managed)) else COPY_SPAN
+
+
+cdef int64_t item_stride(const Managed* managed) noexcept nogil:
+    """The stride from one element to the next."""
+    return managed_item_bytes(managed) if managed.marks & BYTE_STRIDES else 1
 
 
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
@@ -242,19 +256,11 @@ cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
 
 cdef bint has_room_for(int64_t nbytes) except -1:
     """Whether the system has so much memory. It can promise more than it has, and end the process when that is used."""
-    return nbytes < LARGE or nbytes <= available_bytes()
+    if nbytes < LARGE:
+        return True
+    from dlbridge._core.available import available_bytes        # imported with the first large copy
 
-
-cdef int64_t available_bytes() except? -1:
-    """The bytes that the system says it can still give, or no limit if it does not say."""
-    try:
-        with open("/proc/meminfo") as meminfo:
-            for line in meminfo:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return 0x7FFFFFFFFFFFFFFF
+    return nbytes <= <int64_t> available_bytes()
 
 
 cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? NULL:
@@ -268,6 +274,10 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
         return NULL
     if api.managed_tensor_allocator(&prototype, &given, NULL, ignore_error) or given == NULL:
         take_error()
+        return NULL
+    if given.dl_tensor.data == NULL:        # torch's FakeTensorMode makes a tensor without memory of it
+        if given.deleter != NULL:
+            given.deleter(given)
         return NULL
     made = managed_take_versioned(<Protocol> like.protocol, given)
     if made.marks & STRIDED:

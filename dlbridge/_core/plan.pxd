@@ -1,13 +1,14 @@
 """The routes, which are cached, and the decisions: whether memory is shared or copied, and why."""
 
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, uint32_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor, kDLCPU
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
 from dlbridge._core.atomic cimport load_rows, lock, unlock
-from dlbridge._core.block cimport Managed
+from dlbridge._core.block cimport Managed, managed_unsaid
+from dlbridge._core.devices.table cimport same_device
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
-from dlbridge._core.targets.target cimport READ_ONLY, Target
+from dlbridge._core.targets.target cimport READ_ONLY, WRITABLE, Target
 
 
 cdef extern from *:
@@ -39,16 +40,21 @@ cdef enum Reason:
     NO_SHARING
     OTHER_DEVICE
     READ_ONLY_MEMORY
+    WRITABLE_MEMORY
+    ANOTHER_HOST
+    UNSAID_ACCESS
 
 
 # What the library and the driver have to be asked before a decision. They are asked only if it matters for this memory.
 ctypedef struct Findings:
     PyObject* refused       # an exception that says why the target cannot take this type, kept by the caller; or NULL
     bint readable           # whether the CPU can read this managed memory where it is
+    int32_t host            # the target's device of the host, if it numbers them, for memory that is the host's
 
 ctypedef struct Decision:
     int32_t steps           # place.Step, or'ed; 0 to share
     Reason reason           # the first reason that made a copy necessary
+    DLDevice upload         # where UPLOAD puts the memory
 
 
 cdef class Route:
@@ -57,6 +63,8 @@ cdef class Route:
     cdef readonly Target target         # None if only the offers are wanted
     cdef readonly tuple offers          # of Offer, in the order in which they are tried
     cdef bint already                   # whether the type is the target's own
+    cdef int role                       # of a route without a target: what its objects are in a batch (leaf.Role)
+    cdef bint to_type                   # whether ``to`` is a type whose arrays say where they are
     cdef Request plain                  # the request of a call without keywords
 
 
@@ -86,8 +94,19 @@ cdef inline PyObject* route_at(size_t slot, PyObject* kind, PyObject* to) noexce
     unlock(&route_locks[slot])
     return found
 
+cdef object OFFERS                      # takes the place of ``to`` if only the offers are wanted
 cdef Route find_route(object src, object to)
 cdef tuple offers_of(object src)
+
+cdef inline bint holds_access(const Managed* managed, Target target) noexcept nogil:
+    """Whether the target's arrays are read-only, or writable, where the memory is.
+
+    Memory of which that is not known may be written by its exporter, and not by the target.
+    """
+    if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        return target.holds & <uint32_t> WRITABLE
+    return target.holds & <uint32_t> READ_ONLY and (
+        target.holds & <uint32_t> WRITABLE or not managed_unsaid(managed))
 
 cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
     """Whether memory can be shared as it is: the target holds all of its marks, and the caller asks for nothing else.
@@ -101,9 +120,8 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
         and tensor.device.device_type == kDLCPU
         and (target.alignment == 1 or <size_t> tensor.data % <size_t> target.alignment == 0)
         and request.copy != COPY_ALWAYS
-        and not request.has_device
-        and (target.holds & READ_ONLY or request.readonly == READONLY_SHARE
-             or not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+        and (not request.has_device or same_device(&request.device, &tensor.device))
+        and (holds_access(managed, target) or request.readonly == READONLY_SHARE)
     )
 
 

@@ -20,11 +20,13 @@ from dlbridge._core.block cimport (
     NEGATED,
     SWAPPED,
     Managed,
+    managed_alone,
     managed_count,
     managed_data,
     managed_packed,
     managed_shape,
     managed_strides,
+    managed_unsaid,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host, same_device
@@ -40,19 +42,20 @@ from dlbridge._core.place cimport (
     PACKED_TO_PAIRS,
     PAIRS_TO_PACKED,
     PLAIN_IDLE,
+    SEAL,
     TO_DEVICE_LABEL,
     TO_HOST_LABEL,
     UNPACK,
     UPLOAD,
     pack_steps,
-    writable_steps,
+    separate_steps,
 )
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_NEVER,
     NOTHING_ASKED,
-    READONLY_COPY,
     READONLY_ERROR,
+    READONLY_SHARE,
     Request,
 )
 from dlbridge._core.sources.registry cimport find_offers
@@ -67,12 +70,13 @@ from dlbridge._core.targets.target cimport (
     PACKED,
     PADDED,
     PINNED,
-    READ_ONLY,
     SHARING,
     SWAPPED_BYTES,
     UNIFIED,
     ZERO_STRIDES,
     Target,
+    pause_collector,
+    resume_collector,
 )
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
@@ -80,7 +84,7 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 
 # ---- routes --------------------------------------------------------------------------------------------------------
 
-cdef object OFFERS = object()       # takes the place of ``to`` if only the offers are wanted
+OFFERS = object()
 cdef size_t registrations = 0       # atomic: how often the routes were cleared; a route begun before is not kept
 
 
@@ -101,6 +105,15 @@ cdef tuple offers_of(object src):
 
 
 cdef Route make_route(object src, object to):
+    """Make a route. The first one of a library imports what is known of the library."""
+    cdef bint collects = pause_collector()
+    try:
+        return new_route(src, to)
+    finally:
+        resume_collector(collects)
+
+
+cdef Route new_route(object src, object to):
     cdef object kind = type(src)
     cdef size_t before = load_size(&registrations)
     cdef Route route = Route.__new__(Route)
@@ -110,12 +123,14 @@ cdef Route make_route(object src, object to):
         route.target = find_target(to)
         route.target.load()
         route.already = route.target.owns(src)
+        route.to_type = isinstance(to, type) and (
+            hasattr(to, "__dlpack_device__") or hasattr(to, "__cuda_array_interface__"))
         route.plain = NOTHING_ASKED
         route.plain.target = <PyObject*> route.target
         route.plain.current_stream = route.target.current_stream
     route.offers = find_offers(kind)
     # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not kept.
-    if src.__class__ is kind:
+    if src.__class__ is kind and (route.target is None or route.target.owns_by_type(kind)):
         keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route, before)
     return route
 
@@ -182,6 +197,19 @@ cdef dict REASONS = {
     OTHER_DEVICE: ("device", "is another one than where the memory is", "pass device=None, or an array that is there"),
     READ_ONLY_MEMORY: ("readonly", "memory would become writable, since {target} cannot be told otherwise",
                        'pass readonly="share" and do not write'),
+    WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change",
+                      'pass readonly="share" and do not write'),
+    UNSAID_ACCESS: ("memory", "is of a legacy DLPack capsule, which does not say whether it may be written",
+                    'pass readonly="share" and do not write'),
+    ANOTHER_HOST: ("device", "is not the first of the host's, on which {target} shares memory", 'pass device="cpu:0"'),
+}
+
+
+# What readonly="error" says of them.
+cdef dict ACCESS = {
+    READ_ONLY_MEMORY: "the memory is read-only, and {target} cannot be told",
+    WRITABLE_MEMORY: "the memory is writable, and the arrays of {target} must not change",
+    UNSAID_ACCESS: "the memory is of a legacy DLPack capsule, which does not say whether it may be written",
 }
 
 
@@ -215,6 +243,9 @@ cdef object gather(const Managed* managed, Target target, const Request* request
     out.refused = NULL if refused is None else <PyObject*> refused
     out.readable = managed.abi.dl_tensor.device.device_type == kDLCUDAManaged and is_for_host(
         managed, target, request) and device_operations().is_readable(<Managed*> managed)
+    out.host = max(0, request.device.device_id) if request.has_device else 0
+    if target.hosts > 1 and not request.has_device:
+        out.host = target.facts.default_host.value(target.namespace)
     return refused
 
 
@@ -236,6 +267,8 @@ cdef int decide(
     decide_device(managed, target, request, findings, out)
     if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
         decide_elements(managed, target, out)
+    if target.hosts and (out.steps & (TO_HOST_LABEL | FETCH) or managed.abi.dl_tensor.device.device_type == kDLCPU):
+        decide_host_device(target, findings, out)
     decide_layout(managed, target, out)
     if managed.marks & ~target.holds & IDLE:
         out.steps |= PLAIN_IDLE
@@ -244,8 +277,11 @@ cdef int decide(
     if request.copy == COPY_ALWAYS and not is_copy(out):
         # On a device, bytes are copied as they lie, since any other copy would need a kernel.
         want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, COPY_ASKED)
-    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not target.holds & READ_ONLY and not is_copy(out):
-        decide_read_only(managed, target, request, out)
+    if not holds_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
+        decide_access(managed, target, request, out)
+    # Access comes first, so that an address does not decide whether writable memory is shared.
+    if not is_copy(out) and is_misaligned(managed, target):
+        want(out, COPY, MISALIGNED)
     if request.copy == COPY_NEVER and is_copy(out):
         raise copy_required(managed, target, out.reason)
     if not target.holds & (ANY_STRIDES | ANY_ORDER):
@@ -297,6 +333,7 @@ cdef int decide_device(
         # Pinned memory is copied like other host memory, under the CPU's label, since not every library knows its own.
         out.steps |= TO_HOST_LABEL if device.device_type != kDLCPU else 0
         want(out, UPLOAD, OTHER_DEVICE)
+        out.upload = wanted[0]
         return 0
     if wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.holds & OTHER_DEVICES:
         out.steps |= TO_DEVICE_LABEL        # hand_over() then checks that it is the device that was asked for
@@ -318,6 +355,20 @@ cdef int decide_host(
         out.steps |= TO_HOST_LABEL
     else:
         want(out, FETCH, OTHER_DEVICE)
+    return 0
+
+
+cdef int decide_host_device(Target target, const Findings* findings, Decision* out) except -1:
+    """Decide on which of the target's devices of the host the memory shall be. It is shared on the first alone."""
+    if out.steps & UPLOAD:
+        return 0
+    out.upload = DLDevice(kDLCPU, findings.host)
+    if findings.host >= target.hosts:
+        raise refusal(DeviceError, target.name, "device", f"cpu:{findings.host}",
+                      f"is none of the {target.hosts} of the host that {target.name} sees", 'pass device="cpu"')
+    # The target makes copies of its own where it makes new arrays.
+    if findings.host or (target.hosts > 1 and out.steps & COPY_BY_TARGET):
+        want(out, UPLOAD, ANOTHER_HOST)
     return 0
 
 
@@ -427,19 +478,29 @@ cdef int decide_layout(const Managed* managed, Target target, Decision* out) exc
         want(out, COPY, HOLES)
     elif managed.marks & STRIDED and not holds & (ANY_STRIDES | ANY_ORDER):
         want(out, COPY, AXIS_ORDER)
-    elif target.alignment > 1 and managed_count(managed) and <size_t> managed_data(managed) % target.alignment:
-        want(out, COPY, MISALIGNED)
     return 0
 
 
-cdef int decide_read_only(
+cdef bint is_misaligned(const Managed* managed, Target target) noexcept:
+    return (target.alignment > 1 and not managed_packed(managed) and managed_count(managed)
+            and <size_t> managed_data(managed) % target.alignment)
+
+
+cdef int decide_access(
     const Managed* managed, Target target, const Request* request, Decision* out,
 ) except -1:
+    """Decide about memory that is read-only on one side and writable on the other, unless the caller shares it."""
+    cdef bint writable = not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
+    cdef Reason reason = (
+        WRITABLE_MEMORY if writable else UNSAID_ACCESS if managed_unsaid(managed) else READ_ONLY_MEMORY)
+    if managed_count(managed) == 0:
+        return 0
+    if writable and managed_alone(managed):
+        out.steps |= SEAL
+        return 0
     if request.readonly == READONLY_ERROR:
-        raise refusal(ConversionError, target.name, "readonly", '"error"',
-                      f"the memory is read-only, and {target.name} cannot be told",
+        raise refusal(ConversionError, target.name, "readonly", '"error"', ACCESS[reason].format(target=target.name),
                       'pass readonly="copy", or "share" and do not write')
-    if request.readonly == READONLY_COPY:
-        host = is_host(managed.abi.dl_tensor.device.device_type)
-        want(out, writable_steps(managed) if host else <int32_t> COPY_SPAN, READ_ONLY_MEMORY)
+    host = is_host(managed.abi.dl_tensor.device.device_type)
+    want(out, separate_steps(managed) if host else <int32_t> COPY_SPAN, reason)
     return 0

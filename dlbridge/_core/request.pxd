@@ -29,6 +29,7 @@ ctypedef struct Request:
     CopyPolicy copy
     ReadonlyPolicy readonly
     bint detach
+    bint narrow                 # whether a wide type may become the target's nearest one
     bint has_stream
     int64_t stream              # the consumer's stream, if has_stream
     PyObject* stream_object     # the object that named the stream, borrowed from the caller; or NULL
@@ -41,6 +42,8 @@ cdef Request NOTHING_ASKED      # every keyword at its default
 
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach) except -1
+# Takes one keyword of convert() in its plainest form. False where the value is another one, or the keyword is.
+cdef bint take_plainly(Request* request, PyObject* name, PyObject* value) noexcept
 cdef inline object consumer_stream(const Request* request, const DLDevice* device, int64_t* out):
     """Find the stream on which the consumer will use the memory: the one asked for, or its library's current one.
 

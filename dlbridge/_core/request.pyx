@@ -4,12 +4,18 @@ from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
-from dlbridge._core.devices.table cimport parse_device
+from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, DLDevice, kDLCPU
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, parse_device
 
 from dlbridge.errors import DeviceError, refusal, shown
 
+cdef extern from "Python.h":
+    PyObject* Py_True
+    PyObject* Py_False
+    PyObject* Py_None
+
 NOTHING_ASKED.has_device = NOTHING_ASKED.has_stream = NOTHING_ASKED.detach = NOTHING_ASKED.peek = False
+NOTHING_ASKED.narrow = False
 NOTHING_ASKED.copy = COPY_IF_NEEDED
 NOTHING_ASKED.readonly = READONLY_COPY
 
@@ -34,6 +40,28 @@ cdef int parse_request(
         raise TypeError(f"convert: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
     request.readonly = _parse_readonly(readonly)
     return 0
+
+
+cdef bint take_plainly(Request* request, PyObject* name, PyObject* value) noexcept:
+    # Keywords and literals in Python's code are interned, so two of the same text are one object.
+    if name == <PyObject*> "copy":
+        request.copy = COPY_ALWAYS if value == Py_True else COPY_NEVER if value == Py_False else COPY_IF_NEEDED
+        return value == Py_True or value == Py_False or value == Py_None
+    if name == <PyObject*> "readonly":
+        request.readonly = READONLY_SHARE if value == <PyObject*> "share" else (
+            READONLY_ERROR if value == <PyObject*> "error" else READONLY_COPY)
+        return request.readonly != READONLY_COPY or value == <PyObject*> "copy"
+    if name == <PyObject*> "detach":
+        request.detach = value == Py_True
+        return value == Py_True or value == Py_False
+    if name == <PyObject*> "narrow":
+        request.narrow = value == Py_True
+        return value == Py_True or value == Py_False
+    if name == <PyObject*> "device":
+        request.has_device = value == <PyObject*> "cpu"
+        request.device = DLDevice(kDLCPU, ANY_DEVICE_ID)
+        return request.has_device or value == Py_None
+    return name == <PyObject*> "stream" and value == Py_None
 
 
 cdef ReadonlyPolicy _parse_readonly(object readonly) except? READONLY_ERROR:

@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import NamedTuple, TypeVar
 
 from dlbridge import MissingLibraryError
+from dlbridge._core.available import available_bytes
 from dlbridge.bench.groups import load
 from dlbridge.bench.rows import Inputs, Missing, Names, Row, Sample, Settings, Statements, statements
 
@@ -232,13 +233,3 @@ def quiet(pinned: bool) -> Iterator[None]:
             torch.set_num_threads(threads)
         if collecting:
             gc.enable()
-
-
-def available_bytes() -> float:
-    """Read how much memory is available; it is infinite where the system does not say."""
-    try:
-        with open("/proc/meminfo") as meminfo:
-            kibibytes = dict(line.split(":") for line in meminfo)["MemAvailable"]
-    except (OSError, KeyError, ValueError):
-        return math.inf
-    return int(kibibytes.split()[0]) * 1024

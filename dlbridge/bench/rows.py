@@ -91,6 +91,8 @@ LIBRARIES = {
     "ml_dtypes": Library(("ml_dtypes",), "ml_dtypes"),
     "pydlpack": Library(("dlpack",), "pydlpack"),
     "paddle": Library(("paddle",), "paddlepaddle"),
+    "pandas": Library(("pandas",), "pandas"),
+    "polars": Library(("polars",), "polars"),
 }
 
 # The inputs that several groups use: a name, and the expression that makes it.

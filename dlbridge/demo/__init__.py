@@ -14,6 +14,8 @@ import dlbridge
 from dlbridge.demo.inputs import INPUTS, Input
 
 ROUTE = ("numpy", "torch", "jax", "numpy", "memoryview")
+# Nothing here writes to the memory, so that JAX can share it.
+PROMISES: dict[str, dict[str, Any]] = {"jax": {"readonly": "share"}}
 HEADINGS = ("", "address", "memory", "values")
 
 
@@ -84,9 +86,10 @@ def journey(source: Input, names: tuple[str, ...]) -> list[Step]:
     steps = [Step(source.holder, source.memory)]
     for name in names:
         array = steps[-1].array
-        plan = dlbridge.explain(array, name)
+        promise = PROMISES.get(name, {})
+        plan = dlbridge.explain(array, name, **promise)
         reason = f"{name}: {plan.reason} ({plan.way_out})" if plan.action == "copy" else ""
-        steps.append(Step(name, dlbridge.convert(array, name), reason))
+        steps.append(Step(name, dlbridge.convert(array, name, **promise), reason))
     return steps
 
 

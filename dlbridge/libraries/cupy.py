@@ -1,9 +1,16 @@
 """CuPy: arrays of GPUs, through CuPy's own importer and the CUDA array interface."""
 
 import sys
+from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS
+
+
+def device_named(device: Any) -> str:
+    """Builds for ROCm have the same devices."""
+    return f"{'rocm' if sys.modules['cupy'].cuda.runtime.is_hip else 'cuda'}:{device.id}"
+
 
 LIBRARY = Library(
     name="cupy",
@@ -24,6 +31,7 @@ LIBRARY = Library(
     delivery="cupy",
     importer="from_dlpack",
     array_types=("ndarray",),
+    devices=Fact({"Device": device_named}, "seen in 14.2"),
     lacks=(
         Fact("HOST", "seen in 14.2", "has the memory of GPUs only"),
         Fact("PINNED", "seen in 14.2", "refuses the device type"),

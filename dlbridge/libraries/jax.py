@@ -1,26 +1,78 @@
 """JAX: immutable arrays, read by the buffer protocol or DLPack, made by jaxlib's own importer."""
 
+from typing import Any
+
 import numpy as np
 
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS, NATIVE_BYTES
 
+
+def is_sharded(array: Any) -> bool:
+    """Whether an array lies on several devices, in parts or as a whole on each."""
+    return len(array.sharding.device_set) > 1
+
+
+def hosts(jax: Any) -> int:
+    """How many devices of the host it has; jax_num_cpu_devices says so before JAX starts."""
+    try:
+        return len(jax.local_devices(backend="cpu"))
+    except RuntimeError:
+        return 1            # JAX was started without the host
+
+
+def default_host(jax: Any) -> int:
+    """Where jax.default_device() puts new arrays, if that is a device of the host."""
+    device = jax.config.jax_default_device
+    return device.local_hardware_id if getattr(device, "platform", "") == "cpu" else 0
+
+
+def device_named(device: Any) -> str:
+    """A device by its number in this process, as DLPack has it; ``id`` counts the devices of all processes."""
+    return f"{device.platform}:{device.id if device.local_hardware_id is None else device.local_hardware_id}"
+
+
+def sharding_named(sharding: Any) -> str | None:
+    """The device of a sharding that has one, and its own memory."""
+    devices = tuple(sharding.device_set)
+    if len(devices) > 1 or sharding.memory_kind not in (None, devices[0].default_memory().kind):
+        return None
+    return device_named(devices[0])
+
+
+def is_traced(tracer: Any) -> bool:
+    """Each tracer stands for an array that there is not yet."""
+    return True
+
+
 LIBRARY = Library(
     name="jax",
     roots=("jax", "jaxlib"),
-    walker="jax.tree_util",
     arrays=(
         Arrays(
             "ArrayImpl",
+            {
+                "is_deleted": "convert it before, or a copy of it, jax.numpy.copy(x)",
+                "is_sharded": "convert its parts, [shard.data for shard in x.addressable_shards]",
+            },
             preferred=Fact("buffer", "seen in 0.10.2", "takes a tenth of the time of __dlpack__ on the CPU, and flags "
                            "read-only memory; it declines elsewhere, and for bfloat16"),
             immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags"),
             none_is_unordered=Fact(True, "seen in jaxlib 0.10.2", "takes -1 for the handle of a stream"),
+            host=Fact(lambda array: array.device.local_hardware_id, "seen in 0.10.2", "exports every device of the "
+                      "host as the first"),
+            refused=(
+                Fact("is_deleted", "seen in 0.10.2", "gave the memory back, by x.delete() or to a function that it was "
+                     "donated to"),
+                Fact(is_sharded, "seen in 0.10.2", "has the array on several devices, and exports none of them"),
+            ),
         ),
+        Arrays("Tracer", {"is_traced": "call what needs its values by jax.pure_callback"}, refused=(
+            Fact(is_traced, "seen in 0.10.2", "has no values while jax.jit or jax.grad trace a function"),)),
     ),
     delivery="jax",
     importer="dlpack.from_dlpack",
-    array_types=("Array",),
+    array_types=("Array", "core.Tracer"),
     lacks=(
         Fact("NEGATIVE_STRIDES", "jax#8082", "refuses them, even with copy=True"),
         Fact("ZERO_STRIDES", "jax#8082", "refuses them, even with copy=True"),
@@ -29,6 +81,7 @@ LIBRARY = Library(
         Fact("ODD_STRIDES", "jax#8082", "refuses them, even with copy=True"),
         IDLE_STRIDES,
         NATIVE_BYTES,
+        Fact("WRITABLE", "seen in 0.10.2", "has immutable arrays"),
         Fact("PINNED", "seen in 0.10.2", "refuses the device type"),
         Fact("UNIFIED", "jax#22346", "refused the device type for long"),
         Fact("PACKED", "seen in 0.10.2", "exports packed float4, and refuses its own export"),
@@ -47,5 +100,8 @@ LIBRARY = Library(
         "narrows them silently unless jax_enable_x64 is on"),
     dtype_namespace="numpy",
     upload="cuda",
+    hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),
+    default_host=Fact(default_host, "seen in 0.10.2", "imports to the first device, whatever jax.default_device() is"),
+    devices=Fact({"Device": device_named, "Sharding": sharding_named}, "seen in 0.10.2"),
     sample=Sample(lambda jax, array: jax.numpy.array(array), lambda jax, array: np.asarray(array)),
 )

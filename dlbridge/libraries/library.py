@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 # Files of this folder that have no library of that name.
-HELPERS = ("library", "others", "profiles")
+HELPERS = ("library", "others", "profiles", "tensor_types")
 
 
 class Fact(NamedTuple):
@@ -36,19 +36,26 @@ class Arrays(NamedTuple):
     """
 
     name: str                               # of the type, without its module; "*" for every type of the library
-    ways_out: Mapping[str, str] = MappingProxyType({})      # by the field of the error; "" for every other field
+    # By the field of the error, for Arrow's formats after "format " (arrow_schema.WAYS_OUT); "" for every other field.
+    ways_out: Mapping[str, str] = MappingProxyType({})
     # ---- which protocol, and what to call
     preferred: Fact | None = None           # the protocol that serves this type best, by the name of its source
     exchange: Fact | None = None            # the type's full name: its exchange table may be used as it is
-    gives: Fact | None = None               # a function of the array that gives a capsule, a buffer or another array
+    gives: Fact | None = None               # a function of the array that gives a capsule, a buffer or another array;
+    #                                         None where the array's own protocols serve it
     # ---- what the export does not say
     immutable: Fact | None = None           # True: the memory is read-only, which the export cannot say
     forgets: Fact | None = None             # True: the export does not keep the memory alive, the array does
     element_type: Fact | None = None        # a function of the array: its dtype's name, None where the export says it
     gradient_free: Fact | None = None       # the attribute that is False where a gradient would be lost
     copies: Fact | None = None              # True: each export is a copy
+    masked: Fact | None = None              # of ndarrays: the attribute that has a mask, or numpy.ma.nomask
     no_memory: Fact | None = None           # True: it has a shape alone
-    refused: tuple[Fact, ...] = ()          # attributes that are True of what has no memory of an array
+    shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
+    owned_on: Fact | None = None            # the device where only the managed export of its exchange table is right
+    host: Fact | None = None                # a function of the array: which of the host's devices it is on
+    columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
+    refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     # ---- streams
     names_stream: Fact | None = None        # True: its exchange table names the stream that the memory is ready on
     none_is_unordered: Fact | None = None   # True: __dlpack__ takes None where the standard has -1
@@ -90,9 +97,11 @@ class Library(NamedTuple):
     import_after: tuple[Fact, ...] = ()     # modules after which importing it ends the process
     start: Fact | None = None               # a function of the module that has to be called before its importer
     gpus: Fact | None = None                # a function of the module: how many GPUs it sees
+    hosts: Fact | None = None               # a function of the module: how many devices of the host it numbers
+    default_host: Fact | None = None        # … on which of them it makes arrays
+    devices: Fact | None = None             # by the names of its device objects' types: how device= writes one, or None
     upload: str = ""                        # the device that it copies host memory to, as in device=
     uploader: Callable[[Any, Any, int | None], Any] | None = None   # … by this, of the module, an ndarray and an index
-    walker: str = ""                        # its module whose tree_map() walks through containers
     sample: Sample | None = None
 
     @property
@@ -113,6 +122,30 @@ class Library(NamedTuple):
             if version is not None:
                 return str(version)
         return ""
+
+
+def library_with(file: str | bytes) -> Library | None:
+    """The library that a file belongs to: one that is in the folder of its package."""
+    path = os.path.realpath(os.fsdecode(file))
+    for root, library in roots().items():
+        for folder in folders_of(root):
+            if path.startswith(os.path.join(os.path.realpath(folder), "")):
+                return library
+    return None
+
+
+def folders_of(package: str) -> list[str]:
+    """Where a package is that is imported. A module that loads itself when it is used is not asked."""
+    module = sys.modules.get(package)
+    try:
+        return [str(folder) for folder in object.__getattribute__(module, "__dict__").get("__path__", ())]
+    except (AttributeError, TypeError):
+        return []               # it is not imported, or a substitute for it is
+
+
+def makes_immutable(library: Library) -> bool:
+    """Whether nothing may write to the arrays of a library."""
+    return any(fact.value == "WRITABLE" and holds(fact, library.version) for fact in library.lacks)
 
 
 # ---- versions --------------------------------------------------------------------------------------------------------
@@ -168,6 +201,15 @@ def roots() -> dict[str, Library]:
     return {root: library for library in libraries().values() for root in roots_of(library)}
 
 
+def root_of(module: str) -> str:
+    """The first part of a module's name, or of the one that it wraps.
+
+    array_api_compat.torch is torch's namespace, wherever a copy of it is (sklearn.externals, scipy._lib).
+    """
+    _, found, wrapped = f".{module}".partition(".array_api_compat.")
+    return (wrapped if found else module).partition(".")[0]
+
+
 def roots_of(library: Library) -> tuple[str, ...]:
     """The first parts of the modules of its types."""
     return library.roots or (library.top.partition(".")[0],)
@@ -214,6 +256,18 @@ def records_of(kind: Any) -> Iterator[tuple[Library, Arrays]]:
                         yield library, record
 
 
+def device_said(device: Any) -> str | None:
+    """How ``device=`` writes a library's own device object, or None."""
+    kind = getattr(device, "__class__", None)       # Numba's current device is a weak proxy, which says so
+    for base in (kind if isinstance(kind, type) else type(device)).__mro__:
+        library = library_of(top_module(base))
+        write = library.devices.value.get(base.__name__) if library is not None and library.devices else None
+        if write is not None:
+            said: str | None = write(device)
+            return said
+    return None
+
+
 class Facts:
     """What is known of a type, from its own record and those of its bases, for the versions that are imported."""
 
@@ -232,6 +286,15 @@ class Facts:
         """All facts of a field of :class:`Arrays` that has several."""
         return [fact for library, record in self.records for fact in getattr(record, field)
                 if holds(fact, library.version)]
+
+    def refused_by(self, array: Any) -> tuple[str, Fact] | None:
+        """The fact that says why an array has no memory of one, after the name of what says so; or None."""
+        for fact in self.every("refused"):
+            name = fact.value if isinstance(fact.value, str) else fact.value.__name__
+            answer = getattr(array, name, False) if name == fact.value else fact.value(array)
+            if answer() if callable(answer) else answer:
+                return name, fact
+        return None
 
     def way_out(self, field: str) -> str | None:
         """What to do instead where an error is about this field, or None."""

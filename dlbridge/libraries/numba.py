@@ -19,6 +19,8 @@ LIBRARY = Library(
     ),
     delivery="numba",
     array_types=("devicearray.DeviceNDArray",),
+    devices=Fact(dict.fromkeys(("Device", "_DeviceContextManager"), lambda device: f"cuda:{device.id}"),
+                 "seen in numba-cuda 0.30"),
     lacks=(
         Fact("HOST", SEEN, "has the memory of GPUs only"),
         Fact("ZERO_STRIDES", SEEN, "takes them, and says of the array that it is compact"),

@@ -21,6 +21,13 @@ LIBRARIES = (
         ),
     ),
     Library(
+        name="astropy",
+        arrays=(
+            Arrays("MaskedNDArray", {"mask": "pass x.filled(value), or x.unmasked if the mask does not matter"},
+                   masked=Fact("mask", "seen in 8.0.2", "keeps a mask beside the values that it exports")),
+        ),
+    ),
+    Library(
         name="SimpleITK",
         arrays=(
             Arrays("Image", {"": "pass SimpleITK.GetArrayFromImage(x)"}),
@@ -42,6 +49,7 @@ LIBRARIES = (
     Library(name="awkward", arrays=(Arrays("*", {"": "pass awkward.to_numpy(x, allow_missing=False)"}),)),
     Library(
         name="cuda.core",
+        devices=Fact({"Device": lambda device: f"cuda:{device.device_id}"}, "seen in 1.2.2"),
         arrays=(
             Arrays("StridedMemoryView",
                    exchange=Fact("cuda.core._memoryview.StridedMemoryView", "seen in 1.2.2")),
@@ -54,23 +62,7 @@ LIBRARIES = (
             lambda image, array: image.fromarray(array), lambda image, picture: np.asarray(picture), HOST),
     ),
     Library(name="cv2", arrays=(Arrays("UMat", {"": "pass x.get()"}),)),
-    Library(name="dask", arrays=(Arrays("*", {"": "pass x.compute()"}),)),
     Library(name="h5py", arrays=(Arrays("*", INDEXED),)),
-    Library(
-        name="pandas",
-        sample=Sample(
-            lambda pandas, array: pandas.Series(array.ravel()), lambda pandas, series: series.to_numpy(), HOST),
-        arrays=(Arrays("*", {"null_count": "pass x.fillna(0), or x.dropna()", "": "pass x.to_numpy()"}),),
-    ),
-    Library(
-        name="polars",
-        sample=Sample(
-            lambda polars, array: polars.Series(array.ravel()), lambda polars, series: series.to_numpy(), HOST),
-        arrays=(
-            Arrays("*", {"null_count": "pass x.fill_null(0), or x.drop_nulls()", "chunks": "pass x.rechunk()",
-                         "type": "pass x.to_numpy()"}),
-        ),
-    ),
     Library(
         name="scipy",
         arrays=(Arrays("*", {"": "pass x.toarray(), or its parts x.data, x.indices, x.indptr"}),),

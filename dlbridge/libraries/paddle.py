@@ -17,6 +17,9 @@ LIBRARY = Library(
     delivery="exchange",
     importer="utils.dlpack.from_dlpack",
     array_types=("Tensor",),
+    devices=Fact(
+        dict.fromkeys(("Place", "CPUPlace", "CUDAPlace"), lambda place: str(place).removeprefix("Place(").rstrip(")")),
+        "seen in 3.3.1"),
     lacks=(
         Fact("NEGATIVE_STRIDES", "seen in 3.3.1", "takes them, and then asks for 2^64 bytes"),
         *DLPACK,

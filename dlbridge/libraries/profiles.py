@@ -9,7 +9,8 @@ NATIVE_BYTES = Fact("SWAPPED_BYTES", "dlpack 1.3", "has native byte order only")
 # Whatever takes DLPack has these limits, since the standard has no word for more.
 DLPACK = (ELEMENT_STRIDES, NATIVE_BYTES)
 IDLE_STRIDES = Fact("IDLE_STRIDES", "jax#25066",
-                    "may refuse or miscount unusual ones, and gets plain ones without a copy")
+                    "may refuse them, or read them wrongly, if they are not those of a compact array; dlbridge gives "
+                    "it those, without a copy")
 PLAIN = (*DLPACK, IDLE_STRIDES)
 
 

@@ -1,15 +1,75 @@
 """pyarrow: immutable arrays of one axis, and tensors."""
 
+import importlib
+from typing import Any
+
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import FLOATS, IDLE_STRIDES, INTEGERS
 
 SEEN = "seen in 26.0.1"
 COMPACT = "has compact arrays; of tensors alone it takes others"
 
+
+def columns(table: Any, unpack: bool) -> list[tuple[str, Any]]:
+    """The columns of a table or a batch; bools, which Arrow has eight to a byte, as ndarrays."""
+    return [
+        (name, column.to_numpy(zero_copy_only=False)
+         if unpack and str(column.type) == "bool" and not column.null_count else column)
+        for name, column in zip(table.column_names, table.columns, strict=True)]
+
+
+class OfStream:
+    """A source that need not take the schema that pyarrow passes: it is optional, and None here."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.source.__arrow_c_stream__()
+
+
+class OfArray:
+    """The same of an array."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
+        return self.source.__arrow_c_array__()
+
+
+def columns_by_arrow(source: Any, unpack: bool) -> Any:
+    """The columns of an object of another library that gives them by Arrow's interfaces.
+
+    If it has no columns, it is given as an array of pyarrow's; without pyarrow, as it is. It may be a stream, which can
+    be read once.
+    """
+    if not hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__arrow_c_array__"):
+        return source           # memory of a device
+    try:
+        pyarrow = importlib.import_module("pyarrow")
+    except ImportError:
+        return source
+    array = pyarrow.chunked_array(OfStream(source)) if hasattr(source, "__arrow_c_stream__") else pyarrow.array(
+        OfArray(source))
+    if not pyarrow.types.is_struct(array.type):
+        return array
+    return columns(pyarrow.Table.from_struct_array(array), unpack)
+
+
 LIBRARY = Library(
     name="pyarrow",
     arrays=(
-        Arrays("*", preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but names no way out")),
+        *(Arrays(name, {"format +s": "pass it to dlbridge.convert_tree"},
+                 columns=Fact(columns, SEEN, "has eight bools in a byte")) for name in ("Table", "RecordBatch")),
+        Arrays("RecordBatchReader", {"format +s": "pass it to dlbridge.convert_tree"},
+               columns=Fact(columns_by_arrow, SEEN, "is read once")),
+        Arrays("ChunkedArray", {
+            "dictionary": "pass x.combine_chunks().dictionary_decode(), or its indices",
+            "format +": "pass x.combine_chunks().flatten(), or the parts one by one",
+        }),
+        Arrays("*", {"extension": "pass x.cast(x.type.storage_type)"},
+               preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but names no way out")),
     ),
     delivery="pyarrow",
     array_types=("Array", "Tensor"),
@@ -23,6 +83,7 @@ LIBRARY = Library(
         Fact("OTHER_DEVICES", SEEN, "has buffers of the host's memory, unless built for CUDA"),
         Fact("PACKED", SEEN, "has no such types"),
         Fact("PADDED", SEEN, "has no such types"),
+        Fact("WRITABLE", SEEN, "has immutable arrays"),
     ),
     fewest_axes=Fact(1, SEEN, "has neither an array nor a tensor without axes"),
     dtypes=(Fact((*INTEGERS, *FLOATS), SEEN, "has eight bools in a byte"),),

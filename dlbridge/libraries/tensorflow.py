@@ -25,6 +25,7 @@ LIBRARY = Library(
         *PLAIN,
         *NO_LABELS,
         *NO_SUBBYTE,
+        Fact("WRITABLE", "seen in 2.21", "has immutable tensors"),
     ),
     alignment=Fact(64, "seen in 2.21", "takes what is not aligned, and ends the process later"),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16"), "seen in 2.21"),),

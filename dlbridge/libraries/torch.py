@@ -1,13 +1,23 @@
 """torch: tensors, through the C exchange API on both sides."""
 
+import sys
+from typing import Any
+
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, INTEGERS
 
 SEEN = "seen in 2.13.0"
 
+
+def plain(wrapper: Any) -> Any:
+    """The tensor that was wrapped: the wrapper lets nobody ask for a gradient or a lazy bit."""
+    torch = sys.modules["torch"]
+    with torch._C.DisableTorchFunctionSubclass():
+        return wrapper.as_subclass(torch.Tensor)
+
+
 LIBRARY = Library(
     name="torch",
-    walker="torch.utils._pytree",
     arrays=(
         Arrays(
             "Tensor",
@@ -18,6 +28,7 @@ LIBRARY = Library(
                 "is_nested": "pass x.to_padded_tensor(0.0), or its parts, x.unbind()",
                 "is_quantized": "pass x.int_repr() or x.dequantize()",
                 "is_meta": "materialise it first, x.to_empty(device='cpu') then fill it",
+                "dtype": "pass x.view(torch.uint8)",
             },
             refused=(       # in this order
                 Fact("is_sparse", SEEN, "keeps its elements by index"),
@@ -29,11 +40,19 @@ LIBRARY = Library(
             ),
             exchange=Fact("torch.Tensor", SEEN, "has an exchange table since 2.10"),
             names_stream=Fact(True, SEEN, "gives the current stream of the device"),
+            shells=Fact(tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)), SEEN,
+                        "exports types below a byte as int8 and uint8"),
+            owned_on=Fact("metal", "pytorch#182924", "adds the offset of a slice to a handle in the borrowed view"),
         ),
         Arrays(
             "Parameter",
             exchange=Fact("torch.nn.parameter.Parameter", SEEN, "inherits the table"),
         ),
+        Arrays("ReadOnlyTensorWrapper",
+               gives=Fact(plain, "seen in 2.15.0", "raises an error for all but its own export"),
+               immutable=Fact(True, "seen in 2.15.0", "is a promise that nobody writes")),
+        Arrays("DTensor", {"no_memory": "pass x.to_local(), the part of this process, or x.full_tensor()"},
+               no_memory=Fact(True, SEEN, "exports an address of NULL")),
         Arrays("FakeTensor", {"no_memory": "convert outside of torch.compile and FakeTensorMode"},
                no_memory=Fact(True, SEEN, "has a shape alone")),
     ),

@@ -24,6 +24,7 @@ LIBRARY = Library(
     delivery="importer",
     importer="from_dlpack",
     array_types=("array",),
+    devices=Fact({"Device": lambda device: device.alias}, "seen in 1.19"),
     lacks=(
         *PLAIN,
         Fact("READ_ONLY", "seen in 1.19", "asks for a capsule without flags, and writes"),

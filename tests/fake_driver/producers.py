@@ -110,6 +110,11 @@ class Producer:
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.device
 
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """It says that the memory may be written, which legacy capsules do not say."""
+        return {"data": (self.tensor.data, False)}
+
 
 def fields(line: str) -> dict[str, int]:
     """The arguments in a line of the log."""

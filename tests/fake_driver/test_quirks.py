@@ -76,7 +76,7 @@ def test_a_library_without_the_label_has_the_memory_as_the_hosts(quirk):
     kind = "host" if quirk.lacks == "PINNED" else "managed"
     run(PRELUDE + f"""
     start = memory("{kind}")
-    array = dlbridge.convert(Interface(start), target("{quirk.library}"))
+    array = dlbridge.convert(Interface(start), target("{quirk.library}"), readonly="share")
     assert numpy.asarray(array).tolist() == [0, 1, 2, 3]
     assert dlbridge.asdlpack(array).device == "cpu"
     assert dlbridge.asdlpack(array).data_ptr == start

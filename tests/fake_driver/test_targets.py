@@ -266,6 +266,7 @@ def test_the_first_use_of_another_device_leaves_the_current_one():
 def test_host_memory_is_uploaded_where_it_is_asked_for():
     run(
         """
+        import cuda.core as cuda_core
         import dlbridge
         import jax.numpy as jnp
         import numpy as np
@@ -279,7 +280,10 @@ def test_host_memory_is_uploaded_where_it_is_asked_for():
                 pass
         for current in 0, 1:
             with cuda.gpus[current]:
-                for device, index in ("cuda:0", 0), ("cuda:1", 1), ((2, 1), 1), ("cuda", current):
+                for device, index in (
+                    ("cuda:0", 0), ("cuda:1", 1), ((2, 1), 1), ("cuda", current), (cuda.gpus[0], 0),
+                    (cuda.get_current_device(), current), ("/device:GPU:1", 1), (cuda_core.Device(1), 1),
+                ):
                     for source in (
                         elements, jnp.asarray(elements), frozen, elements.T, elements.astype(">f4"), elements[2],
                         elements[:0], elements[:, ::2], elements[::-1], np.broadcast_to(elements[0], (5, 4)),

@@ -76,6 +76,7 @@ class Fields:
         self.length, self.null_count, self.offset, self.n_buffers = 6, 0, 0, 2
         self.data = MEMORY.address + 64
         self.has_buffers, self.dictionary, self.released, self.no_schema = True, False, False, False
+        self.extension = None   # the name of an extension type
         self.bits = None        # eight bytes of validity
         self.device_type, self.device_id, self.event = 1, -1, False
         self.chunks, self.error, self.said = [6], 0, False
@@ -92,7 +93,9 @@ class Fields:
     def schema(self):
         SCHEMAS.given += not self.no_schema
         text = BLOCKS.new(self.format + b"\0")
-        return SCHEMA.pack(text, 0, 0, 0, 0, 0, MEMORY.address if self.dictionary else 0,
+        metadata = 0 if self.extension is None else BLOCKS.new(struct.pack(
+            f"=ii20si{len(self.extension)}s", 1, 20, b"ARROW:extension:name", len(self.extension), self.extension))
+        return SCHEMA.pack(text, 0, metadata, 0, 0, 0, MEMORY.address if self.dictionary else 0,
                            0 if self.no_schema else SCHEMAS.address, 0)
 
     def array(self, length):
@@ -113,7 +116,8 @@ class Fields:
     def described(self):
         """What is refused has no shape."""
         sound = (
-            self.format in LETTERS and not self.dictionary and not self.released and not self.no_schema
+            self.format in LETTERS and not self.extension and not self.dictionary and not self.released
+            and not self.no_schema
             and self.n_buffers == 2 and self.has_buffers and self.length >= 0 and self.offset >= 0
             and self.offset + self.length <= LARGEST and -1 <= self.null_count <= self.length and not self.nulls())
         if not sound:
@@ -141,6 +145,7 @@ CHANGES = (
     set_choice("array_name", (b"arrow_array", b"arrow_device_array", b"arrow_schema", b"dltensor")),
     set_choice("schema_name", (b"arrow_schema", b"arrow_array", b"")),
     set_choice("stream_name", (b"arrow_array_stream", b"arrow_array", b"")),
+    set_choice("extension", (None, b"", b"fixed.point")),
 )
 
 

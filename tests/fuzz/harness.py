@@ -196,8 +196,8 @@ def in_order(room, start, shape, strides, item_bytes):
 
 def elements_of(tensor):
     """What a Tensor holds, by the copy that a pickle of it has."""
-    elements, shape, strides, *_ = tensor.__reduce__()[1]
-    return in_order(elements, 0, shape, [stride * tensor.itemsize for stride in strides], tensor.itemsize)
+    elements, shape, strides, _, _, _, offset_bytes = tensor.__reduce__()[1]
+    return in_order(elements, offset_bytes, shape, [stride * tensor.itemsize for stride in strides], tensor.itemsize)
 
 
 # ---- what must hold --------------------------------------------------------------------------------------------------

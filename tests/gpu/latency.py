@@ -53,7 +53,7 @@ def rows():
     torch_cupy = ('convert(a, "cupy")', "cupy.from_dlpack(a)")
     numba_torch = ('convert(a, "torch")', 'torch.as_tensor(a, device="cuda")')
     torch_numba = ('convert(a, "numba")', "cuda.as_cuda_array(a)")
-    cupy_jax = ('convert(a, "jax")', "jax.dlpack.from_dlpack(a)")
+    cupy_jax = ('convert(a, "jax", readonly="share")', "jax.dlpack.from_dlpack(a)")
     return [
         Row("CuPy -> torch", *cupy_torch, 0.35, "cupy", ("torch",)),
         Row("torch -> CuPy", *torch_cupy, 0.35, "torch", ("cupy",)),

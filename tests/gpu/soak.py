@@ -67,7 +67,7 @@ def soak(producer, consumer, count):
     held = [None] * 8
     with producer.current(writing), consumer.current(reading):
         for i in range(count):
-            held[i % 8] = dlbridge.convert(array, consumer.name)
+            held[i % 8] = dlbridge.convert(array, consumer.name, readonly="share")
             if i % BATCH == 0:
                 driver.synchronize()
 

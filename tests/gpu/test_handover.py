@@ -35,7 +35,7 @@ def early_reads(producer, consumer, rounds, keywords, stop=False, writing=None):
         producer.spin(writing)
         producer.fill(source, value, writing)
         with producer.current(writing), consumer.current(reading):
-            received = dlbridge.convert(source, consumer.name, **keywords(reading))
+            received = dlbridge.convert(source, consumer.name, **{"readonly": "share"} | keywords(reading))
             copy = consumer.copied(received, reading)
         if value and not np.array_equal(settled(consumer, copy, reading), np.full(COUNT, value, np.int32)):
             early += 1
@@ -139,7 +139,7 @@ def test_convert_does_not_wait_itself(source, target, library):
         producer.spin(writing)
         done = producer.mark(writing)
         with producer.current(writing), consumer.current(reading):
-            received = dlbridge.convert(array, target)
+            received = dlbridge.convert(array, target, readonly="share")
         busy.append(not done())
         del received
     # The first call loads what is loaded once.

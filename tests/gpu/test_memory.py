@@ -45,6 +45,16 @@ def test_jax_arrays_are_read_only(target, library):
     assert consumer.pointer(dlbridge.convert(array, target, readonly="share")) == jax.pointer(array)
 
 
+@pytest.mark.parametrize("source", WRITABLE)
+def test_jax_gets_writable_memory_on_a_promise_alone(source, library):
+    producer, jax = library(source), library("jax")
+    array = producer.array(sample("float32"))
+    assert jax.pointer(dlbridge.convert(array, "jax")) != producer.pointer(array)
+    assert jax.pointer(dlbridge.convert(array, "jax", readonly="share")) == producer.pointer(array)
+    with pytest.raises(dlbridge.CopyRequiredError):
+        dlbridge.convert(array, "jax", copy=False)
+
+
 def test_read_only_is_told(library):
     source, address = read_only(library)
     tensor = dlbridge.asdlpack(source)

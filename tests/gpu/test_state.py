@@ -42,11 +42,11 @@ def test_nothing_is_allocated(source, target, library):
     reading = consumer.new_stream()
     with consumer.current(reading):
         # As many as are counted below, since what the driver keeps for events grows with the first.
-        held = [dlbridge.convert(array, target, copy=False) for _ in range(1000)]
+        held = [dlbridge.convert(array, target, copy=False, readonly="share") for _ in range(1000)]
         del held
         driver.synchronize()
         before = (driver.free_memory(), producer.allocated(), consumer.allocated())
-        held = [dlbridge.convert(array, target, copy=False) for _ in range(1000)]
+        held = [dlbridge.convert(array, target, copy=False, readonly="share") for _ in range(1000)]
         driver.synchronize()
         during = (driver.free_memory(), producer.allocated(), consumer.allocated())
     assert len(held) == 1000

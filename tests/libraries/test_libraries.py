@@ -9,12 +9,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 from libraries.row import COMPLEX, FLOATS, INTEGERS, ML_DTYPES
+from support.exporters import LegacyProducer
 
 import dlbridge
 from dlbridge.testing.producers import Producer
 
 ROWS = importlib.import_module(os.environ.get("DLBRIDGE_TEST_ROWS", "libraries.rows")).ROWS
 DTYPES = ("bool", *INTEGERS, *FLOATS, *COMPLEX)
+EXPORTING = [row for row in ROWS if hasattr(row.array_type, "__dlpack__")]
 rows = pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
 dtypes = pytest.mark.parametrize("dtype", DTYPES)
 LAYOUTS = {
@@ -56,7 +58,7 @@ def test_into_the_library(row, dtype):
         with pytest.raises(dlbridge.ConversionError, match=f"^{row.name}: dtype {dtype}: "):
             dlbridge.convert(source, row.name)
         return
-    made = dlbridge.convert(source, row.name)
+    made = dlbridge.convert(source, row.name, readonly="share")
     assert isinstance(made, row.array_type)
     assert row.values(made) == source.tolist()
     if row.address is not None and row.shares:
@@ -86,6 +88,22 @@ def test_out_of_the_library(row, dtype):
         assert array.ctypes.data == row.address(given)
 
 
+@pytest.mark.filterwarnings("ignore:Exporting an unversioned:DeprecationWarning")       # pyarrow's own
+@pytest.mark.parametrize("row", EXPORTING, ids=lambda row: row.name)
+@pytest.mark.parametrize("of", [LegacyProducer, lambda array: array.__dlpack__()], ids=["class", "capsule"])
+def test_who_exports_decides_whatever_stands_in_front(row, of):
+    """A legacy capsule does not say whether its memory may be written."""
+    given = row.make(numbers_for(row))
+    values = row.values(given)
+    tensor = dlbridge.convert(of(given), "torch")
+    assert row.values(given) == values == tensor.tolist()
+    tensor.zero_()
+    assert row.values(given) in (values, tensor.tolist())
+    if row.immutable:
+        assert row.values(given) == values
+        assert not dlbridge.convert(of(given), "numpy").flags.writeable
+
+
 @rows
 @pytest.mark.parametrize("dtype", ML_DTYPES)
 def test_types_that_numpy_has_from_elsewhere(row, dtype):
@@ -111,7 +129,7 @@ def test_what_is_shared_is_shared(row):
         with pytest.raises(dlbridge.CopyRequiredError, match=f"^{row.name}: memory of others"):
             dlbridge.convert(source, row.name, copy=False)
         return
-    made = dlbridge.convert(source, row.name, copy=False)
+    made = dlbridge.convert(source, row.name, copy=False, readonly="share")
     source.flat[0] = 99
     assert np.ravel(row.values(made))[0] == 99
 
@@ -129,8 +147,8 @@ def test_a_copy_is_one(row):
 def test_layouts(row, layout):
     source = LAYOUTS[layout](numbers())
     expected = shared(row) if layout in row.layouts and row.shares else "copy"
-    assert dlbridge.explain(source, row.name).action == expected
-    made = dlbridge.convert(source, row.name)
+    assert dlbridge.explain(source, row.name, readonly="share").action == expected
+    made = dlbridge.convert(source, row.name, readonly="share")
     assert row.values(made) == source.tolist()
     assert dlbridge.convert(made, "numpy").tolist() == source.tolist()
 
@@ -153,8 +171,8 @@ def test_shapes(row, shape):
 def test_memory_that_is_not_aligned(row):
     memory = numbers_for(row).reshape(12)[1:9]
     expected = shared(row) if row.alignment <= 4 and row.shares else "copy"
-    assert dlbridge.explain(memory, row.name).action == expected
-    assert row.values(dlbridge.convert(memory, row.name)) == memory.tolist()
+    assert dlbridge.explain(memory, row.name, readonly="share").action == expected
+    assert row.values(dlbridge.convert(memory, row.name, readonly="share")) == memory.tolist()
 
 
 @rows
@@ -177,6 +195,18 @@ def test_read_only_memory(row):
         assert row.address(given) == source.ctypes.data
 
 
+@pytest.mark.parametrize("name", ["jax", "tensorflow", "pyarrow"])
+def test_writable_memory_is_copied_for_arrays_that_must_not_change(name):
+    row = next(row for row in ROWS if row.name == name)
+    for size in range(1, 100):
+        source = np.zeros(size, "float32")
+        made = dlbridge.convert(source, name)
+        source[:] = 1
+        assert not np.any(row.values(made))
+    with pytest.raises(dlbridge.CopyRequiredError, match="must not change"):
+        dlbridge.convert(source, name, copy=False)
+
+
 # ---- lifetime --------------------------------------------------------------------------------------------------------
 
 def soon(holds):
@@ -193,7 +223,7 @@ def soon(holds):
 @rows
 def test_memory_is_held_and_let_go_once(row):
     producer = Producer(numbers_for(row))
-    made = dlbridge.convert(producer, row.name)
+    made = dlbridge.convert(producer, row.name, readonly="share")
     producer.forget()
     gc.collect()
     if row.shares:
@@ -225,6 +255,19 @@ def test_an_array_stays_itself(row):
 def test_the_type_and_an_array_name_the_library(row):
     for to in (row.array_type, row.make(numbers_for(row))):
         assert isinstance(dlbridge.convert(numbers_for(row), to), row.array_type)
+
+
+@rows
+def test_the_device_of_an_array_is_one(row):
+    made = row.make(numbers_for(row))
+    device = getattr(made, "device", None) or getattr(made, "place", None)      # which Paddle calls it
+    if device is None or callable(device):
+        device = "cpu"
+    assert dlbridge.convert(made, row.name, device=device) is made
+    assert isinstance(dlbridge.convert(numbers_for(row), row.name, device=device), row.array_type)
+    assert dlbridge.explain(made, row.name, device=device).action == "return"
+    assert dlbridge.convert_tree([made], row.name, device=device)[0] is made
+    assert dlbridge.asdlpack(made, device=device).device == "cpu"
 
 
 @rows

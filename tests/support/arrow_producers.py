@@ -1,6 +1,7 @@
 """Fake producers of Arrow's C interfaces, whose every field can be set and whose releases are counted."""
 
 import ctypes
+import sys
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_void_p
 
 import numpy as np
@@ -40,6 +41,12 @@ class ArrowArrayStream(Structure):
 LENT = []               # whose arrays were not released: a callback must not go before its array
 
 
+def metadata_of(*pairs, count=None):
+    """Metadata of a schema: how many pairs there are, and each text after its length."""
+    texts = b"".join(len(text).to_bytes(4, sys.byteorder) + text for pair in pairs for text in pair)
+    return (len(pairs) if count is None else count).to_bytes(4, sys.byteorder, signed=True) + texts
+
+
 def address_of(function):
     return ctypes.cast(function, c_void_p).value
 
@@ -66,9 +73,19 @@ class Structs:
     def field(self, name, default):
         return self.given.get(name, default)
 
+    def child_of(self, struct):
+        """The address of a pointer to the child's struct, if the elements are lists."""
+        child = self.field("child", None)
+        if child is None:
+            return self.field("children", None)
+        self.kept.append((c_void_p * 1)(ctypes.addressof(getattr(child, struct)())))
+        return ctypes.addressof(self.kept[-1])
+
     def schema(self):
         schema = ArrowSchema(
-            format=self.field("format", b"f"), dictionary=self.field("dictionary", None),
+            format=self.field("format", b"f"), metadata=self.field("metadata", None),
+            n_children=self.field("n_children", int("child" in self.given)), children=self.child_of("schema"),
+            dictionary=self.field("dictionary", None),
             release=self.field("schema_release", address_of(self.releases["schema"])))
         self.kept.append(schema)
         return schema
@@ -83,7 +100,8 @@ class Structs:
         buffers = (c_void_p * 2)(bits, fields.get("data", self.values.ctypes.data))
         array = ArrowArray(
             length=fields.get("length", 6), null_count=fields.get("null_count", 0), offset=fields.get("offset", 0),
-            n_buffers=fields.get("n_buffers", 2), release=fields.get("release", address_of(self.releases["array"])))
+            n_buffers=fields.get("n_buffers", 2), n_children=fields.get("array_children", int("child" in fields)),
+            children=self.child_of("array"), release=fields.get("release", address_of(self.releases["array"])))
         if fields.get("buffers", True):
             array.buffers = ctypes.cast(buffers, POINTER(c_void_p))
         self.kept += [buffers, array]

@@ -47,19 +47,6 @@ def numbered(shape, dtype="float32", alignment=ALIGNMENT):
     return elements
 
 
-def buffer_address(obj):
-    """Where a buffer begins, by way of ctypes: NumPy and dlbridge have no part in it."""
-    view = PyBuffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(obj), ctypes.byref(view), PyBUF_FULL_RO)
-    try:
-        return view.buf or 0
-    finally:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(view))
-
-
-PyBUF_FULL_RO = 0x011C
-
-
 class PyBuffer(ctypes.Structure):
     """Py_buffer, as CPython lays it out."""
 
@@ -76,6 +63,29 @@ class PyBuffer(ctypes.Structure):
         ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
         ("internal", ctypes.c_void_p),
     )
+
+
+# Prototypes of the tests' own: pydlpack sets argtypes on the functions of ctypes.pythonapi, for the whole process.
+_acquire = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(PyBuffer), ctypes.c_int)(
+    ("PyObject_GetBuffer", ctypes.pythonapi))
+release_buffer = ctypes.PYFUNCTYPE(None, ctypes.POINTER(PyBuffer))(("PyBuffer_Release", ctypes.pythonapi))
+PyBUF_FULL_RO = 0x011C
+
+
+def get_buffer(obj, flags):
+    """The buffer of an object, by way of ctypes: NumPy and dlbridge have no part in it."""
+    view = PyBuffer()
+    _acquire(obj, view, flags)
+    return view
+
+
+def buffer_address(obj):
+    """Where a buffer begins."""
+    view = get_buffer(obj, PyBUF_FULL_RO)
+    try:
+        return view.buf or 0
+    finally:
+        release_buffer(view)
 
 
 def versioned(array):

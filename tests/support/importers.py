@@ -55,10 +55,9 @@ class DLManagedTensorVersioned(ctypes.Structure):
 
 STRUCTS = {"dltensor": DLManagedTensor, "dltensor_versioned": DLManagedTensorVersioned}
 
-_get_name = ctypes.pythonapi.PyCapsule_GetName
-_get_name.argtypes, _get_name.restype = [ctypes.py_object], ctypes.c_char_p
-_get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_get_pointer.argtypes, _get_pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+_get_name = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(("PyCapsule_GetName", ctypes.pythonapi))
+_get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
 def capsule_name(capsule):
@@ -181,6 +180,11 @@ class Importer(NamedTuple):
     dense: bool = False         # whether it takes only arrays without holes
     via: Callable[..., Any] | None = None       # another function than convert(src, to)
     needs: tuple[str, ...] = ()                 # libraries
+    immutable: bool = False     # whether its arrays must not change
+
+    @property
+    def library(self):
+        return self.name.partition(",")[0]
 
 
 def to_versioned(src, **keywords):
@@ -188,10 +192,16 @@ def to_versioned(src, **keywords):
     return dlbridge.asdlpack(src, **keywords).__dlpack__(max_version=(1, 3))
 
 
+def share_with_jax(src, **keywords):
+    """A JAX array, with the promise that the memory is not written to."""
+    return dlbridge.convert(src, "jax", **{"readonly": "share"} | keywords)
+
+
 IMPORTERS = (
     Importer("numpy", "numpy", look_numpy),
     Importer("torch", "torch", look_torch, told=False, needs=("torch",)),
-    Importer("jax", "jax", look_jax, alignment=64, dense=True, needs=("jax",)),
+    Importer("jax", "jax", look_jax, alignment=64, dense=True, needs=("jax",), immutable=True),
+    Importer("jax, shared", "jax", look_jax, alignment=64, dense=True, via=share_with_jax, needs=("jax",)),
     Importer("memoryview", "memoryview", look_memoryview),
     Importer("dlpack", "dlpack", look_capsule, told=False),
     Importer("dlpack versioned", None, look_capsule, via=to_versioned),

@@ -90,23 +90,26 @@ cdef int parse_device(object device, DLDevice* out) except -1:
         out.device_type = kind
         out.device_id = ANY_DEVICE_ID if index is None else _checked_id(int.__int__(index), device)
         return 0
-    # torch.device has type and index, a JAX device has platform and id.
-    for type_field, id_field in (("type", "index"), ("platform", "id")):
-        name, index = getattr(device, type_field, None), getattr(device, id_field, None)
-        if isinstance(name, str):
-            return _parse_name(f"{name}" if index is None else f"{name}:{shown(index, str)}", device, out)
+    from dlbridge.libraries.library import device_said
+
+    said = device_said(device)
+    if said is not None:
+        return _parse_name(said, device, out)
+    # The devices of torch, TVM FFI and others have type and index.
+    name, index = getattr(device, "type", None), getattr(device, "index", None)
+    if isinstance(name, str):
+        return _parse_name(f"{name}" if index is None else f"{name}:{shown(index, str)}", device, out)
     raise _unknown(device)
 
 
 cdef int _parse_name(str name, object device, DLDevice* out) except -1:
-    kind, colon, index = name.partition(":")
+    # TensorFlow writes "/job:localhost/replica:0/task:0/device:CPU:0", and tinygrad "CPU".
+    said = name.rpartition("/")[2].removeprefix("device:") if name.startswith("/") else name
+    kind, colon, index = said.lower().partition(":")
     if kind not in types_by_name or bool(colon) != index.isdecimal() or len(index) > MAX_DIGITS:
         raise _unknown(device)
     out.device_type = types_by_name[kind]
     out.device_id = _checked_id(int(index), device) if index else ANY_DEVICE_ID
-    if out.device_type == kDLCPU:
-        # Host memory is one place, even if a library numbers several (JAX itself exports cpu:1 as (CPU, 0)).
-        out.device_id = 0
     return 0
 
 

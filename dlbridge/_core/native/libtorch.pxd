@@ -1,22 +1,25 @@
-"""torch's private parts: libtorch's C++ functions, a flag of its storages, and the ids of its streams.
+"""torch's private parts: libtorch's C++ functions, two fields of its storages, and the ids of its streams.
 
 What is relied on
-    Three symbols, whose mangled names spell out their types. Every Python tensor holds its at::Tensor, which is the
-    pointer that ``tensor._cdata`` gives, at the same offset. Every storage has a byte that says whether it can be
-    resized, at the same offset from the pointer that ``storage._cdata`` gives; every tensor holds that pointer.
+    Five symbols, whose mangled names spell out the types of their arguments. Every Python tensor holds its at::Tensor,
+    which is the pointer that ``tensor._cdata`` gives, at the same offset. Every storage has a byte that says whether it
+    can be resized, and the function that lets its memory go, at the same offsets from the pointer that
+    ``storage._cdata`` gives; every tensor holds that pointer.
     ``torch.UntypedStorage._new_with_weak_ptr`` gives the Python object of that pointer.
     ``torch._C._cuda_getCurrentStream`` gives the id of the current stream, which is 0 or odd for a stream of torch's
     own pool.
 How it is checked before use
     The symbols are looked up in the libraries that torch has loaded. The offsets are searched for in a few example
     tensors. For each of them the functions must give the answers that Python gives, and the byte must be the only one
-    that ``tensor.numpy()`` clears. The storage found must be ``tensor.untyped_storage()``. All of that happens once.
+    that ``tensor.numpy()`` clears. The storage found must be ``tensor.untyped_storage()``. The function must be that of
+    lazy clones in those tensors that ``torch._C._is_cow_tensor`` says are some. All of that happens once, outside of
+    any trace; what is then said to be traced is asked of Python once more before the warning.
 What happens without it
-    Python is asked, with four calls for each tensor. ``numpy()`` of a tensor over the storage clears the byte, which
+    Python is asked, with six calls for each tensor. ``numpy()`` of a tensor over the storage clears the byte, which
     is possible on the CPU alone. A stream counts as one that may go away.
 How to delete it
-    Let ``said_of`` be ``ask_python``, ``kept_storage`` and ``keep_size`` do without ``storages``, and ``is_own_stream``
-    return False.
+    Let ``said_of`` be ``ask_python``, ``is_lazy_clone`` be ``ask_lazy_clone``, ``kept_storage`` and ``keep_size`` do
+    without ``storages``, and ``is_own_stream`` return False.
 """
 
 from cpython.object cimport PyObject
@@ -28,6 +31,8 @@ from dlbridge._core.block cimport CONJUGATED, NEGATED
 
 ctypedef unsigned char (*AskTensor)(const void* tensor) noexcept        # bool (c10::TensorImpl::*)() const
 ctypedef unsigned char (*AskHandle)(void* const* handle) noexcept       # bool (const at::Tensor&)
+# std::shared_ptr<TracingState>& (). A version that returns the pointer itself would write it to ``room``.
+ctypedef void** (*AskTrace)(void** room) noexcept
 ctypedef object (*TakeStorage)(PyObject* kind, PyObject* address)
 
 ctypedef struct Libtorch:
@@ -35,15 +40,19 @@ ctypedef struct Libtorch:
     AskTensor requires_grad
     AskHandle is_neg
     AskHandle is_conj
+    AskTrace trace
+    void* release_lazy_clone    # what lets go of memory that is copied when it is first written
 
 ctypedef struct Storages:
     size_t held                 # the offset of the storage's pointer in a C++ tensor; 0 if torch must be asked
     size_t resizable            # the offset of the byte in a storage
+    size_t release              # the offset of the function that lets its memory go
     PyObject* type              # torch.UntypedStorage
     TakeStorage take            # its _new_with_weak_ptr(address)
 
 # What a tensor says of itself. The marks NEGATED and CONJUGATED are or'ed to it.
 cdef enum Said:
+    TRACED = 1 << 29            # torch.jit.trace() is recording in this thread
     GRADIENT = 1 << 30
     FAILED = 1 << 31            # a question failed; its exception stays set until the memory is let go
 
@@ -55,23 +64,42 @@ cdef int find_functions() except -1
 cdef object kept_storage(object tensor)
 # The same of a storage.
 cdef int keep_size(object storage) except -1
+# Warn as tensor.numpy() does; the values that leave torch become constants of the trace.
+cdef int warn_of_trace() except -1
+cdef bint ask_lazy_clone(object tensor) noexcept
 cdef bint is_own_stream(int device_id) except -1
 cdef uint32_t ask_python(object tensor) noexcept
 
 cdef inline uint32_t said_of(object tensor) noexcept:
-    """Whether a tensor requires a gradient, and which lazy bits it has.
+    """Whether a tensor requires a gradient, which lazy bits it has, and whether it is traced.
 
     In Python these questions cost more than the rest of a conversion, and is_neg() gives up the GIL to read a bit. The
     functions of libtorch behind them do not.
     """
     return ask_libtorch(&libtorch, tensor) if load_size(&libtorch.offset) else ask_python(tensor)
 
+cdef inline bint is_lazy_clone(object tensor) noexcept:
+    """Whether a tensor shares its memory with others until one of them is written (``torch._lazy_clone``)."""
+    cdef size_t held = load_size(&storages.held)
+    cdef char* storage
+    if not held:
+        return ask_lazy_clone(tensor)
+    storage = storage_of(tensor, held)
+    return storage != NULL and (<void**> (storage + storages.release))[0] == libtorch.release_lazy_clone
+
+cdef inline char* storage_of(object tensor, size_t held) noexcept:
+    """The C++ storage of a tensor; NULL where it has none, as a sparse one."""
+    return (<char**> (<char*> handle_of(tensor, libtorch.offset)[0] + held))[0]
+
 cdef inline void** handle_of(object tensor, size_t offset) noexcept:
     return <void**> (<char*> <PyObject*> tensor + offset)
 
 cdef inline uint32_t ask_libtorch(const Libtorch* library, object tensor) noexcept:
     cdef void** handle = handle_of(tensor, library.offset)
+    cdef void* room[2]
     cdef uint32_t said = 0
+    if library.trace(room)[0] != NULL:
+        said |= TRACED
     if library.requires_grad(handle[0]):
         said |= GRADIENT
     if library.is_neg(handle):

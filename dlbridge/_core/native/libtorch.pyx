@@ -1,4 +1,4 @@
-"""torch's private parts: libtorch's C++ functions, a flag of its storages, and the ids of its streams.
+"""torch's private parts: libtorch's C++ functions, two fields of its storages, and the ids of its streams.
 
 libtorch.pxd says what is relied on.
 """
@@ -6,6 +6,7 @@ libtorch.pxd says what is relied on.
 import ctypes
 import os
 import sys
+import warnings
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
@@ -39,6 +40,8 @@ cdef dict SYMBOLS = {
     "requires_grad": ("libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv"),
     "is_neg": ("libtorch_cpu.so", "_ZN2at6native6is_negERKNS_6TensorE"),
     "is_conj": ("libtorch_cpu.so", "_ZN2at6native7is_conjERKNS_6TensorE"),
+    "trace": ("libtorch_cpu.so", "_ZN5torch3jit6tracer15getTracingStateEv"),
+    "release_lazy_clone": ("libc10.so", "_ZN3c104impl3cow11cow_deleterEPv"),
 }
 
 
@@ -55,8 +58,8 @@ cdef int find_functions() except -1:
     try:
         from torch.utils._python_dispatch import _disable_current_modes
 
-        # The examples must not be made under a mode that the caller has set up.
-        with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes():
+        # The examples must not be made under a mode that the caller has set up, nor be a part of a trace.
+        with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes(), Untraced():
             examples = _examples()
             if symbols is not None:
                 try_symbols(symbols, examples)
@@ -67,16 +70,31 @@ cdef int find_functions() except -1:
     return 0
 
 
+class Untraced:
+    """Nothing in its block is recorded by ``torch.jit.trace``."""
+
+    def __enter__(self):
+        self.state = sys.modules["torch"]._C._get_tracing_state()
+        sys.modules["torch"]._C._set_tracing_state(None)
+
+    def __exit__(self, *error):
+        sys.modules["torch"]._C._set_tracing_state(self.state)
+
+
 cdef int try_symbols(dict symbols, tuple examples) except -1:
     cdef Libtorch found
     found.offset = find_handle(examples)
     found.requires_grad = <AskTensor> <size_t> symbols["requires_grad"]
     found.is_neg = <AskHandle> <size_t> symbols["is_neg"]
     found.is_conj = <AskHandle> <size_t> symbols["is_conj"]
+    found.trace = <AskTrace> <size_t> symbols["trace"]
+    found.release_lazy_clone = <void*> <size_t> symbols["release_lazy_clone"]
     if found.offset and all([ask_libtorch(&found, tensor) == ask_python(tensor) for tensor in examples]):
         lock(&libtorch_lock)
         if not libtorch.offset:
             libtorch.requires_grad, libtorch.is_neg, libtorch.is_conj = found.requires_grad, found.is_neg, found.is_conj
+            libtorch.trace = found.trace
+            libtorch.release_lazy_clone = found.release_lazy_clone
             store_size(&libtorch.offset, found.offset)      # last: others then read the rest without the lock
         unlock(&libtorch_lock)
     return 0
@@ -95,16 +113,18 @@ cdef size_t find_handle(object examples) except? 0:
 
 
 cdef int find_storages(tuple examples) except -1:
-    cdef size_t held, resizable
+    cdef size_t held, resizable, release
     held = find_held(examples)
     resizable = find_resizable(examples[:2])
+    release = find_release(examples)
     storage_type = sys.modules["torch"].UntypedStorage
     method = storage_type._new_with_weak_ptr
-    if held and resizable and takes_one(method) and all([
+    if held and resizable and release and takes_one(method) and all([
             method(tensor.untyped_storage()._cdata) is tensor.untyped_storage() for tensor in examples]):
         lock(&libtorch_lock)
         if not storages.held:
             storages.resizable = resizable
+            storages.release = release
             storages.type = <PyObject*> storage_type
             storages.take = <TakeStorage> function_of(method)
             store_size(&storages.held, held)        # last: others then read the rest without the lock
@@ -139,6 +159,17 @@ cdef size_t find_resizable(tuple examples) except? 0:
     return found.pop() if len(found) == 1 else 0
 
 
+cdef size_t find_release(tuple examples) except? 0:
+    """The offset at which the storages of lazy clones, and no others, have the function that lets go of such memory."""
+    cdef size_t offset
+    is_one = sys.modules["torch"]._C._is_cow_tensor
+    for offset in range(2 * sizeof(void*), LEAST_STORAGE, sizeof(void*)):
+        if all([((<void**> <size_t> (tensor.untyped_storage()._cdata + offset))[0] == libtorch.release_lazy_clone)
+                == is_one(tensor) for tensor in examples]):
+            return offset
+    return 0
+
+
 cdef object kept_storage(object tensor):
     cdef size_t held = load_size(&storages.held)
     cdef char* found
@@ -151,7 +182,9 @@ cdef object kept_storage(object tensor):
             storage = tensor.untyped_storage()
             keep_size(storage)
             return storage
-    found = (<char**> (<char*> handle_of(tensor, libtorch.offset)[0] + held))[0]
+    found = storage_of(tensor, held)
+    if found == NULL:
+        return tensor           # no tensor without a storage has an export in torch 2.13; a later one may
     found[storages.resizable] = 0
     address = <size_t> found
     return storages.take(storages.type, <PyObject*> address)
@@ -187,6 +220,7 @@ def _examples():
     return (
         real, real[1:, ::2], real.bool(), torch._neg_view(real), complexes, complexes.conj(), complexes.conj().imag,
         torch._neg_view(complexes.conj()), wanting, wanting.detach(), torch.nn.Parameter(real),
+        torch._lazy_clone(torch.zeros(2, 3, device="cpu")),
     )
 
 
@@ -196,7 +230,34 @@ cdef uint32_t ask_python(object tensor) noexcept:
         said |= answer(PyObject_CallMethod(tensor, "is_neg", NULL), NEGATED)
     if not said & FAILED:
         said |= answer(PyObject_CallMethod(tensor, "is_conj", NULL), CONJUGATED)
+    if not said & FAILED and is_traced():
+        said |= TRACED
     return said
+
+
+cdef bint is_traced() noexcept:
+    try:
+        return sys.modules["torch"]._C._is_tracing()
+    except Exception:
+        return False            # a torch without torch.jit
+
+
+cdef int warn_of_trace() except -1:
+    if is_traced():
+        warnings.warn(
+            "torch.jit.trace records what dlbridge converts from a tensor as a constant, so the trace may not be right "
+            "for other inputs", sys.modules["torch"].jit.TracerWarning, stacklevel=frames_of_dlbridge() + 1)
+    return 0
+
+
+def frames_of_dlbridge():
+    """How many of the innermost frames of Python are dlbridge's own: a batch has some, and a plain call has none."""
+    frame = sys._getframe()
+    count = 0
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("dlbridge."):
+        frame = frame.f_back
+        count += 1
+    return count
 
 
 cdef uint32_t answer(PyObject* given, uint32_t meaning) noexcept:
@@ -204,6 +265,13 @@ cdef uint32_t answer(PyObject* given, uint32_t meaning) noexcept:
         return FAILED
     Py_DECREF(given)            # True and False are never freed, so given can still be compared
     return meaning if given == Py_True else 0
+
+
+cdef bint ask_lazy_clone(object tensor) noexcept:
+    try:
+        return sys.modules["torch"]._C._is_cow_tensor(tensor)
+    except Exception:
+        return False            # torch before 2.1 has none
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------------

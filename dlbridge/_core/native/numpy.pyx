@@ -4,16 +4,22 @@ Subclasses are taken as ``np.asarray`` takes them: as memory, without what the s
 in this way, because wrong values would then pass for right ones.
 """
 
-import numpy as np
+from cpython.object cimport PyObject, PyTypeObject
 
-
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLDevice,
+    kDLCPU,
+)
 from dlbridge._core.block cimport (
     PROTOCOL_NUMPY,
     SWAPPED,
     Managed,
+    managed_keep,
     managed_new,
     managed_own_object,
+    managed_release,
     managed_set_compact,
     managed_set_layout,
     managed_set_row,
@@ -22,6 +28,7 @@ from dlbridge._core.dtypes cimport find_numpy, get_row, way_out_of_kind
 from dlbridge._core.numpy_api cimport (
     ARRAY_C_CONTIGUOUS,
     ARRAY_WRITEABLE,
+    array_base,
     array_data,
     array_flags,
     array_is_swapped,
@@ -31,18 +38,35 @@ from dlbridge._core.numpy_api cimport (
     array_type,
 )
 from dlbridge._core.request cimport Request
+from dlbridge._core.sources.buffer cimport counts_exports, held_buffer
 from dlbridge._core.sources.offer cimport Offer, new_offer
 from dlbridge._core.validation cimport managed_checked
 
-from dlbridge.errors import ConversionError, UnsupportedError, refusal
+import numpy as np
+
+from dlbridge.errors import ConversionError, UnsupportedError, full_name, refusal, shown
+
+
+cdef extern from "Python.h":
+    PyTypeObject* Py_TYPE(PyObject* obj) noexcept
+
+cdef type ndarray = np.ndarray
+# What numpy.lib.stride_tricks puts between an array and its base (seen in 2.4.6).
+cdef type between = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)
 
 
 cdef Offer offers(object kind, object facts):
     if not issubclass(kind, np.ndarray):
         return None
-    offer = new_offer("numpy", acquire_masked if issubclass(kind, np.ma.MaskedArray) else acquire, facts)
+    offer = new_offer("numpy", acquire if facts.find("masked") is None else acquire_masked, facts)
     offer.sole = True           # another protocol would leave out the mask
+    offer.locate = locate
     return offer
+
+
+cdef bint locate(object obj, Offer offer, DLDevice* out) noexcept:
+    out[0] = DLDevice(kDLCPU, 0)
+    return True
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
@@ -62,6 +86,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if array_is_swapped(obj):
         managed.marks |= SWAPPED
     managed_own_object(managed, obj)
+    if array_base(obj) != NULL:
+        hold_base(managed, obj)
     # NumPy itself finds this flag from the layout, and no Python code can set it, so nothing is left to check.
     if flags & ARRAY_C_CONTIGUOUS and managed_set_compact(managed, array_shape(obj), array_strides(obj)):
         return managed
@@ -69,11 +95,38 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     return managed_checked(managed)
 
 
+cdef int hold_base(Managed* managed, object array) except -1:
+    """Hold the buffer that an array lies over; on failure the block is released.
+
+    NumPy keeps the exporter, but not its export. An array over shared memory or over a file would outlive the mapping,
+    which close() takes away if nothing holds an export.
+    """
+    cdef object base = array
+    while array_base(base) != NULL:
+        base = <object> array_base(base)
+        base = base.base if type(base) is between else base
+        if not isinstance(base, ndarray):
+            break
+    if not counts_exports(Py_TYPE(<PyObject*> base)):
+        return 0
+    try:
+        held = held_buffer(base)
+    except BufferError:
+        return 0                # it is no exporter of this memory
+    except BaseException as error:
+        managed_release(managed)
+        if not isinstance(error, ValueError):
+            raise
+        raise refusal(ConversionError, "numpy", "base", shown(type(base), full_name),
+                      f"has let its memory go: {error}", "convert the array before that") from error
+    managed_keep(managed, held)
+    return 0
+
+
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
-    if obj.mask is not np.ma.nomask:
+    if getattr(obj, offer.facts.find("masked")) is not np.ma.nomask:
         raise refusal(UnsupportedError, "numpy", "mask", f"of {type(obj).__name__}",
-                      "would be dropped, and masked values would pass for real ones",
-                      "pass x.filled(value), or x.data if the mask does not matter")
+                      "would be dropped, and masked values would pass for real ones", offer.facts.way_out("mask"))
     return acquire(obj, offer, request)
 
 

@@ -6,11 +6,21 @@ no export of torch 2.13 checks the negative bit: a tensor that has it arrives ev
 
 import sys
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
-from dlbridge._core.abi cimport DLManagedTensorVersioned, DLTensor, kDLBfloat, kDLComplex, kDLFloat
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLDevice,
+    DLManagedTensorVersioned,
+    DLTensor,
+    kDLBfloat,
+    kDLComplex,
+    kDLFloat,
+    kDLUInt,
+)
 from dlbridge._core.block cimport (
     CONJUGATED,
+    MAX_NDIM,
     NEGATED,
     PROTOCOL_EXCHANGE_API,
     Managed,
@@ -22,15 +32,15 @@ from dlbridge._core.block cimport (
     managed_set_row,
 )
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport has_streams, is_host
-from dlbridge._core.dtypes cimport find_name
+from dlbridge._core.devices.table cimport has_streams, is_host, parse_device
+from dlbridge._core.dtypes cimport find_name, get_row
 from dlbridge._core.native cimport libtorch
-from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, said_of
+from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, TRACED, is_lazy_clone, said_of
 from dlbridge._core.ownership cimport OWNS_LOOSE, set_fasten
 from dlbridge._core.pending cimport raise_pending, take_error
 from dlbridge._core.request cimport COPY_ALWAYS, Request
 from dlbridge._core.sources cimport dlpack, exchange
-from dlbridge._core.sources.offer cimport Offer, facts_of
+from dlbridge._core.sources.offer cimport Offer, facts_of, refusal_by_facts
 from dlbridge._core.validation cimport managed_from_tensor, managed_take_versioned
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
@@ -49,12 +59,16 @@ ctypedef struct Bare:
 cdef Offer offers(object kind, object facts):
     """Offer a plain tensor by the exchange API, and a subclass, or a tensor before torch 2.10, by ``__dlpack__``."""
     cdef Offer offer
+    cdef DLDevice device
     if not is_torch(kind):
         return None
     offer = exchange.offers(kind, facts)
     if offer is not None:
         libtorch.find_functions()
-        offer.acquire = acquire_managed if offer.api.dltensor_from_py_object_no_sync == NULL else acquire_borrowed
+        offer.acquire = acquire_managed
+        if offer.api.dltensor_from_py_object_no_sync != NULL:
+            offer.acquire = acquire_borrowed
+            offer.locate = locate
     else:
         method = getattr(kind, "__dlpack__", None)
         if method is None:
@@ -62,6 +76,12 @@ cdef Offer offers(object kind, object facts):
         offer = dlpack.offer_method(method, facts)
         offer.acquire = refuse_type if facts.find("no_memory") else acquire_subclass
     offer.sole = True           # no other protocol asks whether there is a gradient
+    torch = sys.modules["torch"]
+    offer.whole_bytes = (getattr(torch, "uint8", None), getattr(torch, "int8", None))
+    owned_on = facts.find("owned_on")
+    if owned_on is not None:
+        parse_device(owned_on, &device)
+        offer.owned_on = device.device_type
     return offer
 
 
@@ -69,6 +89,17 @@ cdef bint is_torch(object kind):
     torch = sys.modules.get("torch")
     tensor = getattr(torch, "Tensor", None)
     return isinstance(tensor, type) and issubclass(kind, tensor)
+
+
+cdef bint locate(object obj, Offer offer, DLDevice* out) noexcept:
+    cdef DLTensor view
+    if is_lazy_clone(obj):
+        return False            # the view would copy it
+    if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &view):
+        take_error()
+        return False
+    out[0] = view.device
+    return True
 
 
 # ---- plain tensors ---------------------------------------------------------------------------------------------------
@@ -82,28 +113,70 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
     """
     cdef DLTensor view
     cdef Managed* managed
+    if is_lazy_clone(obj):
+        return acquire_lazy_clone(obj, offer, request)
     if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &view):
         raise refused(obj, offer.facts)
+    if view.device.device_type == offer.owned_on:
+        return acquire_managed(obj, offer, request)
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
     managed_own_object(managed, obj)
     managed.owns = OWNS_LOOSE
     if has_streams(view.device.device_type) and not request.peek:
         managed_fasten(managed)
         note_producer(managed, <object> managed.abi.manager_ctx, offer)
-    return marked(managed, obj, request)
+    return marked(managed, obj, offer, request)
 
 
 cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) except? NULL:
     """Make a block from torch's managed export. An exchange API without the borrowed view has only that."""
     cdef DLManagedTensorVersioned* foreign = NULL
     cdef Managed* managed
+    if is_lazy_clone(obj):
+        return acquire_lazy_clone(obj, offer, request)
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
         raise refused(obj, offer.facts)
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
     keep_storage(managed, obj, request)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
         note_producer(managed, obj, offer)
-    return marked(managed, obj, request)
+    return marked(managed, obj, offer, request)
+
+
+cdef Managed* acquire_lazy_clone(object tensor, Offer offer, const Request* request) except NULL:
+    """Make a read-only block over memory that several tensors share until one of them is written.
+
+    An export counts as a write, and makes torch copy. The block owns another lazy clone instead, which nobody sees and
+    so nobody writes: the memory stays as it is.
+    """
+    cdef int64_t shape[MAX_NDIM]
+    cdef int64_t strides[MAX_NDIM]
+    cdef DLTensor view
+    cdef Managed* managed
+    cdef int row = find_name(str(tensor.dtype).partition(".")[2])
+    if row < 0 or get_row(row).subbyte:
+        raise _lacks_dtype(tensor.dtype, offer.facts)
+    if tensor.dim() > MAX_NDIM:
+        raise refusal_of(tensor, offer.facts)
+    torch = sys.modules["torch"]
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        alias = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+        owner = (tensor, torch._lazy_clone(alias))
+        view.data = <void*> <size_t> torch._C._data_address(alias)
+        view.byte_offset = tensor.storage_offset() * get_row(row).item_bytes
+        view.device.device_type, view.device.device_id = tensor.__dlpack_device__()
+        view.dtype = get_row(row).dlpack
+        view.ndim = tensor.dim()
+        view.shape, view.strides = shape, strides
+        for axis in range(view.ndim):
+            shape[axis], strides[axis] = tensor.size(axis), tensor.stride(axis)
+    managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, DLPACK_FLAG_BITMASK_READ_ONLY)
+    managed_own_object(managed, owner)
+    if has_streams(view.device.device_type) and not request.peek:
+        note_producer(managed, tensor, offer)
+    return marked(managed, tensor, offer, request)
 
 
 cdef int keep_storage(Managed* managed, object tensor, const Request* request) except -1:
@@ -158,13 +231,15 @@ cdef int record_stream(object keeper) except -1:
     return 0
 
 
-cdef Managed* marked(Managed* managed, object tensor, const Request* request) except NULL:
+cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request* request) except NULL:
     """Refuse a gradient unless the caller wants to drop it, and mark the lazy bits, which place resolves.
 
     On failure the block is released.
     """
     cdef uint32_t said = said_of(tensor)
     cdef int code
+    if managed.abi.dl_tensor.dtype.bits == 8 and managed.abi.dl_tensor.dtype.code <= kDLUInt:
+        check_shell(managed, tensor, offer)
     if not said:
         return managed
     if said & FAILED:
@@ -173,12 +248,40 @@ cdef Managed* marked(Managed* managed, object tensor, const Request* request) ex
     if said & GRADIENT and not request.detach:
         managed_release(managed)
         raise _gradient()
+    if said & TRACED and not request.peek:
+        warn_of_trace(managed)
     code = managed.abi.dl_tensor.dtype.code
     if said & (NEGATED | CONJUGATED) and code != kDLFloat and code != kDLComplex and code != kDLBfloat:
         managed_release(managed)
         raise _negative_integers()
     managed.marks |= said & (NEGATED | CONJUGATED)
     return managed
+
+
+cdef int warn_of_trace(Managed* managed) except -1:
+    """Warn that the trace does not follow what leaves torch. On failure the block is released."""
+    try:
+        return libtorch.warn_of_trace()
+    except BaseException:
+        managed_release(managed)
+        raise
+
+
+cdef int check_shell(Managed* managed, object tensor, Offer offer) except -1:
+    """Refuse a tensor of bytes whose dtype has fewer bits. On failure the block is released."""
+    try:
+        dtype = getattr(tensor, "dtype", None)
+        if dtype not in offer.whole_bytes and str(dtype).partition(".")[2] in (offer.facts.find("shells") or ()):
+            raise _lacks_dtype(dtype, offer.facts)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return 0
+
+
+def _lacks_dtype(dtype, facts):
+    return refusal(ConversionError, "torch", "dtype", dtype, "has no form in torch's own export",
+                   facts.way_out("dtype"))
 
 
 # ---- subclasses, and torch before 2.10 -------------------------------------------------------------------------------
@@ -196,10 +299,14 @@ cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) 
         obj = bare_memory(obj, offer, &bare)
     elif obj.is_neg():
         bare.marks = NEGATED
+    if not request.peek:
+        libtorch.warn_of_trace()
     managed = dlpack.acquire(obj, offer, request)
     if managed != NULL:
         if bare.row >= 0:
             managed_set_row(managed, bare.row)
+        else:
+            check_shell(managed, obj, offer)
         managed.marks |= bare.marks
         keep_storage(managed, obj, request)
     return managed
@@ -219,9 +326,9 @@ cdef object prepare_subclass(object tensor, const Request* request):
         if not request.detach:
             raise _gradient()
         tensor = tensor.detach()
-    if tensor.is_neg() or tensor.is_conj():
-        # The subclass's export refuses the conjugate bit and forgets the negative bit. The memory of the plain tensor
-        # can be marked.
+    if tensor.is_neg() or tensor.is_conj() or is_lazy_clone(tensor):
+        # The subclass's export refuses the conjugate bit, forgets the negative bit, and copies a lazy clone. The memory
+        # of the plain tensor can be marked.
         return tensor.as_subclass(sys.modules["torch"].Tensor)
     return tensor
 
@@ -232,8 +339,9 @@ cdef object bare_memory(object tensor, Offer offer, Bare* out):
     ``__dlpack__`` forgets the negative bit, as it still does in torch 2.13, and refuses the conjugate bit and types of
     one byte that it does not know.
     """
-    if any([getattr(tensor, fact.value, False) for fact in offer.facts.every("refused")]):
-        raise refusal_of(tensor, offer.facts)
+    refused = refusal_by_facts(tensor, offer.facts, "torch")
+    if refused is not None:
+        raise refused
     if tensor.is_neg():
         if not (tensor.is_floating_point() or tensor.is_complex()):
             raise _negative_integers()
@@ -261,13 +369,17 @@ def _gradient():
 
 cdef object refusal_of(object tensor, object facts):
     """The error that says why torch could not export a tensor."""
-    for fact in facts.every("refused"):
-        if getattr(tensor, fact.value, False):
-            return refusal(UnsupportedError, "torch", fact.value, True, fact.words, facts.way_out(fact.value))
-    return refusal(UnsupportedError, "torch", "type",
-                   f"{type(tensor).__qualname__} of {getattr(tensor, 'dtype', 'unknown dtype')}",
-                   "could not be exported", "functorch wrappers and torch-only dtypes have no DLPack form; x.clone() "
-                   "or x.to(dtype) outside of the transform has")
+    found = refusal_by_facts(tensor, facts, "torch")
+    if found is not None:
+        return found
+    dtype = getattr(tensor, "dtype", None)
+    if dtype is not None and find_name(str(dtype).partition(".")[2]) < 0:
+        return _lacks_dtype(dtype, facts)
+    return refusal(
+        UnsupportedError, "torch", "type",
+        f"{type(tensor).__qualname__} of {dtype or 'unknown dtype'}", "could not be exported",
+        "functorch wrappers and torch-only dtypes have no DLPack form; x.clone() or x.to(dtype) outside of the "
+        "transform has")
 
 
 cdef object refused(object obj, object facts):

@@ -1,6 +1,7 @@
 """Arrow's C interfaces: ``__arrow_c_device_array__``, ``__arrow_c_array__``, and a stream of one chunk.
 
-Only arrays of numbers without nulls are taken. Arrow's memory is immutable, so it is read-only here.
+Only arrays of numbers without nulls are taken, bools of a byte each (the canonical extension type ``arrow.bool8``), and
+lists of one length of them, which are axes. Arrow's memory is immutable, so it is read-only here.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
@@ -8,54 +9,52 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, kDLCPU
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
+from dlbridge._core.arrow_abi cimport (
+    ARRAY_NAME,
+    DEVICE_ARRAY_NAME,
+    SCHEMA_NAME,
+    STREAM_NAME,
+    ArrowArray,
+    ArrowArrayStream,
+    ArrowDeviceArray,
+    ArrowSchema,
+)
 from dlbridge._core.atomic cimport load_pointer, replace_pointer
 from dlbridge._core.block cimport (
+    MAX_NDIM,
     PROTOCOL_ARROW,
     Managed,
+    managed_count,
+    managed_data,
     managed_new,
     managed_own,
     managed_own_object,
     managed_release,
-    managed_set_layout,
     managed_set_row,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport find_arrow, get_row
+from dlbridge._core.dtypes cimport find_name, get_row
 from dlbridge._core.layout cimport add_overflows, multiply_overflows
 from dlbridge._core.ownership cimport OWNS_NOTHING, OWNS_WRAPPED, Wrapped, release_foreign
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
+from dlbridge._core.sources.arrow_schema cimport Description, describe, refused, way_out_of
 from dlbridge._core.sources.offer cimport Offer, new_offer
 from dlbridge._core.validation cimport managed_checked
 
-from dlbridge.errors import REPORT, ConversionError, refusal
-
-# CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the way out, by how the
-# format begins. The first line that fits counts.
-WAYS_OUT = {
-    "b": ("has eight bools in a byte", "cast it to uint8, then view the result as bool"),
-    "n": ("has nothing but nulls", "there is nothing to convert"),
-    "td": ("are dates", "cast it to int32 or int64"),
-    "tt": ("are times of the day", "cast it to int32 or int64"),
-    "ts": ("are points in time", "cast it to int64"),
-    "tD": ("are durations", "cast it to int64"),
-    "d": ("are decimals", "cast it to float64"),
-    "+s": ("has columns", "pass its columns one by one"),
-    "+w": ("are lists of one length", "pass x.flatten(), and reshape the result"),
-    "+": ("are nested", "pass x.flatten(), or the parts one by one"),
-    "u": ("are strings", "no array library has them"),
-    "U": ("are strings", "no array library has them"),
-    "v": ("are strings, or bytes", "no array library has them"),
-    "z": ("are bytes of any length", "no array library has them"),
-    "Z": ("are bytes of any length", "no array library has them"),
-    "": ("has no DLPack type", "cast it to a type of numbers"),
-}
-
+from dlbridge.errors import ConversionError, refusal
 
 cdef extern from *:
     int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
+
+
+# The elements of an array that count.
+ctypedef struct Range:
+    const ArrowArray* array
+    int64_t first               # in the array's buffers
+    int64_t count
 
 
 # An array that was moved out of its capsule. It is held for as long as its memory is in use.
@@ -119,14 +118,18 @@ cdef Managed* ask(object obj, str name, Take take, Offer offer, const Request* r
 
 cdef Managed* take_array(object answer, Offer offer, const Request* request) except NULL:
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)
+    cdef Description description
     schema, array = pair_of(answer, "__arrow_c_array__", ARRAY_NAME)
-    return block_of(<ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME), answer if request.peek else None,
-                    row_of(schema, offer), cpu, True, offer)
+    describe_capsule(schema, offer, &description)
+    return block_of(
+        <ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME), answer if request.peek else None, &description, cpu,
+        True, offer)
 
 
 cdef Managed* take_device_array(object answer, Offer offer, const Request* request) except NULL:
     cdef ArrowDeviceArray* given
     cdef Managed* managed
+    cdef Description description
     cdef DLDevice device
     cdef bint is_ready
     schema, array = pair_of(answer, "__arrow_c_device_array__", DEVICE_ARRAY_NAME)
@@ -135,7 +138,8 @@ cdef Managed* take_device_array(object answer, Offer offer, const Request* reque
     device.device_id = 0 if given.device_id == -1 else checked_id(given.device_id)
     # Pinned memory may have an event too.
     is_ready = is_host(device.device_type) and (device.device_type == kDLCPU or given.sync_event == NULL)
-    managed = block_of(&given.array, answer if request.peek else None, row_of(schema, offer), device, is_ready, offer)
+    describe_capsule(schema, offer, &description)
+    managed = block_of(&given.array, answer if request.peek else None, &description, device, is_ready, offer)
     if request.peek or device.device_type == kDLCPU:
         return managed
     # The array owns the event, and the block owns the array now.
@@ -144,7 +148,7 @@ cdef Managed* take_device_array(object answer, Offer offer, const Request* reque
 
 cdef int32_t checked_id(int64_t device_id) except -1:
     if not 0 <= device_id < 1 << 31:
-        raise _refused("device_id", device_id, "is no number of a device")
+        raise refused("device_id", device_id, "is no number of a device")
     return <int32_t> device_id
 
 
@@ -155,7 +159,7 @@ cdef Managed* awaited(Managed* managed, void* event) except NULL:
         if has_streams(device.device_type):
             device_operations().set_producer_event(managed, event)
         elif event != NULL:
-            raise _refused("sync_event", device_name(device[0]), "has events that dlbridge cannot wait for")
+            raise refused("sync_event", device_name(device[0]), "has events that dlbridge cannot wait for")
     except BaseException:
         managed_release(managed)
         raise
@@ -167,8 +171,8 @@ cdef tuple pair_of(object answer, str method, const char* name):
     if (not isinstance(answer, tuple) or len(<tuple> answer) != 2
             or not PyCapsule_IsValid((<tuple> answer)[0], SCHEMA_NAME)
             or not PyCapsule_IsValid((<tuple> answer)[1], name)):
-        raise _refused(method, type(answer).__qualname__,
-                       f"is not a pair of capsules, {SCHEMA_NAME.decode()} and {name.decode()}")
+        raise refused(method, type(answer).__qualname__,
+                      f"is not a pair of capsules, {SCHEMA_NAME.decode()} and {name.decode()}")
     return <tuple> answer
 
 
@@ -181,13 +185,14 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
     cdef ArrowArrayStream* given
     cdef ArrowSchema schema
     cdef ArrowArray array
+    cdef Description description
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)
     if not PyCapsule_IsValid(capsule, STREAM_NAME):
-        raise _refused("__arrow_c_stream__", type(capsule).__qualname__, f"is no capsule {STREAM_NAME.decode()}")
+        raise refused("__arrow_c_stream__", type(capsule).__qualname__, f"is no capsule {STREAM_NAME.decode()}")
     given = <ArrowArrayStream*> PyCapsule_GetPointer(capsule, STREAM_NAME)
     release = <ReleaseStream> take_callback(<void**> &given.release)
     if release == NULL:
-        raise _refused("release", "NULL", "is that of a stream that was consumed before")
+        raise refused("release", "NULL", "is that of a stream that was consumed before")
     # The callback is not copied with the other fields, since another thread may be taking it.
     memcpy(&stream, given, <char*> &given.release - <char*> given)
     stream.release = release
@@ -196,9 +201,9 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
     array.release = NULL
     try:
         ask_schema(&stream, &schema)
-        row = row_of_schema(&schema, offer)
+        describe(&schema, offer, &description)
         only_chunk(&stream, &array, offer)
-        return block_of(&array, None, row, cpu, True, offer)
+        return block_of(&array, None, &description, cpu, True, offer)
     finally:
         with nogil:
             if schema.release != NULL:
@@ -265,47 +270,26 @@ cdef int check_call(ArrowArrayStream* stream, int error, str call) except -1:
 
 # ---- one array -------------------------------------------------------------------------------------------------------
 
-cdef int row_of(object capsule, Offer offer) except -1:
-    return row_of_schema(<const ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME), offer)
-
-
-cdef int row_of_schema(const ArrowSchema* schema, Offer offer) except -1:
-    """The row of a schema's dtype, or an error. A type that DLPack has needs neither children nor a dictionary."""
-    if schema.release == NULL or schema.format == NULL:
-        raise _refused("release" if schema.release == NULL else "format", "NULL", "is that of no schema")
-    row = find_arrow(schema.format)
-    if row >= 0 and schema.dictionary == NULL:
-        return row
-    text = (<bytes> schema.format).decode("utf-8", "replace")
-    if schema.dictionary != NULL:
-        raise refusal(ConversionError, "arrow", "dictionary", repr(text), "are indices of other values",
-                      way_out_of(offer, "dictionary", "pass x.dictionary_decode(), or x.indices"))
-    for beginning, (wrong, way_out) in WAYS_OUT.items():
-        if text.startswith(beginning):
-            break
-    raise refusal(ConversionError, "arrow", "format", repr(text), wrong, way_out_of(offer, "format", way_out))
-
-
-cdef str way_out_of(Offer offer, str field, str usual):
-    """The way out that the library's facts have for a field, or the usual one."""
-    return offer.facts.way_out(field) or usual
+cdef int describe_capsule(object capsule, Offer offer, Description* out) except -1:
+    return describe(<const ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME), offer, out)
 
 
 cdef Managed* block_of(
-    ArrowArray* array, object lender, int row, DLDevice device, bint is_ready, Offer offer,
+    ArrowArray* array, object lender, const Description* description, DLDevice device, bint is_ready, Offer offer,
 ) except NULL:
     """A block for an array, which is moved out of its capsule unless a lender keeps it.
 
     If it is refused, an array that was moved is released.
     """
     cdef Managed* managed
+    cdef Range[MAX_NDIM] ranges
     cdef Held* held = NULL
     if lender is None:
         held = moved(array)
         array = &held.array
     try:
-        check(array)
-        managed = managed_new(PROTOCOL_ARROW, 1)
+        find_ranges(array, description, is_ready, ranges)
+        managed = managed_new(PROTOCOL_ARROW, 1 + description.ndim)
     except BaseException:
         if held != NULL:
             release_held(held)
@@ -314,16 +298,26 @@ cdef Managed* block_of(
         managed_own(managed, OWNS_WRAPPED, held)
     else:
         managed_own_object(managed, lender)
-    managed_set_row(managed, row)
-    managed_set_layout(managed, <const Py_ssize_t*> &array.length, NULL)
+    fill(managed, description, array.length, &ranges[description.levels])
     managed.abi.dl_tensor.device = device
+    managed = without_nulls(managed_checked(managed), description, ranges, is_ready, offer)
+    return managed if description.row != find_name("bool") else with_plain_bools(managed, is_ready, offer)
+
+
+cdef void fill(Managed* managed, const Description* description, int64_t length, const Range* values) noexcept:
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t axis
+    managed_set_row(managed, description.row)
+    tensor.shape[0], tensor.strides[0] = length, 1
+    for axis in range(description.ndim):
+        tensor.shape[1 + axis], tensor.strides[1 + axis] = description.shape[axis], description.strides[axis]
+        tensor.strides[0] *= description.shape[axis]        # as many as the lists have, which was checked
     managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     # DLPack's data is not const. The flag says that consumers must not write.
-    managed.abi.dl_tensor.data = <void*> array.buffers[1]
+    tensor.data = <void*> values.array.buffers[1]
     # If the offset overflows, it gets a value that managed_checked() refuses.
-    if multiply_overflows(array.offset, get_row(row).item_bytes, <int64_t*> &managed.abi.dl_tensor.byte_offset):
-        managed.abi.dl_tensor.byte_offset = <uint64_t> -1
-    return without_nulls(managed_checked(managed), array, is_ready, offer)
+    if multiply_overflows(values.first, get_row(description.row).item_bytes, <int64_t*> &tensor.byte_offset):
+        tensor.byte_offset = <uint64_t> -1
 
 
 cdef Held* moved(ArrowArray* array) except NULL:
@@ -333,7 +327,7 @@ cdef Held* moved(ArrowArray* array) except NULL:
     release = <ReleaseArray> take_callback(<void**> &array.release)
     if release == NULL:
         free(held)
-        raise _refused("release", "NULL", "is that of an array that was consumed before")
+        raise refused("release", "NULL", "is that of an array that was consumed before")
     held.wrapped.release = release_held
     held.wrapped.owns = OWNS_NOTHING
     held.wrapped.owner = NULL
@@ -362,32 +356,90 @@ cdef void drop_held(void* owner) noexcept nogil:
     free(owner)
 
 
-cdef int check(const ArrowArray* array) except -1:
-    """Check what an ArrowArray can reveal beyond what every block is checked for."""
-    cdef int64_t end
-    if array.release == NULL:           # possible if a lender keeps the array
-        raise _refused("release", "NULL", "is that of an array that was consumed before")
-    if array.n_buffers != 2:
-        raise _refused("n_buffers", array.n_buffers, "is not 2: the bits of validity, and the values")
-    if array.buffers == NULL:
-        raise _refused("buffers", "NULL", "has neither bits of validity nor values")
-    if array.length < 0 or array.offset < 0 or add_overflows(array.offset, array.length, &end):
-        raise _refused("offset, length", f"{array.offset}, {array.length}", "are no elements of any memory")
-    if array.null_count < -1 or array.null_count > array.length:
-        raise _refused("null_count", array.null_count, f"is no count of {array.length} elements")
+cdef int find_ranges(
+    const ArrowArray* array, const Description* description, bint is_ready, Range* ranges,
+) except -1:
+    """Find which elements of each level belong to the array: of the lists, of those in them, and of the values."""
+    cdef int32_t level
+    ranges[0] = Range(array, array.offset, array.length)
+    for level in range(description.levels):
+        array = ranges[level].array
+        check(array, 2 if description.offset_bytes[level] else 1)
+        if array.n_children != 1 or array.children == NULL or array.children[0] == NULL:
+            raise refused("n_children", array.n_children, "is not 1, the values of the lists")
+        ranges[level + 1] = range_in(
+            &ranges[level], description.lengths[level], description.offset_bytes[level], is_ready)
+    return check(ranges[description.levels].array, 2)
+
+
+cdef Range range_in(const Range* lists, int64_t length, int32_t offset_bytes, bint is_ready) except *:
+    """The elements of lists of one length."""
+    cdef Range found
+    cdef int64_t end = 0
+    cdef bint overflow = multiply_overflows(lists.count, length, &found.count)
+    found.array = lists.array.children[0]
+    found.first = 0
+    if not offset_bytes:
+        overflow = overflow or multiply_overflows(lists.first, length, &found.first)
+    elif lists.count:
+        check_offsets(lists, length, offset_bytes, is_ready)
+        found.first = offset_at(lists, 0, offset_bytes)
+    if overflow or found.first < 0 or add_overflows(found.first, found.count, &end) or end > found.array.length or (
+            add_overflows(found.first, found.array.offset, &found.first)):
+        raise refused("length", found.array.length, f"has not the values of {lists.count} lists of {length}")
+    return found
+
+
+cdef int check_offsets(const Range* lists, int64_t length, int32_t offset_bytes, bint is_ready) except -1:
+    """Refuse lists that do not all have the length that their tensor type says."""
+    cdef int64_t index, begin, end
+    if not is_ready or lists.array.buffers[1] == NULL:
+        raise refused("buffers", "NULL or on a device", "are offsets of lists, which have to be looked at")
+    begin = offset_at(lists, 0, offset_bytes)
+    for index in range(lists.count):
+        end = offset_at(lists, index + 1, offset_bytes)
+        if add_overflows(begin, length, &begin) or begin != end:
+            raise refused("offsets", f"of list {index}", f"are not those of {length} values")
     return 0
 
 
-cdef Managed* without_nulls(Managed* managed, const ArrowArray* array, bint is_ready, Offer offer) except NULL:
+cdef inline int64_t offset_at(const Range* lists, int64_t index, int32_t offset_bytes) noexcept nogil:
+    if offset_bytes == sizeof(int32_t):
+        return (<const int32_t*> lists.array.buffers[1])[lists.first + index]
+    return (<const int64_t*> lists.array.buffers[1])[lists.first + index]
+
+
+cdef int check(const ArrowArray* array, int64_t buffers) except -1:
+    """Check what an ArrowArray can reveal beyond what every block is checked for."""
+    cdef int64_t end
+    if array.release == NULL:           # possible if a lender keeps the array
+        raise refused("release", "NULL", "is that of an array that was consumed before")
+    if array.n_buffers != buffers:
+        raise refused("n_buffers", array.n_buffers,
+                      "is not 2: the bits of validity, and the values" if buffers == 2 else
+                      "is not 1: the bits of validity of the lists")
+    if array.buffers == NULL:
+        raise refused("buffers", "NULL", "has neither bits of validity nor values")
+    if array.length < 0 or array.offset < 0 or add_overflows(array.offset, array.length, &end):
+        raise refused("offset, length", f"{array.offset}, {array.length}", "are no elements of any memory")
+    if array.null_count < -1 or array.null_count > array.length:
+        raise refused("null_count", array.null_count, f"is no count of {array.length} elements")
+    return 0
+
+
+cdef Managed* without_nulls(
+    Managed* managed, const Description* description, const Range* ranges, bint is_ready, Offer offer,
+) except NULL:
     """Refuse an array with nulls. If they were not counted, they are counted here.
 
     The length was checked before, since as many validity bits are read.
     """
-    cdef int64_t nulls = array.null_count
-    if nulls == -1 and array.buffers[0] == NULL:
-        nulls = 0
-    if nulls == -1 and is_ready:
-        nulls = count_nulls(<const uint8_t*> array.buffers[0], array.offset, array.offset + array.length)
+    cdef int32_t level
+    cdef int64_t nulls = 0
+    for level in range(description.levels + 1):
+        nulls = nulls_in(&ranges[level], is_ready)
+        if nulls:
+            break
     if not nulls:
         return managed
     managed_release(managed)
@@ -400,6 +452,38 @@ cdef Managed* without_nulls(Managed* managed, const ArrowArray* array, bint is_r
                   way_out_of(offer, "null_count", "pass x.fill_null(0), or x.drop_null()"))
 
 
+cdef int64_t nulls_in(const Range* elements, bint is_ready) noexcept nogil:
+    """How many of the elements are null, or -1 if that cannot be found out. The array may have others, beside them."""
+    cdef const ArrowArray* array = elements.array
+    if not array.null_count or array.buffers[0] == NULL and array.null_count == -1:
+        return 0
+    if elements.count == array.length and array.null_count > 0:
+        return array.null_count
+    if not is_ready:
+        return -1
+    return count_nulls(<const uint8_t*> array.buffers[0], elements.first, elements.first + elements.count)
+
+
+cdef Managed* with_plain_bools(Managed* managed, bint is_ready, Offer offer) except NULL:
+    """Refuse bools of other bytes than 0 and 1.
+
+    Arrow's bool8 takes every byte but 0 for true, and array libraries have 0 and 1 alone: a 2 is not equal to True in
+    NumPy, and JAX adds it as two.
+    """
+    cdef const uint8_t* bytes_of = <const uint8_t*> managed_data(managed)
+    cdef int64_t index
+    cdef uint8_t seen = 0
+    if is_ready:
+        for index in range(managed_count(managed)):
+            seen |= bytes_of[index]
+        if seen <= 1:
+            return managed
+    managed_release(managed)
+    raise refusal(ConversionError, "arrow", "bool8", "of other bytes than 0 and 1" if is_ready else "on a device",
+                  "would be no bools to any array library" if is_ready else "cannot be looked into",
+                  way_out_of(offer, "extension", "pass its storage, x.storage or so"))
+
+
 cdef int64_t count_nulls(const uint8_t* bits, int64_t index, int64_t end) noexcept nogil:
     cdef int64_t nulls = 0
     while index < end:
@@ -410,7 +494,3 @@ cdef int64_t count_nulls(const uint8_t* bits, int64_t index, int64_t end) noexce
             nulls += not bits[index >> 3] >> (index & 7) & 1
             index += 1
     return nulls
-
-
-cdef object _refused(str field, object value, str wrong):
-    return refusal(ConversionError, "arrow", field, value, wrong, REPORT)

@@ -1,9 +1,16 @@
 """The buffer protocol, PEP 3118."""
 
+from cpython.object cimport PyTypeObject
+
 from dlbridge._core.sources.offer cimport Offer
 
 
 cdef Offer offers(object kind, object facts)
+
+# Whether the exporters of a type are told when their buffer is let go, as those are that can take their memory back.
+cdef bint counts_exports(PyTypeObject* kind) noexcept
+# Holds a buffer that nothing is read from.
+cdef HeldBuffer held_buffer(object exporter)
 
 cdef class HeldBuffer:
     cdef object exporter        # view.obj; without an object field the class would get no trashcan

@@ -2,6 +2,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
+from cpython.object cimport PyTypeObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
@@ -35,8 +36,10 @@ cdef extern from *:
     """
     #define dlbridge_has_buffer(type) \\
         (((PyTypeObject *) (type))->tp_as_buffer && ((PyTypeObject *) (type))->tp_as_buffer->bf_getbuffer)
+    #define dlbridge_counts_exports(type) ((type)->tp_as_buffer && (type)->tp_as_buffer->bf_releasebuffer)
     """
     bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
+    bint type_counts_exports "dlbridge_counts_exports"(PyTypeObject* kind) noexcept
 
 # PEP 3118 letters without a DLPack type, with the typestr kind that has the same way out.
 cdef dict KINDS = {"g": "f", "O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}
@@ -57,7 +60,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if row < 0 or view.suboffsets != NULL or (view.ndim and view.shape == NULL):
         refuse_view(&view, row)
     # The block holds the export until the last consumer lets go. bytearray.extend() raises BufferError meanwhile.
-    managed = managed_take_buffer(PROTOCOL_BUFFER, &view)
+    managed = managed_take_buffer(PROTOCOL_BUFFER, &view, view.ndim)
     managed.abi.dl_tensor.data = view.buf
     managed_set_row(managed, row)
     if view.readonly:
@@ -118,6 +121,18 @@ cdef class HeldBuffer:
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
+
+
+cdef bint counts_exports(PyTypeObject* kind) noexcept:
+    return type_counts_exports(kind)
+
+
+cdef HeldBuffer held_buffer(object exporter):
+    cdef HeldBuffer held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
+    if PyObject_GetBuffer(exporter, &held.view, PyBUF_FULL_RO):
+        raise_pending()
+    held.exporter = exporter
+    return held
 
 
 cdef int refuse_length(Managed* managed, Py_ssize_t length) except -1:

@@ -10,4 +10,3 @@ cdef Offer offers_instance(object obj, object facts)
 # Acquires by the method ``__dlpack__``; NULL if the object has none after all.
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL
 cdef Offer offer_method(object method, object facts)
-cdef Managed* take_capsule(object capsule, bint peek) except NULL

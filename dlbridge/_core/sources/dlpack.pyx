@@ -40,6 +40,7 @@ from dlbridge._core.atomic cimport load_bits, store_bits
 from dlbridge._core.block cimport (
     PROTOCOL_DLPACK,
     PROTOCOL_DLPACK_LEGACY,
+    PROTOCOL_DLPACK_UNSAID,
     Managed,
     managed_keep,
     managed_own_legacy,
@@ -51,13 +52,25 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream
+from dlbridge._core.sources.exporter cimport (
+    ACCESS_UNSAID,
+    ACCESS_WRITABLE,
+    Access,
+    access_by_deleter,
+    is_writable_elsewhere,
+    set_access,
+)
 from dlbridge._core.sources.offer cimport (
     FORGETS,
     IMMUTABLE,
+    LEGACY_WRITABLE,
     NONE_IS_UNORDERED,
     Offer,
     element_row,
+    library,
     new_offer,
+    refusal_by_facts,
+    top_module,
     with_row,
 )
 from dlbridge._core.validation cimport managed_from_tensor
@@ -94,7 +107,25 @@ cdef Offer offers(object kind, object facts):
     if kind is CAPSULE_TYPE:
         return new_offer("dlpack", acquire_capsule, facts)
     method = getattr(kind, "__dlpack__", None)
-    return None if method is None else offer_method(method, facts)
+    if method is None:
+        return None
+    offer = offer_method(method, facts)
+    if defined_by_library(kind):
+        offer.known |= LEGACY_WRITABLE
+    return offer
+
+
+cdef bint defined_by_library(object kind) except -1:
+    """Whether the class that defines ``__dlpack__`` is of a library that is known, with writable arrays of its own."""
+    for base in kind.__mro__:
+        if "__dlpack__" in vars(base):
+            root = top_module(base)
+            found = library().library_of(root)
+            # Code that exec() runs can define classes of "builtins", dlbridge.testing has producers of any kind, and
+            # pydlpack's module "dlpack" exports the memory of others.
+            return (found is not None and root not in ("builtins", "dlbridge", "dlpack") and bool(found.delivery)
+                    and not library().makes_immutable(found))
+    return False
 
 
 cdef Offer offers_instance(object obj, object facts):
@@ -138,6 +169,16 @@ def _keywords_of(names, takes_any):
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
+    try:
+        return acquire_exported(obj, offer, request)
+    except Exception as error:
+        refused = refusal_by_facts(obj, offer.facts, "dlpack")
+        if refused is None:
+            raise
+        raise refused from error
+
+
+cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
     cdef DLDevice device
     cdef object keeper = None, told = None
@@ -173,7 +214,7 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
                       f"returned a {type(capsule).__qualname__}, not a capsule", REPORT)
     try:
-        managed = take_capsule(capsule, False)
+        managed = take_capsule(capsule, False, ACCESS_WRITABLE if offer.known & LEGACY_WRITABLE else ACCESS_UNSAID)
     except BaseException:
         # The capsule is let go while the error is caught. Its destructor may be Python code, which would lose a pending
         # error.
@@ -183,7 +224,21 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
         managed_keep(managed, obj)
     if offer.known & IMMUTABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    elif managed.protocol == PROTOCOL_DLPACK_UNSAID:
+        capsule = None          # for the same reason
+        ask_elsewhere(obj, managed)
     return managed
+
+
+cdef int ask_elsewhere(object obj, Managed* managed) except -1:
+    """Note whether another protocol says that the memory may be written. On failure the block is released."""
+    try:
+        if is_writable_elsewhere(obj, managed):
+            set_access(managed, ACCESS_WRITABLE)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return 0
 
 
 cdef dict _keywords(DLDevice device, unsigned int known, const Request* request):
@@ -264,17 +319,21 @@ cdef object _call(object method, Offer offer, unsigned int known, dict keywords)
 # ---- capsules ------------------------------------------------------------------------------------------------------
 
 cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) except? NULL:
-    return take_capsule(obj, request.peek)
+    return take_capsule(obj, request.peek, ACCESS_UNSAID)
 
 
-cdef Managed* take_capsule(object capsule, bint peek) except NULL:
+cdef Managed* take_capsule(object capsule, bint peek, Access access) except NULL:
     """Consume a capsule, which another thread may be consuming too."""
     with cython.critical_section(capsule):
-        return take_named(capsule, peek)
+        return take_named(capsule, peek, access)
 
 
-cdef Managed* take_named(object capsule, bint peek) except NULL:
-    """Make a block of a capsule. The capsule is renamed only after the validation, so that a failure loses nothing."""
+cdef Managed* take_named(object capsule, bint peek, Access access) except NULL:
+    """Make a block of a capsule. The capsule is renamed only after the validation, so that a failure loses nothing.
+
+    ``access`` is what counts of a legacy capsule if its deleter is not known; a versioned one says it.
+    """
+    cdef Access freed_by
     cdef DLManagedTensorVersioned* versioned
     cdef DLManagedTensor* legacy
     cdef Managed* managed
@@ -294,7 +353,12 @@ cdef Managed* take_named(object capsule, bint peek) except NULL:
         return managed
     if PyCapsule_IsValid(capsule, LEGACY_NAME):
         legacy = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)
+        freed_by = access_by_deleter(<const void*> legacy.deleter)
+        # The question may run Python code, and then another thread may have consumed the capsule.
+        if not PyCapsule_IsValid(capsule, LEGACY_NAME):
+            raise _refused_capsule(capsule)
         managed = managed_from_tensor(PROTOCOL_DLPACK_LEGACY, &legacy.dl_tensor, 0)
+        set_access(managed, access if freed_by == ACCESS_UNSAID else freed_by)
         if peek:
             managed_own_object(managed, capsule)
         else:

@@ -1,6 +1,6 @@
 """The Offer: what one protocol found out about a type, once, so that each acquire of that type is a plain call."""
 
-from dlbridge._core.abi cimport DLPackExchangeAPI
+from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
 
@@ -10,6 +10,9 @@ cdef class Offer
 # Makes a block over the memory of obj, which is neither moved nor copied. NULL without an exception means that this
 # object declines after all (its attribute raised AttributeError, for example), and the next protocol is to be asked.
 ctypedef Managed* (*Acquire)(object obj, Offer offer, const Request* request) except? NULL
+
+# Finds where an object's memory is without a call of Python. False if that is not known.
+ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
 
 # What the library's facts know of a type (libraries/library.Arrays), read once: a bit for each fact that is true, or
 # that has a value.
@@ -24,10 +27,13 @@ cdef enum Known:
     ELEMENT_TYPE = 128
     STREAM_OBJECT = 256
     COPIES = 512
+    NUMBERS_HOST = 1024
+    LEGACY_WRITABLE = 2048      # not of a field: its legacy capsules may be written where nothing says otherwise
 
 
 cdef class Offer:
     cdef Acquire acquire
+    cdef Locate locate                      # NULL where Python is to be asked
     cdef readonly str protocol              # the name of the source's file
     cdef readonly object facts              # libraries/library.Facts of the type
     cdef unsigned int known                 # Known, or'ed
@@ -36,13 +42,18 @@ cdef class Offer:
     cdef bint sole                          # no other protocol may serve this type
     cdef bint optional                      # other offers are asked after it, so it can decline
     cdef object function                    # of a function's offer: it gives an object with a protocol
+    cdef tuple whole_bytes                  # of torch: its dtypes of one byte whose export says all
+    cdef int owned_on                       # of torch: the device type where its borrowed view is wrong, or 0
 
 
 # What is known of a type, and the first part of its module's name (libraries/library).
 cdef object facts_of(object kind)
+cdef object library()               # libraries/library itself
 cdef str top_module(object kind)
 cdef Offer new_offer(str protocol, Acquire acquire, object facts)
 # The row of the dtype that the library names, or NO_ROW if its export says the dtype.
 cdef int element_row(object obj, Offer offer) except -2
 # On failure the block is released.
 cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL
+# The error for an array of which the library's facts know why it has no memory of one, or None.
+cdef object refusal_by_facts(object array, object facts, str stage)

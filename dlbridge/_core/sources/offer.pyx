@@ -5,7 +5,7 @@ cimport cython
 from dlbridge._core.block cimport Managed, managed_packed, managed_release, managed_set_row
 from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
 
-from dlbridge.errors import ConversionError, refusal
+from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 # The bit of each fact, by its field of libraries/library.Arrays.
 cdef dict KNOWN = {
@@ -19,6 +19,7 @@ cdef dict KNOWN = {
     "element_type": ELEMENT_TYPE,
     "stream_object": STREAM_OBJECT,
     "copies": COPIES,
+    "host": NUMBERS_HOST,
 }
 
 
@@ -30,17 +31,25 @@ cdef class Offer:
         return f"<offer of {self.protocol}>"
 
 
-cdef object facts_of(object kind):
-    # Not at the top, where it would slow the import of dlbridge.
-    from dlbridge.libraries.library import Facts
+cdef object imported = None         # libraries/library. It is kept, since no import succeeds while Python goes down.
 
-    return Facts(kind)
+
+cdef object library():
+    global imported
+    if imported is None:
+        # Not at the top, where it would slow the import of dlbridge.
+        from dlbridge.libraries import library as found
+
+        imported = found
+    return imported
+
+
+cdef object facts_of(object kind):
+    return library().Facts(kind)
 
 
 cdef str top_module(object kind):
-    from dlbridge.libraries import library
-
-    return library.top_module(kind)
+    return library().top_module(kind)
 
 
 cdef Offer new_offer(str protocol, Acquire acquire, object facts):
@@ -85,3 +94,11 @@ cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL:
 cdef object _refused_type(Offer offer, object name):
     return refusal(ConversionError, offer.protocol, "element type", name, "has no form in the library's own export",
                    offer.facts.way_out("element type") or "convert it to another type first")
+
+
+cdef object refusal_by_facts(object array, object facts, str stage):
+    found = facts.refused_by(array)
+    if found is None:
+        return None
+    name, fact = found
+    return refusal(UnsupportedError, stage, name, True, fact.words, facts.way_out(name))

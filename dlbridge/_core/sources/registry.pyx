@@ -2,7 +2,8 @@
 
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from dlbridge._core.block cimport Managed, managed_keep
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.block cimport Managed, managed_keep, managed_unsaid
 from dlbridge._core.native cimport fast
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources cimport (
@@ -14,7 +15,19 @@ from dlbridge._core.sources cimport (
     dlpack,
     exchange,
 )
-from dlbridge._core.sources.offer cimport COPIES, FORGETS, Offer, element_row, facts_of, new_offer, top_module, with_row
+from dlbridge._core.sources.exporter cimport ACCESS_WRITABLE, set_access
+from dlbridge._core.sources.offer cimport (
+    COPIES,
+    FORGETS,
+    IMMUTABLE,
+    LEGACY_WRITABLE,
+    Offer,
+    element_row,
+    facts_of,
+    new_offer,
+    top_module,
+    with_row,
+)
 
 from dlbridge.errors import CopyRequiredError, UnsupportedError, refusal
 
@@ -59,8 +72,6 @@ cdef tuple find_offers(object kind):
     first = [offer for accepts, offer in list(registered) if accepts(kind)]
     last = [new_offer("instance", acquire_by_instance, facts)]
     gives = facts.find("gives")
-    if gives is not None:
-        return tuple(first + [offer_function(gives, facts)] + last)
     preferred = facts.find("preferred")
     offers = []
     for index in range(SOURCES):
@@ -71,6 +82,10 @@ cdef tuple find_offers(object kind):
                 break
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
+    if gives is not None:
+        given = offer_function(gives, facts, True)
+        given.optional = True
+        offers.insert(0, given)
     return tuple(first + offers + last)
 
 
@@ -165,18 +180,21 @@ def _unsupported(kind, facts):
 
 # ---- functions that give something with a protocol -------------------------------------------------------------------
 
-def add_source(accepts, function):
+def add_source(accepts, function, writable):
     """Put a source before all others.
 
-    ``accepts(type)`` says whether it serves a type, and ``function(obj)`` gives a producer.
+    ``accepts(type)`` says whether it serves a type, and ``function(obj)`` gives a producer. ``writable`` says whether
+    the memory may be written where that gives a legacy capsule.
     """
-    registered.insert(0, (accepts, offer_function(function, facts_of(object))))
+    registered.insert(0, (accepts, offer_function(function, facts_of(object), writable)))
 
 
-cdef Offer offer_function(object function, object facts):
+cdef Offer offer_function(object function, object facts, bint writable):
     """The offer for a library whose arrays have no protocol, or for a source that a user registered."""
     offer = new_offer("function", acquire_by_function, facts)
     offer.function = function
+    if writable:
+        offer.known |= LEGACY_WRITABLE
     return offer
 
 
@@ -187,6 +205,8 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
         raise refusal(CopyRequiredError, offer.protocol, "copy", False,
                       f"but {type(obj).__qualname__} gives its elements by a copy alone", "pass copy=None")
     made = offer.function(obj)
+    if made is None and offer.optional:
+        return NULL
     if made is obj:
         raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
                       "return an object with __dlpack__ or a DLPack capsule")
@@ -201,4 +221,10 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
         Py_LeaveRecursiveCall()
     if offer.known & FORGETS:
         managed_keep(managed, obj)
+    if offer.known & COPIES:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    if offer.known & LEGACY_WRITABLE and managed_unsaid(managed):
+        set_access(managed, ACCESS_WRITABLE)
+    if offer.known & IMMUTABLE:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     return with_row(managed, row, offer)

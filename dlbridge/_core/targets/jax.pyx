@@ -50,6 +50,8 @@ cdef object deliver(Managed* managed, Target target):
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
     """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready, so this waits."""
     cdef int index = max(0, device.device_id)
-    array = numpy.deliver(managed, target)
+    cdef bint host = device.device_type == kDLCPU
+    # An ndarray would be shared by a device of the host (jax.device_put does not copy it).
+    array = deliver(managed, target) if host else numpy.deliver(managed, target)
     jax = target.namespace
-    return jax.device_put(array, jax.local_devices(backend="gpu")[index]).block_until_ready()
+    return jax.device_put(array, jax.local_devices(backend="cpu" if host else "gpu")[index]).block_until_ready()

@@ -8,7 +8,7 @@ from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 
 from dlbridge._core.sources.offer cimport top_module
 from dlbridge._core.targets cimport importer
-from dlbridge._core.targets.target cimport Target, new_target
+from dlbridge._core.targets.target cimport Target, new_target, pause_collector, resume_collector
 
 from dlbridge.errors import UnsupportedError, refusal, shown
 
@@ -30,9 +30,13 @@ cdef Target target_of(object library):
 
 cdef Target versioned_capsule():
     """The target with which to_dlpack() makes versioned capsules."""
-    from dlbridge.libraries.dlpack import VERSIONED
+    cdef bint collects = pause_collector()
+    try:
+        from dlbridge.libraries.dlpack import VERSIONED
 
-    return kept_target(unnamed, VERSIONED)
+        return kept_target(unnamed, VERSIONED)
+    finally:
+        resume_collector(collects)
 
 
 cdef Target kept_target(dict kept, object library):
@@ -76,9 +80,12 @@ cdef Target find_target(object to):
 
 
 def _by_name(name):
+    target = targets.get(name)
+    if target is not None:
+        return target
     from dlbridge.libraries.library import library_named
 
-    target = targets.get(name) or target_of(library_named(name))
+    target = target_of(library_named(name))
     if target is None:
         from dlbridge._core.plugins import TARGETS, load      # reads the metadata of all packages
 
@@ -96,9 +103,9 @@ def _meant(name):
 def _by_module(name):
     if not isinstance(name, str):
         return None             # a module may say anything there, or nothing
-    from dlbridge.libraries.library import library_of
+    from dlbridge.libraries.library import library_of, root_of
 
-    root = name.partition(".")[0]
+    root = root_of(name)
     return targets.get(root) or target_of(library_of(root))
 
 

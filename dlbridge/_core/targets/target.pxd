@@ -8,7 +8,7 @@ from dlbridge._core.layout cimport BACKWARD, IDLE, REPEATED, STRIDED
 from dlbridge._core.request cimport CurrentStream
 
 
-# What a library's arrays can hold beyond a compact, writable, native-endian block of whole bytes. If memory has a mark
+# What a library's arrays can hold beyond a compact, native-endian block of whole bytes. If memory has a mark
 # for it, the value is that of the mark, so that one test of the bits tells whether anything must be resolved.
 cdef enum Holds:
     SWAPPED_BYTES = SWAPPED
@@ -27,6 +27,7 @@ cdef enum Holds:
     ANY_ORDER = 32768           # dense memory with any order of the axes
     SHARING = 65536             # the memory of other libraries, and not only copies of it
     BOOLS = 131072              # bools under their own type code
+    WRITABLE = 262144           # memory that other code can write to, since its own arrays can be written to
 
 
 cdef class Target
@@ -53,6 +54,7 @@ cdef class Target:
     cdef int64_t alignment              # of the first element, in bytes
     cdef int32_t fewest_axes, most_axes
     cdef int32_t gpus                   # how many GPUs it sees, if another GPU's memory ends the process; otherwise -1
+    cdef int32_t hosts                  # how many devices of the host it numbers; 0 if it has one place for all
     cdef Accepts accepts
     cdef Deliver deliver
     cdef Upload upload                  # or NULL
@@ -71,7 +73,13 @@ cdef class Target:
     cdef int read_module(self) except -1
     cdef int read_types(self, str version) except -1
     cdef bint owns(self, object src)
+    cdef bint owns_by_type(self, object kind) except -1
     cdef object why_not(self, const Managed* managed)
 
 
 cdef Target new_target(object facts)
+
+
+# Between the two no garbage is collected; resume_collector() takes what pause_collector() gave.
+cdef bint pause_collector() noexcept
+cdef void resume_collector(bint was_running) noexcept

@@ -1,14 +1,16 @@
 """The Target: what a library can hold, as data, and how its arrays are made."""
 
 import importlib
+import os
 import sys
+from abc import ABCMeta
 
 cimport cython
 
 from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.atomic cimport load_flag, store_flag
+from dlbridge._core.atomic cimport add_size, load_flag, load_size, store_flag
 from dlbridge._core.block cimport MAX_NDIM
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport get_row, rows_named
@@ -16,6 +18,10 @@ from dlbridge._core.dtypes cimport get_row, rows_named
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.locks import ForkableLock
 from dlbridge.errors import MissingLibraryError, refusal
+
+cdef extern from "Python.h":
+    int PyGC_Disable() noexcept
+    int PyGC_Enable() noexcept
 
 HOLDS = {
     "NEGATIVE_STRIDES": NEGATIVE_STRIDES,
@@ -34,6 +40,7 @@ HOLDS = {
     "ANY_ORDER": ANY_ORDER,
     "SHARING": SHARING,
     "BOOLS": BOOLS,
+    "WRITABLE": WRITABLE,
 }
 
 
@@ -41,6 +48,34 @@ cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) i
 
 # While the facts are being read, a target holds more than its library does, so no other thread may use it then.
 cdef object reading = ForkableLock()
+
+cdef size_t pauses = 0          # atomic: how many threads have paused the garbage collector
+
+
+cdef bint pause_collector() noexcept:
+    """Stop the garbage collector while modules are imported. Returns what resume_collector() takes.
+
+    A callback of the collector (``gc.callbacks``) that converts something would find a module half imported.
+    """
+    cdef bint was_running = PyGC_Disable()
+    if was_running:
+        add_size(&pauses, 1)
+    return was_running
+
+
+cdef void resume_collector(bint was_running) noexcept:
+    if was_running:
+        PyGC_Enable()
+        add_size(&pauses, -1)
+
+
+def _resume_in_child():
+    """In a forked child the thread that has paused the collector does not run."""
+    if load_size(&pauses):
+        PyGC_Enable()
+
+
+os.register_at_fork(after_in_child=_resume_in_child)
 
 
 cdef Target new_target(object facts):
@@ -116,9 +151,10 @@ cdef class Target:
             self.settings(self)
         if not self.gpus:
             self.holds &= ~<unsigned int> OTHER_DEVICES
-        # fits() looks neither at HOST and SHARING nor at the number of axes, so other targets have no plain rows.
+        # fits() looks neither at HOST and SHARING nor at how many axes and hosts there are: others have no plain rows.
         self.plain_rows = 0
-        if self.holds & HOST and self.holds & SHARING and not self.fewest_axes and self.most_axes == MAX_NDIM:
+        if self.holds & HOST and self.holds & SHARING and self.hosts < 2 and not self.fewest_axes and (
+                self.most_axes == MAX_NDIM):
             self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
         store_flag(&self.loaded, True)      # last: once it is set, other threads read the rest without the lock
         return 0
@@ -132,6 +168,7 @@ cdef class Target:
         if facts.start:
             facts.start.value(self.namespace)
         self.gpus = facts.gpus.value(self.namespace) if facts.gpus else -1
+        self.hosts = facts.hosts.value(self.namespace) if facts.hosts else 0
         if facts.upload:
             parse_device(facts.upload, &device)
             self.upload_type = device.device_type
@@ -162,6 +199,17 @@ cdef class Target:
         if self.facts.exact:
             return any([type(src) is kind for kind in self.array_types])
         return isinstance(src, self.array_types)
+
+    cdef bint owns_by_type(self, object kind) except -1:
+        """Whether the answer of owns() holds for every instance of a type.
+
+        The metaclass of a type that a user registers may look at the instance (torch.FloatTensor, torch.nn.Buffer).
+        """
+        if self.settings is None:
+            return True
+        return all([
+            type(each).__instancecheck__ in (type.__instancecheck__, ABCMeta.__instancecheck__)
+            or issubclass(kind, each) for each in self.array_types])
 
     cdef object why_not(self, const Managed* managed):
         """The exception that accepts() gives, or None."""

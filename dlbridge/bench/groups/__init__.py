@@ -4,8 +4,8 @@ import importlib
 from types import ModuleType
 
 GROUPS = (
-    "numpy_torch", "torch_numpy", "from_jax", "to_jax", "buffers", "dtypes", "interfaces", "wrap", "mix", "layouts",
-    "copies", "threads", "startup", "memory", "paddle",
+    "numpy_torch", "torch_numpy", "from_jax", "to_jax", "buffers", "dtypes", "interfaces", "wrap", "forms", "cold",
+    "mix", "batches", "layouts", "copies", "threads", "startup", "memory", "paddle", "tables",
 )
 
 

@@ -24,10 +24,10 @@ class Copy(NamedTuple):
     element: str = "f4"                 # the type that NumPy copies
 
 
-TO_NUMPY = 'dlbridge.convert({}, "numpy")'
-TO_TORCH = 'dlbridge.convert({}, "torch")'
-COPY_TO_NUMPY = 'dlbridge.convert({}, "numpy", copy=True)'
-COPY_TO_TORCH = 'dlbridge.convert({}, "torch", copy=True)'
+TO_NUMPY = 'dlbridge.convert({}, to="numpy")'
+TO_TORCH = 'dlbridge.convert({}, to="torch")'
+COPY_TO_NUMPY = 'dlbridge.convert({}, to="numpy", copy=True)'
+COPY_TO_TORCH = 'dlbridge.convert({}, to="torch", copy=True)'
 FROM_NUMPY = ("torch.from_numpy({}.copy())", "torch.from_numpy(numpy.ascontiguousarray({}))")
 COPIES = (
     Copy("every second column", "numpy.ones(({0}, {0} * 2), 'f4')[:, ::2]", COPY_TO_NUMPY,
@@ -88,7 +88,7 @@ def inputs() -> dict[str, str]:
 GROUP = Group("copies", (
     *(row(copy, number, size) for number, copy in enumerate(COPIES) for size in SIZES),
     # The system sometimes takes a second to find a gibibyte, and in five rounds one such second could decide.
-    Row("every second column, 1 GiB", 'dlbridge.convert(gibibyte, "numpy", copy=True)', {
+    Row("every second column, 1 GiB", 'dlbridge.convert(gibibyte, to="numpy", copy=True)', {
         "numpy.copyto": "numpy.copyto(numpy.empty(gibibyte.shape, 'f4'), gibibyte)",
     }, share=0.03, pinned=False, memory=5 * GIBIBYTE),
 ), {**inputs(), "gibibyte": "numpy.ones((2**14, 2**15), 'f4')[:, ::2]"})

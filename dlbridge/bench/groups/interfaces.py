@@ -22,10 +22,10 @@ class Struct:
 
 
 GROUP = Group("array interfaces", (
-    Row("__array_interface__ -> torch", 'dlbridge.convert(interface, "torch")', {
+    Row("__array_interface__ -> torch", 'dlbridge.convert(interface, to="torch")', {
         "torch.from_numpy": "torch.from_numpy(numpy.asarray(interface))",
     }),
-    Row("__array_struct__ -> torch", 'dlbridge.convert(struct, "torch")', {
+    Row("__array_struct__ -> torch", 'dlbridge.convert(struct, to="torch")', {
         "torch.from_numpy": "torch.from_numpy(numpy.asarray(struct))",
     }),
 ), {"interface": "Interface(ndarray)", "struct": "Struct(ndarray)"})

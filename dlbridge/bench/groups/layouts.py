@@ -13,16 +13,16 @@ INPUTS = {
 
 def rows(source: str, to: str, native: str) -> tuple[Row, ...]:
     """Make the rows of one pair of libraries."""
-    each = tuple(f'dlbridge.convert({source}_{ndim}, "{to}")' for ndim in range(1, 9))
+    each = tuple(f'dlbridge.convert({source}_{ndim}, to="{to}")' for ndim in range(1, 9))
     return (
-        Row(f"1 GiB {source} -> {to}", f'dlbridge.convert(large_{source}, "{to}")', {
-            "48 bytes": f'dlbridge.convert({source}, "{to}")',
+        Row(f"1 GiB {source} -> {to}", f'dlbridge.convert(large_{source}, to="{to}")', {
+            "48 bytes": f'dlbridge.convert({source}, to="{to}")',
         }),
         Row(f"slowest of ndim 1 to 8, {source} -> {to}", each, {
             "the fastest": each,
             f"{native}, 8-d": f"{native}({source}_8)",
         }),
-        Row(f"64-d {source} -> {to}", f'dlbridge.convert({source}_64, "{to}")', {native: f"{native}({source}_64)"}),
+        Row(f"64-d {source} -> {to}", f'dlbridge.convert({source}_64, to="{to}")', {native: f"{native}({source}_64)"}),
     )
 
 

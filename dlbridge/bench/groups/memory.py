@@ -10,18 +10,20 @@ LIVE = 5000
 WARM_UP = 1000
 # The statement of dlbridge, and the target library's own way through from_dlpack.
 PATHS = {
-    "ndarray -> torch": ('dlbridge.convert(ndarray, "torch")', "torch.from_dlpack(ndarray)"),
-    "tensor -> numpy": ('dlbridge.convert(tensor, "numpy")', "numpy.from_dlpack(tensor)"),
-    "bytearray -> torch": ('dlbridge.convert(buffer, "torch")', "torch.from_dlpack(numpy.frombuffer(buffer, 'u1'))"),
-    "jax -> torch": ('dlbridge.convert(jax_array, "torch", readonly="share")', "torch.from_dlpack(jax_array)"),
-    "jax -> numpy": ('dlbridge.convert(jax_array, "numpy")', "numpy.from_dlpack(jax_array)"),
-    "aligned ndarray -> jax": ('dlbridge.convert(aligned, "jax")', "jax.dlpack.from_dlpack(aligned)"),
-    "tensor -> jax": ('dlbridge.convert(tensor, "jax")', "jax.dlpack.from_dlpack(tensor)"),
+    "ndarray -> torch": ('dlbridge.convert(ndarray, to="torch")', "torch.from_dlpack(ndarray)"),
+    "tensor -> numpy": ('dlbridge.convert(tensor, to="numpy")', "numpy.from_dlpack(tensor)"),
+    "bytearray -> torch": ('dlbridge.convert(buffer, to="torch")', "torch.from_dlpack(numpy.frombuffer(buffer, 'u1'))"),
+    "jax -> torch": ('dlbridge.convert(jax_array, to="torch", readonly="share")', "torch.from_dlpack(jax_array)"),
+    "jax -> numpy": ('dlbridge.convert(jax_array, to="numpy")', "numpy.from_dlpack(jax_array)"),
+    "aligned ndarray -> jax": (
+        'dlbridge.convert(aligned, to="jax", readonly="share")', "jax.dlpack.from_dlpack(aligned)"),
+    "tensor -> jax": (
+        'dlbridge.convert(tensor, to="jax", readonly="share")', "jax.dlpack.from_dlpack(tensor)"),
     "bfloat16 ndarray -> torch": (
-        'dlbridge.convert(bfloat16_ndarray, "torch")',
+        'dlbridge.convert(bfloat16_ndarray, to="torch")',
         "torch.from_dlpack(bfloat16_ndarray.view('i2')).view(torch.bfloat16)"),
     "bfloat16 tensor -> numpy": (
-        'dlbridge.convert(bfloat16_tensor, "numpy")',
+        'dlbridge.convert(bfloat16_tensor, to="numpy")',
         "numpy.from_dlpack(bfloat16_tensor.view(torch.int16)).view(ml_dtypes.bfloat16)"),
 }
 WRAPS = {

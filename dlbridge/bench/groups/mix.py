@@ -15,13 +15,13 @@ INPUTS |= dict.fromkeys(BFLOATS.split(), "numpy.ones((3, 4), ml_dtypes.bfloat16)
 INPUTS |= dict.fromkeys(JAX.split(), "jax.device_put(numpy.ones((3, 4), 'f4'), jax.devices('cpu')[0])")
 
 GROUP = Group("several arrays", (
-    Row("eight ndarrays -> torch", all_of('dlbridge.convert({}, "torch")', EIGHT), {
+    Row("eight ndarrays -> torch", all_of('dlbridge.convert({}, to="torch")', EIGHT), {
         "torch.from_numpy": all_of("torch.from_numpy({})", EIGHT),
     }, all_of("floors.numpy_to_torch({})", EIGHT)),
     Row("mix -> torch", "; ".join((
-        all_of('dlbridge.convert({}, "torch")', f"{FLOATS} {BFLOATS}"),
-        all_of('dlbridge.convert({}, "torch", readonly="share")', JAX),
-        all_of('dlbridge.convert({}, "torch")', f"{BYTES} {TENSORS}"),
+        all_of('dlbridge.convert({}, to="torch")', f"{FLOATS} {BFLOATS}"),
+        all_of('dlbridge.convert({}, to="torch", readonly="share")', JAX),
+        all_of('dlbridge.convert({}, to="torch")', f"{BYTES} {TENSORS}"),
     )), {
         "best calls": "; ".join((
             all_of("torch.from_numpy({})", FLOATS),

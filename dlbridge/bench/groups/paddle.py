@@ -3,18 +3,18 @@
 from dlbridge.bench.rows import Group, Row
 
 GROUP = Group("Paddle", (
-    Row("ndarray -> paddle", 'dlbridge.convert(ndarray, "paddle")', {
+    Row("ndarray -> paddle", 'dlbridge.convert(ndarray, to="paddle")', {
         "paddle.from_dlpack": "paddle.from_dlpack(ndarray)",
         "paddle.to_tensor": "paddle.to_tensor(ndarray)",
     }),
-    Row("paddle -> numpy", 'dlbridge.convert(paddle_tensor, "numpy")', {
+    Row("paddle -> numpy", 'dlbridge.convert(paddle_tensor, to="numpy")', {
         "Tensor.numpy": "paddle_tensor.numpy()",
         "numpy.from_dlpack": "numpy.from_dlpack(paddle_tensor)",
     }),
-    Row("tensor -> paddle", 'dlbridge.convert(tensor, "paddle")', {
+    Row("tensor -> paddle", 'dlbridge.convert(tensor, to="paddle")', {
         "paddle.from_dlpack": "paddle.from_dlpack(tensor)",
     }),
-    Row("paddle -> torch", 'dlbridge.convert(paddle_tensor, "torch")', {
+    Row("paddle -> torch", 'dlbridge.convert(paddle_tensor, to="torch")', {
         "torch.from_dlpack": "torch.from_dlpack(paddle_tensor)",
     }),
 ), {"paddle_tensor": "paddle.ones([3, 4])"})

@@ -13,6 +13,8 @@ def in_child(statement: str, names: Names, settings: Settings) -> Sample:
     """Make a sampler of the nanoseconds of a statement in a new interpreter, without the interpreter's start."""
     # The child finds the modules that this process finds, and none in the working directory.
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONSAFEPATH": "1"}
+    # Packages that pip installs have their bytecode; a checkout gets it with the first import, unless this forbids it.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", CHILD.format(statement)]
 
     def sample() -> float:

@@ -3,11 +3,11 @@
 from dlbridge.bench.rows import Group, Row
 
 GROUP = Group("torch to NumPy", (
-    Row("tensor -> numpy", 'dlbridge.convert(tensor, "numpy")', {
+    Row("tensor -> numpy", 'dlbridge.convert(tensor, to="numpy")', {
         "Tensor.numpy": "tensor.numpy()",
         "numpy.from_dlpack": "numpy.from_dlpack(tensor)",
     }, "floors.torch_to_numpy(tensor)"),
-    Row("int64 tensor -> numpy", 'dlbridge.convert(integers, "numpy")', {
+    Row("int64 tensor -> numpy", 'dlbridge.convert(integers, to="numpy")', {
         "Tensor.numpy": "integers.numpy()",
         "numpy.from_dlpack": "numpy.from_dlpack(integers)",
     }, "floors.torch_to_numpy(integers)"),

@@ -1,0 +1,162 @@
+"""Containers: what is in one, how it is written, and how one of the same kind is made with other values in it.
+
+Python's own containers and those of its standard library are known here. What a library has registered with optree,
+torch or JAX is walked by these.
+"""
+
+import copy
+import dataclasses
+import functools
+import sys
+from collections import OrderedDict, UserDict, UserList, deque
+from collections.abc import Callable, Iterable
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from dlbridge.errors import shown
+
+# Whatever registers its own containers. The modules are asked if they are loaded: only then can anything be registered.
+WALKERS = ("optree", "torch.utils._pytree", "jax.tree_util")
+
+
+class Kind(NamedTuple):
+    """A kind of container."""
+
+    values: Callable[[Any], Iterable[Any]]
+    labels: Callable[[Any], Iterable[str]]          # what is written after the container's name to get each value
+    remake: Callable[[Any, list[Any]], Any]         # of a container and as many values
+
+
+def keys(container: Any) -> Iterable[str]:
+    return [f"[{shown(key)}]" for key in container]
+
+
+def places(container: Any) -> Iterable[str]:
+    return [f"[{index}]" for index in range(len(container))]
+
+
+# ---- how each kind is made again -------------------------------------------------------------------------------------
+
+def remake_dict(container: Any, values: list[Any]) -> Any:
+    """A copy keeps what a subclass has beside its items. Its own __setitem__ may keep attributes in step with them."""
+    made = copy.copy(container)
+    for key, value in zip(container, values, strict=True):
+        made[key] = value
+    return made
+
+
+def remake_list(container: Any, values: list[Any]) -> Any:
+    made = copy.copy(container)
+    list.__setitem__(made, slice(None), values)
+    return made
+
+
+def remake_tuple(container: Any, values: list[Any]) -> Any:
+    kind = type(container)
+    if hasattr(kind, "_make"):
+        return kind._make(values)       # a named tuple
+    try:
+        made = tuple.__new__(kind, values)
+    except TypeError:
+        return kind(values)             # a structure of C, such as time.struct_time
+    if hasattr(made, "__dict__"):
+        vars(made).update(vars(container))
+    return made
+
+
+def remake_deque(container: Any, values: list[Any]) -> Any:
+    made = copy.copy(container)
+    for index, value in enumerate(values):
+        made[index] = value
+    return made
+
+
+def remake_user_dict(container: Any, values: list[Any]) -> Any:
+    made = copy.copy(container)
+    made.data = dict(zip(container.data, values, strict=True))
+    return made
+
+
+def remake_user_list(container: Any, values: list[Any]) -> Any:
+    made = copy.copy(container)
+    made.data = values
+    return made
+
+
+def remake_object(container: Any, values: list[Any]) -> Any:
+    """No constructor runs, since it would normalise its arguments once more, and may take others than the fields."""
+    made = copy.copy(container)
+    for name, value in zip(fields_of(container), values, strict=True):
+        object.__setattr__(made, name, value)       # it may be frozen
+    return made
+
+
+def fields_of(container: Any) -> list[str]:
+    """The names of the fields that a dataclass, or a class of attrs or pydantic, has values in."""
+    kind = type(container)
+    if dataclasses.is_dataclass(kind):
+        names = [field.name for field in dataclasses.fields(kind)]
+    elif hasattr(kind, "__attrs_attrs__"):
+        names = [field.name for field in kind.__attrs_attrs__]
+    else:
+        names = list(getattr(kind, "__pydantic_fields__", {}))
+    return [name for name in names if hasattr(container, name)]
+
+
+# ---- the kinds -------------------------------------------------------------------------------------------------------
+
+# Of these very types, most containers are. They hold nothing beside their values.
+EXACT: dict[type, Kind] = {
+    dict: Kind(dict.values, keys, lambda container, values: dict(zip(container, values, strict=True))),
+    list: Kind(list.__iter__, places, lambda container, values: values),
+    tuple: Kind(tuple.__iter__, places, lambda container, values: tuple(values)),
+    OrderedDict: Kind(dict.values, keys, lambda container, values: OrderedDict(zip(container, values, strict=True))),
+}
+# Types and their subclasses.
+KINDS = {
+    dict: Kind(dict.values, keys, remake_dict),
+    list: Kind(list.__iter__, places, remake_list),
+    tuple: Kind(tuple.__iter__, places, remake_tuple),
+    deque: Kind(deque.__iter__, places, remake_deque),
+    UserDict: Kind(lambda container: container.data.values(), lambda container: keys(container.data), remake_user_dict),
+    UserList: Kind(lambda container: container.data, lambda container: places(container.data), remake_user_list),
+    MappingProxyType: Kind(lambda container: container.values(), keys,
+                           lambda container, values: MappingProxyType(dict(zip(container, values, strict=True)))),
+}
+OBJECT = Kind(lambda container: [getattr(container, name) for name in fields_of(container)],
+              lambda container: [f".{name}" for name in fields_of(container)], remake_object)
+
+
+def kind_of(thing: Any) -> Kind | None:
+    """The kind of container that something is, or None."""
+    for base in type(thing).__mro__:
+        if base in KINDS:
+            return KINDS[base]
+    return OBJECT if fields_of(thing) else registered_kind(thing)
+
+
+def registered_kind(thing: Any) -> Kind | None:
+    """The kind of a container that is registered with a library, which then walks through it, or None."""
+    for name in WALKERS:
+        walker = sys.modules.get(name)
+        if walker is not None and (values := children_by(walker, thing)) is not None:
+            return Kind(lambda container: values, lambda container: [f"<{index}>" for index in range(len(values))],
+                        functools.partial(remake_by, walker))
+    return None
+
+
+def children_by(walker: Any, thing: Any) -> list[Any] | None:
+    """What is directly in a container, by the library that knows it; None where it is none."""
+    found: list[Any] = []
+    try:
+        walker.tree_map(found.append, thing, is_leaf=lambda value: value is not thing)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return None             # such as keys that cannot be sorted
+    return None if len(found) == 1 and found[0] is thing else found
+
+
+def remake_by(walker: Any, container: Any, values: list[Any]) -> Any:
+    given = iter(values)
+    return walker.tree_map(lambda value: next(given), container, is_leaf=lambda value: value is not container)

@@ -1,0 +1,25 @@
+"""Arrow's schemas: what the elements of an array are, and which axes they have."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from dlbridge._core.arrow_abi cimport ArrowSchema
+from dlbridge._core.block cimport MAX_NDIM
+from dlbridge._core.sources.offer cimport Offer
+
+
+# What a schema says of each element of its array.
+ctypedef struct Description:
+    int32_t row                     # of the values
+    int32_t levels                  # how many lists of one length lie around the values
+    int64_t lengths[MAX_NDIM]       # of these lists, from the outermost on
+    int32_t offset_bytes[MAX_NDIM]  # of each offset of lists that have offsets: 4 or 8; 0 for those of a fixed length
+    int32_t ndim                    # the axes of an element: those lists, or what a tensor type makes of one
+    int64_t shape[MAX_NDIM]
+    int64_t strides[MAX_NDIM]       # in values
+
+
+# An error if the type is one that DLPack does not have.
+cdef int describe(const ArrowSchema* schema, Offer offer, Description* out) except -1
+# The way out that the library's facts have for a field, or the usual one.
+cdef str way_out_of(Offer offer, str field, str usual)
+cdef object refused(str field, object value, str wrong)

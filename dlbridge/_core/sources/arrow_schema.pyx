@@ -1,0 +1,214 @@
+"""Arrow's schemas: what the elements of an array are, and which axes they have.
+
+Lists of one length, and lists of them, are axes. So are those of a tensor type (``arrow.fixed_shape_tensor``, and a few
+of libraries), which says the shape of its elements.
+"""
+
+from libc.stdint cimport int32_t
+from libc.string cimport memcpy
+
+from dlbridge._core.arrow_abi cimport ArrowSchema
+from dlbridge._core.block cimport MAX_NDIM, integers
+from dlbridge._core.dtypes cimport find_arrow, find_name, row_name
+from dlbridge._core.layout cimport LARGEST_SPAN, fill_compact
+from dlbridge._core.sources.offer cimport Offer
+
+import math
+
+from dlbridge.errors import REPORT, ConversionError, refusal
+
+# CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the way out, by how the
+# format begins. The first line that fits counts.
+WAYS_OUT = {
+    "b": ("has eight bools in a byte", "cast it to uint8, then view the result as bool"),
+    "n": ("has nothing but nulls", "there is nothing to convert"),
+    "td": ("are dates", "cast it to int32 or int64"),
+    "tt": ("are times of the day", "cast it to int32 or int64"),
+    "ts": ("are points in time", "cast it to int64"),
+    "tD": ("are durations", "cast it to int64"),
+    "d": ("are decimals", "cast it to float64"),
+    "+s": ("has columns", "pass its columns one by one"),
+    "+": ("are nested", "pass x.flatten(), or the parts one by one"),
+    "u": ("are strings", "no array library has them"),
+    "U": ("are strings", "no array library has them"),
+    "v": ("are strings, or bytes", "no array library has them"),
+    "z": ("are bytes of any length", "no array library has them"),
+    "Z": ("are bytes of any length", "no array library has them"),
+    "": ("has no DLPack type", "cast it to a type of numbers"),
+}
+EXTENSION_NAME, EXTENSION_TEXT = b"ARROW:extension:name", b"ARROW:extension:metadata"
+UNKNOWN = -1                            # the length of lists whose type does not say it
+
+
+cdef int describe(const ArrowSchema* schema, Offer offer, Description* out) except -1:
+    check_schema(schema)
+    axes = tensor_axes(schema, offer)
+    out.levels = 0
+    while find_list(schema, axes is not None, out):
+        if out.levels == MAX_NDIM - 1:
+            raise refused("format", "+", f"is that of a list in {MAX_NDIM - 1} others")
+        if extension_of(schema) and (axes is None or out.levels):
+            raise refuse_extension(extension_of(schema), "lists are their storage alone", offer)
+        schema = only_child(schema)
+        out.levels += 1
+    out.row = row_of(schema, offer)
+    if axes is None:
+        axes = integers(out.lengths, out.levels, 1), range(out.levels)
+    else:
+        check_lengths(axes[0], out)
+    return describe_axes(axes[0], axes[1], out)
+
+
+cdef int check_schema(const ArrowSchema* schema) except -1:
+    if schema.release == NULL or schema.format == NULL:
+        raise refused("release" if schema.release == NULL else "format", "NULL", "is that of no schema")
+    return 0
+
+
+cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
+    """The shape of each element of a tensor type, and the order of its axes; None for another type."""
+    name = extension_of(schema)
+    if not name:
+        return None
+    import json                 # with the first extension type
+
+    from dlbridge.libraries.tensor_types import axes_of
+
+    text = text_with(schema, EXTENSION_TEXT)
+    try:
+        return axes_of(name, lambda: json.loads(text))
+    except Exception as error:
+        raise refusal(ConversionError, "arrow", EXTENSION_TEXT.decode(), repr(text), f"is no shape of {name.decode()}",
+                      way_out_of(offer, "extension", "pass its storage, x.storage or so")) from error
+
+
+cdef bint find_list(const ArrowSchema* schema, bint is_tensor, Description* out) except -1:
+    """Whether the elements are lists of one length. The length is noted; of a tensor type, the lists may not say it."""
+    text = (<bytes> schema.format).decode("utf-8", "replace")
+    if schema.dictionary != NULL:
+        return False
+    out.offset_bytes[out.levels] = 0
+    if text.startswith("+w:"):
+        digits = text.removeprefix("+w:")
+        if not (digits.isascii() and digits.isdecimal() and len(digits) < 19):
+            raise refused("format", repr(text), "has no length")
+        out.lengths[out.levels] = int(digits)
+        return True
+    out.lengths[out.levels] = UNKNOWN
+    out.offset_bytes[out.levels] = {"+l": 4, "+L": 8}.get(text, 0)
+    return is_tensor and out.offset_bytes[out.levels]
+
+
+cdef const ArrowSchema* only_child(const ArrowSchema* schema) except NULL:
+    if schema.n_children != 1 or schema.children == NULL or schema.children[0] == NULL:
+        raise refused("n_children", schema.n_children, "is not 1, the values of the lists")
+    check_schema(schema.children[0])
+    return schema.children[0]
+
+
+cdef int check_lengths(list shape, Description* out) except -1:
+    """Compare the lists with the shape of a tensor type: one list has all values, or each axis has lists."""
+    cdef int32_t level
+    lengths = shape if out.levels == len(shape) else [math.prod(shape)]
+    if len(lengths) != out.levels:
+        raise refused("ARROW:extension:metadata", shape, f"is no shape of {out.levels} lists in each other")
+    for level in range(out.levels):
+        if out.lengths[level] not in (UNKNOWN, lengths[level]) or lengths[level] >= LARGEST_SPAN:
+            raise refused("ARROW:extension:metadata", shape, f"is no shape of lists of {out.lengths[level]} values")
+        out.lengths[level] = lengths[level]
+    return 0
+
+
+cdef int describe_axes(object shape, object order, Description* out) except -1:
+    cdef int32_t axis
+    if math.prod([max(1, extent) for extent in shape]) >= LARGEST_SPAN or len(shape) >= MAX_NDIM:
+        raise refused("format", shape, "is the shape of more values, or axes, than any array has")
+    out.ndim = <int32_t> len(shape)
+    for axis in range(out.ndim):
+        out.shape[axis] = shape[axis]
+    fill_compact(out.ndim, out.shape, out.strides)
+    strides = integers(out.strides, out.ndim, 1)
+    for axis in range(out.ndim):
+        out.shape[axis], out.strides[axis] = shape[order[axis]], strides[order[axis]]
+    return 0
+
+
+# ---- the values ------------------------------------------------------------------------------------------------------
+
+cdef int row_of(const ArrowSchema* schema, Offer offer) except -1:
+    """The row of a schema's dtype, or an error. A type that DLPack has needs neither children nor a dictionary."""
+    row = find_arrow(schema.format)
+    if row >= 0 and schema.dictionary == NULL:
+        return row if schema.metadata == NULL else row_of_extension(schema, row, offer)
+    text = (<bytes> schema.format).decode("utf-8", "replace")
+    if schema.dictionary != NULL:
+        raise refusal(ConversionError, "arrow", "dictionary", repr(text), "are indices of other values",
+                      way_out_of(offer, "dictionary", "pass x.dictionary_decode(), or x.indices"))
+    for beginning, (wrong, way_out) in WAYS_OUT.items():
+        if text.startswith(beginning):
+            break
+    raise refusal(ConversionError, "arrow", "format", repr(text), wrong,
+                  way_out_of(offer, f"format {beginning}", way_out))
+
+
+cdef int row_of_extension(const ArrowSchema* schema, int row, Offer offer) except -1:
+    """The row of a type that may be more than its numbers: a period, a number with a fixed point.
+
+    CDataInterface, "Extension arrays": a reader that does not know the type sees its numbers alone.
+    """
+    name = extension_of(schema)
+    if not name:
+        return row
+    if name == b"arrow.bool8" and row == find_name("int8"):
+        return find_name("bool")
+    raise refuse_extension(name, f"{row_name(row)} is their storage alone", offer)
+
+
+cdef object refuse_extension(bytes name, str storage, Offer offer):
+    return refusal(ConversionError, "arrow", EXTENSION_NAME.decode(), repr(name.decode("utf-8", "replace")),
+                   f"is what its values are, and {storage}",
+                   way_out_of(offer, "extension", "pass its storage, x.storage or so"))
+
+
+# ---- metadata: a number of pairs, each text after its length ---------------------------------------------------------
+
+cdef bytes extension_of(const ArrowSchema* schema):
+    """The name of an extension type, or None."""
+    return text_with(schema, EXTENSION_NAME)
+
+
+cdef bytes text_with(const ArrowSchema* schema, bytes wanted):
+    cdef const char* at = schema.metadata
+    if at == NULL:
+        return None
+    for _ in range(take_length(&at)):
+        key, value = take_text(&at), take_text(&at)
+        if key == wanted:
+            return value
+    return None
+
+
+cdef bytes take_text(const char** at):
+    cdef int32_t length = take_length(at)
+    text = at[0][:length]
+    at[0] += length
+    return text
+
+
+cdef int32_t take_length(const char** at) except -1:
+    cdef int32_t length
+    memcpy(&length, at[0], sizeof(length))      # it is not aligned
+    if length < 0:
+        raise refused("metadata", length, "is no length")
+    at[0] += sizeof(length)
+    return length
+
+
+# ---- errors ----------------------------------------------------------------------------------------------------------
+
+cdef str way_out_of(Offer offer, str field, str usual):
+    return offer.facts.way_out(field) or usual
+
+
+cdef object refused(str field, object value, str wrong):
+    return refusal(ConversionError, "arrow", field, value, wrong, REPORT)

@@ -1,0 +1,49 @@
+"""Arrow's extension types whose elements are tensors of one shape, with what their metadata say of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from dlbridge.libraries.library import Fact
+
+
+def axes_of_standard(said: Any) -> tuple[Any, Any]:
+    return said["shape"], said.get("permutation")
+
+
+def axes_of_ray(said: Any) -> tuple[Any, Any]:
+    return said, None
+
+
+def axes_of_datasets(said: Any) -> tuple[Any, Any]:
+    return said[0], None
+
+
+RAY = Fact(axes_of_ray, "seen in 2.60.0", "has the shape alone; the values of a tensor are a list, whose type says no "
+           "length")
+DATASETS = Fact(axes_of_datasets, "seen in 5.2.0", "has the shape and the type of the values; a list for each axis, "
+                "whose type says no length")
+
+# By the name of the type: a function of the metadata, which are JSON, to the shape and the permutation or None.
+TENSOR_TYPES: dict[bytes, Fact] = {
+    b"arrow.fixed_shape_tensor": Fact(axes_of_standard, "CanonicalExtensions", "has the shape of the memory in C "
+                                      "order; permutation[i] is the axis of the memory that axis i of the tensor is"),
+    b"ray.data.arrow_tensor": RAY,
+    b"ray.data.arrow_tensor_v2": RAY,
+    **{f"datasets.features.features.Array{axes}DExtensionType".encode(): DATASETS for axes in range(2, 6)},
+}
+
+
+def axes_of(name: bytes, read: Callable[[], Any]) -> tuple[list[int], list[int]] | None:
+    """The shape and the order of the axes of a tensor type; None if the name is that of another type.
+
+    It may raise anything, since the metadata may be anything.
+    """
+    fact = TENSOR_TYPES.get(name)
+    if fact is None:
+        return None
+    shape, order = fact.value(read())
+    shape = [int(extent) for extent in shape]
+    order = list(range(len(shape))) if order is None else [int(place) for place in order]
+    if sorted(order) != list(range(len(shape))) or min(shape, default=0) < 0:
+        raise ValueError("the permutation is none of the axes, or an extent is negative")
+    return shape, order

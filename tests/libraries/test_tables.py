@@ -1,0 +1,80 @@
+"""Tables are containers: a dictionary of their columns by name."""
+
+import numpy as np
+import pandas
+import polars
+import pyarrow
+import pytest
+import torch
+
+import dlbridge
+
+COLUMNS = {"count": np.arange(4, dtype="int32"), "weight": np.array([0.5, 1.5, 2.5, 3.5]),
+           "seen": np.array([True, False, True, True])}
+TABLES = {
+    "pandas": pandas.DataFrame,
+    "pandas of Arrow": lambda columns: pandas.DataFrame(
+        {name: pandas.Series(pyarrow.array(values), dtype=pandas.ArrowDtype(pyarrow.array(values).type))
+         for name, values in columns.items() if name != "seen"}),
+    "polars": polars.DataFrame,
+    "pyarrow": pyarrow.table,
+    "pyarrow batch": lambda columns: pyarrow.RecordBatch.from_pydict(
+        {name: pyarrow.array(values) for name, values in columns.items()}),
+}
+each_table = pytest.mark.parametrize("make", TABLES.values(), ids=TABLES)
+
+
+@each_table
+def test_a_table_is_a_dictionary_of_its_columns(make):
+    made = dlbridge.convert_tree({"batch": [make(COLUMNS)]}, "torch")["batch"][0]
+    assert set(made) >= {"count", "weight"}
+    for name, tensor in made.items():
+        assert np.array_equal(tensor.numpy(), COLUMNS[name])
+        assert tensor.numpy().dtype == COLUMNS[name].dtype
+
+
+@each_table
+def test_columns_are_shared(make):
+    table = make({name: values for name, values in COLUMNS.items() if name != "seen"})
+    first, second = (dlbridge.convert_tree(table, "torch", readonly="share", copy=False) for _ in range(2))
+    assert [first[name].data_ptr() for name in first] == [second[name].data_ptr() for name in first]
+
+
+@pytest.mark.parametrize("make", [TABLES["pandas"], TABLES["polars"], pyarrow.table])
+def test_what_is_no_array_raises_or_passes(make):
+    table = make({"name": ["a", "b"], "size": [1, 2]})
+    with pytest.raises(dlbridge.DLBridgeError, match=r"^convert_tree: column \['x'\]\['name'\]: "):
+        dlbridge.convert_tree({"x": table}, "torch")
+    made = dlbridge.convert_tree(table, "torch", columns="pass")
+    assert made["size"].tolist() == [1, 2]
+    assert list(made["name"]) == list(table["name"])
+
+
+def test_nulls_and_chunks_raise():
+    chunks = pyarrow.chunked_array([[1, 2], [3]])
+    for table in (pyarrow.table({"a": chunks}), pyarrow.table({"a": [1, None]}), polars.DataFrame({"a": [True, None]})):
+        with pytest.raises(dlbridge.DLBridgeError, match=r"^convert_tree: column \['a'\]: "):
+            dlbridge.convert_tree(table, "numpy")
+        assert type(dlbridge.convert_tree(table, "numpy", columns="pass")["a"]) is not np.ndarray
+
+
+def test_bools_are_not_unpacked_where_copies_are_forbidden():
+    table = polars.DataFrame({"a": [True, False]})
+    assert dlbridge.convert_tree(table, "torch")["a"].tolist() == [True, False]
+    with pytest.raises(dlbridge.DLBridgeError):
+        dlbridge.convert_tree(table, "torch", copy=False)
+
+
+def test_a_name_that_two_columns_have():
+    frame = pandas.DataFrame(np.zeros((2, 2)), columns=["a", "a"])
+    with pytest.raises(dlbridge.UnsupportedError, match="more than once"):
+        dlbridge.convert_tree(frame, "torch")
+
+
+def test_a_function_is_called_with_the_columns():
+    @dlbridge.accepts("torch")
+    def total(batch):
+        return sum(tensor.sum().item() for tensor in batch.values())
+
+    assert total(polars.DataFrame({"a": [1, 2], "b": [3.0, 4.0]})) == 10
+    assert isinstance(dlbridge.convert_tree(pandas.DataFrame({"a": [1.0]}), "torch")["a"], torch.Tensor)

@@ -1,0 +1,94 @@
+"""collate: batches of a DataLoader, of the samples of any library."""
+
+import collections
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+from support.optional import of, params
+from support.processes import Samples
+
+import dlbridge
+
+pytestmark = pytest.mark.needs("torch")
+Pair = collections.namedtuple("Pair", ["image", "label"])
+
+SAMPLES = {
+    "ndarray": lambda index: np.full((2, 3), index, "float32"),
+    "Tensor": lambda index: dlbridge.asdlpack(np.full((2, 3), index, "float32")),
+    "read-only Tensor": lambda index: dlbridge.asdlpack(np.broadcast_to(np.float32(index), (2, 3))),
+    "jax": of("jax")(lambda index: jnp.full((2, 3), index, "float32")),
+    "torch": lambda index: torch.full((2, 3), float(index)),
+    "backwards": lambda index: np.full((2, 3), index, "float32")[::-1, ::-1],
+    "bytes in the other order": lambda index: np.full((2, 3), index, ">f4"),
+    "bfloat16": of("ml_dtypes")(lambda index: np.full((2, 3), index, ml_dtypes.bfloat16)),
+    "memoryview": lambda index: memoryview(np.full((2, 3), index, "float32")),
+}
+
+
+@pytest.mark.parametrize("make", params(SAMPLES))
+def test_samples_of_any_library_are_stacked(make):
+    samples = [make(index) for index in range(4)]
+    batch = dlbridge.collate(samples)
+    assert isinstance(batch, torch.Tensor)
+    assert batch.shape == (4, 2, 3)
+    assert batch[:, 0, 0].tolist() == [0, 1, 2, 3]
+    batch.zero_()
+    assert dlbridge.convert(samples[3], "numpy").astype("float32").min() == 3        # the samples are not written
+
+
+def test_containers_stay_what_they_are():
+    samples = [Pair({"x": dlbridge.asdlpack(np.ones(2)), "name": "a"}, [index, 0.5, np.float32(2)]) for index in (3, 4)]
+    batch = dlbridge.collate(samples)
+    assert type(batch) is Pair
+    assert batch.image["x"].shape == (2, 2)
+    assert batch.image["name"] == ["a", "a"]
+    assert [values.tolist() for values in batch.label] == [[3, 4], [0.5, 0.5], [2, 2]]
+
+
+def test_it_is_torchs_own_for_tensors():
+    samples = [{"x": torch.randn(3), "y": index} for index in range(3)]
+    ours, theirs = dlbridge.collate(samples), torch.utils.data.default_collate(samples)
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+
+
+@pytest.mark.parametrize(("samples", "error"), [
+    ([np.ones(2), np.ones(3)], RuntimeError),
+    ([np.array(["a"]), np.array(["b"])], TypeError),
+    ([object(), object()], TypeError),
+    ([np.zeros(2, "M8[s]")], dlbridge.ConversionError),
+])
+def test_what_cannot_be_stacked(samples, error):
+    with pytest.raises(error):
+        dlbridge.collate(samples)
+
+
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+def test_workers_of_a_data_loader(start):
+    loader = torch.utils.data.DataLoader(
+        Samples(), batch_size=4, num_workers=2, collate_fn=dlbridge.collate, multiprocessing_context=start)
+    batches = list(loader)
+    assert [batch["x"].shape[0] for batch in batches] == [4, 4, 2]
+    assert torch.cat([batch["x"][:, 1, 1] for batch in batches]).tolist() == list(range(10))
+    assert torch.cat([batch["label"] for batch in batches]).tolist() == list(range(10))
+    assert all(batch["x"].is_shared() for batch in batches)          # torch made it where both processes see it
+
+
+def test_nothing_is_registered_and_nothing_imported():
+    done = subprocess.run([sys.executable, "-c", """if True:
+        import sys, dlbridge
+        assert "torch" not in sys.modules
+        dlbridge.collate
+        assert "torch" not in sys.modules
+        import torch.utils.data
+        from torch.utils.data._utils.collate import default_collate_fn_map
+        before = dict(default_collate_fn_map)
+        import numpy
+        dlbridge.collate([dlbridge.asdlpack(numpy.ones(2))])
+        assert default_collate_fn_map == before
+    """], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,240 @@
+"""Legacy capsules do not say whether their memory may be written: what is unknown is written by nobody."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import dlpack as pydlpack
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from support.exporters import LegacyProducer, Proxy
+from support.optional import marked
+
+import dlbridge
+from dlbridge.testing.producers import OldProducer
+
+
+class Delegate(LegacyProducer):
+    """Hands ``__dlpack__`` on, and says by ``__array_interface__`` what it was told to say."""
+
+    def __init__(self, base, interface):
+        super().__init__(base)
+        self.__array_interface__ = interface
+
+
+class Exporting:
+    """Of an object with a buffer: a legacy capsule over the same memory."""
+
+    def __dlpack__(self, stream=None):
+        return OldProducer(np.frombuffer(self, "u1")).__dlpack__()
+
+
+class Writable(Exporting, bytearray):
+    """Its buffer says that it may be written."""
+
+
+class Constant(Exporting, bytes):
+    """Its buffer says that it is read-only."""
+
+
+# Each gives the array's legacy capsule, and has a type that says nothing of the array.
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "a class that delegates": LegacyProducer,
+    "a delegate's delegate": lambda array: LegacyProducer(LegacyProducer(array)),
+    "a delegate's proxy": lambda array: Proxy(LegacyProducer(array)),
+    "the capsule": lambda array: array.__dlpack__(),
+}
+each_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+@pytest.mark.needs("torch", "jax")
+@each_way
+def test_immutable_memory_is_known_by_who_frees_it(way):
+    array = jnp.arange(3.0)
+    dlbridge.convert(way(array), "torch").zero_()
+    assert not dlbridge.convert(way(array), "numpy").flags.writeable
+    assert dlbridge.asdlpack(way(array)).readonly
+    np.testing.assert_array_equal(array, [0, 1, 2])
+    address = array.unsafe_buffer_pointer()
+    assert dlbridge.convert(way(array), "torch", readonly="share").data_ptr() == address
+
+
+@pytest.mark.needs("torch")
+@each_way
+@pytest.mark.parametrize("make", [marked(torch.zeros, "torch"), np.zeros])
+def test_writable_memory_is_known_by_who_frees_it(make, way):
+    array = make(4)
+    tensor = dlbridge.convert(way(array), "torch", copy=False)
+    tensor[1] = 1
+    dlbridge.convert(way(array), "numpy")[2] = 2
+    assert array.tolist() == [0, 1, 2, 0]
+
+
+# ---- exporters that are not known: their deleter is made by ctypes ---------------------------------------------------
+
+UNKNOWN: dict[str, Callable[[OldProducer], Any]] = {"the producer": lambda producer: producer, **WAYS}
+each_unknown = pytest.mark.parametrize("way", UNKNOWN.values(), ids=UNKNOWN)
+UNSAID = "legacy DLPack capsule, which does not say whether it may be written"
+
+
+@pytest.mark.needs("torch")
+@each_unknown
+def test_nobody_writes_to_what_is_unknown(way):
+    producer = OldProducer()
+    before = producer.array.copy()
+    dlbridge.convert(way(producer), "torch").zero_()
+    assert not dlbridge.convert(way(producer), "numpy").flags.writeable
+    assert dlbridge.asdlpack(way(producer)).readonly
+    np.testing.assert_array_equal(producer.array, before)
+
+
+@pytest.mark.needs("jax")
+@each_unknown
+def test_what_is_unknown_may_change_under_an_immutable_array(way):
+    producer = OldProducer(np.zeros(1024, "float32"))
+    made = [dlbridge.convert(way(producer), "jax"), dlbridge.convert(dlbridge.asdlpack(way(producer)), "jax")]
+    producer.array[:] = 1
+    assert not any(array.any() for array in made)
+
+
+@pytest.mark.parametrize("name", [marked("torch", "torch"), marked("jax", "jax")])
+def test_a_promise_shares_it(name):
+    memory = np.zeros(1024 + 16, "float32")
+    producer = OldProducer(memory[-memory.ctypes.data % 64 // 4:][:1024])
+    plan = dlbridge.explain(producer, name)
+    assert (plan.action, plan.readonly) == ("copy", True)
+    assert UNSAID in str(plan)
+    with pytest.raises(dlbridge.CopyRequiredError, match=UNSAID):
+        dlbridge.convert(producer, name, copy=False)
+    with pytest.raises(dlbridge.ConversionError, match=UNSAID):
+        dlbridge.convert(producer, name, readonly="error")
+    shared = dlbridge.asdlpack(dlbridge.convert(producer, name, copy=False, readonly="share"))
+    assert shared.data_ptr == producer.array.ctypes.data
+
+
+def test_a_copy_of_it_may_be_written():
+    producer = OldProducer()
+    made = dlbridge.convert(producer, "numpy", copy=True)
+    made[:] = 7
+    assert producer.array[0, 0] == 0
+
+
+# ---- what another protocol of the object says ------------------------------------------------------------------------
+
+def interface_of(array, **entries):
+    return {**array.__array_interface__, **entries}
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("entries", "shared"), [
+    (lambda array: {}, True),
+    (lambda array: {"data": (array.ctypes.data, True)}, False),
+    (lambda array: {"data": (array.ctypes.data + 4, False)}, False),
+    (lambda array: {"data": memoryview(array)}, False),
+    (lambda array: {"data": None}, False),
+], ids=["writable", "read-only", "elsewhere", "a buffer", "nothing"])
+def test_an_interface_says_it(entries, shared):
+    producer = OldProducer()
+    delegate = Delegate(producer, interface_of(producer.array, **entries(producer.array)))
+    plan = dlbridge.explain(delegate, "torch")
+    assert (plan.protocol, plan.action) == ("dlpack (legacy)", "share" if shared else "copy")
+    dlbridge.convert(delegate, "torch").zero_()
+    assert producer.array.any() != shared
+
+
+def test_an_interface_that_fails_says_nothing():
+    class Failing(LegacyProducer):
+        @property
+        def __array_interface__(self):
+            raise RuntimeError("not now")
+
+    assert dlbridge.asdlpack(Failing(OldProducer())).readonly
+
+
+@pytest.mark.parametrize(("kind", "writable"), [(Writable, True), (Constant, False)])
+def test_a_buffer_says_it(kind, writable):
+    tensor = dlbridge.asdlpack(kind(b"abc"))
+    assert (tensor.protocol, tensor.readonly) == ("dlpack (legacy)", not writable)
+    assert dlbridge.convert(kind(b"abc"), "numpy").flags.writeable == writable
+
+
+# ---- what the user says ----------------------------------------------------------------------------------------------
+
+@pytest.mark.usefixtures("own_sources")
+@pytest.mark.parametrize("writable", [False, True])
+def test_a_registered_source_says_it(writable):
+    class Frame:
+        def __init__(self):
+            self.producer = OldProducer()
+
+    dlbridge.register_source(Frame, lambda frame: frame.producer.capsule(), writable=writable)
+    frame = Frame()
+    assert dlbridge.convert(frame, "numpy").flags.writeable == writable
+    dlbridge.convert(frame, "numpy", readonly="share")
+    assert dlbridge.convert(frame, "dlbridge").data_ptr == frame.producer.array.ctypes.data
+
+
+def test_a_class_of_builtins_is_not_a_library():
+    space: dict[str, Any] = {"LegacyProducer": LegacyProducer}
+    exec("class Made(LegacyProducer):\n    def __dlpack__(self, stream=None): return self.base.__dlpack__()", space)
+    assert space["Made"].__module__ == "builtins"
+    assert dlbridge.asdlpack(space["Made"](OldProducer())).readonly
+
+
+# ---- classes that pretend --------------------------------------------------------------------------------------------
+
+@pytest.mark.needs("torch", "jax", "dlpack")
+def test_a_library_that_exports_the_memory_of_others_is_not_believed():
+    array, text = jnp.arange(1.0, 4.0), b"abcd"
+    dlbridge.convert(pydlpack.asdlpack(array), "torch").zero_()
+    dlbridge.convert(pydlpack.asdlpack(text), "torch").zero_()
+    assert (array.tolist(), text) == ([1, 2, 3], b"abcd")
+
+
+@pytest.mark.needs("torch", "jax")
+@pytest.mark.parametrize("module", ["torch.more", "jax.more", "pyarrow.more", "xarray.more", "dlpack.more"])
+def test_the_deleter_is_asked_before_the_class(module):
+    kind = type("Delegate", (), {"__module__": module, "__init__": LegacyProducer.__init__,
+                                 "__dlpack__": LegacyProducer.__dlpack__})
+    array = jnp.arange(1.0, 4.0)
+    dlbridge.convert(kind(array), "torch").zero_()
+    assert array.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_while_asking_loses_no_deleter(error):
+    class Interrupted(OldProducer):
+        @property
+        def __array_interface__(self):
+            raise error
+
+    producer = Interrupted(keeps=False)
+    with pytest.raises(error):
+        dlbridge.convert(producer, "numpy")
+    assert (producer.exported, producer.deleted) == (1, 1)
+
+
+def test_a_capsule_that_is_consumed_while_its_deleter_is_looked_up():
+    """In a process of its own, since each deleter is looked up once."""
+    done = subprocess.run([sys.executable, "-c", """if True:
+        import dlbridge, numpy
+        from dlbridge.libraries import library
+        class Once:
+            def __dlpack__(self, **keywords):
+                return capsule
+            def __dlpack_device__(self):
+                return (1, 0)
+        def consume(file, find=library.library_with):
+            numpy.from_dlpack(Once())       # as another thread may, while this code runs
+            return find(file)
+        library.library_with = consume
+        capsule = numpy.arange(3.0).__dlpack__()
+        try:
+            dlbridge.convert(capsule, "numpy")
+        except dlbridge.ConversionError as error:
+            print(error.wrong)
+    """], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("was consumed already\n", 0), done.stderr

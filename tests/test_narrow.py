@@ -1,0 +1,103 @@
+"""narrow=True: the target's nearest type where it lacks a wide one, and every value checked."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+from support.optional import of, params
+
+import dlbridge
+
+WIDE = {"float64": "float32", "complex128": "complex64", "int64": "int32"}
+each_type = pytest.mark.parametrize(("wide", "narrow"), WIDE.items(), ids=WIDE)
+
+
+@pytest.mark.needs("jax")
+@each_type
+def test_a_wide_type_becomes_the_nearest_one(wide, narrow):
+    source = np.arange(12, dtype=wide).reshape(3, 4)
+    result = dlbridge.convert(source, "jax", narrow=True)
+    assert result.dtype.name == narrow
+    assert np.array_equal(np.asarray(result), source)
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("make", params({
+    "tensor": of("torch")(lambda array: torch.from_numpy(array)),
+    "negated": of("torch")(lambda array: torch._neg_view(torch.from_numpy(-array))),
+    "buffer": memoryview,
+    "Tensor": dlbridge.asdlpack,
+    "big-endian": lambda array: array.astype(">f8"),
+    "reversed": lambda array: array[::-1].copy()[::-1],
+    "every second": lambda array: np.repeat(array, 2)[::2],
+}))
+def test_from_any_source(make):
+    expected = np.arange(5.0)
+    result = dlbridge.convert(make(expected), "jax", narrow=True)
+    assert (result.dtype.name, result.tolist()) == ("float32", expected.tolist())
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("way", [
+    lambda source: dlbridge.convert_tree({"x": source}, "jax", narrow=True)["x"],
+    lambda source: dlbridge.accepts("jax", narrow=True)(lambda x: x)(source),
+], ids=["convert_tree", "accepts"])
+def test_in_batches_and_functions(way):
+    assert way(np.arange(3)).dtype.name == "int32"
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize(("values", "first"), [
+    ([1, 2**31, 2**40], "2147483648 at (1,)"), ([-2**31 - 1], "-2147483649 at (0,)"), ([0.5, 1e300], "1e+300 at (1,)"),
+    ([[0j], [1e300j]], "1e+300j at (1, 0)")])
+def test_a_value_that_does_not_fit_is_named(values, first):
+    with pytest.raises(dlbridge.ConversionError, match=r"^narrow: value .* does not fit into") as caught:
+        dlbridge.convert(np.array(values), "jax", narrow=True)
+    assert first in str(caught.value)
+
+
+@pytest.mark.needs("jax")
+def test_what_is_not_finite_stays_so():
+    source = np.array([np.nan, np.inf, -np.inf, -0.0])
+    result = np.asarray(dlbridge.convert(source, "jax", narrow=True))
+    assert np.array_equal(result, source.astype("f4"), equal_nan=True)
+    assert np.signbit(result[3])
+
+
+@pytest.mark.needs("jax")
+def test_only_where_it_is_asked_for():
+    with pytest.raises(dlbridge.ConversionError, match="jax_enable_x64"):
+        dlbridge.convert(np.zeros(3), "jax")
+
+
+@pytest.mark.needs("jax")
+def test_never_another_type():
+    with pytest.raises(dlbridge.ConversionError, match="uint64"):
+        dlbridge.convert(np.zeros(3, "uint64"), "jax", narrow=True)
+
+
+@pytest.mark.parametrize("target", params(["numpy", "torch", "memoryview", "dlbridge"]))
+@each_type
+def test_a_target_that_has_the_type_gets_it(wide, narrow, target):
+    source = np.zeros(3, wide)
+    assert dlbridge.asdlpack(dlbridge.convert(source, target, narrow=True, copy=False)).data_ptr == source.ctypes.data
+
+
+@pytest.mark.needs("jax")
+def test_jax_with_x64_has_the_type():
+    jax.config.update("jax_enable_x64", True)
+    try:
+        assert dlbridge.convert(np.zeros(3), "jax", narrow=True).dtype == "float64"
+    finally:
+        jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.needs("jax")
+def test_it_is_a_copy_that_explain_announces():
+    source = np.zeros((2, 3))
+    plan = dlbridge.explain(source, "jax", narrow=True)
+    assert (plan.action, plan.dtype) == ("copy", "float64")
+    assert plan.reason == "dtype float64 becomes float32, the nearest type that jax has"
+    with pytest.raises(dlbridge.CopyRequiredError, match=r"float64: becomes float32 by a copy"):
+        dlbridge.convert(source, "jax", narrow=True, copy=False)
+    assert dlbridge.explain(source, "jax", narrow=True, copy=False).action == "refuse"

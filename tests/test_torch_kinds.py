@@ -1,0 +1,339 @@
+"""torch's tensors whose export does not say all: dtypes below a byte, lazy clones, wrappers, memory of Metal."""
+
+import gc
+import subprocess
+import sys
+import textwrap
+import warnings
+
+import numpy as np
+import pytest
+import torch
+import torch.utils.dlpack
+from support.optional import params
+
+import dlbridge
+
+pytestmark = pytest.mark.needs("torch 2.10")
+
+
+class Described(torch.Tensor):
+    pass
+
+
+class Special(torch.nn.Parameter):
+    pass
+
+
+def as_special(tensor):
+    return Special(tensor, requires_grad=False)
+
+
+def as_described(tensor):
+    return tensor.as_subclass(Described)
+
+
+KINDS = pytest.mark.parametrize("kind", [lambda tensor: tensor, as_special, as_described],
+                                ids=["Tensor", "Parameter", "subclass"])
+WAYS = pytest.mark.parametrize("convert", [
+    lambda x: dlbridge.convert(x, "numpy", copy=False),
+    lambda x: np.from_dlpack(dlbridge.asdlpack(x)),
+    lambda x: np.asarray(dlbridge.convert(x, "memoryview")),
+    lambda x: dlbridge.convert(dlbridge.to_dlpack(x, max_version=(1, 0)), "numpy"),
+    lambda x: dlbridge.convert_tree([x], "numpy")[0],
+    dlbridge.accepts("numpy")(lambda x: x),
+], ids=["convert", "Tensor", "memoryview", "capsule", "convert_tree", "accepts"])
+
+
+def is_lazy(tensor):
+    return torch._C._is_cow_tensor(tensor)
+
+
+# ---- dtypes ----------------------------------------------------------------------------------------------------------
+
+BELOW_A_BYTE = [f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)]
+LACKING = ["bits8", "bits16", "bits1x8", "bits2x4", "bits4x2"]
+
+
+@WAYS
+@KINDS
+@pytest.mark.parametrize("name", ["int4", "uint4"])
+def test_types_below_a_byte_do_not_pass_for_bytes(name, kind, convert):
+    x = kind(torch.arange(4, dtype=torch.uint8).view(getattr(torch, name)))
+    with pytest.raises(dlbridge.ConversionError, match=f"dtype torch.{name}: ") as raised:
+        convert(x)
+    assert dlbridge.explain(x, "numpy").way_out == raised.value.way_out == "pass x.view(torch.uint8)"
+    assert convert(x.view(torch.uint8)).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", BELOW_A_BYTE + LACKING)
+def test_types_that_no_export_has_are_refused(name):
+    x = torch.empty(4, dtype=getattr(torch, name))
+    with pytest.raises(dlbridge.ConversionError, match=f"dtype torch.{name}: ") as raised:
+        dlbridge.convert(x, "numpy")
+    assert x.untyped_storage().resizable()
+    assert dlbridge.convert(eval(raised.value.way_out.removeprefix("pass ")), "numpy").nbytes == x.nbytes
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["int8", "uint8", "bool"])
+def test_types_of_a_byte_are_shared(name, kind):
+    x = kind(torch.ones(4, dtype=getattr(torch, name)))
+    array = dlbridge.convert(x, "numpy", copy=False)
+    assert (array.dtype, array.ctypes.data) == (name, x.data_ptr())
+
+
+# ---- lazy clones -----------------------------------------------------------------------------------------------------
+
+@WAYS
+@KINDS
+def test_a_lazy_clone_is_shared_and_stays_as_it_is(kind, convert):
+    source = torch.arange(6.0)
+    x = kind(torch._lazy_clone(source).view(2, 3)[1])
+    address = torch._C._data_address(x) + 12        # of the storage
+    assert dlbridge.explain(x, "numpy").action == "share"
+    array = convert(x)
+    assert is_lazy(x)
+    assert array.ctypes.data == address
+    assert not array.flags.writeable
+    x.zero_()
+    source.zero_()
+    del x, source
+    gc.collect()
+    [torch.full((6,), 9.0) for _ in range(100)]     # freed memory is used again
+    assert array.tolist() == [3, 4, 5]
+
+
+def test_a_lazy_clone_is_copied_for_what_cannot_be_told():
+    x = torch._lazy_clone(torch.arange(3.0))
+    with pytest.raises(dlbridge.CopyRequiredError, match="readonly"):
+        dlbridge.convert(dlbridge.asdlpack(x), "torch", copy=False)
+    dlbridge.convert(dlbridge.asdlpack(x), "torch").zero_()
+    assert dlbridge.explain(x, "dlpack").action == "copy"
+    array = dlbridge.convert(x, "numpy", copy=True)
+    array[:] = 0
+    assert is_lazy(x)
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_what_a_lazy_clone_carries_is_asked():
+    with pytest.raises(dlbridge.ConversionError, match="requires_grad"):
+        dlbridge.convert(torch._lazy_clone(torch.zeros(2, requires_grad=True)), "numpy")
+    x = torch._lazy_clone(torch.zeros(2, requires_grad=True))
+    assert dlbridge.convert(x, "numpy", detach=True).tolist() == [0, 0]
+    x = torch._neg_view(torch._lazy_clone(torch.arange(3.0)))
+    assert dlbridge.convert(x, "numpy").tolist() == [0, -1, -2]
+    x = torch._lazy_clone(torch.zeros(2, dtype=torch.uint8)).view(torch.uint4)
+    with pytest.raises(dlbridge.ConversionError, match=r"dtype torch\.uint4"):
+        dlbridge.convert(x, "numpy")
+    x = torch._lazy_clone(torch.zeros(2, dtype=torch.bfloat16))
+    assert dlbridge.asdlpack(x).dtype == "bfloat16"
+    assert is_lazy(x)
+
+
+def test_a_lazy_clone_is_itself_where_it_is_wanted():
+    x = torch._lazy_clone(torch.arange(3.0))
+    for keywords in ({}, {"device": "cpu"}, {"to": torch.zeros(1)}):
+        assert dlbridge.convert(x, **({"to": "torch"} | keywords)) is x
+    assert is_lazy(x)
+    assert dlbridge.asdlpack(x).owner is x
+
+
+def test_lazy_clones_are_seen_without_the_private_parts():
+    run("""
+        # The examples do not agree, so Python is asked.
+        asked = torch._C._is_cow_tensor
+        torch._C._is_cow_tensor = lambda tensor: True
+        dlbridge.convert(torch.zeros(1), "dlbridge")
+        calls = []
+        torch._C._is_cow_tensor = lambda tensor: calls.append(tensor) or asked(tensor)
+        x = torch._lazy_clone(torch.arange(3.0))
+        array = dlbridge.convert(x, "numpy", copy=False)
+        assert calls and asked(x) and array.tolist() == [0, 1, 2] and not array.flags.writeable
+    """)
+
+
+# ---- wrappers --------------------------------------------------------------------------------------------------------
+
+class StandIn(torch.Tensor):
+    """torch's own wrapper came with torch 2.15. This one says as little, and has its name."""
+
+    def __new__(cls, tensor):
+        return tensor.as_subclass(cls)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        raise RuntimeError(f"{func} is not allowed")
+
+
+StandIn.__name__, StandIn.__module__ = "ReadOnlyTensorWrapper", "torch.utils.dlpack"
+
+
+def wrappers():
+    own = getattr(torch.utils.dlpack, "ReadOnlyTensorWrapper", None)
+    return params([StandIn] if own is None or not isinstance(own, type) else [StandIn, own])
+
+
+@WAYS
+@pytest.mark.parametrize("wrapper", wrappers())
+def test_a_wrapped_tensor_is_read_only(wrapper, convert):
+    tensor = torch.arange(3.0)
+    array = convert(wrapper(tensor))
+    assert array.ctypes.data == tensor.data_ptr()
+    assert not array.flags.writeable
+    plan = dlbridge.explain(wrapper(tensor), "numpy")
+    assert (plan.action, plan.readonly) == ("share", True)
+    tensor.data = torch.zeros(1)
+    assert array.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("wrapper", wrappers())
+def test_what_a_wrapped_tensor_carries_is_asked(wrapper):
+    with pytest.raises(dlbridge.ConversionError, match="requires_grad"):
+        dlbridge.convert(wrapper(torch.nn.Parameter(torch.zeros(2))), "numpy")
+    assert dlbridge.convert(wrapper(torch._neg_view(torch.arange(2.0))), "numpy").tolist() == [0, -1]
+    x = torch._lazy_clone(torch.arange(3.0))
+    assert dlbridge.convert(wrapper(x), "numpy", copy=False).tolist() == [0, 1, 2]
+    assert is_lazy(x)
+    assert dlbridge.explain(wrapper(torch.zeros(2)), "dlpack").action == "copy"
+    wrapped = wrapper(torch.zeros(2))
+    assert dlbridge.convert(wrapped, "torch") is wrapped
+
+
+def run(program):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "import torch\nimport dlbridge\n" + textwrap.dedent(program)],
+        capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_the_ways_out_of_a_distributed_tensor():
+    run("""
+        import torch.distributed
+        from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        x = distribute_tensor(torch.arange(4.0), init_device_mesh("cpu", (1,)), [Shard(0)])
+        for each in (x, x.detach(), torch.nn.Parameter(x)):
+            try:
+                dlbridge.convert(each, "numpy", detach=True)
+            except dlbridge.UnsupportedError as error:
+                assert error.way_out == "pass x.to_local(), the part of this process, or x.full_tensor()", error
+                assert dlbridge.explain(each, "numpy", detach=True).way_out == error.way_out
+            else:
+                raise AssertionError(each)
+        assert dlbridge.convert(x.to_local(), "numpy").tolist() == [0, 1, 2, 3]
+        assert dlbridge.convert(x.full_tensor(), "numpy").tolist() == [0, 1, 2, 3]
+        torch.distributed.destroy_process_group()
+    """)
+
+
+# ---- Metal -----------------------------------------------------------------------------------------------------------
+
+def test_a_slice_on_metal_is_taken_by_the_managed_export():
+    """There is no such machine here: torch's own table on the CPU, whose answers are those that it gives for Metal.
+
+    data is a handle, and the managed export has the offset beside it. The borrowed view adds it (pytorch#182924).
+    """
+    run("""
+        import ctypes
+        from dlbridge.testing import abi
+        from dlbridge.testing.producers import capsule_pointer, new_capsule
+
+        METAL = 8
+        own = abi.DLPackExchangeAPI.from_address(
+            capsule_pointer(torch.Tensor.__dlpack_c_exchange_api__, abi.EXCHANGE_NAME))
+        fake = abi.DLPackExchangeAPI.from_buffer_copy(own)
+        types = dict(abi.DLPackExchangeAPI._fields_)
+
+        def borrowed(tensor, out):
+            answer = own.dltensor_from_py_object_no_sync(tensor, out)
+            out.contents.device.device_type = METAL
+            return answer
+
+        def managed(tensor, out):
+            answer = own.managed_tensor_from_py_object_no_sync(tensor, out)
+            given = out.contents.contents.dl_tensor
+            given.device.device_type = METAL
+            given.byte_offset = 8
+            given.data -= 8
+            return answer
+
+        fake.dltensor_from_py_object_no_sync = types["dltensor_from_py_object_no_sync"](borrowed)
+        fake.managed_tensor_from_py_object_no_sync = types["managed_tensor_from_py_object_no_sync"](managed)
+        torch.Tensor.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(fake), abi.EXCHANGE_NAME, None)
+
+        x = torch.arange(6.0)
+        for convert in (dlbridge.asdlpack, lambda x: dlbridge.convert_tree([x], "dlbridge")[0],
+                        dlbridge.accepts("dlbridge")(lambda x: x)):
+            made = convert(x[2:])
+            assert made.device == "metal:0" and made.shape == (4,), made
+            assert made.byte_offset == 8, made.byte_offset
+        assert dlbridge.explain(x[2:], "dlbridge").device == "metal:0"
+        del made
+    """)
+
+
+# ---- torch.jit.trace -------------------------------------------------------------------------------------------------
+
+def halved_by_numpy(x, **keywords):
+    return x + torch.from_numpy(dlbridge.convert(x, "numpy", **keywords) / 2)
+
+
+def warnings_of_trace(function, *inputs):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.jit.trace(function, inputs, check_trace=False)
+    return [str(warning.message) for warning in caught
+            if issubclass(warning.category, torch.jit.TracerWarning) and "dlbridge" in str(warning.message)]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("make", [torch.ones, lambda count: as_special(torch.ones(count))], ids=["Tensor", "Special"])
+def test_a_trace_warns_of_what_becomes_a_constant(make):
+    assert len(warnings_of_trace(halved_by_numpy, make(3))) == 1
+    assert len(warnings_of_trace(lambda x: x + dlbridge.asdlpack(x).size, make(3))) == 1
+    assert warnings_of_trace(lambda x: x + len(str(dlbridge.explain(x, "numpy"))), make(3)) == []
+    assert warnings_of_trace(lambda x: x + dlbridge.convert(x, "torch"), make(3)) == []
+    assert warnings_of_trace(lambda x: x + dlbridge.convert(np.ones(3, "f4"), "torch"), make(3)) == []
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("function", [
+    halved_by_numpy,
+    lambda x: x + dlbridge.convert_tree([{"x": x}], "numpy")[0]["x"].size,
+    dlbridge.accepts("numpy")(lambda x: torch.ones(3) + x.size),
+], ids=["convert", "convert_tree", "accepts"])
+def test_the_warning_of_a_trace_names_the_line_of_the_caller(function):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.jit.trace(function, torch.ones(3), check_trace=False)
+    said = [warning.filename for warning in caught if "dlbridge converts" in str(warning.message)]
+    assert len(said) == 1
+    assert not said[0].startswith(dlbridge.__path__[0])
+
+
+@pytest.mark.needs("torch")
+def test_a_warning_that_is_an_error_loses_nothing():
+    tensor = torch.ones(3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        with pytest.raises(torch.jit.TracerWarning):
+            torch.jit.trace(halved_by_numpy, tensor)
+    tensor.resize_(100)         # nothing holds its storage
+    np.testing.assert_array_equal(halved_by_numpy(torch.ones(3)), [1.5] * 3)
+
+
+@pytest.mark.needs("torch")
+def test_the_first_conversion_of_a_process_is_no_part_of_a_trace():
+    done = subprocess.run([sys.executable, "-W", "error::torch.jit.TracerWarning", "-c", """if True:
+        import warnings, torch, numpy, dlbridge
+        def function(x):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "torch.jit.trace records what dlbridge")
+                return x * dlbridge.convert(x, "numpy").size
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        print(len(list(torch.jit.trace(function, torch.ones(3)).graph.nodes())))
+    """], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
