@@ -1,0 +1,61 @@
+"""joblib with loky: Tensors as arguments and results of workers."""
+
+import os
+import pickle
+
+import cloudpickle
+import joblib
+import ml_dtypes
+import numpy as np
+import pytest
+from support import cluster, memory
+
+import dlbridge
+
+NBYTES = 64 << 20
+
+
+@pytest.fixture(scope="module")
+def parallel():
+    with joblib.Parallel(n_jobs=2, backend="loky") as parallel:
+        yield parallel
+
+
+def test_arguments_and_results(parallel):
+    tensors = [dlbridge.asdlpack(np.full((100, 100), index, "float32")) for index in range(4)]
+    results = parallel(joblib.delayed(cluster.doubled)(tensor) for tensor in tensors)
+    assert [type(result) for result in results] == [dlbridge.Tensor] * 4
+    assert [np.asarray(result).max() for result in results] == [0, 2, 4, 6]
+    assert not any(result.readonly for result in results)
+
+
+def test_they_go_to_other_processes(parallel):
+    there = parallel(joblib.delayed(cluster.described)(dlbridge.asdlpack(np.ones((3, 4)).T)) for _ in range(2))
+    assert all((each["type"], each["shape"], each["strides"]) == ("Tensor", (4, 3), (1, 4)) for each in there)
+    assert all(each["process"] != os.getpid() for each in there)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float4_e2m1fn], ids=str)
+def test_types_of_ml_dtypes(parallel, dtype):
+    source = np.arange(4).astype(dtype)
+    result, = parallel([joblib.delayed(cluster.doubled)(dlbridge.asdlpack(source))])
+    assert dlbridge.convert(result, "numpy").tobytes() == (source * 2).tobytes()
+
+
+def test_what_is_kept_on_disk(tmp_path):
+    source = np.asfortranarray(np.arange(12.0).reshape(3, 4))
+    joblib.dump({"weights": dlbridge.asdlpack(source)}, tmp_path / "kept")
+    kept = joblib.load(tmp_path / "kept")["weights"]
+    assert kept.strides == (1, 3)
+    assert np.array_equal(np.asarray(kept), source)
+
+
+def test_no_more_memory_than_an_ndarray_takes():
+    """What joblib calls for a task's argument: cloudpickle in band, beside the same for an ndarray."""
+    grown = {}
+    for name, array in {"ndarray": np.ones(NBYTES // 8), "Tensor": dlbridge.asdlpack(np.ones(NBYTES // 8))}.items():
+        text, sending = memory.growth(cloudpickle.dumps, array)
+        grown[name] = sending, memory.growth(pickle.loads, text)[1]
+    print(grown)
+    assert all(ours <= theirs + 0.05 * NBYTES
+               for theirs, ours in zip(grown["ndarray"], grown["Tensor"], strict=True))

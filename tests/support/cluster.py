@@ -1,0 +1,112 @@
+"""What the workers of an engine run. They import it by name, as they cannot import a test."""
+
+import os
+import signal
+import time
+from typing import Any
+
+import numpy as np
+from support import memory
+
+import dlbridge
+
+
+def doubled(given: Any) -> Any:
+    return dlbridge.asdlpack(dlbridge.convert(given, "numpy") * 2)
+
+
+def described(given: Any) -> dict[str, Any]:
+    """What a worker sees of an array, without the address."""
+    return {"type": type(given).__name__, "dtype": str(given.dtype), "shape": tuple(given.shape),
+            "strides": tuple(given.strides), "readonly": is_readonly(given), "process": os.getpid()}
+
+
+def is_readonly(given: Any) -> bool:
+    return not given.flags.writeable if isinstance(given, np.ndarray) else given.readonly
+
+
+def address(given: Any) -> int:
+    return given.ctypes.data if isinstance(given, np.ndarray) else given.data_ptr
+
+
+def total(given: Any) -> float:
+    return float(dlbridge.convert(given, "numpy").sum(dtype="float64"))
+
+
+def slow_total(given: Any, seconds: float) -> float:
+    time.sleep(seconds)
+    return total(given)
+
+
+@dlbridge.accepts("torch", returns="like")
+def softened(block: Any) -> Any:
+    """A function of torch: what Dask calls it with are ndarrays, and what Dask gets are ndarrays."""
+    import torch
+
+    assert isinstance(block, torch.Tensor)
+    return torch.tanh(block)
+
+
+@dlbridge.accepts("torch", returns="like")
+def norms(block: Any) -> Any:
+    import torch
+
+    return torch.linalg.vector_norm(block, dim=-1)
+
+
+@dlbridge.accepts("torch", returns="like")
+def neighbours(block: Any) -> Any:
+    """The mean of an element, the one before and the one after, as a convolution of torch."""
+    import torch
+
+    return torch.nn.functional.conv1d(block[None, None], torch.full((1, 1, 3), 1 / 3, dtype=block.dtype),
+                                      padding=1)[0, 0]
+
+
+def shares_with_torch(given: Any) -> bool:
+    """Whether torch takes what came from another process as it lies."""
+    return dlbridge.convert(given, "torch", readonly="share", copy=False).data_ptr() == address(given)
+
+
+class Reader:
+    """An actor that keeps what it was given."""
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+        self.before = 0
+
+    def start(self) -> int:
+        """What it has by itself; the imports are done then."""
+        dlbridge.convert(np.ones(3), "numpy")
+        self.before = memory.private()
+        return os.getpid()
+
+    def keep(self, block: Any) -> dict[str, Any]:
+        self.kept = block
+        return described(block)
+
+    def grown(self) -> int:
+        """The private bytes that reading everything added."""
+        assert total(self.kept)
+        return memory.private() - self.before
+
+    def total(self) -> float:
+        return total(self.kept)
+
+    def first(self) -> float:
+        return float(dlbridge.convert(self.kept, "numpy").flat[0])
+
+    def aligned(self) -> bool:
+        return address(self.kept) % 64 == 0
+
+    def shares_with_torch(self) -> bool:
+        return shares_with_torch(self.kept)
+
+    def write_by_torch(self) -> bool:
+        """Write into what torch has by default. True is returned where that is other memory."""
+        tensor = dlbridge.convert(self.kept, "torch")
+        tensor.fill_(-1)
+        return tensor.data_ptr() != address(self.kept)
+
+    def die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
