@@ -89,7 +89,7 @@ def test_a_worker_gives_what_it_received_to_torch_as_it_lies(client):
 
 def scattered(client, workers, array):
     reset = client.run(memory.reset_peak)
-    future, here = memory.growth(lambda: client.scatter(array, workers=workers[:1], hash=False))
+    _future, here = memory.growth(lambda: client.scatter(array, workers=workers[:1], hash=False))
     return here, client.run(memory.peak)[workers[0]] - reset[workers[0]]
 
 

@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 import numpy as np
-from support import memory
 
 import dlbridge
+from support import memory
 
 
 def doubled(given: Any) -> Any:
@@ -31,6 +31,11 @@ def address(given: Any) -> int:
 
 def total(given: Any) -> float:
     return float(dlbridge.convert(given, "numpy").sum(dtype="float64"))
+
+
+def peak_with(given: Any) -> int:
+    """The most memory that the process had, with what was received."""
+    return memory.peak()
 
 
 def slow_total(given: Any, seconds: float) -> float:

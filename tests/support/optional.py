@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 LIBRARIES = ("torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda", "array_api_strict")
-PROGRAMS = ("optree", "rich", "matplotlib", "mypy", "wrapt", "dlpack")      # what only some tests need
+PROGRAMS = ("optree", "rich", "matplotlib", "mypy", "wrapt", "dlpack", "safetensors")      # what only some tests need
 NAMES = frozenset(name.partition(".")[0] for name in LIBRARIES + PROGRAMS)
 # What a test may need beside a library itself: the first word is the library, where there is one of that name.
 CONDITIONS = {

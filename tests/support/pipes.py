@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-from support import memory
 
 import dlbridge
+from support import memory
 
 
 def receive_and_report(connection: Any) -> None:
