@@ -1,6 +1,5 @@
 """The throughput of a Tensor through each engine, beside an ndarray's in the same run.
 
-
     python benchmarks/engines.py [--paths pickle pipe loky dask ray argument] [--rounds N] [--mebibytes N]
 
 Each round sends an ndarray, another ndarray and a Tensor, in random order. The second column says how far an ndarray is

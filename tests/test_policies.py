@@ -277,7 +277,7 @@ def test_negation_of_each_floating_type(dtype):
 # ---- device and stream -----------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("device", [
-    "cpu", "cpu:0", "CPU:0", (1, 0), (1, None), marked(torch.device("cpu"), "torch"),
+    "cpu", "cpu:0", "CPU:0", "PYTHON", (1, 0), (1, None), marked(torch.device("cpu"), "torch"),
     marked(jax.devices("cpu")[0], "jax"), marked(jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0]), "jax"),
     marked(array_api_strict.asarray([1]).device, "array_api_strict"),
     "/job:localhost/replica:0/task:0/device:CPU:0", "/device:CPU:0", "/CPU:0"])      # of tensorflow.Tensor.device

@@ -43,8 +43,8 @@ TABLE = {
     kDLMAIA: ("maia", False),
     kDLTrn: ("trn", False),
 }
-# Libraries' own names for the same devices: JAX's platforms and torch's device types.
-ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "sycl": kDLOneAPI}
+# Libraries' names for the same devices: JAX's platforms, torch's types, and tinygrad's host without a compiler.
+ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "sycl": kDLOneAPI, "python": kDLCPU}
 
 cdef enum:
     LARGEST_ID = 0x7FFFFFFF
