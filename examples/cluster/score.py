@@ -22,6 +22,7 @@ import ctypes
 import hashlib
 import itertools
 import os
+import statistics
 import tempfile
 import warnings
 from collections import deque
@@ -147,8 +148,8 @@ def scores(way: str, weights: dict[str, Any], batch: Any) -> np.ndarray:
         model = network()
     model.load_state_dict({name: way_named(way).unpack(weight) for name, weight in weights.items()}, assign=True)
     with torch.inference_mode():
-        # Some engines lose the strides. With the same strides for all, the numbers are the same in every bit.
-        pixels = way_named(way).unpack(batch).sub(0.45).div(0.25).contiguous()
+        # Dask loses an ndarray's strides. With the same strides for all, the numbers are the same in every bit.
+        pixels = way_named(way).unpack(batch).contiguous(memory_format=torch.channels_last).sub(0.45).div_(0.25)
         return dlbridge.convert(model(pixels).softmax(1), to="numpy", detach=True)
 
 
@@ -255,6 +256,7 @@ class Run:
 class Scored:
     """What came out of a run: scores of shape (images, CLASSES), and how long the tasks took."""
 
+    run: Run
     scores: np.ndarray
     seconds: float
 
@@ -278,7 +280,7 @@ def score(engine: Any, run: Run, paths: list[Path]) -> Scored:
     start = perf_counter()
     batches = track(results(engine, run.way, weights, paths), f"{run.engine}, {run.way}, {run.workers} workers",
                     total=len(paths), console=Console(stderr=True), transient=True)
-    return Scored(np.concatenate(list(batches)), perf_counter() - start)
+    return Scored(run, np.concatenate(list(batches)), perf_counter() - start)
 
 
 def results(engine: Any, way: str, weights: Any, paths: list[Path]) -> Iterator[np.ndarray]:
@@ -308,6 +310,12 @@ def copied_bytes(name: str, path: Path) -> dict[str, int]:
     return dict(zip(HOPS, grown + more + still + last, strict=True))
 
 
+def typical_bytes(name: str, path: Path) -> dict[str, float]:
+    """The median of some batches, since the first imports what is needed, and the system may take pages in between."""
+    batches = [copied_bytes(name, path) for _ in range(7)]
+    return {hop: statistics.median(batch[hop] for batch in batches) for hop in HOPS}
+
+
 def growth(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
     """What a function returns, and the most bytes that it added to the resident memory, which Linux keeps track of."""
     Path("/proc/self/clear_refs").write_text("5")
@@ -324,24 +332,24 @@ def resident(field: str) -> int:
 def compare(paths: list[Path], workers: list[int], chart: Path | None) -> str:
     """Run every way, print what is measured, and give the digest that all have in common."""
     ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 1 << 16)    # else memory that was freed before hides a copy
-    for way in WAYS:
-        copied_bytes(way, paths[0])             # what is imported once
-    copied = {way: copied_bytes(way, paths[0]) for way in WAYS}
-    scored = {}
+    copied = {way: typical_bytes(way, paths[0]) for way in WAYS}
+    rates: dict[Run, float] = {}
+    digests = set()
     for name, count in [("none", 1), *itertools.product(("dask", "ray"), workers)]:
+        runs = [Run(name, count, way) for way in WAYS]
         with started(name, count) as engine:
-            runs = [Run(name, count, way) for way in WAYS]
-            scored |= {run: score(engine, run, paths) for run in runs}
-    print_comparison({run: each.rate for run, each in scored.items()}, copied)
+            rounds = [score(engine, run, paths) for run in runs + runs[::-1] + runs]    # no way is always the first
+        digests |= {scored.digest for scored in rounds}
+        rates |= {run: statistics.median(scored.rate for scored in rounds if scored.run == run) for run in runs}
+    print_comparison(rates, copied)
     if chart is not None:
-        draw({run: each.rate for run, each in scored.items()}, copied, chart)
-    digests = {each.digest for each in scored.values()}
+        draw(rates, copied, chart)
     if len(digests) != 1:
         raise SystemExit(f"the numbers differ: {digests}")
     return digests.pop()
 
 
-def print_comparison(rates: dict[Run, float], copied: dict[str, dict[str, int]]) -> None:
+def print_comparison(rates: dict[Run, float], copied: dict[str, dict[str, float]]) -> None:
     rate_table = Table("engine", "workers", *WAYS, title="images per second")
     for engine, workers in dict.fromkeys((run.engine, run.workers) for run in rates):
         rate_table.add_row(engine, str(workers), *[f"{rates[Run(engine, workers, way)]:,.0f}" for way in WAYS])
@@ -352,7 +360,7 @@ def print_comparison(rates: dict[Run, float], copied: dict[str, dict[str, int]])
         Console().print(table)
 
 
-def draw(rates: dict[Run, float], copied: dict[str, dict[str, int]], path: Path) -> None:
+def draw(rates: dict[Run, float], copied: dict[str, dict[str, float]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.2), layout="constrained")

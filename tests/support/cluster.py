@@ -38,6 +38,11 @@ def peak_with(given: Any) -> int:
     return memory.peak()
 
 
+def data_held(dask_worker: Any) -> int:
+    """How many arrays a worker of Dask has. It lets them go some time after the client did."""
+    return len(dask_worker.data)
+
+
 def slow_total(given: Any, seconds: float) -> float:
     time.sleep(seconds)
     return total(given)

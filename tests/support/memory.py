@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 PROCESS = Path("/proc/self")
@@ -22,6 +23,11 @@ def growth(function: Callable[..., Any], *arguments: Any) -> tuple[Any, int]:
     before = reset_peak()
     result = function(*arguments)
     return result, peak() - before
+
+
+def typical(measure: Callable[..., tuple[int, ...]], *arguments: Any) -> tuple[float, ...]:
+    """The medians of what is measured three times: a system that is short of memory may take pages in between."""
+    return tuple(map(median, zip(*[measure(*arguments) for _ in range(3)], strict=True)))
 
 
 def private() -> int:
