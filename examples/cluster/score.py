@@ -353,7 +353,7 @@ def print_comparison(rates: dict[Run, float], copied: dict[str, dict[str, float]
     rate_table = Table("engine", "workers", *WAYS, title="images per second")
     for engine, workers in dict.fromkeys((run.engine, run.workers) for run in rates):
         rate_table.add_row(engine, str(workers), *[f"{rates[Run(engine, workers, way)]:,.0f}" for way in WAYS])
-    copy_table = Table("hop", *WAYS, title=f"MB that each hop through Dask copies of {IMAGES_PER_FILE} images")
+    copy_table = Table("hop", *WAYS, title=f"MB that each hop copies, of {IMAGES_PER_FILE} images")
     for hop in HOPS:
         copy_table.add_row(hop, *[f"{copied[way][hop] / 1e6:.1f}" for way in WAYS])
     for table in (rate_table, copy_table):
