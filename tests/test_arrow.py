@@ -273,6 +273,7 @@ LIES_OF_LISTS = {
     "a negative child": ({"child": {"length": -1}}, "length -1: has not"),
     "a far child": ({"child": {"offset": 2**62}}, "byte_offset|offset, length"),
     "no values": ({"child": {"data": None}}, "data NULL: "),
+    "nulls without bits, in a part": ({"length": 1, "child": {"null_count": 2}}, "null_count 2: elements have no"),
     "no format": ({"child": {"format": None}}, "format NULL: "),
     "words": ({"child": {"format": b"u"}}, "format 'u': "),
     "an extension in lists": ({"child": {"metadata": metadata_of((NAME, b"own"))}}, "extension:name 'own': "),

@@ -1,6 +1,7 @@
 """Arrow's C interfaces: arrays of the host and of devices, and streams, of which any field may be wrong."""
 
 import ctypes
+import math
 import struct
 
 import dlbridge
@@ -68,6 +69,33 @@ SCHEMAS, ARRAYS, STREAMS = Counted(7 * 8), Counted(8 * 8), Counted(3 * 8)
 CURRENT = []                    # the Fields that the stream's functions speak for
 
 
+class Lists:
+    """Lists of one length, which are around the array or around other lists; sound until they are changed."""
+
+    def __init__(self, source):
+        self.size, self.length, self.offset = source.byte() % 5, source.byte() % 4, source.byte() % 3
+        self.null_count, self.n_buffers, self.n_children, self.has_child = 0, 1, 1, True
+        if source.byte() % 4 == 0:
+            source.choice(LIST_CHANGES)(self, source)
+
+    def is_sound(self):
+        return (self.size >= 0 and self.length >= 0 and self.offset >= 0 and self.offset + self.length <= LARGEST
+                and self.null_count in (0, -1) and self.n_buffers == 1 and self.n_children == 1 and self.has_child
+                and self.null_count <= self.length)
+
+    def children(self, child):
+        return BLOCKS.new(packed([BLOCKS.new(child) if self.has_child else 0]))
+
+    def schema(self, child):
+        """The release callback of a child is not called: that of its parent releases it."""
+        text = BLOCKS.new(b"+w:%d\0" % self.size)
+        return SCHEMA.pack(text, 0, 0, 0, self.n_children, self.children(child), 0, SCHEMAS.address, 0)
+
+    def array(self, length, child):
+        return ARRAY.pack(length, self.null_count, self.offset, self.n_buffers, self.n_children,
+                          BLOCKS.new(packed([0])), self.children(child), 0, ARRAYS.address, 0)
+
+
 class Fields:
     """An array in Python's numbers, sound until it is changed."""
 
@@ -78,12 +106,13 @@ class Fields:
         self.has_buffers, self.dictionary, self.released, self.no_schema = True, False, False, False
         self.extension = None   # the name of an extension type
         self.bits = None        # eight bytes of validity
+        self.lists = []         # around the array, the innermost first
         self.device_type, self.device_id, self.event = 1, -1, False
         self.chunks, self.error, self.said = [6], 0, False
         self.array_name, self.schema_name, self.stream_name = b"arrow_array", b"arrow_schema", b"arrow_array_stream"
         while source.more():
             source.choice(CHANGES)(self, source)
-        if not self.has_room(self.length):
+        if not self.has_room(self.length) or self.lists:
             self.bits = None
 
     def has_room(self, length):
@@ -91,19 +120,29 @@ class Fields:
         return self.null_count != -1 or (0 <= self.offset <= 64 and 0 <= length <= 64 - self.offset)
 
     def schema(self):
-        SCHEMAS.given += not self.no_schema
+        SCHEMAS.given += bool(self.lists) or not self.no_schema
         text = BLOCKS.new(self.format + b"\0")
         metadata = 0 if self.extension is None else BLOCKS.new(struct.pack(
             f"=ii20si{len(self.extension)}s", 1, 20, b"ARROW:extension:name", len(self.extension), self.extension))
-        return SCHEMA.pack(text, 0, metadata, 0, 0, 0, MEMORY.address if self.dictionary else 0,
-                           0 if self.no_schema else SCHEMAS.address, 0)
+        content = SCHEMA.pack(text, 0, metadata, 0, 0, 0, MEMORY.address if self.dictionary else 0,
+                              0 if self.no_schema else SCHEMAS.address, 0)
+        for lists in self.lists:
+            content = lists.schema(content)
+        return content
 
-    def array(self, length):
-        ARRAYS.given += not self.released
-        bits = 0 if self.bits is None or not self.has_room(length) else BLOCKS.new(self.bits)
+    def array(self, length=None):
+        """Of the length that a chunk of a stream has, or else of its own."""
+        ARRAYS.given += bool(self.lists) or not self.released
+        lengths = [self.length, *[lists.length for lists in self.lists]]
+        if length is not None:
+            lengths[-1] = length
+        bits = 0 if self.bits is None or not self.has_room(lengths[0]) else BLOCKS.new(self.bits)
         buffers = BLOCKS.new(packed([bits, self.data])) if self.has_buffers else 0
-        return ARRAY.pack(length, self.null_count, self.offset, self.n_buffers, 0, buffers, 0, 0,
-                          0 if self.released else ARRAYS.address, 0)
+        content = ARRAY.pack(lengths[0], self.null_count, self.offset, self.n_buffers, 0, buffers, 0, 0,
+                             0 if self.released else ARRAYS.address, 0)
+        for lists, its_length in zip(self.lists, lengths[1:], strict=True):
+            content = lists.array(its_length, content)
+        return content
 
     def nulls(self):
         if self.null_count != -1:
@@ -119,11 +158,25 @@ class Fields:
             self.format in LETTERS and not self.extension and not self.dictionary and not self.released
             and not self.no_schema
             and self.n_buffers == 2 and self.has_buffers and self.length >= 0 and self.offset >= 0
-            and self.offset + self.length <= LARGEST and -1 <= self.null_count <= self.length and not self.nulls())
+            and self.offset + self.length <= LARGEST and -1 <= self.null_count <= self.length and not self.nulls()
+            and all(lists.is_sound() for lists in self.lists) and len(self.lists) < 64)
         if not sound:
             return Described(None, None, None, 1)
         dtype, size = LETTERS[self.format]
-        return Described(self.data + self.offset * size, [self.length], [size], size, dtype, True)
+        shape, first, count = [self.length], 0, self.length
+        if self.lists:
+            shape, count = [self.lists[-1].length], self.lists[-1].length
+        for level, lists in reversed(list(enumerate(self.lists))):
+            shape.append(lists.size)
+            first, count = (first + lists.offset) * lists.size, count * lists.size
+            if first + count > (self.lists[level - 1].length if level else self.length):
+                return Described(None, None, None, 1)
+        strides = [size * math.prod(shape[axis + 1:]) for axis in range(len(shape))]
+        return Described(self.data + (first + self.offset) * size, shape, strides, size, dtype, True)
+
+
+def nest(fields, source):
+    fields.lists.append(Lists(source))
 
 
 def set_address(fields, source):
@@ -134,6 +187,10 @@ def set_bits(fields, source):
     fields.bits, fields.null_count = source.take(8), -1
 
 
+LIST_CHANGES = (
+    set_number("size", 64), set_number("length", 64), set_number("offset", 64), set_number("null_count", 64),
+    set_number("n_buffers", 64), set_number("n_children", 64), set_choice("has_child", (False, True)),
+)
 CHANGES = (
     set_number("length", 64), set_number("offset", 64), set_number("null_count", 64), set_number("n_buffers", 64),
     set_choice("format", FORMATS), set_address, lambda fields, source: setattr(fields, "data", 0), set_bits,
@@ -145,7 +202,7 @@ CHANGES = (
     set_choice("array_name", (b"arrow_array", b"arrow_device_array", b"arrow_schema", b"dltensor")),
     set_choice("schema_name", (b"arrow_schema", b"arrow_array", b"")),
     set_choice("stream_name", (b"arrow_array_stream", b"arrow_array", b"")),
-    set_choice("extension", (None, b"", b"fixed.point")),
+    set_choice("extension", (None, b"", b"fixed.point")), nest, nest,
 )
 
 
@@ -185,7 +242,7 @@ class OfArray:
 
     def __arrow_c_array__(self, requested_schema=None):
         return (new_capsule(BLOCKS.new(self.fields.schema()), self.fields.schema_name, None),
-                new_capsule(BLOCKS.new(self.fields.array(self.fields.length)), self.fields.array_name, None))
+                new_capsule(BLOCKS.new(self.fields.array()), self.fields.array_name, None))
 
 
 class OfDeviceArray:
@@ -195,7 +252,7 @@ class OfDeviceArray:
     def __arrow_c_device_array__(self, requested_schema=None, **keywords):
         fields = self.fields
         event = BLOCKS.new(packed([MEMORY.address])) if fields.event else 0
-        content = fields.array(fields.length) + DEVICE.pack(fields.device_id, fields.device_type, event, 0, 0, 0)
+        content = fields.array() + DEVICE.pack(fields.device_id, fields.device_type, event, 0, 0, 0)
         name = b"arrow_device_array" if fields.array_name == b"arrow_array" else fields.array_name
         if name == b"arrow_device_array":
             return new_capsule(BLOCKS.new(fields.schema()), fields.schema_name, None), new_capsule(

@@ -457,7 +457,7 @@ cdef int64_t nulls_in(const Range* elements, bint is_ready) noexcept nogil:
     cdef const ArrowArray* array = elements.array
     if not array.null_count or array.buffers[0] == NULL and array.null_count == -1:
         return 0
-    if elements.count == array.length and array.null_count > 0:
+    if array.null_count > 0 and (elements.count == array.length or array.buffers[0] == NULL):
         return array.null_count
     if not is_ready:
         return -1
