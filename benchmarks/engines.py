@@ -2,8 +2,9 @@
 
     python benchmarks/engines.py [--paths pickle pipe loky dask ray argument] [--rounds N] [--mebibytes N]
 
-Each round sends an ndarray, another ndarray and a Tensor, in random order. The second column says how far an ndarray is
-from itself, so what the first can mean. A ratio of 1 is the same speed, more is faster. Needs the extra "cluster".
+Each round sends two ndarrays and a Tensor, in random order. "Tensor" is its speed as a multiple of the first ndarray's.
+"ndarray again" is the same for the second ndarray, so its distance from 1 is the noise. Through a pipe, loky and Dask
+an array goes there and back. Ray puts it into its store and gets it, or sends it to a task. Needs the extra "cluster".
 """
 
 import argparse
@@ -48,9 +49,12 @@ def by_pipe() -> Iterator[Send]:
         ours.send(array)
         return ours.recv()
 
-    yield send
-    ours.send(None)
-    process.join()
+    try:
+        yield send
+        ours.send(None)
+    finally:
+        ours.close()
+        process.join()
 
 
 def same(array: Any) -> Any:
@@ -82,8 +86,10 @@ def started_ray() -> Iterator[Any]:
 
     ray.init(address="local", num_cpus=1, object_store_memory=4 << 30, include_dashboard=False,
              logging_level="ERROR", log_to_driver=False, _node_ip_address="127.0.0.1")
-    yield ray
-    ray.shutdown()
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
 
 
 @contextmanager
@@ -104,7 +110,7 @@ PATHS = {"pickle": by_pickle, "pipe": by_pipe, "loky": by_loky, "dask": by_dask,
 
 
 def measured(path: str, rounds: int, nbytes: int) -> dict[str, float]:
-    """The median seconds of a hop for each of the three."""
+    """The median seconds of a round for each of the three."""
     arrays = {"first": np.ones(nbytes // 8), "second": np.ones(nbytes // 8),
               "Tensor": dlbridge.asdlpack(np.ones(nbytes // 8))}
     seconds: dict[str, list[float]] = {name: [] for name in arrays}
@@ -127,13 +133,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--mebibytes", type=int, default=256)
     given = parser.parse_args()
-    table = Table("path", "Tensor", "ndarray again", "ndarray, GiB/s",
+    table = Table("path", "Tensor", "ndarray again", "ndarray, seconds",
                   title=f"{given.mebibytes} MiB, {given.rounds} rounds: the speed of an ndarray is 1")
     for path in given.paths:
         seconds = measured(path, given.rounds, given.mebibytes << 20)
         table.add_row(path, f"{seconds['first'] / seconds['Tensor']:.2f}",
                       f"{seconds['first'] / seconds['second']:.2f}",
-                      f"{given.mebibytes / 1024 / seconds['first']:.2f}")
+                      f"{seconds['first']:.3f}")
     Console().print(table)
 
 

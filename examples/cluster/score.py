@@ -1,4 +1,4 @@
-"""Score images that are more than a worker can hold: in this process, on Dask or on Ray, with the same numbers.
+"""Score more images than a worker can hold: in this process, on Dask or on Ray, with the same numbers.
 
     python examples/cluster/score.py [--engine none|dask|ray] [--workers N] [--address ADDRESS]
                                      [--images N] [--folder FOLDER] [--way dlbridge|numpy|torch]
@@ -19,6 +19,7 @@ A way is how arrays get from Arrow to torch, and from torch into the engine and 
 
 import argparse
 import ctypes
+import functools
 import hashlib
 import itertools
 import os
@@ -127,7 +128,7 @@ WAYS = ("dlbridge", "numpy", "torch")
 
 def augmented(way: str, path: Path, index: int) -> Any:
     """A batch of a file: a window of each image, half of them mirrored, each with a brightness of its own."""
-    torch.set_num_threads(1)            # the engine runs as many tasks as there are cores
+    torch.set_num_threads(1)            # a worker uses one core; else the threads of all workers compete
     images = way_named(way).read(column_of(path))
     return way_named(way).pack(augment(images, torch.Generator().manual_seed(index)))
 
@@ -222,6 +223,7 @@ class Ray:
         import ray
 
         self.ray = ray
+        self.remote = functools.cache(ray.remote)       # a remote function is sent to the workers each time it is made
         self.under_way = 2 * workers
         own = {} if address else {"num_cpus": workers, "object_store_memory": 512 << 20, "include_dashboard": False,
                                   "_node_ip_address": "127.0.0.1"}
@@ -231,7 +233,7 @@ class Ray:
         return self.ray.put(value)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self.ray.remote(function).remote(*arguments)
+        return self.remote(function).remote(*arguments)
 
     def result(self, task: Any) -> Any:
         return self.ray.get(task)
@@ -275,8 +277,7 @@ def started(engine: str, workers: int, address: str | None = None) -> AbstractCo
 
 def score(engine: Any, run: Run, paths: list[Path]) -> Scored:
     weights = engine.put(initial_weights(run.way))
-    for warm in results(engine, run.way, weights, paths[:run.workers]):
-        del warm                            # the workers have imported torch then
+    deque(results(engine, run.way, weights, paths[:run.workers]), maxlen=0)     # new workers import torch, for seconds
     start = perf_counter()
     batches = track(results(engine, run.way, weights, paths), f"{run.engine}, {run.way}, {run.workers} workers",
                     total=len(paths), console=Console(stderr=True), transient=True)
@@ -302,12 +303,12 @@ def copied_bytes(name: str, path: Path) -> dict[str, int]:
 
     way, column = way_named(name), column_of(path)
     int(column.storage.flatten().to_numpy().sum())          # the file's pages are in memory then, and are not counted
-    images, *grown = growth(way.read, column)
+    images, read = growth(way.read, column)
     batch = augment(images, torch.Generator().manual_seed(0))
-    frames, *more = growth(lambda: serialize(way.pack(batch)))
-    received, *still = growth(deserialize, *frames)
-    _, *last = growth(way.unpack, received)
-    return dict(zip(HOPS, grown + more + still + last, strict=True))
+    frames, packed = growth(lambda: serialize(way.pack(batch)))
+    received, arrived = growth(deserialize, *frames)
+    _, unpacked = growth(way.unpack, received)
+    return dict(zip(HOPS, (read, packed, arrived, unpacked), strict=True))
 
 
 def typical_bytes(name: str, path: Path) -> dict[str, float]:
@@ -370,6 +371,7 @@ def draw(rates: dict[Run, float], copied: dict[str, dict[str, float]], path: Pat
         for engine, style in (("dask", "o-"), ("ray", "s--")):
             points = {run.workers: rate for run, rate in rates.items() if (run.engine, run.way) == (engine, way)}
             left.plot(points.keys(), points.values(), style, color=colours[way], label=f"{way}, {engine.capitalize()}")
+    left.axhline(rates[Run("none", 1, "dlbridge")], color="#33383d", linewidth=0.8, linestyle=":", label="no engine")
     left.set(title="Images per second", xlabel="workers", ylim=(0, None), xticks=sorted({run.workers for run in rates}))
     left.legend(frameon=False, fontsize=8)
     height = 0.26
@@ -393,8 +395,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--engine", choices=ENGINES, default="none")
     parser.add_argument("--way", choices=WAYS, default="dlbridge")
     parser.add_argument("--workers", type=positive, nargs="+",
-                        help="2 by default; --compare takes several numbers, by default 1 2 4")
-    parser.add_argument("--address", help="a cluster that runs already; without it, one is started on this machine")
+                        help="how many are kept busy: 2 by default; --compare takes several, by default 1 2 4")
+    parser.add_argument("--address", help="of a running cluster, all of whose nodes see --folder; else one starts here")
     parser.add_argument("--images", type=positive, default=50_000)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "dlbridge-images")
     parser.add_argument("--compare", action="store_true", help="every way, on both engines")

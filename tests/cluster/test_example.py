@@ -48,7 +48,8 @@ def test_every_engine_gives_the_same(score, expected, engine):
     assert "600 images" in printed
 
 
-def test_mistakes_are_one_line():
+def test_a_wrong_number_is_no_traceback():
     ran = subprocess.run([sys.executable, "-P", SCRIPT, "--images", "0"], capture_output=True, text=True)
     assert ran.returncode == 2
     assert "invalid positive value: '0'" in ran.stderr
+    assert "Traceback" not in ran.stderr

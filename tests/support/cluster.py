@@ -34,7 +34,7 @@ def total(given: Any) -> float:
 
 
 def peak_with(given: Any) -> int:
-    """The most memory that the process had, with what was received."""
+    """The peak of this process. The argument is there to be received."""
     return memory.peak()
 
 

@@ -9,7 +9,7 @@ PROCESS = Path("/proc/self")
 
 
 def reset_peak() -> int:
-    """The bytes that are resident now, from which on the highest value counts."""
+    """Begin a new peak, and return the bytes that are resident now."""
     (PROCESS / "clear_refs").write_text("5")        # proc(5): resets the peak resident set size
     return status("VmRSS")
 
