@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "large_files.py"
 BLOCK = 32.0            # MiB
@@ -19,6 +21,7 @@ def test_no_more_than_a_block_is_in_memory(tmp_path):
     printed = subprocess.run(
         [sys.executable, "-P", EXAMPLE, "--mebibytes", "96", "--folder", tmp_path], check=True, text=True,
         capture_output=True, env={**os.environ, "PYTHONIOENCODING": "utf-8", "COLUMNS": "100"}).stdout
+    assert load_file(tmp_path / "rows.safetensors")["rows"].tobytes() == np.load(tmp_path / "rows.npy").tobytes()
     rows = {tuple(cells[:2]): cells[2:] for cells in table(printed)}
     assert len(rows) == 6
     assert len({longest for *_, longest in rows.values()}) == 1
