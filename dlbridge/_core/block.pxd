@@ -9,7 +9,7 @@ fasten         The owner can let the memory go while it lives, as a torch tensor
 keep           The block holds a reference to one more object, beside its owner.
 retain         One more reference to the block.
 drop           One reference less. The last one lets the owner go, if it is still there, and frees the block.
-drop_second    The same for a second reference, while no other thread has the block: no atomic step is needed.
+drop_second    The same for a reference beside one that stays: no atomic step is needed with the GIL.
 release        Let the owner go now, whatever references are left, and drop one reference. Deleters do this.
 share          A new block over the same memory, which owns a reference to the first one.
 seal           No code writes to the memory any more: it is dlbridge's own, and from now on the block is read-only.
@@ -216,7 +216,11 @@ cdef void managed_drop(Managed* managed) noexcept nogil
 cdef void managed_release(Managed* managed) noexcept nogil
 
 cdef inline void managed_drop_second(Managed* managed) noexcept nogil:
-    if managed.references == 2:
+    """Drop one of two references. The caller holds the GIL, and the other reference stays meanwhile.
+
+    With the GIL no other thread can retain the block then. Without it two threads may have a view of one Tensor.
+    """
+    if ONE_AT_A_TIME and load(&managed.references) == 2:
         managed.references = 1
     else:
         managed_drop(managed)
