@@ -435,8 +435,10 @@ def _from_bytes(
 
 
 cdef Tensor made_again(Managed* managed, int32_t device_type, int32_t device_id):
+    """``device_type`` is 0 if the memory was the host's."""
     cdef Tensor tensor = new_tensor(managed, READONLY_COPY)
-    tensor.remembered.device_type, tensor.remembered.device_id = device_type, device_id
+    if device_type:
+        parse_device((device_type, device_id), &tensor.remembered)
     return tensor
 
 

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
+import numpy as np
+
 from dlbridge._core.containers import EXACT, kind_of
 from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, role_of
 from dlbridge.convert import check_target, convert
@@ -120,7 +122,10 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
             raise Failure(table, failure.error) from None
 
     def convert_table(table: Any) -> Any:
-        given = columns_of(table, keywords.get("copy") is not False)
+        try:
+            given = columns_of(table, keywords.get("copy") is not False)
+        except DLBridgeError as error:
+            raise Failure(table, error) from None
         if not isinstance(given, list):
             return convert_unknown(table, given)
         if len(dict(given)) < len(given):
@@ -330,6 +335,7 @@ class Boundary:
         if self.back is None:
             return None
         found = first_array((*given[self.bound:], *named.values()) if named else given[self.bound:])
+        found = np.ndarray if isinstance(found, np.generic) else found
         if found is not None:
             check_target(found)         # an error is raised before the function runs
         return found

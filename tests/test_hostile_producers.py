@@ -26,6 +26,7 @@ from dlbridge.testing.producers import (
     OpaqueProducer,
     Producer,
     capsule_name,
+    capsule_pointer,
     rename_capsule,
     view_of,
 )
@@ -486,6 +487,21 @@ def test_dlpack_device_without_an_id():
             return 1, None
 
     assert dlbridge.convert(Paddle(), "numpy").tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("target", params(TARGETS))
+def test_the_flag_of_padding_says_nothing_of_whole_bytes(target):
+    producer = Producer(flags=4)
+    tensor = dlbridge.asdlpack(dlbridge.convert(producer, target))
+    for source in (tensor, tensor.__dlpack__(), tensor.__dlpack__(max_version=(1, 3))):
+        assert dlbridge.convert(source, "numpy").tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert not capsule_struct_flags(tensor)
+
+
+def capsule_struct_flags(tensor):
+    capsule = tensor.__dlpack__(max_version=(1, 3))
+    address = capsule_pointer(capsule, b"dltensor_versioned")
+    return abi.DLManagedTensorVersioned.from_address(address).flags & abi.SUBBYTE_PADDED
 
 
 @pytest.mark.parametrize("device_type", [2, 8, 10, 14], ids=["cuda", "metal", "rocm", "oneapi"])

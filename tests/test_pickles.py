@@ -241,6 +241,14 @@ def test_a_damaged_pickle_is_refused(place, value, error):
         rebuild(*GOOD[:place], value, *GOOD[place + 1:])
 
 
+@pytest.mark.parametrize("device", [(99, 0), (2, -7), (-1, 0)])
+def test_a_damaged_device_is_refused(device):
+    rebuild, _ = dlbridge.asdlpack(BASE).__reduce_ex__(5)
+    with pytest.raises(dlbridge.DeviceError):
+        rebuild(*GOOD[:6], *device)
+    assert rebuild(*GOOD[:6], 2, 1).pickled_on == "cuda:1"
+
+
 def test_a_buffer_is_let_go_if_the_pickle_is_damaged():
     rebuild, _ = dlbridge.asdlpack(BASE).__reduce_ex__(5)
     arrived = bytearray(48)

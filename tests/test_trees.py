@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import ctypes
 import dataclasses
 import functools
 import gc
@@ -24,6 +25,8 @@ import torch
 from support.optional import marked, params
 
 import dlbridge
+from dlbridge.testing.child import run_in_child
+from dlbridge.testing.producers import capsule_pointer
 
 
 class Pair(NamedTuple):
@@ -147,7 +150,61 @@ class Slotted:
     value: Any
 
 
+@dataclasses.dataclass(frozen=True)
+class OwnCopy:
+    value: Any
+
+    def __copy__(self):
+        return self
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OwnCopyOfSlots(OwnCopy):
+    other: Any = "kept"
+
+
+class Frozen(dict):
+    """Like frozendict: neither its items nor its copy can be changed."""
+
+    def __setitem__(self, key, value):
+        raise TypeError("it is frozen")
+
+    def __copy__(self):
+        return self
+
+
+class Noted(collections.namedtuple("Pair", "first second")):
+    """Its instances have attributes beside their values."""
+
+
+def noted(x):
+    made = Noted(x, 1)
+    made.note = "kept"
+    return made
+
+
+class Model:
+    """As pydantic's models are, with extra="allow"."""
+
+    __pydantic_fields__ = types.MappingProxyType({"declared": None})
+
+    def __init__(self, **extra):
+        self.declared = 1
+        self.__pydantic_extra__ = extra
+
+    def __getattr__(self, name):
+        return self.__pydantic_extra__[name]
+
+    def __copy__(self):
+        return Model(**self.__pydantic_extra__)
+
+
 OF_ONE = {
+    "its own copy": (OwnCopy, lambda tree: tree.value),
+    "its own copy, slots": (OwnCopyOfSlots, lambda tree: tree.value if tree.other == "kept" else None),
+    "frozen dictionary": (lambda x: Frozen(x=x), lambda tree: tree["x"]),
+    "named tuple with an attribute": (noted, lambda tree: tree.first if tree.note == "kept" else None),
+    "model with more than its fields": (lambda x: Model(x=x), lambda tree: tree.x),
     "attributes": (lambda x: Attributes(x=x), lambda tree: tree["x"]),
     "list with a name": (lambda x: Named([x], "a"), lambda tree: tree[0] if tree.name == "a" else None),
     "subclass of tuple": (lambda x: Extent([x]), lambda tree: tree[0]),
@@ -177,6 +234,52 @@ def test_a_container_is_rebuilt_in_its_own_type(make, take):
 
 def test_the_order_of_keys_stays():
     assert list(dlbridge.convert_tree({"b": np.ones(1), "a": np.ones(1), 3: 1}, "numpy")) == ["b", "a", 3]
+
+
+class Ordered(collections.OrderedDict):
+    pass
+
+
+class Backwards(dict):
+    def __iter__(self):
+        return reversed(list(super().__iter__()))
+
+
+@pytest.mark.parametrize("kind", [
+    collections.OrderedDict, Ordered, Backwards, lambda **values: collections.UserDict(Ordered(values)),
+    lambda **values: types.MappingProxyType(Ordered(values))], ids=["exact", "subclass", "own", "UserDict", "proxy"])
+def test_values_stay_with_their_keys(kind):
+    """An OrderedDict keeps an order of its own, which is not that of dict.values()."""
+    tree = kind(a=np.zeros(1), b=np.ones(1), c=np.full(1, 2))
+    inner = getattr(tree, "data", tree)
+    if isinstance(inner, collections.OrderedDict):
+        inner.move_to_end("a")
+    made = dlbridge.convert_tree(tree, "numpy", copy=True)
+    assert list(made) == list(tree)
+    assert {key: value.tolist() for key, value in made.items()} == {"a": [0], "b": [1], "c": [2]}
+    if isinstance(inner, dict):     # a proxy cannot be changed
+        inner["b"] = [1, "text"]
+        with pytest.raises(dlbridge.UnsupportedError, match=r"leaf \['b'\]\[0\]"):
+            dlbridge.convert_tree(tree, "numpy", others="raise")
+
+
+@pytest.mark.needs("torch")
+def test_values_stay_with_their_keys_in_a_batch():
+    sample = collections.OrderedDict(a=np.zeros(1), b=np.ones(1))
+    sample.move_to_end("a")
+    batch = dlbridge.collate([sample, sample])
+    assert {key: value.tolist() for key, value in batch.items()} == {"a": [[0], [0]], "b": [[1], [1]]}
+
+
+def test_a_list_that_is_its_own_copy_is_refused():
+    class Constant(list):
+        def __copy__(self):
+            return self
+
+    tree = Constant([np.zeros(1)])
+    with pytest.raises(dlbridge.UnsupportedError, match="is its own copy"):
+        dlbridge.convert_tree(tree, "dlbridge")
+    assert type(tree[0]) is np.ndarray
 
 
 def test_a_weak_proxy_is_what_its_object_is():
@@ -321,6 +424,13 @@ def test_any_library_goes_in_and_comes_back(make):
     assert isinstance(result["scaled"], type(source))
     assert result["scaled"].tolist() == [3.0, 6.0, 9.0]
     assert result["factor"] == 3.0
+
+
+@pytest.mark.needs("torch")
+def test_a_number_of_numpy_as_the_first_array():
+    array = np.ones(3)
+    result = scaled(array.mean(), array)["scaled"]
+    assert type(result) is np.ndarray
 
 
 @pytest.mark.needs("torch", "jax")
@@ -527,6 +637,49 @@ class Once(ByStream):
 
 def batch_of(**columns):
     return pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+
+
+class Damaged(ByArray):
+    """A field of its array, or of the array's first child, is overwritten."""
+
+    def __init__(self, array, offset, value, child):
+        super().__init__(array)
+        self.offset, self.value, self.child = offset, value, child
+
+    def __arrow_c_array__(self, requested_schema=None):
+        schema, array = super().__arrow_c_array__(requested_schema)
+        address = capsule_pointer(array, b"arrow_array")
+        if self.child:
+            children = ctypes.c_void_p.from_address(address + 48).value
+            address = ctypes.c_void_p.from_address(children).value
+        ctypes.c_int64.from_address(address + self.offset).value = self.value
+        return schema, array
+
+
+DAMAGES = {"length -1": (0, -1), "null_count": (8, 99), "offset -1": (16, -1), "n_buffers 2**40": (24, 2**40),
+           "n_children": (32, 7), "buffers NULL": (40, 0)}
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("child", [False, True], ids=["", "in a child"])
+@pytest.mark.parametrize(("offset", "value"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_array_of_columns_is_refused(offset, value, child):
+    """pyarrow, which takes the columns apart, would not survive some of them."""
+    def convert_it():
+        tree = {"t": [Damaged(pa.array([{"a": 1}, {"a": 2}]), offset, value, child)]}
+        with pytest.raises(dlbridge.ConversionError, match=r"leaf \['t'\]\[0\]: arrow: ") as caught:
+            dlbridge.convert_tree(tree, "numpy")
+        return str(caught.value)
+
+    outcome = run_in_child(convert_it)
+    assert (outcome.result() != "", outcome.stderr) == (True, "")
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("of", [lambda values: ByArray(pa.array(values)), lambda values: ByStream(
+    pa.chunked_array([values]))], ids=["array", "stream"])
+def test_an_array_without_columns_of_an_unknown_library(of):
+    assert dlbridge.convert_tree([of([1, 2])], "numpy")[0].tolist() == [1, 2]
 
 
 UNKNOWN = {

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from dlbridge.errors import shown
+from dlbridge.errors import UnsupportedError, full_name, refusal, shown
 
 # Whatever registers its own containers. The modules are asked if they are loaded: only then can anything be registered.
 WALKERS = ("optree", "torch.utils._pytree", "jax.tree_util")
@@ -35,28 +35,43 @@ def places(container: Any) -> Iterable[str]:
     return [f"[{index}]" for index in range(len(container))]
 
 
+def items_of(container: Any) -> list[Any]:
+    """The values of a dictionary, in the order of its keys. An OrderedDict can have another one than dict.values()."""
+    return [dict.__getitem__(container, key) for key in container]
+
+
 # ---- how each kind is made again -------------------------------------------------------------------------------------
 
-def remake_dict(container: Any, values: list[Any]) -> Any:
-    """A copy keeps what a subclass has beside its items. Its own __setitem__ may keep attributes in step with them."""
+def copied(container: Any) -> Any:
+    """A copy keeps what a subclass has beside its values."""
     made = copy.copy(container)
+    if made is container:
+        raise refusal(UnsupportedError, "convert_tree", "type", shown(type(container), full_name),
+                      "is its own copy, so none can be made with other values", "convert what is in it")
+    return made
+
+
+def remake_dict(container: Any, values: list[Any]) -> Any:
+    """The own __setitem__ of a subclass may keep attributes in step with its items."""
+    made = copy.copy(container)
+    if made is container:
+        return type(container)(zip(container, values, strict=True))      # it cannot be changed
     for key, value in zip(container, values, strict=True):
         made[key] = value
     return made
 
 
 def remake_list(container: Any, values: list[Any]) -> Any:
-    made = copy.copy(container)
+    made = copied(container)
     list.__setitem__(made, slice(None), values)
     return made
 
 
 def remake_tuple(container: Any, values: list[Any]) -> Any:
     kind = type(container)
-    if hasattr(kind, "_make"):
-        return kind._make(values)       # a named tuple
     try:
-        made = tuple.__new__(kind, values)
+        # The other way makes named tuples.
+        made = kind._make(values) if hasattr(kind, "_make") else tuple.__new__(kind, values)
     except TypeError:
         return kind(values)             # a structure of C, such as time.struct_time
     if hasattr(made, "__dict__"):
@@ -65,20 +80,20 @@ def remake_tuple(container: Any, values: list[Any]) -> Any:
 
 
 def remake_deque(container: Any, values: list[Any]) -> Any:
-    made = copy.copy(container)
+    made = copied(container)
     for index, value in enumerate(values):
         made[index] = value
     return made
 
 
 def remake_user_dict(container: Any, values: list[Any]) -> Any:
-    made = copy.copy(container)
-    made.data = dict(zip(container.data, values, strict=True))
+    made = copied(container)
+    made.data = remake_dict(container.data, values)
     return made
 
 
 def remake_user_list(container: Any, values: list[Any]) -> Any:
-    made = copy.copy(container)
+    made = copied(container)
     made.data = values
     return made
 
@@ -86,9 +101,37 @@ def remake_user_list(container: Any, values: list[Any]) -> Any:
 def remake_object(container: Any, values: list[Any]) -> Any:
     """No constructor runs, since it would normalise its arguments once more, and may take others than the fields."""
     made = copy.copy(container)
+    made = bare_copy(container) if made is container else made
+    extra = extra_of(made)
     for name, value in zip(fields_of(container), values, strict=True):
-        object.__setattr__(made, name, value)       # it may be frozen
+        if name in extra:
+            extra[name] = value
+        else:
+            object.__setattr__(made, name, value)       # it may be frozen
     return made
+
+
+def extra_of(container: Any) -> dict[str, Any]:
+    """What a model of pydantic has beside its declared fields."""
+    extra = container.__pydantic_extra__ if hasattr(type(container), "__pydantic_fields__") else None
+    return extra or {}
+
+
+def bare_copy(container: Any) -> Any:
+    """A copy of an object whose own __copy__() gives the object itself."""
+    made = object.__new__(type(container))
+    if hasattr(container, "__dict__"):
+        vars(made).update(vars(container))
+    for slot in (slot for kind in type(container).__mro__ for slot in slots_of(kind)):
+        if hasattr(container, slot):
+            object.__setattr__(made, slot, getattr(container, slot))
+    return made
+
+
+def slots_of(kind: type) -> list[str]:
+    slots = vars(kind).get("__slots__", ())
+    names = [slots] if isinstance(slots, str) else list(slots)
+    return [name for name in names if name not in ("__dict__", "__weakref__")]
 
 
 def fields_of(container: Any) -> list[str]:
@@ -99,7 +142,7 @@ def fields_of(container: Any) -> list[str]:
     elif hasattr(kind, "__attrs_attrs__"):
         names = [field.name for field in kind.__attrs_attrs__]
     else:
-        names = list(getattr(kind, "__pydantic_fields__", {}))
+        names = [*getattr(kind, "__pydantic_fields__", {}), *extra_of(container)]
     return [name for name in names if hasattr(container, name)]
 
 
@@ -110,15 +153,17 @@ EXACT: dict[type, Kind] = {
     dict: Kind(dict.values, keys, lambda container, values: dict(zip(container, values, strict=True))),
     list: Kind(list.__iter__, places, lambda container, values: values),
     tuple: Kind(tuple.__iter__, places, lambda container, values: tuple(values)),
-    OrderedDict: Kind(dict.values, keys, lambda container, values: OrderedDict(zip(container, values, strict=True))),
+    OrderedDict: Kind(OrderedDict.values, keys,
+                      lambda container, values: OrderedDict(zip(container, values, strict=True))),
 }
 # Types and their subclasses.
 KINDS = {
-    dict: Kind(dict.values, keys, remake_dict),
+    dict: Kind(items_of, keys, remake_dict),
     list: Kind(list.__iter__, places, remake_list),
     tuple: Kind(tuple.__iter__, places, remake_tuple),
     deque: Kind(deque.__iter__, places, remake_deque),
-    UserDict: Kind(lambda container: container.data.values(), lambda container: keys(container.data), remake_user_dict),
+    UserDict: Kind(lambda container: [container.data[key] for key in container.data],
+                   lambda container: keys(container.data), remake_user_dict),
     UserList: Kind(lambda container: container.data, lambda container: places(container.data), remake_user_list),
     MappingProxyType: Kind(lambda container: container.values(), keys,
                            lambda container, values: MappingProxyType(dict(zip(container, values, strict=True)))),

@@ -5,8 +5,11 @@ from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport has_offer
 
 import weakref
+from functools import partial
 
 import numpy as np
+
+from dlbridge._core.sources.arrow import check_given
 
 
 cdef enum Role:
@@ -93,5 +96,5 @@ cdef object columns_in(Route route):
         # A library that is not known; its objects say themselves whether they have columns.
         from dlbridge.libraries.pyarrow import columns_by_arrow
 
-        return columns_by_arrow
+        return partial(columns_by_arrow, check=check_given)
     return first.facts.find("columns")

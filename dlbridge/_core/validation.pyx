@@ -133,6 +133,8 @@ cdef int dtype_fault(Managed* managed) noexcept nogil:
         managed.row = find_dlpack(managed.abi.dl_tensor.dtype)
         if managed.row == NO_ROW:
             return UNKNOWN_DTYPE
+    if managed.abi.dl_tensor.dtype.bits >= 8:
+        managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED     # it says nothing of these
     return 0
 
 

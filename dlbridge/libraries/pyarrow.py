@@ -1,6 +1,7 @@
 """pyarrow: immutable arrays of one axis, and tensors."""
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
@@ -29,20 +30,20 @@ class OfStream:
 
 
 class OfArray:
-    """The same of an array."""
+    """What the same method of an array gave."""
 
-    def __init__(self, source: Any) -> None:
-        self.source = source
+    def __init__(self, capsules: Any) -> None:
+        self.capsules = capsules
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
-        return self.source.__arrow_c_array__()
+        return self.capsules
 
 
-def columns_by_arrow(source: Any, unpack: bool) -> Any:
+def columns_by_arrow(source: Any, unpack: bool, check: Callable[[Any], object] = bool) -> Any:
     """The columns of an object of another library that gives them by Arrow's interfaces.
 
     If it has no columns, it is given as an array of pyarrow's; without pyarrow, as it is. It may be a stream, which can
-    be read once.
+    be read once. ``check`` raises an error for an array that pyarrow would not survive.
     """
     if not hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__arrow_c_array__"):
         return source           # memory of a device
@@ -50,8 +51,12 @@ def columns_by_arrow(source: Any, unpack: bool) -> Any:
         pyarrow = importlib.import_module("pyarrow")
     except ImportError:
         return source
-    array = pyarrow.chunked_array(OfStream(source)) if hasattr(source, "__arrow_c_stream__") else pyarrow.array(
-        OfArray(source))
+    if hasattr(source, "__arrow_c_stream__"):
+        array = pyarrow.chunked_array(OfStream(source))
+    else:
+        given = OfArray(source.__arrow_c_array__())
+        check(given.capsules)
+        array = pyarrow.array(given)
     if not pyarrow.types.is_struct(array.type):
         return array
     return columns(pyarrow.Table.from_struct_array(array), unpack)

@@ -227,7 +227,11 @@ class Ray:
         self.under_way = 2 * workers
         own = {} if address else {"num_cpus": workers, "object_store_memory": 512 << 20, "include_dashboard": False,
                                   "_node_ip_address": "127.0.0.1"}
+        # The workers import from the current folder. At the top of a checkout that is a dlbridge which is not built.
+        before = Path.cwd()
+        os.chdir(Path(__file__).parent)
         ray.init(address=address or "local", logging_level="ERROR", log_to_driver=False, **own)
+        os.chdir(before)
 
     def put(self, value: Any) -> Any:
         return self.ray.put(value)
@@ -403,7 +407,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--chart", type=Path, help="where --compare draws what it measured")
     given = parser.parse_args(arguments)
     given.folder.mkdir(parents=True, exist_ok=True)
-    paths = write_files(given.folder, given.images)
+    paths = write_files(given.folder.absolute(), given.images)
     if given.compare:
         print(f"digest {compare(paths, given.workers or [1, 2, 4], given.chart)}")
         return

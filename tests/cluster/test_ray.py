@@ -26,6 +26,7 @@ def running(tmp_path_factory):
         patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        patch.chdir(tmp_path_factory.mktemp("elsewhere"))       # the workers import from the current folder too
         ray.init(num_cpus=10, object_store_memory=512 << 20, include_dashboard=False, logging_level="ERROR",
                  log_to_driver=False, _node_ip_address="127.0.0.1",
                  runtime_env={"env_vars": {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}})

@@ -49,6 +49,10 @@ from dlbridge.errors import ConversionError, refusal
 cdef extern from *:
     int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
 
+cdef extern from "Python.h":
+    int Py_EnterRecursiveCall(const char* where) except -1
+    void Py_LeaveRecursiveCall()
+
 
 # The elements of an array that count.
 ctypedef struct Range:
@@ -268,6 +272,43 @@ cdef int check_call(ArrowArrayStream* stream, int error, str call) except -1:
                   "its message says what it needs")
 
 
+# ---- what another library is to read ---------------------------------------------------------------------------------
+
+def check_given(capsules):
+    """Check a schema and its array for what they can reveal, since not every reader does that."""
+    schema, array = pair_of(capsules, "__arrow_c_array__", ARRAY_NAME)
+    check_parts(<const ArrowSchema*> PyCapsule_GetPointer(schema, SCHEMA_NAME),
+                <const ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME))
+
+
+cdef int check_parts(const ArrowSchema* schema, const ArrowArray* array) except -1:
+    """Check an array of any type, and those in it."""
+    cdef int64_t index
+    if schema == NULL or array == NULL or schema.format == NULL:
+        raise refused("children", "NULL", "has no schema, no array or no format")
+    if array.release == NULL:
+        raise refused("release", "NULL", "is that of an array that was consumed before")
+    if schema.n_children != array.n_children or schema.n_children < 0 or (
+            schema.n_children and (schema.children == NULL or array.children == NULL)):
+        raise refused("n_children", array.n_children, f"is not {schema.n_children}, as the schema has, or NULL")
+    if array.n_buffers < 0 or array.n_buffers > 64 or (array.n_buffers and array.buffers == NULL):
+        raise refused("n_buffers", array.n_buffers, "is no count of buffers, or they are NULL")
+    check_extent(array)
+    if (schema.dictionary == NULL) != (array.dictionary == NULL):
+        raise refused("dictionary", "NULL", "is missing in the schema or in the array")
+    Py_EnterRecursiveCall(" while checking what is in an array")
+    try:
+        if schema.dictionary != NULL:
+            check_parts(schema.dictionary, array.dictionary)
+        for index in range(schema.n_children):
+            if schema.children[index] != NULL and schema.children[index].name == NULL:
+                raise refused("name", "NULL", f"is that of child {index}")
+            check_parts(schema.children[index], array.children[index])
+    finally:
+        Py_LeaveRecursiveCall()
+    return 0
+
+
 # ---- one array -------------------------------------------------------------------------------------------------------
 
 cdef int describe_capsule(object capsule, Offer offer, Description* out) except -1:
@@ -411,7 +452,6 @@ cdef inline int64_t offset_at(const Range* lists, int64_t index, int32_t offset_
 
 cdef int check(const ArrowArray* array, int64_t buffers) except -1:
     """Check what an ArrowArray can reveal beyond what every block is checked for."""
-    cdef int64_t end
     if array.release == NULL:           # possible if a lender keeps the array
         raise refused("release", "NULL", "is that of an array that was consumed before")
     if array.n_buffers != buffers:
@@ -420,6 +460,11 @@ cdef int check(const ArrowArray* array, int64_t buffers) except -1:
                       "is not 1: the bits of validity of the lists")
     if array.buffers == NULL:
         raise refused("buffers", "NULL", "has neither bits of validity nor values")
+    return check_extent(array)
+
+
+cdef int check_extent(const ArrowArray* array) except -1:
+    cdef int64_t end
     if array.length < 0 or array.offset < 0 or add_overflows(array.offset, array.length, &end):
         raise refused("offset, length", f"{array.offset}, {array.length}", "are no elements of any memory")
     if array.null_count < -1 or array.null_count > array.length:
