@@ -41,7 +41,7 @@ def convert_tree(tree: Any, to: Any, *, others: str = "pass", columns: str = "ra
         without axes.
     columns : {"raise", "pass"}
         What becomes of a table's columns that are no array: of strings, with nulls, in several chunks. They raise an
-        error, or are handed on as they are. Bools of one bit are unpacked, which is a copy.
+        error, or are handed on as they are. A column of bools of one bit is unpacked, which is a copy.
     **keywords
         As for :func:`dlbridge.convert`; they hold for every array.
 

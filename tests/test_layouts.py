@@ -134,6 +134,29 @@ def test_jax_shares_only_aligned_memory(offset):
     assert np.asarray(result).any()
 
 
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("offset", [1, 4, 8, 24])
+def test_torch_shares_only_aligned_complex128(offset):
+    """torch's kernels read complex128 by aligned loads: torch.from_numpy(source) + 1 ends the process."""
+    source = aligned((80,), "uint8")[offset:offset + 48].view("complex128")
+    source[:] = [1, 2j, 3]
+    with pytest.raises(dlbridge.CopyRequiredError, match="not aligned to 16 bytes"):
+        dlbridge.convert(source, "torch", copy=False)
+    assert dlbridge.explain(source, "torch").action == "copy"
+    result = dlbridge.convert(source, "torch")
+    assert (result + 1).tolist() == [2, 1 + 2j, 4]
+    assert result.data_ptr() % 16 == 0
+    assert np.shares_memory(dlbridge.convert(source, "numpy"), source)
+    assert dlbridge.convert(source[:0], "torch", copy=False).numel() == 0
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize(("dtype", "offset"), [("complex128", 16), ("complex64", 4), ("float64", 4), ("int16", 1)])
+def test_torch_shares_what_its_kernels_read(dtype, offset):
+    source = aligned((80,), "uint8")[offset:offset + 48].view(dtype)
+    assert dlbridge.convert(source, "torch", copy=False).data_ptr() == source.ctypes.data
+
+
 @pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
 def test_sixty_four_axes(importer):
     source = numbered((1,) * 62 + (2, 3))

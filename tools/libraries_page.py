@@ -96,7 +96,7 @@ TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if l
 
 def lacks(library: Library) -> dict[str, Fact]:
     """What a target cannot hold, by the name that the tables have for it, limits included."""
-    limits = {name: getattr(library, name) for name in ("alignment", "fewest_axes", "most_axes")}
+    limits = {name: getattr(library, name) for name in ("alignment", "aligned_dtypes", "fewest_axes", "most_axes")}
     return {fact.value: fact for fact in library.lacks} | {name: fact for name, fact in limits.items() if fact}
 
 
@@ -189,7 +189,7 @@ def has_dtype(library: Library, name: str) -> str:
 
 def reasons() -> Iterator[list[str]]:
     """Every lack that was seen or reported, in words."""
-    words = LAYOUTS | RELABELLED | MEMORY | FORMS
+    words = LAYOUTS | RELABELLED | MEMORY | FORMS | {"aligned_dtypes": "alignment of complex128"}
     shared = {profiles.NO_PINNED, profiles.NO_UNIFIED}
     for library in TARGETS:
         for field, fact in lacks(library).items():

@@ -164,9 +164,10 @@ cdef Managed* copied_span(Managed* source) except NULL:
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
     cdef Managed* made = allocated(source, nbytes)
     cdef Copy copy
-    begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, 1)
-    add_axis(&copy, nbytes, 1, 1)
-    run_copy(&copy, nbytes)
+    if nbytes:          # a source without elements may have no address, and memcpy() must not be given NULL
+        begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, 1)
+        add_axis(&copy, nbytes, 1, 1)
+        run_copy(&copy, nbytes)
     return like_span(made, source, span)
 
 

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, uint32_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
 from dlbridge._core.atomic cimport load_rows, lock, unlock
-from dlbridge._core.block cimport Managed, managed_unsaid
+from dlbridge._core.block cimport Managed, managed_data, managed_unsaid
 from dlbridge._core.devices.table cimport same_device
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
 from dlbridge._core.targets.target cimport READ_ONLY, WRITABLE, Target
@@ -108,6 +108,9 @@ cdef inline bint holds_access(const Managed* managed, Target target) noexcept no
     return target.holds & <uint32_t> READ_ONLY and (
         target.holds & <uint32_t> WRITABLE or not managed_unsaid(managed))
 
+cdef inline bint is_aligned(const Managed* managed, Target target) noexcept nogil:
+    return <size_t> managed_data(managed) & target.low_bits[managed.row] == 0
+
 cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
     """Whether memory can be shared as it is: the target holds all of its marks, and the caller asks for nothing else.
 
@@ -118,7 +121,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
         managed.marks & ~target.holds == 0
         and load_rows(&target.plain_rows) >> managed.row & 1
         and tensor.device.device_type == kDLCPU
-        and (target.alignment == 1 or <size_t> tensor.data % <size_t> target.alignment == 0)
+        and is_aligned(managed, target)
         and request.copy != COPY_ALWAYS
         and (not request.has_device or same_device(&request.device, &tensor.device))
         and (holds_access(managed, target) or request.readonly == READONLY_SHARE)

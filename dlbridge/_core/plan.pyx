@@ -221,7 +221,8 @@ cdef str reason_words(const Managed* managed, Target target, Reason reason):
     """Why a field makes a copy necessary."""
     return REASONS[reason][1].format(
         target=target.name, strides=managed_strides(managed), shape=managed_shape(managed),
-        data=<size_t> managed_data(managed), alignment=target.alignment, dtype=describe(managed.abi.dl_tensor.dtype))
+        data=<size_t> managed_data(managed), alignment=target.low_bits[managed.row] + 1,
+        dtype=describe(managed.abi.dl_tensor.dtype))
 
 
 cdef str reason_text(const Managed* managed, Target target, Reason reason):
@@ -482,8 +483,7 @@ cdef int decide_layout(const Managed* managed, Target target, Decision* out) exc
 
 
 cdef bint is_misaligned(const Managed* managed, Target target) noexcept:
-    return (target.alignment > 1 and not managed_packed(managed) and managed_count(managed)
-            and <size_t> managed_data(managed) % target.alignment)
+    return not managed_packed(managed) and managed_count(managed) and not is_aligned(managed, target)
 
 
 cdef int decide_access(

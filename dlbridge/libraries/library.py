@@ -92,6 +92,7 @@ class Library(NamedTuple):
     most_axes: Fact | None = None
     dtypes: tuple[Fact, ...] = ()           # each a tuple of the names of types that it takes; () for all
     copied_dtypes: Fact | None = None       # … those of them that it takes only by a copy of its own
+    aligned_dtypes: Fact | None = None      # … those of them whose address must be a multiple of their size, too
     wide_dtypes: Fact | None = None         # … those of them that it narrows, and to what
     dtype_namespace: str | None = None      # where its types are attributes, from the module on: old versions lack some
     import_after: tuple[Fact, ...] = ()     # modules after which importing it ends the process

@@ -32,6 +32,8 @@ LIBRARY = Library(
         Fact(("bool", *SIGNED, "uint8", "uint32", "uint64", *FLOATS, *COMPLEX, "bfloat16", "float8_e4m3fn",
               "float8_e5m2"), "seen in 3.3.1", "takes uint16 for bfloat16"),
     ),
+    aligned_dtypes=Fact(("complex128",), "seen in 3.3.1",
+                        "ends the process in kernels over what is not aligned to 16 bytes"),
     import_after=(Fact("tensorflow", "seen in 3.3.1 with TensorFlow 2.21", "ends the process"),),
     gpus=Fact(lambda paddle: paddle.device.cuda.device_count(), "seen in 3.3.1",
               "ends the process when its table is asked for the stream of a device that it does not see"),

@@ -12,11 +12,13 @@ def memory_of(series: Any) -> Any:
     """The ndarray that a series lies over, or None.
 
     None of a series of pandas' own types that has missing values or stands for points in time: the error of its Arrow
-    stream says more.
+    stream says more. Sparse arrays cannot be read as Arrow; the error about their type says more.
     """
     dtype, arrays = series.dtype, sys.modules["pandas"].arrays
     if isinstance(dtype, np.dtype):
         return None if dtype.kind in "mM" else series.values
+    if isinstance(series.array, arrays.SparseArray):
+        return series.array
     if isinstance(series.array, (arrays.IntegerArray, arrays.FloatingArray, arrays.BooleanArray)):
         return None if series.hasnans else read_only(series.to_numpy(dtype.numpy_dtype))
     return None
@@ -27,6 +29,17 @@ def read_only(array: Any) -> Any:
     view = array.view()
     view.flags.writeable = False
     return view
+
+
+def columns(frame: Any, unpack: bool) -> list[tuple[Any, Any]]:
+    """The columns of a frame; Arrow's bools, which it has eight to a byte, as ndarrays."""
+    return [(name, series.to_numpy("bool") if unpack and has_bits(series) else series)
+            for name, series in frame.items()]
+
+
+def has_bits(series: Any) -> bool:
+    """Whether a series lies over bools of Arrow without nulls."""
+    return str(getattr(series.dtype, "pyarrow_dtype", "")) == "bool" and not series.hasnans
 
 
 LIBRARY = Library(
@@ -54,7 +67,7 @@ LIBRARY = Library(
         Arrays(
             "DataFrame",
             {"format +s": "pass x.to_numpy() if its columns are of one type, or it to dlbridge.convert_tree"},
-            columns=Fact(lambda frame, unpack: list(frame.items()), "seen in 3.1.1", "has series as columns"),
+            columns=Fact(columns, "seen in 3.1.1", "has series as columns, some of them over Arrow's bools"),
         ),
         Arrays("Categorical", {"type": "pass x.codes"}),
         Arrays("CategoricalIndex", {"type": "pass x.codes"}),

@@ -73,6 +73,7 @@ LIBRARY = Library(
         Fact(("bool", *INTEGERS, *FLOATS, "complex32", *COMPLEX, "bfloat16", *FLOAT8, "float4_e2m1fn_x2"),
              SEEN),
     ),
+    aligned_dtypes=Fact(("complex128",), SEEN, "ends the process in kernels over what is not aligned to 16 bytes"),
     dtype_namespace="",
     sample=Sample(lambda torch, array: torch.tensor(array), lambda torch, tensor: tensor.numpy(force=True)),
 )

@@ -175,6 +175,17 @@ def test_memory_that_is_not_aligned(row):
     assert row.values(dlbridge.convert(memory, row.name, readonly="share")) == memory.tolist()
 
 
+@pytest.mark.parametrize("name", ["paddle", "torch"])
+def test_complex128_at_an_odd_address(name):
+    """Their kernels read it by aligned loads, which end the process."""
+    memory = np.zeros(80, "uint8")
+    memory = memory[-memory.ctypes.data % 16 + 8:][:48].view("complex128")
+    memory[:] = [1, 2j, 3]
+    assert "not aligned to 16 bytes" in dlbridge.explain(memory, name).reason
+    made = dlbridge.convert(memory, name)
+    assert (made + made).tolist() == [2, 4j, 6]
+
+
 @rows
 def test_the_other_byte_order(row):
     source = numbers_for(row).astype(">f4")

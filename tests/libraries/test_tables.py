@@ -15,7 +15,7 @@ TABLES = {
     "pandas": pandas.DataFrame,
     "pandas of Arrow": lambda columns: pandas.DataFrame(
         {name: pandas.Series(pyarrow.array(values), dtype=pandas.ArrowDtype(pyarrow.array(values).type))
-         for name, values in columns.items() if name != "seen"}),
+         for name, values in columns.items()}),
     "polars": polars.DataFrame,
     "pyarrow": pyarrow.table,
     "pyarrow batch": lambda columns: pyarrow.RecordBatch.from_pydict(
@@ -50,6 +50,14 @@ def test_what_is_no_array_raises_or_passes(make):
     assert list(made["name"]) == list(table["name"])
 
 
+def test_a_sparse_column_is_named():
+    frame = pandas.DataFrame({"dense": [1, 2], "few": pandas.arrays.SparseArray([0, 5])})
+    with pytest.raises(dlbridge.UnsupportedError, match=r"^convert_tree: column \['x'\]\['few'\]: .*to_numpy"):
+        dlbridge.convert_tree({"x": frame}, "torch")
+    with pytest.raises(dlbridge.UnsupportedError, match="to_numpy"):
+        dlbridge.convert(frame["few"], "torch")
+
+
 def test_nulls_and_chunks_raise():
     chunks = pyarrow.chunked_array([[1, 2], [3]])
     for table in (pyarrow.table({"a": chunks}), pyarrow.table({"a": [1, None]}), polars.DataFrame({"a": [True, None]})):
@@ -58,8 +66,10 @@ def test_nulls_and_chunks_raise():
         assert type(dlbridge.convert_tree(table, "numpy", columns="pass")["a"]) is not np.ndarray
 
 
-def test_bools_are_not_unpacked_where_copies_are_forbidden():
-    table = polars.DataFrame({"a": [True, False]})
+@pytest.mark.parametrize("make", [polars.DataFrame, pyarrow.table, lambda columns: pandas.DataFrame(
+    columns, dtype="bool[pyarrow]")], ids=["polars", "pyarrow", "pandas of Arrow"])
+def test_bools_are_not_unpacked_where_copies_are_forbidden(make):
+    table = make({"a": [True, False]})
     assert dlbridge.convert_tree(table, "torch")["a"].tolist() == [True, False]
     with pytest.raises(dlbridge.DLBridgeError):
         dlbridge.convert_tree(table, "torch", copy=False)

@@ -1,9 +1,10 @@
 """The Target: what a library can hold, as data, and how its arrays are made."""
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport BYTE_STRIDES, SWAPPED, Managed
+from dlbridge._core.dtypes cimport MAX_ROWS
 from dlbridge._core.layout cimport BACKWARD, IDLE, REPEATED, STRIDED
 from dlbridge._core.request cimport CurrentStream
 
@@ -51,7 +52,8 @@ cdef class Target:
     cdef uint64_t copied_rows           # the rows that it takes only by a copy of its own
     cdef uint64_t asked_rows            # the rows for which accepts must be asked
     cdef uint64_t plain_rows            # the other rows of whole bytes, which are taken as they are
-    cdef int64_t alignment              # of the first element, in bytes
+    cdef int64_t alignment              # of the first element, in bytes: a power of two up to 256
+    cdef uint8_t[MAX_ROWS] low_bits     # by row: the bits of the address that must be 0
     cdef int32_t fewest_axes, most_axes
     cdef int32_t gpus                   # how many GPUs it sees, if another GPU's memory ends the process; otherwise -1
     cdef int32_t hosts                  # how many devices of the host it numbers; 0 if it has one place for all
@@ -72,6 +74,7 @@ cdef class Target:
     cdef int read_facts(self) except -1
     cdef int read_module(self) except -1
     cdef int read_types(self, str version) except -1
+    cdef int read_alignments(self) except -1
     cdef bint owns(self, object src)
     cdef bint owns_by_type(self, object kind) except -1
     cdef object why_not(self, const Managed* managed)

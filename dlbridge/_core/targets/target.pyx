@@ -13,7 +13,7 @@ from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.atomic cimport add_size, load_flag, load_size, store_flag
 from dlbridge._core.block cimport MAX_NDIM
 from dlbridge._core.devices.table cimport parse_device
-from dlbridge._core.dtypes cimport get_row, rows_named
+from dlbridge._core.dtypes cimport MAX_ROWS, get_row, rows_named
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.locks import ForkableLock
@@ -149,6 +149,7 @@ cdef class Target:
             self.adjust(self)
         if self.settings is not None:
             self.settings(self)
+        self.read_alignments()
         if not self.gpus:
             self.holds &= ~<unsigned int> OTHER_DEVICES
         # fits() looks neither at HOST and SHARING nor at how many axes and hosts there are: others have no plain rows.
@@ -192,6 +193,16 @@ cdef class Target:
             self.rows &= rows_named([name for name in NAMES if hasattr(space, name)])
         self.copied_rows = rows_named(facts.copied_dtypes.value) if facts.copied_dtypes else 0
         self.asked_rows = 0
+        return 0
+
+    cdef int read_alignments(self) except -1:
+        """Read which bits of an address must be 0, for every type."""
+        cdef int row
+        facts = self.facts
+        aligned_rows = rows_named(facts.aligned_dtypes.value) if facts.aligned_dtypes else 0
+        for row in range(MAX_ROWS):
+            alignment = max(self.alignment, get_row(row).item_bytes) if aligned_rows >> row & 1 else self.alignment
+            self.low_bits[row] = alignment - 1
         return 0
 
     cdef bint owns(self, object src):
