@@ -4,8 +4,8 @@
 # PYTHON, if set, is the python of an environment that has the test extra; else one is made. Two pytests run at a time.
 # Left out:
 #   tests/gpu, which need a GPU;
-#   test_bench, test_bench_floors and test_ten_thousand_conversions: times and sizes mean nothing where memory has red
-#     zones and freed memory is held back; valgrind.sh and debug_python.sh look for what is lost;
+#   test_bench, test_bench_floors, test_large_files and test_ten_thousand_conversions: times and sizes mean nothing where
+#     memory has red zones and freed memory is held back; valgrind.sh and debug_python.sh look for what is lost;
 #   test_injected_failures, which brings a malloc() of its own;
 #   test_typing, test_packaging, test_side_effects, test_command_line: mypy, and what pip installs (the self-test is run
 #     by itself);
@@ -60,7 +60,7 @@ tests=("${sanitized[@]}" -m pytest -v --capture=sys -p no:cacheprovider
     --deselect=tests/test_lifetime.py::test_ten_thousand_conversions_leave_nothing
     --deselect=tests/test_copies.py::test_the_threads_that_are_not_there_are_done_without
 )
-left_out=(tests/gpu tests/test_{bench,bench_floors,typing,packaging,side_effects,command_line,injected_failures}.py)
+left_out=(tests/gpu tests/test_{bench,bench_floors,large_files,typing,packaging,side_effects,command_line,injected_failures}.py)
 in_children=(tests/test_hostile_producers.py tests/fake_driver)
 
 "${tests[@]}" "${in_children[@]}" >"$work/children.log" 2>&1 &
