@@ -1,6 +1,7 @@
-"""Builds and imports floors.c, the C floors, with the interpreter's own compiler and flags.
+"""Builds and imports what dlbridge is measured beside, with the interpreter's own compiler and flags.
 
-The extension is put into the user's cache folder, under a name that is a hash of all that it depends on.
+floors.c has the C floors of conversions; the folder views has ways in which an extension can look at its argument. The
+extensions are put into the user's cache folder, under names that are hashes of all that they depend on.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from types import ModuleType
 
 import numpy
 
-SOURCE = Path(__file__).with_name("floors.c")
+HERE = Path(__file__).parent
 MACROS = ("-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION", "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION")
 
 
@@ -29,17 +30,57 @@ class FloorsError(Exception):
 def load(*, callgrind: bool = False) -> ModuleType:
     """Build and import the floors; ``callgrind`` adds functions that tell valgrind what to count."""
     try:
-        source = SOURCE.read_bytes()
+        return built("floors", [HERE / "floors.c"], ["-DWITH_CALLGRIND"] if callgrind else [])
+    except (ImportError, AttributeError) as error:
+        raise FloorsError(f"floors: torch: {error} (its C exchange API is needed, which torch 2.10 brought)") from error
+
+
+def load_views() -> dict[str, ModuleType]:
+    """Build and import the ways to look at an argument, by the name of what does it.
+
+    nanobind and Cython are left out where they are not installed.
+    """
+    import dlbridge
+
+    views = HERE / "views"
+    found = {"dlbridge": built("views", [views / "views.c"], [f"-I{dlbridge.get_include()}"])}
+    if importlib.util.find_spec("nanobind"):
+        import nanobind
+
+        root = Path(nanobind.__file__).parent
+        found["nanobind"] = built(
+            "views_nanobind", [views / "views_nanobind.cpp", root / "src" / "nb_combined.cpp"],
+            ["-std=c++17", "-O3", "-DNDEBUG", "-fvisibility=hidden", "-fno-strict-aliasing", f"-I{root / 'include'}",
+             f"-I{root / 'ext' / 'robin_map' / 'include'}"])
+    if importlib.util.find_spec("Cython"):
+        found["Cython"] = built("views_cython", [translated(views / "views_cython.pyx")], [])
+    return found
+
+
+def translated(source: Path) -> Path:
+    """The C file of a Cython source."""
+    made = _cache() / f"{source.stem}.c"
+    command = [sys.executable, "-m", "cython", str(source), "-o", str(made)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise FloorsError(f"floors: Cython: failed with {done.returncode}:\n{done.stderr}")
+    return made
+
+
+def built(name: str, sources: list[Path], options: list[str]) -> ModuleType:
+    """Build an extension module, if that was not done before, and import it."""
+    try:
+        texts = [source.read_bytes() for source in sources]
     except OSError as error:
-        raise FloorsError(f"floors: source {SOURCE}: cannot be read ({error.strerror}; run in a checkout)") from error
-    options = [*MACROS, *(["-DWITH_CALLGRIND"] if callgrind else [])]
-    command = _compiler(options)
-    parts = (source, *command, sys.version, sys.executable, numpy.__version__)
+        raise FloorsError(
+            f"floors: source {sources[0]}: cannot be read ({error.strerror}; run in a checkout)") from error
+    command = _compiler(sources, [*MACROS, *options])
+    parts = (*texts, *command, sys.version, sys.executable, numpy.__version__)
     key = hashlib.sha256(b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)).hexdigest()
-    path = _cache() / f"floors-{key[:20]}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    path = _cache() / f"{name}-{key[:20]}{sysconfig.get_config_var('EXT_SUFFIX')}"
     if not path.exists():
         _compile(command, path)
-    return _import(path)
+    return _import(name, path)
 
 
 def build(report: Callable[[str], object] = print) -> ModuleType | None:
@@ -51,16 +92,17 @@ def build(report: Callable[[str], object] = print) -> ModuleType | None:
         return None
 
 
-def _compiler(options: list[str]) -> list[str]:
+def _compiler(sources: list[Path], options: list[str]) -> list[str]:
     """Write the command that setuptools would build an extension with."""
     def words(name: str) -> list[str]:
         return shlex.split(sysconfig.get_config_var(name) or "")
 
+    compiler = "CXX" if sources[0].suffix == ".cpp" else "CC"
     return [
-        *(shlex.split(os.environ["CC"]) if os.environ.get("CC") else words("CC")),
+        *(shlex.split(os.environ[compiler]) if os.environ.get(compiler) else words(compiler)),
         *words("CFLAGS"), *shlex.split(os.environ.get("CFLAGS", "")), *words("CCSHARED"), *options,
         f"-I{sysconfig.get_path('include')}", f"-I{numpy.get_include()}",
-        *words("LDSHARED")[1:], str(SOURCE),
+        *words("LDSHARED")[1:], *map(str, sources),
     ]
 
 
@@ -89,11 +131,9 @@ def _compile(command: list[str], path: Path) -> None:
         os.replace(made, path)          # another process may be building the same
 
 
-def _import(path: Path) -> ModuleType:
-    loader = ExtensionFileLoader("floors", str(path))
-    try:
-        module = importlib.util.module_from_spec(importlib.util.spec_from_loader("floors", loader))
-        loader.exec_module(module)
-    except (ImportError, AttributeError) as error:
-        raise FloorsError(f"floors: torch: {error} (its C exchange API is needed, which torch 2.10 brought)") from error
+def _import(name: str, path: Path) -> ModuleType:
+    loader = ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
     return module

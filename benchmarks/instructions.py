@@ -8,6 +8,7 @@ checked is the ratio to the floor of the same run: a ratio fails if it is more t
 
 import argparse
 import gc
+import importlib.util
 import json
 import os
 import platform
@@ -34,7 +35,7 @@ CALLS = 2000
 LOOP = "nothing(ndarray)"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 ENVIRONMENT = {**ONE_THREAD, "PYTHONHASHSEED": "0", "JAX_PLATFORMS": "cpu"}
-LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes")
+LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "nanobind", "Cython")
 NAME_WIDTH = 76
 
 
@@ -53,6 +54,15 @@ CASES = (
     Case('convert(jax_array, to="torch", readonly="share")', "jax_to_torch(jax_array)"),
     Case('convert(bfloat16, to="torch")', "bfloat16_to_torch(bfloat16)"),
     Case("asdlpack(ndarray).__dlpack__(max_version=(1, 1))", "wrap(ndarray).__dlpack__(max_version=(1, 1))"),
+    Case("view(ndarray)", "nanobind_view(ndarray)", 0.14),
+    Case("view_asked(ndarray)", "nanobind_view_asked(ndarray)", 0.20),
+    Case("view(tensor)", "borrow_by_hand(tensor)", 1.6),
+    Case("view(jax_array)", "nanobind_view(jax_array)", 0.25),
+    Case("view(buffer)", "nanobind_view(buffer)", 0.80),
+    Case("view(memory)", "nanobind_view(memory)", 0.80),
+    Case("view(wrapped)", "nanobind_view(wrapped)", 0.60),
+    Case("view(image)", "cython_view(image)", 0.15),
+    Case("deliver(tensor)", "deliver_by_hand(torch.from_dlpack)"),
 )
 
 # Maps "object: function" to the instructions of the function, without those of the functions that it called.
@@ -72,8 +82,13 @@ def namespace() -> dict[str, Any]:
 
     torch.set_num_threads(1)
     ndarray = numpy.ones((3, 4), "f4")
+    views = floors_file.load_views()
+    views["dlbridge"].find_table(torch.Tensor)
     return {
         **vars(floors_file.load(callgrind=True)),
+        **vars(views["dlbridge"]),
+        **{f"{kind.lower()}_{name}": getattr(views[kind], name) for kind in ("nanobind", "Cython")
+           for name in ("view", "view_asked")},
         "convert": dlbridge.convert,
         "asdlpack": dlbridge.asdlpack,
         "torch": torch,
@@ -82,6 +97,9 @@ def namespace() -> dict[str, Any]:
         "tensor": torch.ones(3, 4),
         "integers": torch.ones(3, 4, dtype=torch.int64),
         "buffer": bytearray(48),
+        "image": numpy.ones((3, 4), "f4"),
+        "memory": memoryview(bytearray(48)),
+        "wrapped": dlbridge.asdlpack(ndarray),
         "jax_array": jax.numpy.ones((3, 4), "f4"),
         "bfloat16": ndarray.astype(ml_dtypes.bfloat16),
         "bfloat16_tensor": torch.ones(3, 4, dtype=torch.bfloat16),
@@ -110,8 +128,12 @@ def count(statements: list[str], folder: Path) -> dict[str, Profile]:
     """Count each statement's profile, for all of its calls together; callgrind writes its files to the folder."""
     if shutil.which("valgrind") is None:
         raise CountError("instructions: valgrind: is not installed (apt-get install valgrind)")
+    missing = [library for library in LIBRARIES if not importlib.util.find_spec(library)]
+    if missing:
+        raise CountError(f"instructions: {', '.join(missing)}: not installed (pip install {' '.join(missing)})")
     try:
         floors_file.load(callgrind=True)        # builds them outside valgrind
+        floors_file.load_views()
     except floors_file.FloorsError as error:
         raise CountError(str(error)) from error
     command = [
@@ -178,7 +200,7 @@ def versions() -> dict[str, str]:
     """Name the versions that the counts depend on."""
     return {
         "machine": platform.machine(), "python": platform.python_version(),
-        **{library: version(library) for library in LIBRARIES},
+        **{library: version(library) for library in LIBRARIES if importlib.util.find_spec(library)},
     }
 
 

@@ -12,28 +12,14 @@ from dlbridge.errors import (
     UnsupportedError,
 )
 from dlbridge.explain import Plan, explain
+from dlbridge.face import _C_API as _C_API
+from dlbridge.face import get_include
+from dlbridge.pointer import from_pointer
 from dlbridge.register import register_source, register_target, targets
 from dlbridge.tensor import Tensor
+from dlbridge.trees import accepts, collate, convert_tree
 
 __version__ = "0.1.0"
-
-# These are imported when they are first asked for: they take a seventh of the time that the rest takes.
-_LATER = {"accepts": "trees", "collate": "trees", "convert_tree": "trees"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
-
-    found = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
-
 
 __all__ = [
     "DLPACK_VERSION",
@@ -52,6 +38,8 @@ __all__ = [
     "convert_tree",
     "explain",
     "from_dlpack",
+    "from_pointer",
+    "get_include",
     "register_source",
     "register_target",
     "targets",

@@ -24,6 +24,8 @@ from dlbridge.errors import (
     MissingLibraryError,
     UnsupportedError,
 )
+from dlbridge.face import get_include
+from dlbridge.pointer import from_pointer
 from dlbridge.trees import accepts, collate, convert_tree
 
 __all__ = [
@@ -43,6 +45,8 @@ __all__ = [
     "convert_tree",
     "explain",
     "from_dlpack",
+    "from_pointer",
+    "get_include",
     "register_source",
     "register_target",
     "targets",
@@ -50,6 +54,7 @@ __all__ = [
 ]
 
 __version__: str
+_C_API: CapsuleType
 
 class _Exporter:
     # The buffer protocol. Python shows it as a method from 3.12 on only.

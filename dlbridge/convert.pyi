@@ -10,6 +10,7 @@ from typing_extensions import CapsuleType
 
 from dlbridge.tensor import Tensor
 
+__pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
 _Array = TypeVar("_Array")

@@ -55,13 +55,13 @@ from dlbridge._core.request cimport (
     take_plainly,
     wants_versioned,
 )
-from dlbridge._core.sources.registry cimport acquire_by, reads_by_copy
+from dlbridge._core.sources.registry cimport acquire_by, has_offer, reads_by_copy
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
-from dlbridge.errors import CopyRequiredError, DeviceError, refusal
+from dlbridge.errors import CopyRequiredError, DeviceError, UnsupportedError, refusal
 
 cdef extern from "Python.h":
     PyTypeObject* Py_TYPE(PyObject* obj) noexcept
@@ -425,6 +425,41 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
     return target.deliver(managed, target)
+
+
+cdef object give(Managed* managed, object to, str otherwise):
+    cdef Request request = NOTHING_ASKED
+    cdef Route route
+    try:
+        route = giving_route(to, otherwise, &request)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if managed.owns != OWNS_LOOSE and fits(managed, route.target, &request):
+        return route.target.deliver(managed, route.target)
+    return carry_placed(managed, route.target, &request)
+
+
+cdef Route giving_route(object to, str otherwise, Request* request):
+    """The route to a target without a source, kept under None. Of an example the type is asked, and the device.
+
+    ``otherwise`` is the target where the example is one that no library makes, such as bytes.
+    """
+    cdef PyObject* found = kept_route(<PyObject*> None, <PyObject*> to)
+    cdef Route route
+    if found != NULL:
+        return aim(request, <Route> taken_route(found))
+    kind = to if type(to) is str else resolve_array(to)
+    try:
+        route = find_route(None, kind)
+    except UnsupportedError:
+        if isinstance(to, (str, type)) or not has_offer(offers_of(to), to):
+            raise
+        return giving_route(otherwise, otherwise, request)
+    if kind is not to and kind is not memoryview:
+        find_device(to, route.target, &request.device)
+        request.has_device = True
+    return aim(request, route)
 
 
 cdef str nearest(const Managed* managed, Target target):

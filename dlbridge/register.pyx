@@ -5,7 +5,7 @@ from dlbridge._core.targets.importer cimport new_registered
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge._core.dtypes import NAMES
-from dlbridge._core.plan import clear_routes
+from dlbridge._core.slots import clear_routes
 from dlbridge._core.sources.registry import add_source
 from dlbridge._core.targets.registry import add_target, names
 from dlbridge._core.targets.target import HOLDS

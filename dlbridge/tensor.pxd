@@ -1,6 +1,6 @@
 """Tensor: one Managed that speaks every protocol."""
 
-from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.abi cimport DLDevice, DLTensor
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport ReadonlyPolicy
 
@@ -18,3 +18,6 @@ cdef dict cuda_interface(Managed* managed)
 
 # Steals managed, also when it fails.
 cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy)
+
+# Fresh memory of the host for a description, of which dtype, ndim, shape and device count.
+cdef Managed* new_like(const DLTensor* prototype) except NULL

@@ -1,27 +1,23 @@
-"""Batches: every array in a container, and every array that a function is called with."""
+"""Batches: every array in a container, and every array that a function is called with.
+
+What these functions do is in ``_core.batches``, which is imported with the first call: it takes a seventh of the time
+that the rest of dlbridge takes. A ``__getattr__`` of the package would do the same, but with one Python looks up
+``dlbridge.convert`` anew in every call (seen in CPython 3.11 to 3.13), which takes a fifteenth of a conversion.
+"""
 
 import functools
 import importlib
-import inspect
-import operator
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
-
-import numpy as np
-
-from dlbridge._core.containers import EXACT, kind_of
-from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, role_of
-from dlbridge.convert import check_target, convert
-from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, UnsupportedError, refusal, shown
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, ParamSpec, TypeVar
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-Takers = dict[int, Callable[[Any], Any]]        # a function of a leaf for each role
 
-OTHERS = ("pass", "raise")
-# Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
-WORD_KINDS = ("O", "S", "U", "T")
-WORD_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_binary", "object", "resource", "variant")
+
+@functools.cache
+def batches() -> ModuleType:
+    return importlib.import_module("dlbridge._core.batches")
 
 
 def convert_tree(tree: Any, to: Any, *, others: str = "pass", columns: str = "raise", **keywords: Any) -> Any:
@@ -65,157 +61,7 @@ def convert_tree(tree: Any, to: Any, *, others: str = "pass", columns: str = "ra
     >>> converted["image"].shape, converted["label"][0].dtype, converted["name"]
     (torch.Size([2, 3]), torch.float64, 'a')
     """
-    plain = not keywords and all(type(given) is str for given in (to, others, columns))
-    take = plain_takers(to, others, columns) if plain else takers(to, others, columns, keywords)
-    try:
-        return map_leaves(take, tree)
-    except Failure as failure:
-        report(failure, [("", tree)])
-
-
-class Failure(Exception):
-    """An error over a leaf, on its way to where the whole tree is known."""
-
-    def __init__(self, leaf: Any, error: DLBridgeError, word: str = "leaf", rest: str = "") -> None:
-        self.leaf = leaf
-        self.error = error
-        self.word = word
-        self.rest = rest            # what is written after the leaf's path
-
-
-def report(failure: Failure, trees: Iterable[tuple[str, Any]]) -> NoReturn:
-    """Raise the error of a failure. It says where the leaf is, behind the name of its tree."""
-    error = failure.error
-    path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
-    path += failure.rest
-    try:
-        if not path:
-            raise error from error.__cause__
-        raise refusal(type(error), "convert_tree", failure.word, path, error.reason, error.way_out) from error
-    finally:
-        error.__context__ = None        # it is the failure, which has the error: the leaf would live on in a cycle
-        del error, failure              # so it would by the traceback, which has this frame
-
-
-def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Takers:
-    """What is done with a leaf, by its role: :func:`convert_tree` for one leaf."""
-    for name, given in (("others", others), ("columns", columns)):
-        if given not in OTHERS:
-            raise ValueError(f'convert_tree: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
-
-    def refuse(leaf: Any) -> Any:
-        raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), "is no array",
-                                    'pass others="pass" to hand it on'))
-
-    def convert_column(table: Any, name: Any, column: Any) -> Any:
-        try:
-            return convert(column, to, **keywords)
-        except DLBridgeError as error:
-            if columns == "pass" and is_of_column(error):
-                return column
-            raise Failure(table, error, "column", f"[{name!r}]") from None
-
-    def convert_unknown(table: Any, array: Any) -> Any:
-        try:
-            return convert_array(array)     # an array of words is handed on, since the table may have been a stream
-        except Failure as failure:
-            raise Failure(table, failure.error) from None
-
-    def convert_table(table: Any) -> Any:
-        try:
-            given = columns_of(table, keywords.get("copy") is not False)
-        except DLBridgeError as error:
-            raise Failure(table, error) from None
-        if not isinstance(given, list):
-            return convert_unknown(table, given)
-        if len(dict(given)) < len(given):
-            raise Failure(table, refusal(UnsupportedError, "convert_tree", "columns", [name for name, _ in given],
-                                         "have a name more than once", "rename them"))
-        return {name: convert_column(table, name, column) for name, column in given}
-
-    other = unchanged if others == "pass" else refuse
-    convert_array = converter(to, keywords, others)
-    return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: convert_table}
-
-
-plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, keywords={}))
-
-
-def converter(to: Any, keywords: dict[str, Any], others: str) -> Callable[[Any], Any]:
-    """A function that converts a leaf. It is the most of what a batch costs."""
-    def failed(leaf: Any, error: DLBridgeError) -> Any:
-        if others == "pass" and not isinstance(error, DeviceError) and has_words(leaf):
-            check_target(to)        # the error may be about that
-            return leaf
-        raise Failure(leaf, error) from None
-
-    def convert_plainly(leaf: Any) -> Any:
-        try:
-            return convert(leaf, to)
-        except DLBridgeError as error:
-            return failed(leaf, error)
-
-    def convert_with_keywords(leaf: Any) -> Any:
-        try:
-            return convert(leaf, to, **keywords)
-        except DLBridgeError as error:
-            return failed(leaf, error)
-
-    return convert_with_keywords if keywords else convert_plainly
-
-
-def has_words(array: Any) -> bool:
-    """Whether the elements of an array are strings or objects."""
-    try:
-        dtype = array.dtype if hasattr(array, "dtype") else array.type
-        kind = getattr(dtype, "kind", None)
-        if isinstance(kind, str) or isinstance(dtype, str):
-            return kind in WORD_KINDS
-        return str(getattr(dtype, "name", dtype)).lower() in WORD_TYPES
-    except Exception:
-        return False            # the array's own error is the one to report
-
-
-def is_of_column(error: DLBridgeError) -> bool:
-    """Whether an error is about what a column has in it, and not about the target, a keyword or a copy."""
-    return type(error) is ConversionError and error.stage in ("arrow", "numpy")
-
-
-def unchanged(leaf: Any) -> Any:
-    return leaf
-
-
-AS_THEY_ARE: Takers = dict.fromkeys((OTHER, VALUE, ARRAY, TABLE), unchanged)
-
-
-def map_leaves(take: Takers, tree: Any) -> Any:
-    """A container of what the function of each leaf's role gives for it."""
-    role = role_of(tree)
-    if role != OTHER:
-        return take[role](tree)
-    give = take[ARRAY]
-    kind = EXACT.get(type(tree))
-    if kind is not None:
-        # An array is given here, since one more call would cost a fifth of its conversion.
-        return kind.remake(tree, [
-            give(value) if role_of(value) == ARRAY else map_leaves(take, value) for value in kind.values(tree)])
-    kind = kind_of(tree)
-    if kind is None:
-        return take[OTHER](tree)
-    before = list(kind.values(tree))
-    values = [map_leaves(take, value) for value in before]
-    # Many objects of a batch have no arrays in them, and not all of them can be made again.
-    return tree if all(map(operator.is_, values, before)) else kind.remake(tree, values)
-
-
-def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    """Each leaf, after what is written to get it; the path is what is written to get the tree."""
-    kind = kind_of(tree) if role_of(tree) == OTHER else None
-    if kind is None:
-        yield path, tree
-    else:
-        for label, value in zip(kind.labels(tree), kind.values(tree), strict=True):
-            yield from leaves(path + label, value)
+    return batches().convert_tree(tree, to, others, columns, keywords)
 
 
 def collate(samples: Sequence[Any]) -> Any:
@@ -250,10 +96,7 @@ def collate(samples: Sequence[Any]) -> Any:
     {'x': tensor([[1., 1.],
             [1., 1.]], dtype=torch.float64), 'label': tensor([3, 4])}
     """
-    check_target("torch")
-    stack = importlib.import_module("torch.utils.data").default_collate
-    # Read-only memory can be shared here, since only the copies leave this function.
-    return stack([convert_tree(sample, "torch", readonly="share") for sample in samples])
+    return batches().collate(samples)
 
 
 def accepts(
@@ -288,112 +131,6 @@ def accepts(
     >>> double(numpy.arange(3))
     array([0, 2, 4])
     """
-    if returns not in (None, "like"):
-        raise ValueError(f'accepts: returns {shown(returns)}: is neither None nor "like" (pass one)')
-
-    take = takers(to, keywords.pop("others", "pass"), keywords.pop("columns", "raise"), keywords)
-    # The device is that of the first array.
-    back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
-
-    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:
-        if not callable(function):
-            raise TypeError(f"accepts: function {shown(function)}: cannot be called (put @classmethod above @accepts)")
-        boundary = Boundary(function, take, back if returns else None)
-
-        if is_asynchronous(function):
-            @functools.wraps(function)
-            async def wait(*given: Parameters.args, **named: Parameters.kwargs) -> Any:
-                like = boundary.first(given, named)
-                arguments, words = boundary.inward(given, named)
-                return boundary.outward(await function(*arguments, **words), like)
-
-            return wait
-
-        @functools.wraps(function)
-        def call(*given: Parameters.args, **named: Parameters.kwargs) -> Any:
-            like = boundary.first(given, named)
-            arguments, words = boundary.inward(given, named)
-            return boundary.outward(function(*arguments, **words), like)
-
-        return call
-
-    return decorate
-
-
-class Boundary:
-    """What is done with the arguments of a function, and with its result."""
-
-    def __init__(self, function: Callable[..., Any], take: Takers, back: dict[str, Any] | None) -> None:
-        """``back`` has the keywords for the result; None leaves it as it is."""
-        self.function = function
-        self.take = take
-        self.back = back
-        self.bound = first_parameter(function) in ("self", "cls")
-
-    def first(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        """The first array that the function is called with, if its result shall be like it."""
-        if self.back is None:
-            return None
-        found = first_array((*given[self.bound:], *named.values()) if named else given[self.bound:])
-        found = np.ndarray if isinstance(found, np.generic) else found
-        if found is not None:
-            check_target(found)         # an error is raised before the function runs
-        return found
-
-    def inward(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        take = self.take
-        try:
-            arguments = [map_leaves(take, value) for value in given[self.bound:]]
-            words = {name: map_leaves(take, value) for name, value in named.items()} if named else named
-        except Failure as failure:
-            report(failure, named_arguments(self.function, given, named)[self.bound:])
-        return [*given[:1], *arguments] if self.bound else arguments, words
-
-    def outward(self, result: Any, like: Any) -> Any:
-        if like is None or self.back is None:
-            return result
-        try:
-            if role_of(result) == ARRAY:
-                return convert(result, like, **self.back)
-            return map_leaves({**AS_THEY_ARE, ARRAY: converter(like, self.back, "pass")}, result)
-        except DLBridgeError:
-            if has_words(result):
-                return result
-            raise
-        except Failure as failure:
-            report(failure, [("", result)])
-
-
-def is_asynchronous(function: Callable[..., Any]) -> TypeGuard[Callable[..., Awaitable[Any]]]:
-    """Whether a call gives a coroutine."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
-
-
-def first_parameter(function: Callable[..., Any]) -> str:
-    """The name of a function's first parameter, or nothing: not every builtin says its parameters."""
-    try:
-        return next(iter(inspect.signature(function).parameters), "")
-    except ValueError:
-        return ""
-
-
-def named_arguments(
-    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any],
-) -> list[tuple[str, Any]]:
-    """The arguments of a call by the names of the parameters, or by their places."""
-    try:
-        return list(inspect.signature(function).bind(*given, **named).arguments.items())
-    except (TypeError, ValueError):
-        return [(f"[{index}]", value) for index, value in enumerate(given)] + list(named.items())
-
-
-def first_array(values: Iterable[Any]) -> Any:
-    """The first array in some values, which may be containers; or None."""
-    for value in values:
-        role = role_of(value)
-        if role == ARRAY and not has_words(value):
-            return value
-        kind = kind_of(value) if role == OTHER else None
-        if kind is not None and (found := first_array(kind.values(value))) is not None:
-            return found
-    return None
+    made: Callable[[Callable[Parameters, Result]], Callable[Parameters, Any]]
+    made = batches().accepts(to, returns, keywords)
+    return made

@@ -33,6 +33,13 @@ def pytest_configure(config):
         raise pytest.UsageError(f"the test extra is incomplete: {', '.join(missing)} (pip install 'dlbridge[test]')")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """With ``pytest -n`` a worker that is done takes over tests of another: some take a hundred times as long."""
+    if getattr(config.option, "dist", None) == "no" and config.option.numprocesses:
+        config.option.dist = "worksteal"
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
     """Of ``pytest -n auto``: each worker imports all the libraries, which takes half a gigabyte."""
@@ -48,7 +55,7 @@ def pytest_collection_finish(session):
 @pytest.fixture
 def own_sources():
     """What a test registers is gone after it."""
-    from dlbridge._core.plan import clear_routes
+    from dlbridge._core.slots import clear_routes
     from dlbridge._core.sources.registry import registered
 
     before = list(registered)

@@ -221,7 +221,7 @@ def test_a_failing_compiler_gives_none_and_the_reason(variable, value, text, mon
 
 
 def test_outside_a_checkout_there_are_none(monkeypatch, tmp_path):
-    monkeypatch.setattr(floors_file, "SOURCE", tmp_path / "floors.c")
+    monkeypatch.setattr(floors_file, "HERE", tmp_path)
     reasons = []
     assert floors_file.build(reasons.append) is None
     assert "run in a checkout" in reasons[0]
@@ -230,20 +230,19 @@ def test_outside_a_checkout_there_are_none(monkeypatch, tmp_path):
 @pytest.mark.parametrize("torch_module", ["None", "types.SimpleNamespace(Tensor=object)"])
 def test_without_the_exchange_api_there_are_none(torch_module):
     code = f"import sys, types; sys.modules['torch'] = {torch_module}; import floors; print(floors.build())"
-    done = subprocess.run([sys.executable, "-c", code], cwd=floors_file.SOURCE.parent, capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-c", code], cwd=floors_file.HERE, capture_output=True, text=True,
                           env={**os.environ, "PYTHONSAFEPATH": ""})
     assert done.stdout.startswith("floors: torch: "), done.stderr
     assert done.stdout.endswith("\nNone\n")
 
 
 def test_the_checkout_is_left_as_it_was():
-    folder = Path(floors_file.SOURCE).parent
-    assert not [path for path in folder.iterdir() if path.suffix in {".so", ".o"}]
+    assert not [path for path in floors_file.HERE.rglob("*") if path.suffix in {".so", ".o"}]
 
 
 @pytest.fixture
 def instructions(monkeypatch):
-    monkeypatch.syspath_prepend(floors_file.SOURCE.parent)
+    monkeypatch.syspath_prepend(floors_file.HERE)
     return load_file("instructions")
 
 

@@ -54,6 +54,7 @@ def test_a_copy_does_not_hold_it(block):
     assert np.asarray(result)[0] == 1
 
 
+@pytest.mark.needs("torch")
 def test_explaining_does_not_hold_it(block):
     plan = dlbridge.explain(np.ndarray((64,), "float32", buffer=block.buf), "torch")
     block.close()

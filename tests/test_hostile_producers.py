@@ -11,6 +11,7 @@ import types
 
 import numpy as np
 import pytest
+from support.face import FACE, load_face
 from support.hostile_buffer import HostileBuffer
 from support.optional import params
 
@@ -33,7 +34,7 @@ from dlbridge.testing.producers import (
 
 HOUSE_SHAPE = re.compile(r"[^:]+: .+: .+ \(.+\)", re.DOTALL)
 TARGETS = ("numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge")
-HOST_TARGETS = ("numpy", "torch")
+HOST_TARGETS = ("numpy", "torch", FACE)
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 
@@ -49,6 +50,11 @@ def targets_are_loaded():
     for target in TARGETS:
         with contextlib.suppress(dlbridge.MissingLibraryError):
             dlbridge.convert(np.zeros(2, np.float32), target)
+    load_face()
+
+
+def taken(source, target):
+    return load_face().view_anything(source) if target == FACE else dlbridge.convert(source, target)
 
 
 def refused_by(convert, *arguments):
@@ -125,7 +131,7 @@ def refuse_struct(fields, versioned, target):
     capsule = producer.capsule()
     seen = []
     for source in (producer, capsule):
-        error = refused_by(dlbridge.convert, source, target)
+        error = refused_by(taken, source, target)
         seen.append((type(error), str(error)))
         del error
     names = [capsule_name(capsule), producer.fields["name"]]
@@ -135,7 +141,7 @@ def refuse_struct(fields, versioned, target):
     return seen, names, producer.calls, before, producer.deleted
 
 
-@pytest.mark.parametrize("target", params(TARGETS))
+@pytest.mark.parametrize("target", params((*TARGETS, FACE)))
 @pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
 @pytest.mark.parametrize(("fields", "field"), cases(STRUCTS))
 def test_struct_is_refused_and_not_lost(fields, field, versioned, target):
@@ -150,7 +156,7 @@ def test_struct_is_refused_and_not_lost(fields, field, versioned, target):
     assert outcome.stderr == ""
 
 
-@pytest.mark.parametrize("target", params(TARGETS))
+@pytest.mark.parametrize("target", params((*TARGETS, FACE)))
 @pytest.mark.parametrize("version", [(2, 0), (0, 9), (2**32 - 1, 0)], ids=str)
 def test_other_major_version_is_not_read(version, target):
     """Beyond the deleter and the flags nothing of such a struct means what it used to: here it would crash."""
@@ -231,7 +237,7 @@ def test_capsule_is_consumed_once(versioned, target):
     capsule = producer.capsule()
     array = dlbridge.convert(capsule, target)
     assert capsule_name(capsule) == (abi.USED_VERSIONED_NAME if versioned else abi.USED_LEGACY_NAME)
-    error = refused_by(dlbridge.convert, capsule, target)
+    error = refused_by(taken, capsule, target)
     assert "consumed already" in str(error)
     del array, capsule, error
     assert producer.deleted == 1
@@ -508,7 +514,7 @@ def capsule_struct_flags(tensor):
 def test_memory_elsewhere_is_not_read_by_the_host(device_type):
     def convert_it(target):
         producer = Producer(device_type=device_type)
-        error = refused_by(dlbridge.convert, producer, target)
+        error = refused_by(taken, producer, target)
         producer.forget()
         return type(error), producer.deleted, producer.calls
 
@@ -612,7 +618,7 @@ INTERFACES = {
 
 def convert_interface(kind, entries, target):
     holder = kind(**entries)
-    error = refused_by(dlbridge.convert, holder, target)
+    error = refused_by(taken, holder, target)
     return type(error), str(error)
 
 
@@ -634,7 +640,7 @@ def test_array_interface_that_is_no_description(interface, target):
         __array_interface__ = interface
 
     def convert_it():
-        return str(refused_by(dlbridge.convert, Holder(), target))
+        return str(refused_by(taken, Holder(), target))
 
     assert run_in_child(convert_it).result().startswith("array_interface: ")
 
@@ -772,7 +778,7 @@ ARRAY_STRUCTS = {
 
 def convert_array_struct(fields, target):
     holder = ArrayStruct(**fields)
-    error = refused_by(dlbridge.convert, holder, target)
+    error = refused_by(taken, holder, target)
     kind, text = type(error), str(error)
     del error
     holder.forget()
@@ -827,7 +833,7 @@ BUFFERS = {
 
 def convert_view(fields, target):
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    error = refused_by(dlbridge.convert, view_of(array, **fields), target)
+    error = refused_by(taken, view_of(array, **fields), target)
     return type(error), str(error)
 
 
@@ -855,7 +861,7 @@ def test_buffer_of_impossible_rank_with_suboffsets(ndim, target):
     """Nothing of so long a list is read: this one has a single entry."""
     def convert_it():
         exporter = HostileBuffer(ndim=ndim, suboffsets=(-1,))
-        text = str(refused_by(dlbridge.convert, exporter, target))
+        text = str(refused_by(taken, exporter, target))
         return text, exporter.exported, exporter.released
 
     text, exported, released = run_in_child(convert_it).result()
@@ -950,11 +956,11 @@ def test_target_that_cannot_be_written_is_explained():
 
 # ---- no arrays at all ------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("target", params(TARGETS))
+@pytest.mark.parametrize("target", params((*TARGETS, FACE)))
 @pytest.mark.parametrize(
     "thing", [None, 1, 1.5, "text", [1, 2], (1, 2), {}, {1}, object(), object, Producer, np, len, range(3), NOT_GIVEN],
     ids=name_of)
 def test_what_is_no_array(thing, target):
-    error = refused_by(dlbridge.convert, thing, target)
+    error = refused_by(taken, thing, target)
     assert isinstance(error, dlbridge.UnsupportedError)
     assert type(thing).__name__ in str(error)

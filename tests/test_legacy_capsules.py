@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from support.exporters import LegacyProducer, Proxy
+from support.exporters import Proxy
 from support.optional import marked
+from support.producers import LegacyProducer
 
 import dlbridge
 from dlbridge.testing.producers import OldProducer

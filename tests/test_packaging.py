@@ -30,11 +30,15 @@ def test_version_is_that_of_the_metadata():
     assert dlbridge.__version__ == distribution("dlbridge").version
 
 
-@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "*.pxd", "py.typed", "photograph.*", "page.html"])
+@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "*.h", "py.typed", "photograph.*", "page.html"])
 def test_the_sources_that_users_need_are_installed(installed, pattern):
     wanted = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob(pattern)}
     assert wanted
     assert wanted <= installed
+
+
+def test_of_cython_only_the_face_is_installed(installed):
+    assert {path for path in installed if path.endswith((".pxd", ".pyx"))} == {"dlbridge/__init__.pxd"}
 
 
 def test_every_extension_module_is_installed(installed):
@@ -44,7 +48,7 @@ def test_every_extension_module_is_installed(installed):
 
 def test_nothing_else_is_installed(installed):
     kinds = {Path(path).suffix for path in installed if path.startswith("dlbridge/")}
-    assert kinds <= {".py", ".pyi", ".pxd", ".so", ".typed", ".ppm", ".txt", ".html", ".pyc"}
+    assert kinds <= {".py", ".pyi", ".pxd", ".h", ".so", ".typed", ".ppm", ".txt", ".html", ".pyc"}
 
 
 def test_the_licences_are_installed(installed):

@@ -436,7 +436,7 @@ def test_importing_dlbridge_imports_no_framework():
 @pytest.mark.parametrize("target", params(["numpy", "dlbridge", "jax"]))
 def test_negative_bit_where_torch_has_no_exchange_api(monkeypatch, target):
     """As before torch 2.10: the tensor goes by its __dlpack__, which forgets the bit."""
-    from dlbridge._core.plan import clear_routes
+    from dlbridge._core.slots import clear_routes
 
     from dlbridge.libraries.library import Facts
 

@@ -22,6 +22,7 @@ import optree
 import pyarrow as pa
 import pytest
 import torch
+from support.arrow_producers import OfStream, Structs
 from support.optional import marked, params
 
 import dlbridge
@@ -673,6 +674,56 @@ def test_a_damaged_array_of_columns_is_refused(offset, value, child):
 
     outcome = run_in_child(convert_it)
     assert (outcome.result() != "", outcome.stderr) == (True, "")
+
+
+SOUND = {"format": b"+s", "n_buffers": 1, "name": b""}
+UNSOUND = {
+    **{f"of the child: {name}": {"child": fields} for name, fields in {
+        "length -1": {"length": -1}, "null_count": {"null_count": 99}, "offset -1": {"offset": -1},
+        "n_buffers 2**40": {"n_buffers": 2**40}, "buffers NULL": {"buffers": False}, "too short": {"length": 5},
+        "n_children": {"array_children": 3}}.items()},
+    "length -1": {"length": -1}, "offset": {"offset": 1}, "n_children": {"array_children": 2},
+    "n_buffers -1": {"n_buffers": -1}, "no such type": {"format": b"%s{}"},
+}
+
+
+def stream_of(child=None, length=6, **fields):
+    return OfStream(length, length, **{**SOUND, **fields}, child=Structs(name=b"a", **(child or {})))
+
+
+@pytest.mark.needs("pyarrow")
+def test_a_stream_of_an_unknown_library_is_read_once_and_released_once():
+    source = stream_of()
+    made = dlbridge.convert_tree([source], "numpy", columns="pass")[0]
+    assert made["a"].to_pylist() == [0, 1, 2, 3, 4, 5] * 2          # of two chunks, which NumPy has no form for
+    del made
+    gc.collect()
+    assert source.released == {"schema": 3, "array": 2, "stream": 1}
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("fields", UNSOUND.values(), ids=UNSOUND)
+def test_a_damaged_stream_of_columns_is_refused(fields):
+    def convert_it():
+        source = stream_of(**fields)
+        with pytest.raises(dlbridge.ConversionError) as caught:
+            dlbridge.convert_tree({"t": [source]}, "numpy")
+        caught = str(caught.value)
+        gc.collect()
+        return caught, source.released
+
+    outcome = run_in_child(convert_it)
+    message, released = outcome.result()
+    assert "leaf ['t'][0]: " in message
+    assert released == {"schema": released["array"] + 1, "array": released["array"], "stream": 1}
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("empty", [pa.table({"a": pa.array([], "float32")}), pa.table({"a": []}).slice(0, 0)])
+def test_a_stream_without_chunks_has_columns(empty):
+    made = dlbridge.convert_tree([ByStream(pa.RecordBatchReader.from_batches(empty.schema, []))], "numpy",
+                                 columns="pass")[0]
+    assert list(made) == ["a"]
 
 
 @pytest.mark.needs("pyarrow")

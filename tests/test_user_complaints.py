@@ -18,8 +18,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from support.exporters import LegacyProducer
 from support.optional import params
+from support.producers import LegacyProducer
 
 import dlbridge
 from dlbridge.testing.child import run_in_child

@@ -19,16 +19,19 @@ from dlbridge._core.ownership cimport (
     OWNS_OBJECT,
     OWNS_VERSIONED,
     OWNS_WRAPPED,
+    Attachment,
     Release,
     Wrapped,
+    attach,
+    detach,
     drop_buffer,
     drop_keeping_error,
     exporter,
     fasten_loose,
     is_bytes,
+    main_interpreter,
     new_kept,
     others_hold,
-    python_runs,
     releases,
 )
 
@@ -57,9 +60,6 @@ cdef extern from *:
 
 # These are declared without the GIL, because deleters are called without it.
 cdef extern from "Python.h":
-    ctypedef int PyGILState_STATE
-    PyGILState_STATE PyGILState_Ensure() noexcept nogil
-    void PyGILState_Release(PyGILState_STATE state) noexcept nogil
     void PyBuffer_Release(Py_buffer* view) noexcept nogil
     void Py_DECREF(PyObject* obj) noexcept nogil
 
@@ -347,16 +347,15 @@ cdef bint released_early(Managed* managed) noexcept nogil:
 
     The owner goes on living, so no release nests, however long the chain is that the owner belongs to.
     """
-    cdef PyGILState_STATE state
+    cdef Attachment attachment
     cdef PyObject* owner = NULL
     cdef bint early
     if managed.owns == OWNS_OBJECT:
         owner = <PyObject*> managed.abi.manager_ctx
     elif managed.owns == OWNS_BUFFER:
         owner = exporter(managed.abi.manager_ctx)
-    if owner == NULL or not python_runs():
+    if owner == NULL or not attach(main_interpreter, &attachment):
         return False
-    state = PyGILState_Ensure()
     early = others_hold(owner)
     if early:
         if managed.owns == OWNS_OBJECT:
@@ -364,7 +363,7 @@ cdef bint released_early(Managed* managed) noexcept nogil:
         else:
             drop_keeping_error(managed.abi.manager_ctx, drop_buffer)
         free(managed)
-    PyGILState_Release(state)
+    detach(attachment)
     return early
 
 

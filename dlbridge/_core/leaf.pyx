@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from dlbridge._core.sources.arrow import check_given
+from dlbridge._core.sources.arrow import check_given, chunks_of
 
 
 cdef enum Role:
@@ -96,5 +96,5 @@ cdef object columns_in(Route route):
         # A library that is not known; its objects say themselves whether they have columns.
         from dlbridge.libraries.pyarrow import columns_by_arrow
 
-        return partial(columns_by_arrow, check=check_given)
+        return partial(columns_by_arrow, chunks_of=chunks_of, check=check_given)
     return first.facts.find("columns")

@@ -19,6 +19,35 @@ cdef extern from *:
         PyThreadState *mine = PyGILState_GetThisThreadState();
         return mine != NULL && mine == DLBRIDGE_RUNNING_STATE();
     }
+    #if PY_VERSION_HEX >= 0x030F0000
+      /* PEP 788: Python does not end while a thread is attached, and no thread attaches once Python ends. */
+      typedef PyThreadStateToken *dlbridge_Attachment;
+      #define DLBRIDGE_MAIN_INTERPRETER() PyInterpreterView_FromMain()
+      static inline int dlbridge_attach(void *interpreter, dlbridge_Attachment *attachment) {
+          /* NULL where nothing has to be undone. PyThreadState_EnsureFromView() allocates, so it is not called then. */
+          *attachment = NULL;
+          if (dlbridge_holds_gil())
+              return !DLBRIDGE_FINALIZING();
+          *attachment = PyThreadState_EnsureFromView((PyInterpreterView *) interpreter);
+          return *attachment != NULL;
+      }
+      static inline void dlbridge_detach(dlbridge_Attachment attachment) {
+          if (attachment != NULL)
+              PyThreadState_Release(attachment);
+      }
+    #else
+      /* Python could begin to end between the two calls; the thread then waits for ever, which harms nothing. */
+      typedef PyGILState_STATE dlbridge_Attachment;
+      #define DLBRIDGE_MAIN_INTERPRETER() NULL
+      static inline int dlbridge_attach(void *interpreter, dlbridge_Attachment *attachment) {
+          (void) interpreter;
+          if (!DLBRIDGE_PYTHON_RUNS())
+              return 0;
+          *attachment = PyGILState_Ensure();
+          return 1;
+      }
+      #define dlbridge_detach(attachment) PyGILState_Release(attachment)
+    #endif
     #define dlbridge_exporter(view) (((Py_buffer *) (view))->obj)
     /* Whether other code holds an object too. The caller has a reference to it and holds the GIL, so that no other
        thread can change the count meanwhile. */
@@ -32,11 +61,18 @@ cdef extern from *:
     # Whether Python is neither shut down nor shutting down.
     bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
     bint holds_gil "dlbridge_holds_gil"() noexcept nogil
+    ctypedef int Attachment "dlbridge_Attachment"       # of this thread to Python, until it is detached
+    # Whether Python runs; this thread then has the GIL, or is attached where there is none.
+    bint attach "dlbridge_attach"(void* interpreter, Attachment* attachment) noexcept nogil
+    void detach "dlbridge_detach"(Attachment attachment) noexcept nogil
+    void* view_of_main "DLBRIDGE_MAIN_INTERPRETER"() noexcept nogil
     PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
     bint others_hold "DLBRIDGE_OTHERS_HOLD"(PyObject* obj) noexcept nogil
     # Whether an object is bytes or a bytearray, whose memory is reached by references to it alone.
     bint is_bytes "DLBRIDGE_IS_BYTES"(PyObject* obj) noexcept nogil
 
+
+cdef void* main_interpreter     # for attach(): the interpreter that loaded this module, which is the main one
 
 # The kinds of owner. The kind says how the owner is let go.
 cdef enum Owns:
@@ -81,3 +117,5 @@ cdef bint python_is_up() noexcept nogil
 
 # A Wrapped that takes over the owner and adds a reference to ``obj``; NULL if there is no memory for it.
 cdef Wrapped* new_kept(uint8_t owns, void* owner, object obj) noexcept
+# A Wrapped that calls a function of other code with the owner; NULL if there is no memory for it.
+cdef Wrapped* new_called(void* owner, Release drop) noexcept nogil

@@ -11,9 +11,6 @@ from dlbridge._core.abi cimport DLManagedTensor, DLManagedTensorVersioned
 # These are declared without the GIL, because deleters are called without it and find out themselves whether they hold
 # it.
 cdef extern from "Python.h":
-    ctypedef int PyGILState_STATE
-    PyGILState_STATE PyGILState_Ensure() noexcept nogil
-    void PyGILState_Release(PyGILState_STATE state) noexcept nogil
     void* PyGILState_GetThisThreadState() noexcept nogil
     PyObject* PyErr_Occurred() noexcept nogil
     void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback) noexcept nogil
@@ -21,6 +18,8 @@ cdef extern from "Python.h":
     void PyBuffer_Release(Py_buffer* view) noexcept nogil
     void Py_DECREF(PyObject* obj) noexcept nogil
 
+
+main_interpreter = view_of_main()
 
 releases[<int> OWNS_NOTHING] = NULL
 releases[<int> OWNS_OBJECT] = release_object
@@ -114,6 +113,29 @@ cdef void release_kept(void* owner) noexcept nogil:
     free(kept)
 
 
+# ---- an owner that other code lets go --------------------------------------------------------------------------------
+
+ctypedef struct Called:
+    Wrapped wrapped             # first, as in Kept
+    Release drop
+
+
+cdef Wrapped* new_called(void* owner, Release drop) noexcept nogil:
+    cdef Called* called = <Called*> malloc(sizeof(Called))
+    if called == NULL:
+        return NULL
+    called.wrapped.release = release_called
+    called.wrapped.owns, called.wrapped.owner = OWNS_NOTHING, owner
+    called.drop = drop
+    return &called.wrapped
+
+
+cdef void release_called(void* owner) noexcept nogil:
+    cdef Called* called = <Called*> owner
+    release_foreign(called.wrapped.owner, called.drop)
+    free(called)
+
+
 # ---- the GIL, and a pending exception --------------------------------------------------------------------------------
 
 cdef void release_foreign(void* owner, Release drop) noexcept nogil:
@@ -132,11 +154,10 @@ cdef void drop_with_gil(void* owner, Release drop) noexcept nogil:
 
     Once Python is shutting down, only the thread that shuts it down drops an owner; other threads leak it.
     """
-    cdef PyGILState_STATE state
-    if python_runs():
-        state = PyGILState_Ensure()
+    cdef Attachment attachment
+    if attach(main_interpreter, &attachment):
         drop_keeping_error(owner, drop)
-        PyGILState_Release(state)
+        detach(attachment)
     elif holds_gil():
         drop_keeping_error(owner, drop)
 

@@ -4,10 +4,11 @@ from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t, uint32_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
-from dlbridge._core.atomic cimport load_rows, lock, unlock
+from dlbridge._core.atomic cimport load_rows
 from dlbridge._core.block cimport Managed, managed_data, managed_unsaid
 from dlbridge._core.devices.table cimport same_device
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
+from dlbridge._core.slots cimport ROUTES, Slots, slots_here
 from dlbridge._core.targets.target cimport READ_ONLY, WRITABLE, Target
 
 
@@ -21,9 +22,6 @@ cdef extern from "Python.h":
     PyTypeObject* Py_TYPE(PyObject* obj) noexcept
     void Py_INCREF(PyObject* obj) noexcept
     void Py_DECREF(PyObject* obj) noexcept
-
-cdef enum:
-    ROUTES = 256                # a bound, since the routes keep their types alive, and a program may make many types
 
 cdef enum Reason:
     NO_REASON = 0
@@ -68,9 +66,6 @@ cdef class Route:
     cdef Request plain                  # the request of a call without keywords
 
 
-cdef PyObject* routes[ROUTES]           # Route, owned, or NULL
-cdef unsigned char route_locks[ROUTES]  # a lock for each slot of routes
-
 cdef inline size_t slot_of(PyObject* kind, PyObject* to) noexcept:
     # Objects are at least 16 bytes apart, so the low bits of their addresses do not differ.
     return (<size_t> kind >> 4 ^ <size_t> to >> 3) % ROUTES
@@ -78,20 +73,17 @@ cdef inline size_t slot_of(PyObject* kind, PyObject* to) noexcept:
 cdef inline PyObject* kept_route(PyObject* src, PyObject* to) noexcept:
     """A new reference to the Route that is kept for the type of src and this very ``to``, or NULL."""
     cdef PyObject* kind = <PyObject*> Py_TYPE(src)
+    cdef const Slots* slots = slots_here()
     cdef size_t slot = slot_of(kind, to)
-    cdef PyObject* found = route_at(slot, kind, to)
+    cdef PyObject* found = route_at(slots, slot, kind, to)
     # A route can be in either of two slots. Two routes that are used in turn would drive each other out of one slot.
-    return found if found != NULL else route_at(slot ^ 1, kind, to)
+    return found if found != NULL else route_at(slots, slot ^ 1, kind, to)
 
-cdef inline PyObject* route_at(size_t slot, PyObject* kind, PyObject* to) noexcept:
-    cdef PyObject* found
-    lock(&route_locks[slot])
-    found = routes[slot]
-    if found != NULL and (<PyObject*> (<Route> found).source_type != kind or <PyObject*> (<Route> found).to != to):
-        found = NULL
-    if found != NULL:
-        Py_INCREF(found)
-    unlock(&route_locks[slot])
+cdef inline PyObject* route_at(const Slots* slots, size_t slot, PyObject* kind, PyObject* to) noexcept:
+    cdef PyObject* found = slots.routes[slot]
+    if found == NULL or <PyObject*> (<Route> found).source_type != kind or <PyObject*> (<Route> found).to != to:
+        return NULL
+    Py_INCREF(found)
     return found
 
 cdef object OFFERS                      # takes the place of ``to`` if only the offers are wanted

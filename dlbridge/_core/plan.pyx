@@ -13,7 +13,7 @@ from dlbridge._core.abi cimport (
     kDLCUDA,
     kDLCUDAManaged,
 )
-from dlbridge._core.atomic cimport add_size, load_rows, load_size, lock, unlock
+from dlbridge._core.atomic cimport load_rows
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
@@ -58,6 +58,7 @@ from dlbridge._core.request cimport (
     READONLY_SHARE,
     Request,
 )
+from dlbridge._core.slots cimport count_registrations, keep
 from dlbridge._core.sources.registry cimport find_offers
 from dlbridge._core.targets.registry cimport find_target
 from dlbridge._core.targets.target cimport (
@@ -85,7 +86,6 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 # ---- routes --------------------------------------------------------------------------------------------------------
 
 OFFERS = object()
-cdef size_t registrations = 0       # atomic: how often the routes were cleared; a route begun before is not kept
 
 
 @cython.auto_pickle(False)
@@ -115,7 +115,7 @@ cdef Route make_route(object src, object to):
 
 cdef Route new_route(object src, object to):
     cdef object kind = type(src)
-    cdef size_t before = load_size(&registrations)
+    cdef size_t before = count_registrations()
     cdef Route route = Route.__new__(Route)
     route.source_type = kind
     route.to = to
@@ -131,47 +131,8 @@ cdef Route new_route(object src, object to):
     route.offers = find_offers(kind)
     # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not kept.
     if src.__class__ is kind and (route.target is None or route.target.owns_by_type(kind)):
-        keep_route(slot_of(<PyObject*> kind, <PyObject*> to), route, before)
+        keep(slot_of(<PyObject*> kind, <PyObject*> to), route, before)
     return route
-
-
-cdef void keep_route(size_t slot, Route route, size_t begun) noexcept:
-    """Put a route in its slot. The route that was there moves to the slot beside it, and the one there is let go."""
-    cdef PyObject* before
-    Py_INCREF(<PyObject*> route)
-    before = exchange_route(slot, <PyObject*> route, begun)
-    if before != NULL:
-        let_go(exchange_route(slot ^ 1, before, begun))
-
-
-cdef PyObject* exchange_route(size_t slot, PyObject* route, size_t begun) noexcept:
-    """Put a route or NULL into a slot, and return what was there.
-
-    A route that was begun before a registration is not put there, but returned. A registration can come while a route
-    is made, by another thread, or by the code of other packages that predicates and imports run.
-    """
-    cdef PyObject* before = route
-    lock(&route_locks[slot])
-    if route == NULL or begun == load_size(&registrations):
-        before = routes[slot]
-        routes[slot] = route
-    unlock(&route_locks[slot])
-    return before
-
-
-cdef void let_go(PyObject* route) noexcept:
-    """Drop a reference. This comes last, because it may run the code of other packages."""
-    if route != NULL:
-        Py_DECREF(route)
-
-
-def clear_routes():
-    """Forget every route; each ``register_*`` does so."""
-    # The count changes before the slots are cleared. A route that was begun earlier is then either put into a slot
-    # before that slot is cleared, or not at all.
-    cdef size_t now = add_size(&registrations, 1)
-    for slot in range(ROUTES):
-        let_go(exchange_route(slot, NULL, now))
 
 
 # ---- decisions -----------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
+    MAX_NDIM,
     Managed,
     Protocol,
     managed_count,
@@ -39,6 +40,7 @@ from dlbridge._core.layout cimport (
     BACKWARD,
     IDLE,
     LARGEST_SPAN,
+    LAYOUT_SOUND,
     NEGATIVE_EXTENT,
     REPEATED,
     SPAN_TOO_LARGE,
@@ -47,8 +49,10 @@ from dlbridge._core.layout cimport (
     LayoutFault,
     fill_compact,
     is_plain,
+    multiply_overflows,
     settle,
 )
+from dlbridge._core.view cimport View
 
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
 
@@ -181,6 +185,56 @@ cdef int memory_fault(Managed* managed, int64_t count) noexcept nogil:
 cdef bint is_device(int32_t device_type) noexcept nogil:
     # C enums are unsigned, so a negative type would pass without the casts.
     return <int> kDLCPU <= device_type <= <int> kDLOpenCL or <int> kDLVulkan <= device_type <= <int> kDLTrn
+
+
+cdef bint view_checked(View* view) noexcept nogil:
+    cdef DLTensor* tensor = &view.tensor
+    cdef int64_t* extents = tensor.shape
+    cdef int64_t* steps = tensor.strides
+    cdef int64_t* shape = view.room
+    cdef int64_t* strides = shape + tensor.ndim
+    cdef int row = find_dlpack(tensor.dtype)
+    cdef int64_t extent, step
+    cdef int64_t count = 1
+    cdef bint plain = True
+    cdef uint32_t form
+    cdef int32_t axis = tensor.ndim
+    if row == NO_ROW or get_row(row).subbyte or tensor.device.device_type != kDLCPU:
+        return False
+    if not 0 <= tensor.ndim <= MAX_NDIM or (tensor.ndim and (extents == NULL or steps == NULL)):
+        return False
+    tensor.shape, tensor.strides = shape, strides
+    while axis:
+        axis -= 1
+        extent, step = extents[axis], steps[axis]
+        shape[axis], strides[axis] = extent, step
+        # The same test as is_plain(), in one loop with the copy.
+        if extent < 1 or step != count or multiply_overflows(count, extent, &count):
+            plain = False
+    if not (plain and count <= LARGEST_SPAN >> 8) and settle(
+            tensor.ndim, tensor.shape, tensor.strides, get_row(row).item_bytes, get_row(row).item_bytes, &count, &form):
+        return False
+    if tensor.byte_offset > <uint64_t> LARGEST_SPAN or (tensor.data == NULL and count):
+        return False
+    tensor.data = <char*> tensor.data + tensor.byte_offset
+    tensor.byte_offset = 0
+    return True
+
+
+cdef bint view_strided(
+    View* view, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, int row,
+) noexcept nogil:
+    cdef DLTensor* tensor = &view.tensor
+    cdef int64_t item_bytes = get_row(row).item_bytes
+    cdef int64_t count
+    cdef uint32_t form
+    cdef int32_t axis
+    for axis in range(tensor.ndim):
+        if strides_bytes[axis] & item_bytes - 1:
+            return False
+        tensor.shape[axis] = shape[axis]
+        tensor.strides[axis] = strides_bytes[axis] >> get_row(row).item_shift
+    return settle(tensor.ndim, tensor.shape, tensor.strides, item_bytes, item_bytes, &count, &form) == LAYOUT_SOUND
 
 
 # For each Fault: the error, its field, what is wrong, and the way out. Names in braces are filled in.

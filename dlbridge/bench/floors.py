@@ -11,10 +11,13 @@ TOP = Path(__file__).resolve().parents[2]
 
 def build_floors() -> Floors:
     """Build and import the floors, or say why there are none."""
-    for folder in (TOP, Path.cwd(), *Path.cwd().parents):
-        if is_checkout(folder):
-            return build_in(folder)
-    return Floors(None, "their C source is in a checkout of dlbridge only")
+    folder = checkout()
+    return Floors(None, "their C source is in a checkout of dlbridge only") if folder is None else build_in(folder)
+
+
+def checkout() -> Path | None:
+    """Find dlbridge's own source tree, if there is one here."""
+    return next((folder for folder in (TOP, Path.cwd(), *Path.cwd().parents) if is_checkout(folder)), None)
 
 
 def is_checkout(folder: Path) -> bool:

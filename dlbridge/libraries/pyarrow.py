@@ -4,6 +4,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Arrays, Fact, Library, Sample
 from dlbridge.libraries.profiles import FLOATS, IDLE_STRIDES, INTEGERS
 
@@ -19,31 +20,45 @@ def columns(table: Any, unpack: bool) -> list[tuple[str, Any]]:
         for name, column in zip(table.column_names, table.columns, strict=True)]
 
 
-class OfStream:
-    """A source that need not take the schema that pyarrow passes: it is optional, and None here."""
+class Given:
+    """Capsules that a method of another library gave, as an object that pyarrow reads."""
 
-    def __init__(self, source: Any) -> None:
-        self.source = source
+    def __init__(self, schema: Any, array: Any = None) -> None:
+        self.schema, self.array = schema, array
 
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.source.__arrow_c_stream__()
-
-
-class OfArray:
-    """What the same method of an array gave."""
-
-    def __init__(self, capsules: Any) -> None:
-        self.capsules = capsules
+    def __arrow_c_schema__(self) -> Any:
+        return self.schema
 
     def __arrow_c_array__(self, requested_schema: Any = None) -> Any:
-        return self.capsules
+        return self.schema, self.array
 
 
-def columns_by_arrow(source: Any, unpack: bool, check: Callable[[Any], object] = bool) -> Any:
+def columns_of_reader(reader: Any, unpack: bool) -> list[tuple[str, Any]]:
+    return columns(reader.read_all(), unpack)
+
+
+def read(pyarrow: Any, source: Any, chunks_of: Callable[[Any], Any], check: Callable[[Any], Any]) -> Any:
+    """Read an array or a stream into pyarrow.
+
+    The schema that pyarrow would pass to their methods is optional, and not every producer takes it.
+    """
+    if hasattr(source, "__arrow_c_stream__"):
+        schema, chunks = chunks_of(source.__arrow_c_stream__())
+        arrays = [pyarrow.array(Given(*chunk)) for chunk in chunks]
+        return pyarrow.chunked_array(arrays, type=pyarrow.field(Given(schema)).type)
+    pair = source.__arrow_c_array__()
+    check(pair)
+    return pyarrow.array(Given(*pair))
+
+
+def columns_by_arrow(
+    source: Any, unpack: bool, *, chunks_of: Callable[[Any], Any], check: Callable[[Any], Any],
+) -> Any:
     """The columns of an object of another library that gives them by Arrow's interfaces.
 
     If it has no columns, it is given as an array of pyarrow's; without pyarrow, as it is. It may be a stream, which can
-    be read once. ``check`` raises an error for an array that pyarrow would not survive.
+    be read once. ``chunks_of`` reads a stream's capsule, ``check`` looks at an array's pair; they raise an error for
+    what pyarrow would not survive.
     """
     if not hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__arrow_c_array__"):
         return source           # memory of a device
@@ -51,12 +66,11 @@ def columns_by_arrow(source: Any, unpack: bool, check: Callable[[Any], object] =
         pyarrow = importlib.import_module("pyarrow")
     except ImportError:
         return source
-    if hasattr(source, "__arrow_c_stream__"):
-        array = pyarrow.chunked_array(OfStream(source))
-    else:
-        given = OfArray(source.__arrow_c_array__())
-        check(given.capsules)
-        array = pyarrow.array(given)
+    try:
+        array = read(pyarrow, source, chunks_of, check)
+    except pyarrow.ArrowException as error:
+        raise refusal(ConversionError, "arrow", "columns", type(source).__name__, f"cannot be read by pyarrow: {error}",
+                      "pass its columns one by one") from error
     if not pyarrow.types.is_struct(array.type):
         return array
     return columns(pyarrow.Table.from_struct_array(array), unpack)
@@ -68,7 +82,7 @@ LIBRARY = Library(
         *(Arrays(name, {"format +s": "pass it to dlbridge.convert_tree"},
                  columns=Fact(columns, SEEN, "has eight bools in a byte")) for name in ("Table", "RecordBatch")),
         Arrays("RecordBatchReader", {"format +s": "pass it to dlbridge.convert_tree"},
-               columns=Fact(columns_by_arrow, SEEN, "is read once")),
+               columns=Fact(columns_of_reader, SEEN, "is read once")),
         Arrays("ChunkedArray", {
             "dictionary": "pass x.combine_chunks().dictionary_decode(), or its indices",
             "format +": "pass x.combine_chunks().flatten(), or the parts one by one",

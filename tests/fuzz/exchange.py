@@ -144,6 +144,7 @@ class Library:
 
 
 KINDS = (StridedMemoryView, Tensor, OldView, FailingView)
+METAL = 8           # on which torch's view is wrong (pytorch#182924), so that the managed export is asked for
 _get = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 import_slot = _get(ctypes.c_void_p.from_address(ctypes.addressof(OWN) + 32).value)
 allocate_slot = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, SetError)(
@@ -161,9 +162,10 @@ def run(source):
     mode = source.byte()
     action, copy, way = ACTIONS[mode % 8], COPIES[mode // 8 % 3], source.byte() % 8
     code, truth = source.choice((0, 0, 0, -1, 1)), source.choice((False, True, None))
-    borrowed = way in (1, 5)
-    marks = source.byte() if borrowed else 0
+    kind = KINDS[way % 4]
+    marks = source.byte() if kind is Tensor and way < 6 else 0
     fields = Fields(source)
+    borrowed = kind is Tensor and way < 6 and fields.device_type != METAL
     described = fields.described(0 if borrowed else fields.flags & 7)
     if (fields.major != 1 and not borrowed) or (code and way < 6):
         described = Described(None, None, None, 1)
@@ -174,7 +176,7 @@ def run(source):
     elif way == 6:
         run_import(fields, described)
     else:
-        run_export(fields, described, action, copy, KINDS[way % 4], code, truth, marks)
+        run_export(fields, described, action, copy, kind, borrowed, code, truth, marks)
     MEMORY.check()
 
 
@@ -185,7 +187,7 @@ def fill(fields):
     return address, LEGACY.pack(*tensor, 0, 0)[:TENSOR_BYTES]
 
 
-def run_export(fields, described, action, copy, kind, code, truth, marks):
+def run_export(fields, described, action, copy, kind, borrowed, code, truth, marks):
     Answer.address, Answer.content = fill(fields)
     Answer.code = code
     thing = kind()
@@ -202,7 +204,7 @@ def run_export(fields, described, action, copy, kind, code, truth, marks):
             check(not taken or action is ACTIONS[6], "nothing was exported")
         elif not lazy:
             check_made(fields, described, action, copy, made, taken)
-        given = kind is not FailingView and kind is not Tensor and not code
+        given = kind is not FailingView and not borrowed and not code
         del made, thing
     ACCOUNT.settle(given and fields.has_deleter)
 

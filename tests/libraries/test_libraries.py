@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from libraries.row import COMPLEX, FLOATS, INTEGERS, ML_DTYPES
-from support.exporters import LegacyProducer
+from support.producers import LegacyProducer
 
 import dlbridge
 from dlbridge.testing.producers import Producer

@@ -83,7 +83,7 @@ class Structs:
 
     def schema(self):
         schema = ArrowSchema(
-            format=self.field("format", b"f"), metadata=self.field("metadata", None),
+            format=self.field("format", b"f"), name=self.field("name", None), metadata=self.field("metadata", None),
             n_children=self.field("n_children", int("child" in self.given)), children=self.child_of("schema"),
             dictionary=self.field("dictionary", None),
             release=self.field("schema_release", address_of(self.releases["schema"])))

@@ -26,6 +26,7 @@ from PIL import Image
 
 import dlbridge
 from dlbridge.testing.producers import Producer
+from support.producers import LegacyProducer, VersionedProducer
 
 enable_x64 = (jax if hasattr(jax, "enable_x64") else jax.experimental).enable_x64         # JAX 0.8 moved it
 ALIGNMENT = 64          # what JAX needs to share
@@ -165,32 +166,6 @@ class Proxy:
 
     def __getattr__(self, name):
         return getattr(self._base, name)
-
-
-class LegacyProducer:
-    """``__dlpack__`` as it was before DLPack 1.0."""
-
-    def __init__(self, base):
-        self.base = base
-
-    def __dlpack__(self, stream=None):
-        return self.base.__dlpack__(stream=stream)
-
-    def __dlpack_device__(self):
-        return self.base.__dlpack_device__()
-
-
-class VersionedProducer:
-    """``__dlpack__`` with all four keywords, and nothing else."""
-
-    def __init__(self, base):
-        self.base = base
-
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        return self.base.__dlpack__(stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
-
-    def __dlpack_device__(self):
-        return self.base.__dlpack_device__()
 
 
 class ArraySubclass(np.ndarray):

@@ -9,19 +9,24 @@ its top, but a test that uses a placeholder fails.
 import importlib
 import importlib.machinery
 import sys
+import sysconfig
 import types
 
 import numpy as np
 import pytest
 
 LIBRARIES = ("torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda", "array_api_strict")
-PROGRAMS = ("optree", "rich", "matplotlib", "mypy", "wrapt", "dlpack", "safetensors")      # what only some tests need
+PROGRAMS = ("optree", "rich", "matplotlib", "wrapt", "dlpack", "safetensors", "Cython")    # of some tests
 NAMES = frozenset(name.partition(".")[0] for name in LIBRARIES + PROGRAMS)
 # What a test may need beside a library itself: the first word is the library, where there is one of that name.
 CONDITIONS = {
     "numpy 2.1": lambda: np.lib.NumpyVersion(np.__version__) >= "2.1.0",
     "Python 3.11": lambda: sys.version_info >= (3, 11),
     "a GIL": lambda: getattr(sys, "_is_gil_enabled", lambda: True)(),
+    # Free-threaded builds have none before 3.15.
+    "a limited API": lambda: not sysconfig.get_config_var("Py_GIL_DISABLED"),
+    # 3.13t makes types immortal once a second thread was started.
+    "types that die": lambda: sys.version_info >= (3, 14) or not sysconfig.get_config_var("Py_GIL_DISABLED"),
     # JAX 0.12 makes arrays of float6, but neither computes with them nor exports them; docs/dtypes.md is older.
     "jax before 0.12": lambda: importlib.import_module("jax").__version_info__ < (0, 12),
     "ml_dtypes 0.6": lambda: hasattr(importlib.import_module("ml_dtypes"), "complex32"),

@@ -5,11 +5,13 @@ in this way, because wrong values would then pass for right ones.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLDevice,
+    DLTensor,
     kDLCPU,
 )
 from dlbridge._core.block cimport (
@@ -24,7 +26,8 @@ from dlbridge._core.block cimport (
     managed_set_layout,
     managed_set_row,
 )
-from dlbridge._core.dtypes cimport find_numpy, get_row, way_out_of_kind
+from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, way_out_of_kind
+from dlbridge._core.layout cimport LARGEST_SPAN
 from dlbridge._core.numpy_api cimport (
     ARRAY_C_CONTIGUOUS,
     ARRAY_WRITEABLE,
@@ -40,7 +43,8 @@ from dlbridge._core.numpy_api cimport (
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.buffer cimport counts_exports, held_buffer
 from dlbridge._core.sources.offer cimport Offer, new_offer
-from dlbridge._core.validation cimport managed_checked
+from dlbridge._core.validation cimport managed_checked, view_strided
+from dlbridge._core.view cimport View
 
 import numpy as np
 
@@ -61,6 +65,8 @@ cdef Offer offers(object kind, object facts):
     offer = new_offer("numpy", acquire if facts.find("masked") is None else acquire_masked, facts)
     offer.sole = True           # another protocol would leave out the mask
     offer.locate = locate
+    if offer.acquire == acquire:
+        offer.borrow = borrow
     return offer
 
 
@@ -121,6 +127,50 @@ cdef int hold_base(Managed* managed, object array) except -1:
                       f"has let its memory go: {error}", "convert the array before that") from error
     managed_keep(managed, held)
     return 0
+
+
+cdef bint borrow(object obj, Offer offer, View* out) noexcept:
+    cdef int number = array_type(obj)
+    cdef int row = by_numpy_type[number] if 0 <= number < NUMPY_TYPES else NO_ROW
+    cdef int flags = array_flags(obj)
+    if row == NO_ROW or array_is_swapped(obj) or not is_own_memory(obj):
+        return False
+    out.tensor.data = array_data(obj)
+    out.tensor.device = DLDevice(kDLCPU, 0)
+    out.tensor.ndim = array_ndim(obj)
+    out.tensor.dtype = get_row(row).dlpack
+    out.tensor.shape = out.room
+    out.tensor.strides = out.room + out.tensor.ndim
+    out.tensor.byte_offset = 0
+    out.flags = 0 if flags & ARRAY_WRITEABLE else DLPACK_FLAG_BITMASK_READ_ONLY
+    out.owner = NULL
+    return flags & ARRAY_C_CONTIGUOUS and set_compact(
+        &out.tensor, array_shape(obj), array_strides(obj), get_row(row).item_shift
+    ) or view_strided(out, array_shape(obj), array_strides(obj), row)
+
+
+cdef inline bint is_own_memory(object array) noexcept:
+    """Whether the memory stays as long as the array, so that no export of the array's base is to be held."""
+    cdef PyObject* base = array_base(array)
+    while base != NULL and isinstance(<object> base, ndarray):
+        base = array_base(<object> base)
+    return base == NULL or type(<object> base) is not between and not counts_exports(Py_TYPE(base))
+
+
+cdef inline bint set_compact(
+    DLTensor* tensor, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, int item_shift,
+) noexcept:
+    """Take a layout as managed_set_compact() does; False where it needs those of view_strided()."""
+    cdef int64_t count = 1
+    cdef int32_t axis = tensor.ndim
+    while axis:
+        axis -= 1
+        if strides_bytes[axis] != count << item_shift:
+            return False
+        tensor.shape[axis] = shape[axis]
+        tensor.strides[axis] = count
+        count *= shape[axis]        # NumPy makes sure that the product fits
+    return 0 < count <= LARGEST_SPAN >> 8
 
 
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:

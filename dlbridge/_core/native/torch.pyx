@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint32_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLDataType,
     DLDevice,
     DLManagedTensorVersioned,
     DLTensor,
@@ -41,7 +42,8 @@ from dlbridge._core.pending cimport raise_pending, take_error
 from dlbridge._core.request cimport COPY_ALWAYS, Request
 from dlbridge._core.sources cimport dlpack, exchange
 from dlbridge._core.sources.offer cimport Offer, facts_of, refusal_by_facts
-from dlbridge._core.validation cimport managed_from_tensor, managed_take_versioned
+from dlbridge._core.validation cimport managed_from_tensor, managed_take_versioned, view_checked
+from dlbridge._core.view cimport View
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
@@ -68,6 +70,7 @@ cdef Offer offers(object kind, object facts):
         offer.acquire = acquire_managed
         if offer.api.dltensor_from_py_object_no_sync != NULL:
             offer.acquire = acquire_borrowed
+            offer.borrow = borrow
             offer.locate = locate
     else:
         method = getattr(kind, "__dlpack__", None)
@@ -100,6 +103,29 @@ cdef bint locate(object obj, Offer offer, DLDevice* out) noexcept:
         return False
     out[0] = view.device
     return True
+
+
+cdef bint borrow(object obj, Offer offer, View* out) noexcept:
+    if is_lazy_clone(obj):
+        return False
+    if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &out.tensor) or said_of(obj):
+        take_error()
+        return False
+    out.flags = 0
+    out.owner = NULL
+    return view_checked(out) and (not is_byte(out.tensor.dtype) or has_whole_bytes(obj, offer))
+
+
+cdef inline bint is_byte(DLDataType dtype) noexcept:
+    """Whether this is how a dtype of fewer bits is exported too."""
+    return dtype.bits == 8 and dtype.code <= kDLUInt
+
+
+cdef bint has_whole_bytes(object tensor, Offer offer) noexcept:
+    try:
+        return tensor.dtype in offer.whole_bytes
+    except Exception:
+        return False
 
 
 # ---- plain tensors ---------------------------------------------------------------------------------------------------
@@ -238,7 +264,7 @@ cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request
     """
     cdef uint32_t said = said_of(tensor)
     cdef int code
-    if managed.abi.dl_tensor.dtype.bits == 8 and managed.abi.dl_tensor.dtype.code <= kDLUInt:
+    if is_byte(managed.abi.dl_tensor.dtype):
         check_shell(managed, tensor, offer)
     if not said:
         return managed

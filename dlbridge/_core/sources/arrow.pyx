@@ -4,10 +4,10 @@ Only arrays of numbers without nulls are taken, bools of a byte each (the canoni
 lists of one length of them, which are axes. Arrow's memory is immutable, so it is read-only here.
 """
 
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy, memset, strcmp
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
 from dlbridge._core.arrow_abi cimport (
@@ -186,21 +186,11 @@ cdef tuple pair_of(object answer, str method, const char* name):
 
 cdef Managed* take_stream(object capsule, Offer offer, const Request* request) except NULL:
     cdef ArrowArrayStream stream
-    cdef ArrowArrayStream* given
     cdef ArrowSchema schema
     cdef ArrowArray array
     cdef Description description
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)
-    if not PyCapsule_IsValid(capsule, STREAM_NAME):
-        raise refused("__arrow_c_stream__", type(capsule).__qualname__, f"is no capsule {STREAM_NAME.decode()}")
-    given = <ArrowArrayStream*> PyCapsule_GetPointer(capsule, STREAM_NAME)
-    release = <ReleaseStream> take_callback(<void**> &given.release)
-    if release == NULL:
-        raise refused("release", "NULL", "is that of a stream that was consumed before")
-    # The callback is not copied with the other fields, since another thread may be taking it.
-    memcpy(&stream, given, <char*> &given.release - <char*> given)
-    stream.release = release
-    stream.private_data = given.private_data
+    move_stream(capsule, &stream)
     schema.release = NULL
     array.release = NULL
     try:
@@ -214,8 +204,28 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
                 schema.release(&schema)
             if array.release != NULL:       # block_of() did not take it
                 array.release(&array)
-            if stream.release != NULL:      # its functions may have released it
-                stream.release(&stream)
+            end_stream(&stream)
+
+
+cdef int move_stream(object capsule, ArrowArrayStream* out) except -1:
+    """Move a stream out of its capsule. The caller ends it."""
+    cdef ArrowArrayStream* given
+    if not PyCapsule_IsValid(capsule, STREAM_NAME):
+        raise refused("__arrow_c_stream__", type(capsule).__qualname__, f"is no capsule {STREAM_NAME.decode()}")
+    given = <ArrowArrayStream*> PyCapsule_GetPointer(capsule, STREAM_NAME)
+    release = <ReleaseStream> take_callback(<void**> &given.release)
+    if release == NULL:
+        raise refused("release", "NULL", "is that of a stream that was consumed before")
+    # The callback is not copied with the other fields, since another thread may be taking it.
+    memcpy(out, given, <char*> &given.release - <char*> given)
+    out.release = release
+    out.private_data = given.private_data
+    return 0
+
+
+cdef void end_stream(ArrowArrayStream* stream) noexcept nogil:
+    if stream.release != NULL:          # its functions may have released it
+        stream.release(stream)
 
 
 cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) except -1:
@@ -274,6 +284,70 @@ cdef int check_call(ArrowArrayStream* stream, int error, str call) except -1:
 
 # ---- what another library is to read ---------------------------------------------------------------------------------
 
+def chunks_of(capsule):
+    """Read a stream: the capsule of its schema, and of each chunk the capsules of a schema and an array, checked."""
+    cdef ArrowArrayStream stream
+    cdef list chunks = []
+    move_stream(capsule, &stream)
+    try:
+        schema = new_schema(&stream)
+        while True:
+            array = new_struct(sizeof(ArrowArray), ARRAY_NAME, destroy_array)
+            if not has_next(&stream, <ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME)):
+                return schema, chunks
+            pair = new_schema(&stream), array
+            check_given(pair)
+            chunks.append(pair)
+    finally:
+        with nogil:
+            end_stream(&stream)
+
+
+cdef bint has_next(ArrowArrayStream* stream, ArrowArray* array) except -1:
+    ask_next(stream, array)
+    return array.release != NULL
+
+
+cdef object new_schema(ArrowArrayStream* stream):
+    capsule = new_struct(sizeof(ArrowSchema), SCHEMA_NAME, destroy_schema)
+    ask_schema(stream, <ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME))
+    return capsule
+
+
+cdef object new_struct(size_t size, const char* name, PyCapsule_Destructor destructor):
+    """A capsule of a struct that was released, until it is filled."""
+    cdef void* struct = calloc(1, size)
+    if struct == NULL:
+        raise MemoryError
+    try:
+        return PyCapsule_New(struct, name, destructor)
+    except BaseException:
+        free(struct)
+        raise
+
+
+cdef void destroy_schema(object capsule) noexcept:
+    release_foreign(PyCapsule_GetPointer(capsule, SCHEMA_NAME), drop_schema)
+
+
+cdef void destroy_array(object capsule) noexcept:
+    release_foreign(PyCapsule_GetPointer(capsule, ARRAY_NAME), drop_array)
+
+
+cdef void drop_schema(void* owner) noexcept nogil:
+    cdef ArrowSchema* schema = <ArrowSchema*> owner
+    if schema.release != NULL:          # the reader did not take it
+        schema.release(schema)
+    free(schema)
+
+
+cdef void drop_array(void* owner) noexcept nogil:
+    cdef ArrowArray* array = <ArrowArray*> owner
+    if array.release != NULL:
+        array.release(array)
+    free(array)
+
+
 def check_given(capsules):
     """Check a schema and its array for what they can reveal, since not every reader does that."""
     schema, array = pair_of(capsules, "__arrow_c_array__", ARRAY_NAME)
@@ -304,6 +378,8 @@ cdef int check_parts(const ArrowSchema* schema, const ArrowArray* array) except 
             if schema.children[index] != NULL and schema.children[index].name == NULL:
                 raise refused("name", "NULL", f"is that of child {index}")
             check_parts(schema.children[index], array.children[index])
+            if strcmp(schema.format, b"+s") == 0 and array.children[index].length < array.offset + array.length:
+                raise refused("length", array.children[index].length, f"of child {index} is less than its struct's")
     finally:
         Py_LeaveRecursiveCall()
     return 0

@@ -3,6 +3,7 @@
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
+from dlbridge._core.view cimport View
 
 
 cdef class Offer
@@ -13,6 +14,10 @@ ctypedef Managed* (*Acquire)(object obj, Offer offer, const Request* request) ex
 
 # Finds where an object's memory is without a call of Python. False if that is not known.
 ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
+
+# Looks at memory that obj itself keeps, without a call of Python. False, without an exception, where obj is to be
+# acquired instead.
+ctypedef bint (*Borrow)(object obj, Offer offer, View* out) noexcept
 
 # What the library's facts know of a type (libraries/library.Arrays), read once: a bit for each fact that is true, or
 # that has a value.
@@ -34,6 +39,7 @@ cdef enum Known:
 cdef class Offer:
     cdef Acquire acquire
     cdef Locate locate                      # NULL where Python is to be asked
+    cdef Borrow borrow                      # NULL where the memory is to be acquired
     cdef readonly str protocol              # the name of the source's file
     cdef readonly object facts              # libraries/library.Facts of the type
     cdef unsigned int known                 # Known, or'ed

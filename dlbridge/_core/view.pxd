@@ -1,0 +1,33 @@
+"""View and Want: what extensions see of an array, and what they ask of it. include/dlbridge.h has them for C.
+
+The two are frozen by the major version of the C API; tests/test_face.py compares them with the header.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+
+from dlbridge._core.abi cimport DLDataType, DLManagedTensorVersioned, DLTensor
+from dlbridge._core.block cimport MAX_NDIM
+
+
+cdef enum WantFlags:
+    WANT_WRITABLE = 1           # read-only memory is refused, and memory where a stride of 0 repeats elements
+    WANT_C_ORDER = 2            # compact, the last axis fastest
+    WANT_ANY_DEVICE = 4         # else memory of the host alone
+    WANT_DETACHED = 8           # gradients are dropped
+    WANT_OR_COPY = 16           # what does not meet this is copied where that helps
+    WANT_FLAGS = 31             # all of them
+
+ctypedef struct Want:
+    uint32_t size               # of the struct that the caller has
+    uint32_t flags              # WantFlags
+    const char* name            # of the function, for messages; or NULL
+    DLDataType dtype            # bits 0: any
+    int32_t ndim                # 0, with shape NULL: any
+    const int64_t* shape        # ndim extents, of which -1 is any; or NULL
+    int64_t stream              # 0: the legacy default one
+
+ctypedef struct View:
+    DLTensor tensor
+    uint64_t flags              # DLFlags
+    DLManagedTensorVersioned* owner     # NULL where the object that is looked at keeps the memory
+    int64_t room[2 * MAX_NDIM]  # for shape and strides

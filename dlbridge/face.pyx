@@ -1,0 +1,454 @@
+"""The face for extensions: ``include/dlbridge.h`` for C and C++, ``__init__.pxd`` for Cython, the table behind both.
+
+``view`` looks at an array. An array that is what the caller wants is not even acquired: its source fills in the struct
+(``borrow``). All others are acquired as by asdlpack(), and copied if the caller allows that and it helps.
+"""
+
+from pathlib import Path
+
+from cpython.object cimport PyObject, PyTypeObject
+from cpython.pycapsule cimport PyCapsule_New
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
+    DLDataType,
+    DLManagedTensorVersioned,
+    DLTensor,
+    kDLComplex,
+    kDLCPU,
+    kDLCUDAManaged,
+)
+from dlbridge._core.block cimport (
+    BYTE_STRIDES,
+    CONJUGATED,
+    NEGATED,
+    PROTOCOL_DLBRIDGE,
+    PROTOCOL_DLPACK,
+    SWAPPED,
+    Managed,
+    managed_data,
+    managed_fasten,
+    managed_own,
+    managed_own_object,
+    managed_release,
+    managed_shape,
+    managed_strides,
+    sole_deleter,
+)
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host
+from dlbridge._core.dtypes cimport NO_ROW, describe
+from dlbridge._core.handover cimport hand_over
+from dlbridge._core.layout cimport REPEATED
+from dlbridge._core.ownership cimport OWNS_WRAPPED, Release, Wrapped, new_called
+from dlbridge._core.pending cimport take_error
+from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, place
+from dlbridge._core.plan cimport OFFERS, Route, find_route, kept_route, taken_route
+from dlbridge._core.request cimport NOTHING_ASKED, Request
+from dlbridge._core.sources.offer cimport Offer
+from dlbridge._core.sources.registry cimport acquire_by
+from dlbridge._core.validation cimport managed_checked, managed_from_tensor, managed_take_versioned
+from dlbridge._core.view cimport (
+    WANT_ANY_DEVICE,
+    WANT_C_ORDER,
+    WANT_DETACHED,
+    WANT_FLAGS,
+    WANT_OR_COPY,
+    WANT_WRITABLE,
+    View,
+    Want,
+)
+from dlbridge.convert cimport give
+from dlbridge.tensor cimport Tensor, new_like
+
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, DLBridgeError, refusal
+
+cdef extern from "Python.h":
+    PyTypeObject* Py_TYPE(PyObject* obj) noexcept
+    void Py_DECREF(PyObject* obj) noexcept
+
+cdef enum:
+    LARGEST_ALIGNMENT = 16      # of any dtype
+    LAZY = NEGATED | CONJUGATED
+    UNPLAIN = SWAPPED | BYTE_STRIDES | LAZY     # marks that a View cannot show
+    GIVEN_FLAGS = (
+        DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+
+cdef Want NOTHING_WANTED
+memset(&NOTHING_WANTED, 0, sizeof(Want))
+NOTHING_WANTED.size = sizeof(Want)
+
+
+def get_include():
+    """The folder of ``dlbridge.h``, for the compiler of an extension.
+
+    Examples
+    --------
+    >>> import dlbridge, os
+    >>> os.listdir(dlbridge.get_include())
+    ['dlbridge.h']
+    """
+    return str(Path(__file__).parent / "include")
+
+
+# ---- the five functions ----------------------------------------------------------------------------------------------
+
+cdef int view(object obj, const Want* want, View* out) except -1:
+    if want == NULL:
+        want = &NOTHING_WANTED
+    elif want.size != sizeof(Want) or want.flags & ~<uint32_t> WANT_FLAGS or is_contrary(want):
+        out.owner = NULL
+        check_want(want)
+    # Nothing is caught here, since a try costs more than the rest where an array is only looked at.
+    if (<Look> look)(obj, want, out):
+        out.owner = NULL        # so that the caller may release it all the same
+        raise in_words_of(take_error(), want)
+    return 0
+
+
+cdef DLManagedTensorVersioned* acquire(object obj, const Want* want) except NULL:
+    cdef Managed* managed
+    if want == NULL:
+        want = &NOTHING_WANTED
+    check_want(want)
+    managed = (<Bring> bring)(obj, find_route(obj, OFFERS), want)
+    if managed == NULL:
+        raise in_words_of(take_error(), want)
+    managed_fasten(managed)
+    return &managed.abi
+
+
+cdef object deliver(DLManagedTensorVersioned* tensor, object to):
+    cdef Managed* managed
+    if tensor == NULL:
+        raise ValueError("deliver: tensor NULL: is none (pass what make or acquire returned)")
+    if tensor.deleter == sole_deleter:
+        managed = <Managed*> tensor
+        managed.row = NO_ROW                # the caller could have changed what lies open in the struct
+        managed = managed_checked(managed)
+    else:
+        managed = on_default_stream(managed_take_versioned(PROTOCOL_DLPACK, tensor))
+    return give(managed, to, "numpy")
+
+
+cdef DLManagedTensorVersioned* make(const DLTensor* like, uint64_t flags, void* owner, Release drop) except NULL:
+    cdef Managed* managed
+    cdef Wrapped* called
+    if like == NULL or flags & ~<uint64_t> GIVEN_FLAGS:
+        raise ValueError(f"make: flags {flags:#x}: are unknown, or like is NULL (pass flags of DLPack 1.3)")
+    if like.data == NULL and owner == NULL and drop == NULL:
+        managed = new_like(like)
+        managed.abi.flags |= flags
+        return &managed.abi
+    managed = on_default_stream(managed_from_tensor(PROTOCOL_DLBRIDGE, like, flags))
+    if drop != NULL:
+        called = new_called(owner, drop)
+        if called == NULL:
+            managed_release(managed)
+            raise MemoryError
+        managed_own(managed, OWNS_WRAPPED, called)
+    elif owner != NULL:
+        managed_own_object(managed, <object> owner)
+    return &managed.abi
+
+
+cdef Managed* on_default_stream(Managed* managed) except NULL:
+    """Note that device memory is ready on the legacy default stream; on failure the block is released."""
+    if has_streams(managed.abi.dl_tensor.device.device_type):
+        try:
+            device_operations().set_producer(managed, STREAM_LEGACY_DEFAULT, None, True)
+        except BaseException:
+            managed_release(managed)
+            raise
+    return managed
+
+
+# ---- what is wanted --------------------------------------------------------------------------------------------------
+
+cdef inline bint is_contrary(const Want* want) noexcept nogil:
+    """Whether writes would go to a copy, and be lost."""
+    return want.flags & WANT_WRITABLE and want.flags & WANT_OR_COPY
+
+
+cdef int check_want(const Want* want) except -1:
+    """Refuse a want that asks for what this version does not know.
+
+    Fields are added at the end. The want of a newer header is taken where what is unknown is zero.
+    """
+    cdef const char* bytes_of = <const char*> want
+    cdef uint32_t index
+    if want.size < sizeof(Want):
+        raise ValueError(f"want: size {want.size}: is less than {sizeof(Want)} (set it by dlbridge_want())")
+    for index in range(sizeof(Want), want.size):
+        if bytes_of[index]:
+            raise ImportError("dlbridge: want: asks for what this version does not know (pip install -U dlbridge)")
+    if want.flags & ~<uint32_t> WANT_FLAGS:
+        raise ImportError(f"dlbridge: want: flags {want.flags:#x}: are not all known to this version "
+                          "(pip install -U dlbridge)")
+    if is_contrary(want):
+        raise ValueError("want: flags WRITABLE | OR_COPY: would write to a copy, which nobody sees (pass one of them)")
+    return 0
+
+
+cdef inline bint meets(const DLTensor* tensor, uint64_t flags, const Want* want) noexcept nogil:
+    """Whether memory of the host is what is wanted, as it is."""
+    if <size_t> tensor.data & LARGEST_ALIGNMENT - 1 and is_misaligned(tensor):
+        return False
+    if want == &NOTHING_WANTED:
+        return True
+    if want.flags & WANT_WRITABLE and (flags & DLPACK_FLAG_BITMASK_READ_ONLY or repeats(tensor)):
+        return False
+    if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
+        return False
+    if (want.ndim or want.shape != NULL) and not has_extents(tensor, want):
+        return False
+    return not want.flags & WANT_C_ORDER or is_compact(tensor)
+
+
+cdef inline bint has_extents(const DLTensor* tensor, const Want* want) noexcept nogil:
+    cdef int32_t axis
+    if want.ndim != tensor.ndim:
+        return False
+    for axis in range(tensor.ndim if want.shape != NULL else 0):
+        if want.shape[axis] >= 0 and want.shape[axis] != tensor.shape[axis]:
+            return False
+    return True
+
+
+cdef inline size_t alignment_of(DLDataType dtype) noexcept nogil:
+    """The bytes to which an element, or each half of a complex one, is aligned."""
+    cdef size_t item_bytes = dtype.bits >> (4 if dtype.code == kDLComplex else 3)
+    return item_bytes if item_bytes else 1
+
+
+cdef inline bint is_misaligned(const DLTensor* tensor) noexcept nogil:
+    return <size_t> tensor.data & alignment_of(tensor.dtype) - 1 and is_filled(tensor)
+
+
+cdef inline bint same_dtype(DLDataType first, DLDataType second) noexcept nogil:
+    return first.bits == second.bits and first.code == second.code and first.lanes == second.lanes
+
+
+cdef inline bint is_filled(const DLTensor* tensor) noexcept nogil:
+    cdef int32_t axis
+    for axis in range(tensor.ndim):
+        if tensor.shape[axis] == 0:
+            return False
+    return True
+
+
+cdef inline bint repeats(const DLTensor* tensor) noexcept nogil:
+    cdef int32_t axis
+    for axis in range(tensor.ndim):
+        if tensor.strides[axis] == 0 and tensor.shape[axis] > 1:
+            return True
+    return False
+
+
+cdef inline bint is_compact(const DLTensor* tensor) noexcept nogil:
+    cdef int64_t count = 1
+    cdef int32_t axis = tensor.ndim
+    while axis:
+        axis -= 1
+        if tensor.strides[axis] != count and tensor.shape[axis] != 1:
+            return not is_filled(tensor)
+        count *= tensor.shape[axis]
+    return True
+
+
+# ---- look, or acquire ------------------------------------------------------------------------------------------------
+
+# The two that follow, as functions whose caller takes the exception itself.
+ctypedef int (*Look)(object obj, const Want* want, View* out) noexcept
+ctypedef Managed* (*Bring)(object obj, Route route, const Want* want) noexcept
+
+
+cdef int look(object obj, const Want* want, View* out) except -1:
+    """Fill in the view of an array that keeps its memory by itself, or acquire the array."""
+    cdef PyObject* kept
+    cdef PyObject* offer
+    cdef Route route
+    cdef Managed* managed
+    if Py_TYPE(<PyObject*> obj) == <PyTypeObject*> Tensor:
+        if borrow(<Tensor> obj, out) and meets(&out.tensor, out.flags, want):
+            return 0
+        kept = NULL
+    else:
+        kept = kept_route(<PyObject*> obj, <PyObject*> OFFERS)
+        if kept != NULL:
+            offer = PyTuple_GET_ITEM((<Route> kept).offers, 0)      # a registered source comes first
+            if (<Offer> offer).borrow != NULL and (<Offer> offer).borrow(obj, <Offer> offer, out) and meets(
+                    &out.tensor, out.flags, want):
+                Py_DECREF(kept)
+                return 0
+    route = <Route> taken_route(kept) if kept != NULL else find_route(obj, OFFERS)
+    managed = bring(obj, route, want)
+    out.tensor = managed.abi.dl_tensor
+    out.flags = managed.abi.flags
+    out.owner = &managed.abi
+    return 0
+
+
+cdef inline bint borrow(Tensor tensor, View* out) noexcept:
+    cdef Managed* managed = tensor.managed
+    if managed.abi.dl_tensor.device.device_type != kDLCPU or managed.marks & UNPLAIN:
+        return False
+    out.tensor = managed.abi.dl_tensor      # its shape and strides live as long as the Tensor
+    out.flags = managed.abi.flags
+    out.owner = NULL
+    return True
+
+
+cdef Managed* bring(object obj, Route route, const Want* want) except NULL:
+    """A block that is what is wanted; its memory may still be let go by its owner."""
+    cdef Request asked
+    cdef const Request* request = &NOTHING_ASKED
+    cdef Managed* managed
+    if want.flags & WANT_DETACHED or want.stream:
+        asked = NOTHING_ASKED
+        asked.detach = want.flags & WANT_DETACHED
+        asked.has_stream = want.stream != 0
+        asked.stream = want.stream
+        request = &asked
+    managed = acquire_by(route.offers, obj, request)
+    if managed.abi.dl_tensor.device.device_type == kDLCPU and not managed.marks & UNPLAIN and meets(
+            &managed.abi.dl_tensor, managed.abi.flags, want):
+        return managed
+    return fitted(managed, want, request)
+
+
+cdef Managed* fitted(Managed* managed, const Want* want, const Request* request) except NULL:
+    """The memory as it is wanted, copied where that helps and the caller allows it; managed is stolen."""
+    cdef Request ordered = request[0]
+    cdef int32_t steps
+    if not ordered.has_stream:
+        # Without a stream the caller uses the legacy default one, for which other streams wait too.
+        ordered.has_stream, ordered.stream = True, STREAM_LEGACY_DEFAULT
+    try:
+        check_access(managed, want)
+        check_kind(managed, want)
+        steps = device_steps(managed, want) | copy_steps(managed, want)
+        hand_over(managed, None, steps, &ordered)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return place(managed, steps, NULL) if steps else managed
+
+
+# What no copy helps is refused first. The words are for the user of the caller's function, who has none of the keywords
+# of convert().
+
+cdef int check_access(Managed* managed, const Want* want) except -1:
+    if want.flags & WANT_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        raise refused(want, "readonly", True, "is not wanted, since the memory is written",
+                      "pass a copy that is writable")
+    if want.flags & WANT_WRITABLE and managed.marks & REPEATED:
+        raise refused(want, "strides", managed_strides(managed),
+                      "repeat elements, and the memory is written", "pass a copy")
+    return 0
+
+
+cdef int check_kind(Managed* managed, const Want* want) except -1:
+    """Check the dtype and the shape."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t axis
+    if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
+        raise refused(want, "dtype", describe(tensor.dtype), f"is not {describe(want.dtype)}, which is wanted",
+                      f"convert it to {describe(want.dtype)} first")
+    if (want.ndim or want.shape != NULL) and want.ndim != tensor.ndim:
+        raise refused(want, "shape", managed_shape(managed), f"has {tensor.ndim} axes where {want.ndim} are wanted",
+                      "reshape it")
+    for axis in range(tensor.ndim if want.shape != NULL else 0):
+        if want.shape[axis] >= 0 and want.shape[axis] != tensor.shape[axis]:
+            raise refused(want, "shape", managed_shape(managed),
+                          f"is not {want.shape[axis]} along axis {axis}, which is wanted", "reshape or slice it")
+    return 0
+
+
+cdef int32_t device_steps(Managed* managed, const Want* want) except -1:
+    """What makes the memory the host's where only that is wanted. Memory is not copied from a device."""
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    if device_type == kDLCPU or want.flags & WANT_ANY_DEVICE:
+        return 0
+    if is_host(device_type) or (device_type == kDLCUDAManaged and device_operations().is_readable(managed)):
+        return TO_HOST_LABEL
+    raise refusal(DeviceError, name_of(want), "device", device_name(managed.abi.dl_tensor.device),
+                  "is not the host, which is wanted", 'pass dlbridge.convert(x, "numpy", device="cpu")')
+
+
+cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
+
+
+cdef int32_t copy_steps(Managed* managed, const Want* want) except -1:
+    """The copy that is needed, if it is allowed. On a device the memory is taken as it is."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef tuple lack = None
+    if managed.marks & SWAPPED:
+        lack = ("byte order", "is not this machine's", 'pass x.astype(x.dtype.newbyteorder("="))')
+    elif managed.marks & LAZY:
+        lack = ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()")
+    elif managed.marks & BYTE_STRIDES:
+        lack = ("strides", f"{managed_strides(managed)} in bytes are no multiples of the item size", CONTIGUOUS)
+    elif want.flags & WANT_C_ORDER and not is_compact(tensor):
+        lack = ("strides", f"{managed_strides(managed)} of shape {managed_shape(managed)} are not in C order, which is "
+                "wanted", CONTIGUOUS)
+    elif is_misaligned(tensor):
+        lack = ("data", f"at {<size_t> managed_data(managed):#x} is not aligned to {alignment_of(tensor.dtype)} bytes",
+                "pass a copy")
+    if lack is None:
+        return 0
+    if not want.flags & WANT_OR_COPY or not is_host(tensor.device.device_type):
+        raise refusal(CopyRequiredError, name_of(want), lack[0], lack[1], "needs a copy, which is not made", lack[2])
+    return COPY | IN_C_ORDER if want.flags & WANT_C_ORDER else COPY
+
+
+cdef str name_of(const Want* want):
+    return (<bytes> want.name).decode("utf-8", "replace") if want.name != NULL else "view"
+
+
+cdef object refused(const Want* want, str field, object value, str wrong, str way_out):
+    return refusal(ConversionError, name_of(want), field, value, wrong, way_out)
+
+
+# The ways out that name a keyword of convert(), in words for those who do not call it.
+cdef dict WAYS_OUT = {
+    "pass detach=True, or x.detach()": "pass x.detach()",
+}
+
+
+cdef object in_words_of(object error, const Want* want):
+    """The same error of dlbridge's, from the function that the caller has named. A producer's own is left as it is."""
+    if want.name == NULL or not isinstance(error, DLBridgeError) or not error.stage or error.stage == name_of(want):
+        return error
+    made = refusal(type(error), f"{name_of(want)}: {error.stage}", error.field, error.value, error.wrong,
+                   WAYS_OUT.get(error.way_out, error.way_out))
+    made.__cause__ = error.__cause__
+    return made
+
+
+# ---- the table -------------------------------------------------------------------------------------------------------
+
+ctypedef struct Table:
+    uint32_t major
+    uint32_t minor
+    const Table* older
+    int (*view)(object, const Want*, View*) except -1
+    DLManagedTensorVersioned* (*acquire)(object, const Want*) except NULL
+    object (*deliver)(DLManagedTensorVersioned*, object)
+    DLManagedTensorVersioned* (*make)(const DLTensor*, uint64_t, void*, Release) except NULL
+
+cdef Table TABLE
+TABLE.major, TABLE.minor = 1, 0
+TABLE.older = NULL
+TABLE.view = view
+TABLE.acquire = acquire
+TABLE.deliver = deliver
+TABLE.make = make
+
+_C_API = PyCapsule_New(&TABLE, "dlbridge._C_API", NULL)

@@ -1,0 +1,165 @@
+"""from_pointer(): memory that a foreign library gives as an address."""
+
+from operator import index
+
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLTensor
+from dlbridge._core.block cimport (
+    MAX_NDIM,
+    PROTOCOL_DLBRIDGE,
+    Managed,
+    managed_own_object,
+    managed_release,
+)
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport device_name, has_streams, parse_device
+from dlbridge._core.dtypes cimport NO_ROW, find_name, find_typestr, get_row
+from dlbridge._core.request cimport READONLY_COPY, keeps_handle, parse_stream
+from dlbridge._core.validation cimport managed_from_tensor
+from dlbridge.tensor cimport new_tensor
+
+from dlbridge.errors import ConversionError, DeviceError, refusal, shown
+
+
+def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=False, owner=None, stream=None):
+    """Describe memory by its address, as a :class:`Tensor` that every library can consume.
+
+    The caller is trusted: it cannot be checked that the address is readable, for as many bytes as shape and strides
+    reach.
+
+    Parameters
+    ----------
+    address : int
+        Where the first element is: ``ctypes.addressof(x)``, ``ctypes.cast(p, ctypes.c_void_p).value``, or
+        ``int(ffi.cast("uintptr_t", p))`` of cffi.
+    shape : tuple of int
+        In elements.
+    dtype : str or dtype
+        ``"float32"``, ``"bfloat16"``, a typestr such as ``"<f4"``, or what :class:`numpy.dtype` takes.
+    strides : tuple of int, optional
+        In elements. None is compact memory in C order.
+    device : str, tuple or device object
+        Where the memory is, as for :func:`convert`. ``"cuda"`` is device 0.
+    readonly : bool
+        Whether the memory must not be written to.
+    owner : object, optional
+        What keeps the memory alive. The last array over it lets the owner go. Without an owner the memory has to
+        outlive all arrays over it.
+    stream : int or stream object, optional
+        The stream on which device memory is ready, as for :func:`convert`. None is the legacy default stream.
+
+    Returns
+    -------
+    Tensor
+        It shares the memory.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument has a value that it does not take.
+    ConversionError
+        The memory cannot be described: its extents, dtype or address cannot be right.
+    DeviceError
+        The device is unknown, or a stream was given for memory of the host.
+
+    Examples
+    --------
+    >>> import ctypes, dlbridge
+    >>> frame = (ctypes.c_uint16 * 12)(*range(12))
+    >>> tensor = dlbridge.from_pointer(ctypes.addressof(frame), (3, 4), "uint16", owner=frame)
+    >>> dlbridge.convert(tensor, "numpy")[1]
+    array([4, 5, 6, 7], dtype=uint16)
+    """
+    cdef int64_t extents[MAX_NDIM]
+    cdef int64_t steps[MAX_NDIM]
+    cdef DLTensor described
+    cdef Managed* managed
+    described.ndim = read_extents("shape", shape, extents)
+    described.shape, described.strides, described.byte_offset = extents, NULL, 0
+    if strides is not None:
+        described.strides = steps
+        if read_extents("strides", strides, steps) != described.ndim:
+            raise ValueError(f"from_pointer: strides {shown(strides)}: are not as many as the {described.ndim} extents "
+                             "(pass one for each axis)")
+    described.dtype = get_row(row_of(dtype)).dlpack
+    described.data = pointer_of(address)
+    parse_device(device, &described.device)
+    described.device.device_id = max(0, described.device.device_id)
+    try:
+        managed = managed_from_tensor(PROTOCOL_DLBRIDGE, &described, DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0)
+    except ConversionError as error:
+        raise refusal(ConversionError, "from_pointer", error.field, error.value, error.wrong,
+                      "check the address, the shape and the strides") from None
+    if owner is not None:
+        managed_own_object(managed, owner)
+    note_stream(managed, stream)
+    return new_tensor(managed, READONLY_COPY)
+
+
+cdef int32_t read_extents(str field, object values, int64_t* out) except -1:
+    try:
+        numbers = tuple(index(value) for value in values)
+    except TypeError:
+        raise TypeError(f"from_pointer: {field} {shown(values)}: is no tuple of integers (pass one integer for each "
+                        "axis)") from None
+    if len(numbers) > MAX_NDIM:
+        raise refusal(ConversionError, "from_pointer", field, f"of {len(numbers)} axes", "is more than 64",
+                      "describe fewer axes")
+    for axis, number in enumerate(numbers):
+        if not -(1 << 63) < number < 1 << 63:
+            raise refusal(ConversionError, "from_pointer", field, numbers, "is beyond any memory", "check it")
+        out[axis] = number
+    return <int32_t> len(numbers)
+
+
+cdef int row_of(object dtype) except -2:
+    cdef bint swapped = False
+    cdef int row = NO_ROW
+    if type(dtype) is str:
+        row = find_name(dtype)
+        if row == NO_ROW:
+            row = find_typestr(dtype, &swapped)
+    if row == NO_ROW:
+        import numpy as np
+
+        try:
+            found = np.dtype(dtype)
+        except (TypeError, ValueError):
+            found = None
+        if found is not None:
+            swapped = not found.isnative
+            row = find_name(found.name)
+    if row == NO_ROW or swapped:
+        raise refusal(ConversionError, "from_pointer", "dtype", shown(dtype),
+                      "is of the other byte order" if swapped else "is no type that dlbridge knows",
+                      "describe it as integers of the same size")
+    return row
+
+
+cdef void* pointer_of(object address) except? NULL:
+    try:
+        number = index(address)
+    except TypeError:
+        raise TypeError(f"from_pointer: address {shown(address)}: is no integer (pass ctypes.addressof(x), or "
+                        "ctypes.cast(p, ctypes.c_void_p).value)") from None
+    if not 0 <= number < 1 << 64:
+        raise refusal(ConversionError, "from_pointer", "address", number, "is no address", "check it")
+    return <void*> <uint64_t> number
+
+
+cdef int note_stream(Managed* managed, object stream) except -1:
+    """Note the stream on which device memory is ready; on failure the block is released."""
+    cdef int64_t number = STREAM_LEGACY_DEFAULT
+    try:
+        if not has_streams(managed.abi.dl_tensor.device.device_type):
+            if stream is not None:
+                raise refusal(DeviceError, "from_pointer", "stream", shown(stream),
+                              f"has no meaning on {device_name(managed.abi.dl_tensor.device)}", "pass stream=None")
+            return 0
+        if stream is not None:
+            number = parse_stream(stream, "from_pointer")
+        return device_operations().set_producer(managed, number, stream if keeps_handle(stream) else None, False)
+    except BaseException:
+        managed_release(managed)
+        raise

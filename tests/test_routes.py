@@ -1,0 +1,94 @@
+"""What is remembered of a type, and by which threads."""
+
+import gc
+import sys
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from dlbridge._core.slots import clear_routes
+
+import dlbridge
+
+GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def new_type():
+    return type("Image", (), {"__array_interface__": property(lambda image: image.pixels.__array_interface__)})
+
+
+def image_of(kind, pixels):
+    image = kind()
+    image.pixels = pixels
+    return image
+
+
+@pytest.mark.needs("types that die")
+def test_a_thread_that_ends_lets_its_routes_go():
+    def convert_one():
+        kind = new_type()
+        dlbridge.convert(image_of(kind, np.zeros(3)), "numpy")
+        return weakref.ref(kind)
+
+    with ThreadPoolExecutor(1) as pool:
+        died = pool.submit(convert_one).result()
+        gc.collect()
+        assert died() is not None       # its routes keep it alive, so that no other type gets its address
+    if GIL:
+        clear_routes()                  # all threads have the same routes
+    gc.collect()
+    assert died() is None
+
+
+@pytest.mark.usefixtures("own_sources")
+def test_other_threads_see_what_is_registered():
+    kind = new_type()
+    old, new = np.zeros(3), np.ones(3)
+    with ThreadPoolExecutor(1) as pool:
+        def converted():
+            return pool.submit(lambda: dlbridge.convert(image_of(kind, old), "numpy").tolist()).result()
+
+        assert converted() == [0, 0, 0]
+        dlbridge.register_source(kind, lambda image: new)
+        assert converted() == [1, 1, 1]
+        assert dlbridge.convert(image_of(kind, old), "numpy").tolist() == [1, 1, 1]
+
+
+@pytest.mark.needs("types that die")
+def test_more_types_than_there_are_slots():
+    kinds = [new_type() for _ in range(600)]
+    for _ in range(2):
+        for number, kind in enumerate(kinds):
+            assert dlbridge.convert(image_of(kind, np.full(2, number)), "numpy").tolist() == [number, number]
+    died = [weakref.ref(kind) for kind in kinds]
+    del kinds, kind
+    gc.collect()
+    assert sum(each() is None for each in died) > 300
+    clear_routes()
+    gc.collect()
+    assert all(each() is None for each in died)
+
+
+@pytest.mark.usefixtures("own_sources")
+def test_threads_that_convert_while_others_register():
+    kind = new_type()
+    pixels = np.arange(3)
+    stop = threading.Event()
+    wrong = []
+
+    def convert_all_the_time():
+        while not stop.is_set():
+            if dlbridge.convert(image_of(kind, pixels), "numpy").tolist() != [0, 1, 2]:
+                wrong.append(1)
+
+    threads = [threading.Thread(target=convert_all_the_time) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200):
+        dlbridge.register_source(new_type(), lambda image: image.pixels)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
