@@ -156,5 +156,12 @@ def test_a_checkout_that_is_not_compiled_says_what_to_do(tmp_path):
 def test_the_package_shows_what_is_public():
     program = "import dlbridge; print(*[name for name in dir(dlbridge) if not name.startswith('_')])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    rooms = {"errors", "register", "tensor", "trees"}           # and the folders, once something is imported from them
+    rooms = {"errors", "face", "pointer", "register", "tensor", "trees"}     # and the folders, once they are asked for
     assert set(done.stdout.split()) - rooms == {name for name in dlbridge.__all__ if not name.startswith("_")}
+
+
+def test_the_page_has_the_last_nightly_runs():
+    spec = importlib.util.spec_from_file_location("reliability_page", ROOT / "tools" / "reliability_page.py")
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    assert made.PAGE.read_text() == made.page(), "run python tools/reliability_page.py"

@@ -1,23 +1,22 @@
 #!/usr/bin/env bash
-# The tests under AddressSanitizer and UndefinedBehaviorSanitizer: bash tools/asan.sh
+# The tests under AddressSanitizer and UndefinedBehaviorSanitizer: bash tools/asan.sh [TEST...]
 #
-# PYTHON, if set, is the python of an environment that has the test extra; else one is made. Two pytests run at a time.
-# Left out:
+# TEST is a file or a folder below tests/, such as test_arrow.py; .ci/run names those that are about what parses, owns
+# and releases. Without one all the tests run, but for these:
 #   tests/gpu, which need a GPU;
 #   test_bench, test_bench_floors, test_large_files and test_ten_thousand_conversions: times and sizes mean nothing where
 #     memory has red zones and freed memory is held back; valgrind.sh and debug_python.sh look for what is lost;
 #   test_injected_failures, which brings a malloc() of its own;
-#   test_typing, test_packaging, test_side_effects, test_command_line: mypy, and what pip installs (the self-test is run
-#     by itself);
+#   test_packaging, test_side_effects, test_command_line: what pip installs (the self-test is run by itself);
 #   test_the_threads_that_are_not_there: a sanitizer's process does not fit into the memory that it limits.
+# PYTHON, if set, is the python of an environment that has the test extra; else one is made.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 need gcc build-essential
 
 if [ -z "${PYTHON:-}" ]; then
     stage "an environment with the test extra"
-    mapfile -t wanted < <(extra test)
-    environment "$work/environment" python3 "${wanted[@]}" || fail "the test extra could not be installed"
-    PYTHON=$work/environment/bin/python
+    environment_with test
+    PYTHON=$bin/python
 fi
 
 stage "build"
@@ -55,23 +54,14 @@ BUGS
 
 stage "tests"
 cd "$work/tree"
+wanted=("${@/#/tests/}")
+if [ $# = 0 ]; then
+    wanted=(--ignore=tests/gpu --ignore=tests/test_{bench,bench_floors,large_files,packaging,side_effects}.py
+        --ignore=tests/test_{command_line,injected_failures}.py)
+fi
 # --capture=sys: a sanitizer's report reaches the log, although it ends the process.
-tests=("${sanitized[@]}" -m pytest -v --capture=sys -p no:cacheprovider
-    --deselect=tests/test_lifetime.py::test_ten_thousand_conversions_leave_nothing
-    --deselect=tests/test_copies.py::test_the_threads_that_are_not_there_are_done_without
-)
-left_out=(tests/gpu tests/test_{bench,bench_floors,large_files,typing,packaging,side_effects,command_line,injected_failures}.py)
-in_children=(tests/test_hostile_producers.py tests/fake_driver)
-
-"${tests[@]}" "${in_children[@]}" >"$work/children.log" 2>&1 &
-background=$!
-children() {
-    local code=0
-    wait "$background" || code=$?
-    cat "$work/children.log"
-    return "$code"
-}
-check "the other tests" "${tests[@]}" "${left_out[@]/#/--ignore=}" "${in_children[@]/#/--ignore=}"
-check "tests of hostile input and of the fake driver, each in a child" children
+check "tests" "${sanitized[@]}" -m pytest -v --capture=sys -p no:cacheprovider -n auto --dist worksteal \
+    --deselect=tests/test_lifetime.py::test_ten_thousand_conversions_leave_nothing \
+    --deselect=tests/test_copies.py::test_the_threads_that_are_not_there_are_done_without "${wanted[@]}"
 check "self-test" "${sanitized[@]}" -m dlbridge selftest
 finish

@@ -2,7 +2,8 @@
 #
 # A script works on a copy of the tree of its own, so that builds of different kinds never meet. What takes long to make
 # (interpreters, environments) stays in $TOOLS for the next run: remove that folder to start afresh. A script ends with
-# the line "N passed, M failed", a count of its checks, and fails if one failed. Needs python3 (3.11), git, a C compiler
+# the line "N passed, M failed", a count of its checks, and fails if one failed; "result: …" before it is what the line of
+# tools/nightly.sh says. Needs python3 (3.11), git, a C compiler
 # and, where Debian packages are missing, root.
 set -euo pipefail
 exec </dev/null
@@ -17,6 +18,7 @@ logs=$work/logs
 mkdir -p "$logs"
 passed=0
 failed=0
+results=()
 
 stage() { printf '\n==== %s (after %d s)\n' "$1" "$SECONDS"; }
 fail() { printf 'FAILED: %s\n' "$1" >&2; exit 1; }
@@ -61,17 +63,40 @@ with open(sys.argv[1], "rb") as file:
 print(*project["optional-dependencies"][sys.argv[2]], sep="\n")' "$repository/pyproject.toml" "$1"
 }
 
+# environment_with EXTRA...: $bin is that of an environment with these extras, in the versions that CI tests with.
+environment_with() {
+    local wanted
+    bin=$work/environment/bin
+    mapfile -t wanted < <(for wanted in "$@"; do extra "$wanted"; done | grep -v '^dlbridge\[')
+    environment "$work/environment" python3 -c "$repository/constraints.txt" "${wanted[@]}" "setuptools>=77" ||
+        fail "the extras $* could not be installed"
+}
+
+# with_dlbridge EXTRA...: and dlbridge, as it is published, from the files in $tree.
+with_dlbridge() {
+    environment_with "$@"
+    tree=$work/tree
+    copy_tree "$tree"
+    rm "$tree/dlbridge/seeded.pyx"
+    check "the package" "$bin/pip" install --no-deps --force-reinstall "$tree"
+    cd "$work"      # where no folder is called dlbridge
+}
+
+# result TEXT: a figure, or what else is worth more than the count of checks.
+result() { results+=("$1"); }
+
 count() {
     printf '%s %s (%d s)\n' "$1" "$2" "$((SECONDS - began))"
-    if [ "$1" = passed ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+    if [ "$1" = passed ]; then passed=$((passed + 1)); else failed=$((failed + 1)) && result "FAILED $2"; fi
 }
 
 # check NAME COMMAND...: the command must succeed. Its output goes to a log, the end of which is shown if it does not.
 check() {
-    local name=$1 log=$logs/${1// /_}.log began=$SECONDS
+    local name=$1 log=$logs/${1// /_}.log began=$SECONDS tests
     shift
     if "$@" >"$log" 2>&1; then
-        grep -aE '^(=+ )?[0-9]+ passed' "$log" | tail -n 1 || true
+        tests=$(sed -nE 's/^(=+ )?([0-9]+ passed.*) in [0-9.]+s.*/\2/p' "$log" | tail -n 1)
+        [ -z "$tests" ] || result "$name: $tests"
         count passed "$name"
     else
         tail -n 60 "$log"
@@ -94,6 +119,9 @@ check_finds() {
 }
 
 finish() {
+    local all
+    all=$(printf '; %s' "${results[@]}")
+    [ "${#results[@]}" = 0 ] || printf '\nresult: %s\n' "${all:2}"
     printf '\n%d passed, %d failed\n' "$passed" "$failed"
     [ "$failed" = 0 ]
 }

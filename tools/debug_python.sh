@@ -27,7 +27,7 @@ for library in ("numpy", "torch", "jax", "ml_dtypes", "pyarrow"):
     check_finds "$name: a reference lost" '^a reference lost: \+1000 references' \
         "$folder/bin/python" -X dev "$work/tree/tools/references.py" seeded
     check "$name: every path" "$folder/bin/python" -X dev "$work/tree/tools/references.py" "$references"
-    tail -n 1 "$logs/${name}:_every_path.log"
+    result "$name: $(tail -n 1 "$logs/${name}:_every_path.log")"
 }
 
 stage "NumPy compiled for the debug interpreter"
@@ -36,6 +36,6 @@ environment "$work/compiled" "$python" --no-binary numpy --config-settings=setup
 paths compiled total
 
 stage "wheels"
-environment "$work/wheels" "$python" torch==2.13.0 jax ml_dtypes pyarrow || fail "the wheels could not be installed"
+environment "$work/wheels" "$python" -c "$repository/constraints.txt" torch jax ml_dtypes pyarrow || fail "the wheels could not be installed"
 paths wheels each
 finish

@@ -48,6 +48,7 @@ campaign() {
     local target=$1 log=$logs/$1.run
     fuzz "$target" "$corpus/$target" -runs="$RUNS" >"$log" 2>&1 || { tail -n 60 "$log"; return 1; }
     figures "$target" "$log" | tee "$work/$target.figures"
+    result "$(cat "$work/$target.figures")"
     grep -qE ' [0-9]{3,} edges' "$work/$target.figures" || { echo "no edges of C code were seen"; return 1; }
 }
 
@@ -95,7 +96,4 @@ for target in "${targets[@]}"; do
     if [ "$UPDATE" = 1 ]; then check "$target merged" merge "$target"; fi
 done
 if [ "$UPDATE" = 1 ]; then corpora pack "$work/merged"; fi
-
-stage "figures"
-for target in "${targets[@]}"; do cat "$work/$target.figures"; done
 finish

@@ -78,5 +78,5 @@ for thread in threads:
 PYTHON
 check_finds "seeded: a race" "SUMMARY: ThreadSanitizer: data race .*dlbridge_race" no_report race.py
 check "8 threads for $seconds s" no_report -m support.stress --seconds "$seconds" --threads 8
-cat "$logs/8_threads_for_${seconds}_s.log"
+result "$(tail -n 1 "$logs/8_threads_for_${seconds}_s.log")"
 finish

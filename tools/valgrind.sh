@@ -10,9 +10,8 @@ need gcc build-essential
 
 if [ -z "${PYTHON:-}" ]; then
     stage "an environment with the test extra"
-    mapfile -t wanted < <(extra test)
-    environment "$work/environment" python3 "${wanted[@]}" || fail "the test extra could not be installed"
-    PYTHON=$work/environment/bin/python
+    environment_with test
+    PYTHON=$bin/python
 fi
 
 stage "build"
@@ -43,4 +42,5 @@ BUGS
 
 stage "every path"
 check "pytest -m memcheck" memcheck "$work/paths.xml" -m pytest -m memcheck -q -p no:faulthandler -p no:cacheprovider
+result "$(tail -n 1 "$logs/pytest_-m_memcheck.log")"
 finish

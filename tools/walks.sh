@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
 # Random walks through the libraries (tests/support/walks.py), by other seeds than the tests' own.
 #
-#     tools/walks.sh [FIRST [COUNT]]        in an environment with dlbridge and its test extra
-set -euo pipefail
-cd "$(dirname "$0")/.."
+#     bash tools/walks.sh [FIRST [COUNT]]
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
-JAX_PLATFORMS=cpu PYTHONFAULTHANDLER=1 python tests/support/walks.py "${1:-1000}" "${2:-100000}"
+stage "an environment with the test extra"
+with_dlbridge test
+stage "walks"
+check "walks" env PYTHONFAULTHANDLER=1 PYTHONPATH="$tree/tests" "$bin/python" "$tree/tests/support/walks.py" \
+    "${1:-1000}" "${2:-3000}"
+result "$(tail -n 1 "$logs/walks.log")"
+finish

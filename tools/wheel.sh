@@ -38,6 +38,13 @@ self_test() {
     (cd "$work" && user/bin/dlbridge selftest)
 }
 
+sdist_alone() {
+    rm -rf "$work/source"
+    python3 -m venv "$work/source" || return
+    "$work/source/bin/pip" install -q "$work"/one/dist/*.tar.gz || return
+    (cd "$work" && source/bin/dlbridge demo)
+}
+
 stage "two builds"
 check "a build" build_in one
 check "another build, in another folder" build_in another_folder
@@ -46,5 +53,6 @@ stage "what they are"
 check "auditwheel" audit
 check "twine check" twine check --strict "$work"/one/dist/* "$work"/repaired/*
 check "the repaired wheel passes its self-test" self_test
-grep -ahoE '^ *"?manylinux[^"]*|[^ ]*manylinux[^ ]*\.whl' "$logs/auditwheel.log" | tail -n 1
+check "the sdist installs with NumPy alone" sdist_alone
+result "$(grep -ahoE '[^ /]*manylinux[^ ]*\.whl' "$logs/auditwheel.log" | tail -n 1)"
 finish

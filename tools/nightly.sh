@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Everything that is too long for CI: bash tools/nightly.sh [STAGE...]
+#
+# Without a name, every stage that has not passed on this code yet, so a run that was stopped goes on where it ended.
+# With names, these; --list prints them. Each stage leaves a line in docs/reliability.tsv: its name, the last commit
+# that changed more than docs (with a "+" where the tree has more changes), the date, the seconds and the result.
+# tools/reliability_page.py makes the table of docs/reliability.md from these lines. Run .ci/run first.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+LIMIT=2400      # seconds that a stage may take
+RECORD=docs/reliability.tsv
+LOGS=${TOOLS:-build/tools}/nightly
+export RUNS=${RUNS:-1200000}        # executions of each target of the fuzzer
+
+stages() {
+    cat <<'STAGES'
+asan tools/asan.sh
+threads tools/threads.sh
+freethreaded tools/freethreaded.sh
+tsan tools/tsan.sh
+valgrind tools/valgrind.sh
+debug_python tools/debug_python.sh
+matrix tools/matrix.sh
+wheels tools/wheel.sh
+cythons tools/cythons.sh
+heavy tools/heavy.sh
+clients tools/clients.sh
+walks tools/walks.sh
+STAGES
+    local version target
+    for version in 3.10 3.11 3.12 3.13 3.14 3.13t 3.14t; do echo "versions-$version tools/versions.sh $version"; done
+    for target in tests/fuzz/corpus/*.txt; do
+        target=$(basename "$target" .txt)
+        echo "fuzz-$target tools/fuzz.sh $target"
+    done
+}
+
+code() {
+    local commit
+    commit=$(git log -1 --format=%h -- . ':!docs')
+    git diff --quiet HEAD -- . ':!docs' && [ -z "$(git ls-files --others --exclude-standard -- . ':!docs')" ] || commit+=+
+    echo "$commit"
+}
+
+# run_stage NAME COMMAND...
+run_stage() {
+    local name=$1 log=$LOGS/$1.log began=$SECONDS code=0 result
+    shift
+    timeout --kill-after=60 $LIMIT bash "$@" >"$log" 2>&1 </dev/null || code=$?
+    result=$(sed -n 's/^result: //p' "$log" | tail -n 1)
+    [ "$result" ] || result=$(grep -aE '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+    case $code in
+        0) result="passed: ${result:-all}" ;;
+        124 | 137) result="stopped after $LIMIT s" ;;
+        *) result="failed: ${result:-$(tail -n 1 "$log")}" ;;
+    esac
+    printf '%s\t%s\t%s\t%d\t%s\n' "$name" "$(code)" "$(date +%F)" "$((SECONDS - began))" "$result" | tee -a "$RECORD"
+    python3 tools/reliability_page.py
+}
+
+passed() { grep -qP "^\Q$1\E\t\Q$(code)\E\t.*\tpassed: " "$RECORD" 2>/dev/null; }
+
+if [ "${1:-}" = --list ]; then
+    stages
+    exit
+fi
+mkdir -p "$LOGS"
+for wanted in "$@"; do
+    stages | grep -q "^$wanted " || { echo "there is no stage $wanted (--list prints them)" >&2; exit 2; }
+done
+failed=0
+while read -r name command; do
+    if [ $# = 0 ] && passed "$name"; then continue; fi
+    if [ $# != 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
+    # shellcheck disable=SC2086
+    run_stage "$name" $command
+    passed "$name" || failed=1
+done < <(stages)
+exit $failed

@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# What a run of the tests proves, by two yardsticks: bash tools/proof.sh NAME [ARGUMENT OF PYTEST...]
+#
+# Into $TOOLS/proof/NAME.branches goes each branch of the generated C that was taken, Cython's own helpers left out; into
+# NAME.decisions each (protocol, target, dtype, steps, reason, error) that decide() saw. Two runs are compared by
+# diff: what a shorter suite no longer proves is a line that it lacks.
+# PYTHON, if set, is the python of an environment that has the test extra; else one is made.
+source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+need gcc build-essential
+name=$1
+shift
+
+if [ -z "${PYTHON:-}" ]; then
+    stage "an environment with the test extra"
+    environment_with test
+    PYTHON=$bin/python
+fi
+
+stage "build"
+tree=$work/tree
+find "$tree" -name '*.gcda' -delete 2>/dev/null || true
+copy_tree "$tree"
+rm "$tree/dlbridge/seeded.pyx"
+"$PYTHON" - "$tree/dlbridge/_core/plan.pyx" <<'PYTHON'
+import pathlib
+import sys
+
+path = pathlib.Path(sys.argv[1])
+text = path.read_text()
+head = "cdef int decide(\n"
+assert text.count(head) == 1
+path.write_text(text.replace(head, "cdef int decide_in_silence(\n") + '''
+
+import os
+seen = set()
+
+
+cdef int decide(
+    const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
+) except -1:
+    error = ""
+    try:
+        decide_in_silence(managed, target, request, findings, out)
+    except Exception as raised:
+        error = f"{type(raised).__name__} {getattr(raised, 'field', '')}"
+        raise
+    finally:
+        line = (f"{managed.protocol}\\t{target.name}\\t{describe(managed.abi.dl_tensor.dtype)}\\t"
+                f"{'' if error else out.steps}\\t{'' if error else <int> out.reason}\\t{error}\\n")
+        if line not in seen:
+            seen.add(line)
+            with open(f"{os.environ['DECISIONS']}/{os.getpid()}", "a") as file:
+                file.write(line)
+    return 0
+''')
+PYTHON
+check "the package, with counters of branches" env CFLAGS="-O0 --coverage" LDFLAGS=--coverage \
+    "$PYTHON" "$tree/setup.py" -q build_ext --inplace
+
+# A child that ends by os._exit() would leave no counts: libc's exit() writes them.
+mkdir -p "$work/site"
+cat >"$work/site/sitecustomize.py" <<'PYTHON'
+import ctypes
+import os
+
+leave = ctypes.CDLL(None).exit
+os._exit = lambda code: leave(code)
+PYTHON
+
+stage "tests"
+export DECISIONS=$work/decisions PYTHONPATH=$tree:$work/site
+rm -rf "$DECISIONS"
+mkdir "$DECISIONS"
+cd "$tree"
+check "tests" env PYTHONSAFEPATH=1 "$PYTHON" -m pytest -q -p no:cacheprovider -n auto "$@"
+unset PYTHONPATH
+
+stage "branches"
+sort -u "$DECISIONS"/* >"$work/$name.decisions"
+"$PYTHON" - "$tree" >"$work/$name.branches" <<'PYTHON'
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+for data in sorted(pathlib.Path(sys.argv[1]).rglob("*.gcda")):
+    done = subprocess.run(["gcov", "--branch-probabilities", "--json-format", "--stdout", data.name], cwd=data.parent,
+                          capture_output=True, text=True, check=True)
+    for line in done.stdout.splitlines():
+        for file in json.loads(line)["files"]:
+            if not file["file"].endswith(".c"):
+                continue
+            for number in file["lines"]:
+                if re.match(r"_*Pyx|__pyx_(pymod|modinit|bisect)", number.get("function_name", "__Pyx")):
+                    continue
+                for index, branch in enumerate(number["branches"]):
+                    if branch["count"]:
+                        print(file["file"], number["function_name"], number["line_number"], index)
+PYTHON
+wc -l "$work/$name.branches" "$work/$name.decisions"
+finish
