@@ -9,6 +9,7 @@ os.environ["PYTHONSAFEPATH"] = "1"      # children take the package that is inst
 
 import pytest
 from hypothesis import settings
+from support import optional
 from support.optional import LIBRARIES, Needs
 
 settings.register_profile("ci", max_examples=20, deadline=None)
@@ -16,8 +17,13 @@ settings.register_profile("thorough", max_examples=1000, deadline=None)      # -
 settings.load_profile("ci")
 
 
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="run the whole products that support.optional.product() makes")
+
+
 def pytest_configure(config):
     """A library that is not there would turn its tests into nothing, so the run fails instead."""
+    optional.FULL = config.getoption("full")
     wanted, present = ("numpy", "hypothesis", *LIBRARIES), None
     if "DLBRIDGE_TEST_LIBRARIES" in os.environ:
         wanted = {"numpy", "hypothesis", *os.environ["DLBRIDGE_TEST_LIBRARIES"].split(",")} - {""}
@@ -52,13 +58,23 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
-@pytest.fixture
-def own_sources():
-    """What a test registers is gone after it."""
+@pytest.fixture(autouse=True)
+def own_registrations():
+    """What a test registers is gone after it, or another test would meet it by chance."""
     from dlbridge._core.slots import clear_routes
-    from dlbridge._core.sources.registry import registered
+    from dlbridge._core.sources.registry import registered as sources
+    from dlbridge._core.targets.registry import registered as targets
 
-    before = list(registered)
+    from dlbridge.libraries.library import libraries
+
+    sources_before, targets_before = list(sources), dict(targets)
     yield
-    registered[:] = before
-    clear_routes()
+    # A library's own target is there from its first use on.
+    added = targets.keys() - targets_before.keys() - libraries().keys()
+    replaced = {name for name, target in targets_before.items() if targets.get(name) is not target}
+    if added or replaced or sources != sources_before:
+        sources[:] = sources_before
+        for name in added:
+            del targets[name]
+        targets.update(targets_before)
+        clear_routes()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from support import optional
 
 from dlbridge.__main__ import main
 from dlbridge.bench import floors, measure, report
@@ -71,11 +72,13 @@ def test_every_goal_is_about_a_row():
 
 def test_everything_is_measured_where_every_library_is(tmp_path):
     path = tmp_path / "all.json"
+    groups = GROUPS if optional.FULL else ("from_jax", "views", "batches", "paddle")
     command = [sys.executable, "-W", "error", "-m", "dlbridge", "bench", "--rounds", "1", "--calls", "10"]
+    command += [word for name in groups for word in ("--group", name)]
     done = subprocess.run([*command, "--json", str(path)], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     results = json.loads(path.read_text())["runs"][0]
-    assert {result["group"] for result in results} == set(GROUPS)
+    assert {result["group"] for result in results} == set(groups)
     for result in results:
         missing = {label: why for label, why in result["missing"].items() if label != "floor"}
         absent = [name for name in OF_ALL.get(result["group"], ()) if not importlib.util.find_spec(name)]
@@ -250,12 +253,13 @@ def test_a_goal_without_its_library_fails(tmp_path):
 
 
 def test_with_numpy_alone_the_rest_is_named():
-    words = [word for name in GROUPS if name != "copies" for word in ("--group", name)]
+    groups = [name for name in GROUPS if name not in ("copies", "memory", "threads") or optional.FULL]
+    words = [word for name in groups for word in ("--group", name)]
     done = without(["torch", "jax", "ml_dtypes", "dlpack", "paddle", "pandas", "polars", "rich", "matplotlib"], *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert "not installed: torch, jax, ml_dtypes, pydlpack, paddlepaddle, pandas, polars " in done.stdout
     assert "(pip install torch jax ml_dtypes pydlpack paddlepaddle pandas polars)\n" in done.stdout
-    for group in ("numpy_torch", "memory", "threads", "wrap"):
+    for group in ("numpy_torch", "startup", "wrap"):
         assert load(group).GROUP.title in done.stdout
     assert "torch: module torch: is not installed (pip install torch)\n" in done.stdout
 

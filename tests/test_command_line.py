@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.optional import product
 
 import dlbridge
 from dlbridge.__main__ import main
@@ -27,13 +28,19 @@ sys.exit(main(sys.argv[1:]))
 ROW = re.compile(r"^ +(?:-> )?([\w.]+) +0x([0-9a-f]+) *(shared|copied)?(?: \[\d+\])? *(\w*)$", re.MULTILINE)
 
 
-@pytest.fixture(params=PROGRAMS)
-def dlbridge_command(request, tmp_path):
-    """Run one of the two spellings of the program, away from the checkout."""
-    def run(*words):
-        return subprocess.run([*PROGRAMS[request.param], *words], cwd=tmp_path, capture_output=True, text=True)
+def run(*words, program="script"):
+    """Run the program away from the checkout."""
+    return subprocess.run([*PROGRAMS[program], *words], cwd="/", capture_output=True, text=True)
 
-    return run
+
+@pytest.fixture(scope="module")
+def demonstration():
+    return run("demo")
+
+
+@pytest.fixture(scope="module")
+def selftest():
+    return run("selftest")
 
 
 def numpy_alone(*words):
@@ -48,8 +55,8 @@ def journeys(text):
 
 
 @pytest.mark.needs("torch", "jax")
-def test_demo_shows_by_pointer_what_is_shared(dlbridge_command):
-    done = dlbridge_command("demo")
+def test_demo_shows_by_pointer_what_is_shared(demonstration):
+    done = demonstration
     assert (done.returncode, done.stderr) == (0, "")
     tables = journeys(done.stdout)
     assert [[row[0] for row in rows] for rows in tables] == [
@@ -64,8 +71,8 @@ def test_demo_shows_by_pointer_what_is_shared(dlbridge_command):
 
 
 @pytest.mark.needs("torch")
-def test_demo_copies_read_only_bytes_for_torch_and_shares_a_mapping_with_all(dlbridge_command):
-    photograph, sound, mapped = journeys(dlbridge_command("demo").stdout)
+def test_demo_copies_read_only_bytes_for_torch_and_shares_a_mapping_with_all(demonstration):
+    photograph, sound, mapped = journeys(demonstration.stdout)
     assert photograph[2][:1] + photograph[2][2:] == ("torch", "copied", "equal")
     assert sound[2][:1] + sound[2][2:] == ("torch", "shared", "equal")
     assert {row[1] for row in mapped} == {mapped[0][1]}
@@ -94,29 +101,28 @@ def test_demo_into_a_closed_pipe():
     assert (done.returncode, done.stderr) == (1, "")
 
 
-@pytest.mark.parametrize(("words", "unbuffered"), [
-    *[(words, unbuffered) for unbuffered in ("", "1") for words in (
-        "info", "demo", "selftest", "explain numpy memoryview", "matrix numpy memoryview", "bench --list")],
-    ("bench --group wrap --quick", ""), ("--help", ""),
-])
-def test_an_output_that_cannot_be_written_is_one_line(words, unbuffered):
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    for closing, said in ((">&-", "standard output is closed"), (">/dev/full", "[Errno 28] No space left on device")):
-        done = subprocess.run(["bash", "-c", f'"$0" -m dlbridge "$@" {closing}', sys.executable, *words.split()],
-                              stderr=subprocess.PIPE, text=True, env=environment)
-        assert (done.returncode, done.stderr) == (1, f"dlbridge: {said}\n")
+COMMANDS = ("info", "demo", "selftest", "explain numpy memoryview", "matrix numpy memoryview", "bench --list")
+UNWRITABLE = ((">&-", "standard output is closed"), (">/dev/full", "[Errno 28] No space left on device"))
 
 
-def test_selftest_passes(dlbridge_command):
-    done = dlbridge_command("selftest")
-    assert (done.returncode, done.stderr) == (0, "")
-    passed, failed = re.search(r"(\d+) passed, (\d+) failed, \d+ skipped", done.stdout.splitlines()[-1]).groups()
+@pytest.mark.parametrize(("words", "unbuffered", "unwritable"), [
+    *product(COMMANDS, ("", "1"), UNWRITABLE), *product(["--help"], [""], UNWRITABLE)])
+def test_an_output_that_cannot_be_written_is_one_line(words, unbuffered, unwritable):
+    closing, said = unwritable
+    done = subprocess.run(["bash", "-c", f'"$0" -m dlbridge "$@" {closing}', sys.executable, *words.split()],
+                          stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+    assert (done.returncode, done.stderr) == (1, f"dlbridge: {said}\n")
+
+
+def test_selftest_passes(selftest):
+    assert (selftest.returncode, selftest.stderr) == (0, "")
+    passed, failed = re.search(r"(\d+) passed, (\d+) failed, \d+ skipped", selftest.stdout.splitlines()[-1]).groups()
     assert int(passed) > 0
     assert failed == "0"
 
 
-def test_selftest_verbose_says_more(dlbridge_command):
-    assert len(dlbridge_command("selftest", "-v").stdout) > len(dlbridge_command("selftest").stdout)
+def test_selftest_verbose_says_more(selftest):
+    assert len(run("selftest", "-v").stdout) > len(selftest.stdout)
 
 
 def test_selftest_with_numpy_alone_says_what_it_skips():
@@ -127,24 +133,25 @@ def test_selftest_with_numpy_alone_says_what_it_skips():
         assert f"{library} is not installed" in done.stdout
 
 
-def test_help_names_every_command(dlbridge_command):
-    done = dlbridge_command("--help")
+def test_help_names_every_command():
+    done = run("--help")
     assert (done.returncode, done.stderr) == (0, "")
     for command in ("info", "demo", "matrix", "explain", "bench", "selftest"):
         assert re.search(rf"^ +{command} +\w", done.stdout, re.MULTILINE)
-        assert dlbridge_command(command, "--help").stdout.startswith(f"usage: dlbridge {command}")
+        assert run(command, "--help").stdout.startswith(f"usage: dlbridge {command}")
 
 
-def test_version(dlbridge_command):
-    assert dlbridge_command("--version").stdout == f"dlbridge {dlbridge.__version__}\n"
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_version(program):
+    assert run("--version", program=program).stdout == f"dlbridge {dlbridge.__version__}\n"
 
 
 @pytest.mark.parametrize("words", [
     [], ["sing"], ["demo", "now"], ["selftest", "--loud"], ["matrix", "--page"], ["info", "numpy"], ["explain"],
     ["explain", "numpy"], ["explain", "numpy", "torch", "--shape", "3,x"], ["explain", "numpy", "torch", "--shape=-1"],
 ], ids=" ".join)
-def test_mistakes_are_answered_with_usage(dlbridge_command, words):
-    done = dlbridge_command(*words)
+def test_mistakes_are_answered_with_usage(words):
+    done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("usage: dlbridge")
     assert "Traceback" not in done.stderr
@@ -165,8 +172,7 @@ def test_info_says_what_is_found_and_imports_nothing():
 
 
 def test_info_looks_at_what_arrays_speak(monkeypatch, capsys):
-    monkeypatch.setattr("dlbridge.matrix.info.TABLE", "support.hostile_rows")
-    monkeypatch.setattr("dlbridge.matrix.info.SECONDS", 20)
+    monkeypatch.setattr("dlbridge.matrix.info.TABLE", "support.speaking_rows")
     assert main(["info", "--speaks"]) == 0
     found = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
     assert re.search(r"  (\d\.\d|legacy) +cpu  array_interface, array_struct, buffer$", found["numpy"])

@@ -1,4 +1,7 @@
-"""Every exporter into every importer, by each property that a conversion has to keep."""
+"""Every exporter and every importer, by each property that a conversion has to keep.
+
+That values arrive as they are is proved here, and by test_copies.py for what is copied.
+"""
 
 import contextlib
 import gc
@@ -10,20 +13,31 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from support import optional
 from support.exporters import ALIGNMENT, EXPORTERS, Exporter, numbered
 from support.importers import IMPORTERS, CapsuleProducer, capsule_name, deliver, look_numpy, look_torch, read_bits
-from support.optional import marked, params
+from support.optional import marked, params, product
 
 import dlbridge
 
+ONE_OF_EACH_PROTOCOL = {exporter.protocol: exporter for exporter in reversed(EXPORTERS)}.values()
+
 
 def pairs(accepts=lambda exporter, importer: True):
+    """Every exporter into NumPy, torch and JAX, and one of each protocol into the others."""
     return [marked((exporter, importer), id=f"{exporter.name}-{importer.name}")
-            for exporter in EXPORTERS for importer in IMPORTERS if accepts(exporter, importer)]
+            for exporter in EXPORTERS for importer in IMPORTERS if accepts(exporter, importer)
+            and (optional.FULL or importer.name in ("numpy", "torch", "jax") or exporter in ONE_OF_EACH_PROTOCOL)]
+
+
+def partners():
+    """Every exporter with an importer, and every importer with an exporter."""
+    return [marked(pair, id=f"{pair[0].name}-{pair[1].name}") for pair in product(EXPORTERS, IMPORTERS)]
 
 
 each_pair = pytest.mark.parametrize(("exporter", "importer"), pairs())
 each_read_only_pair = pytest.mark.parametrize(("exporter", "importer"), pairs(lambda e, i: e.readonly))
+each_with_a_partner = pytest.mark.parametrize(("exporter", "importer"), partners())
 
 
 class Case(NamedTuple):
@@ -99,7 +113,7 @@ def test_result_is_the_same_array(exporter, importer, stack):
     assert case.read() in (case.bits, None)
 
 
-@each_pair
+@each_with_a_partner
 def test_copy_true_is_new_writable_and_aligned(exporter, importer, stack):
     case = make(exporter, stack)
     result = deliver(importer, case.src, **keywords_of(exporter, copy=True))
@@ -180,7 +194,7 @@ def test_memory_is_held_until_the_result_is_gone(exporter, importer, stack):
     assert root() is None
 
 
-@each_pair
+@each_with_a_partner
 def test_source_can_be_converted_again_and_again(exporter, importer, stack):
     case = make(exporter, stack)
     if exporter.once:

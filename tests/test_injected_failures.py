@@ -48,29 +48,17 @@ def run(wrapper, program, *arguments):
 without_memory = pytest.mark.needs("Python 3.11", "a GIL")
 
 
-@pytest.fixture(scope="module")
-def failed(wrapper):
-    return run(wrapper, "failing.py")
-
-
 @without_memory
-def test_every_allocation_of_every_path_fails(failed):
-    """Or what follows would speak of nothing."""
+def test_every_allocation_of_every_path_fails(wrapper):
+    """Nobody is killed, nothing is written, nothing is lost and nothing is let go twice."""
+    failed = run(wrapper, "failing.py")
     assert len(failed) >= 30
     for source, (paths, _) in failed.items():
         assert len(paths) >= 30, source
     outcomes = [sum(outcomes.values()) for paths, _ in failed.values() for outcomes, _ in paths.values()]
     assert sum(outcomes) > 20_000
     assert outcomes.count(0) < len(outcomes) / 20, "of few paths the interpreter has all memory in stock"
-
-
-@without_memory
-def test_nobody_is_killed_and_nothing_is_written(failed):
     assert {source: said for source, (_, said) in failed.items() if said} == {}
-
-
-@without_memory
-def test_without_memory_nothing_is_lost_nor_let_go_twice(failed):
     wrong = {
         f"{source} {path}": wrong
         for source, (paths, _) in failed.items() for path, (_, wrong) in paths.items() if wrong

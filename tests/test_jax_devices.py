@@ -18,7 +18,7 @@ pytestmark = pytest.mark.needs("jax", "torch")
 
 TARGETS = ["numpy", "torch", "memoryview", "dlbridge", "dlpack"]
 START = """
-import warnings
+import os, sys, warnings
 import numpy as np, jax, jax.numpy as jnp
 import dlbridge
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -32,11 +32,16 @@ host[:] = np.arange(64)
 def mesh(*axes):
     return NamedSharding(Mesh(devices, "x"), PartitionSpec(*axes))
 """
+# Not by an exit, in which JAX's threads end the process now and then ("terminate called without an active exception").
+END = """
+sys.stdout.flush()
+os._exit(0)
+"""
 
 
 def child(program):
     done = subprocess.run(
-        [sys.executable, "-c", START + textwrap.dedent(program)], capture_output=True, text=True, timeout=300,
+        [sys.executable, "-c", START + textwrap.dedent(program) + END], capture_output=True, text=True, timeout=300,
         env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.splitlines()

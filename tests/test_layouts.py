@@ -1,6 +1,7 @@
 """Strides and offsets of every kind: shared where the target can hold them, else copied, or refused with the reason."""
 
 import ctypes
+import itertools
 import random
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 from support.exporters import aligned, numbered, versioned
 from support.importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_capsule
 from support.lacking import LACKS, dtypes_of, lacks_of
-from support.optional import marked, needed_by, of, params
+from support.optional import marked, needed_by, of, params, product
 from support.quirk_rows import HEAVY, OF_ALL
 
 import dlbridge
@@ -69,9 +70,16 @@ REASONS = {
 }
 
 
-@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
-@pytest.mark.parametrize(("make", "needs"), [row[1:] for row in LAYOUTS], ids=[row[0] for row in LAYOUTS])
-def test_every_layout(make, needs, importer):
+BY_NAME = {importer.name: importer for importer in IMPORTERS}
+OF_THEIR_OWN = [BY_NAME[name] for name in ("numpy", "torch", "jax", "jax, shared")]
+ALIKE = [importer for importer in IMPORTERS if importer not in OF_THEIR_OWN]        # they hold the same layouts
+
+
+@pytest.mark.parametrize(("layout", "importer"), [
+    marked((layout, importer), id=f"{layout[0]}-{importer.name}") for layout, importer in (
+        *itertools.product(LAYOUTS, OF_THEIR_OWN), *product(LAYOUTS, ALIKE))])
+def test_every_layout(layout, importer):
+    _, make, needs = layout
     source = memoryview(make()) if importer.name == "numpy" else make()
     array = np.asarray(source)
     shared = needs is None or needs in HOLDS[importer.library]
@@ -91,11 +99,11 @@ def test_every_layout(make, needs, importer):
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
-@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3), (2, 0, 4), (0, 0)])
-def test_empty(shape, importer):
-    for source in (np.zeros(shape, "float32"), np.zeros((*shape, 2), "float32")[..., 0], torch.zeros(shape)):
-        view = importer.look(deliver(importer, source))
-        assert (view.shape, view.bits, view.dtype) == (shape, b"", "float32")
+def test_empty(importer):
+    for shape in ((0,), (3, 0), (0, 3), (2, 0, 4), (0, 0)):
+        for source in (np.zeros(shape, "float32"), np.zeros((*shape, 2), "float32")[..., 0], torch.zeros(shape)):
+            view = importer.look(deliver(importer, source))
+            assert (view.shape, view.bits, view.dtype) == (shape, b"", "float32")
 
 
 @pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)

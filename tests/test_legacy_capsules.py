@@ -164,7 +164,6 @@ def test_a_buffer_says_it(kind, writable):
 
 # ---- what the user says ----------------------------------------------------------------------------------------------
 
-@pytest.mark.usefixtures("own_sources")
 @pytest.mark.parametrize("writable", [False, True])
 def test_a_registered_source_says_it(writable):
     class Frame:

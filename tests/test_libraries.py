@@ -9,7 +9,7 @@ import pytest
 from support.lacking import TARGETS
 
 from dlbridge.libraries import library as lookup
-from dlbridge.libraries.library import Arrays, Fact, Facts, Library, holds, libraries, library_named, library_of
+from dlbridge.libraries.library import Fact, Facts, holds, libraries, library_named, library_of
 
 EVIDENCE = r"[\w.-]+#\d+|dlpack \d\.\d|numpy \d\.\d|PEP 3118|seen in ([\w.-]+ )?[\d.]+( with TensorFlow [\d.]+)?"
 
@@ -25,11 +25,15 @@ def every_fact():
                         yield f"{library.name}.{field}", fact
 
 
-@pytest.mark.parametrize(("where", "fact"), [pytest.param(*each, id=each[0]) for each in every_fact()])
-def test_every_fact_has_evidence(where, fact):
-    assert re.fullmatch(EVIDENCE, fact.evidence)
-    assert fact.value
-    assert not (fact.since and fact.below) or lookup.release(fact.since) < lookup.release(fact.below)
+def is_sound(fact):
+    bounded = not (fact.since and fact.below) or lookup.release(fact.since) < lookup.release(fact.below)
+    return re.fullmatch(EVIDENCE, fact.evidence) and fact.value and bounded
+
+
+def test_every_fact_has_evidence():
+    facts = list(every_fact())
+    assert len(facts) > 400
+    assert [(where, fact) for where, fact in facts if not is_sound(fact)] == []
 
 
 def test_a_file_has_the_library_of_its_name():
@@ -209,9 +213,3 @@ def test_a_library_takes_one_file(tmp_path):
             else:
                 raise AssertionError(refused)
     """)
-
-
-def test_records_and_fields_are_documented():
-    for kind in (Arrays, Library, Fact):
-        assert kind.__doc__
-        assert len(kind._fields) == len(set(kind._fields))

@@ -16,7 +16,7 @@ import pytest
 import torch
 from support.exporters import buffer_address, enable_x64, numbered, versioned
 from support.importers import IMPORTERS, READ_ONLY, capsule_struct, deliver
-from support.optional import marked, of, params
+from support.optional import marked, of, params, product
 
 import dlbridge
 
@@ -276,12 +276,17 @@ def test_negation_of_each_floating_type(dtype):
 
 # ---- device and stream -----------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("device", [
-    "cpu", "cpu:0", "CPU:0", "PYTHON", (1, 0), (1, None), marked(torch.device("cpu"), "torch"),
-    marked(jax.devices("cpu")[0], "jax"), marked(jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0]), "jax"),
-    marked(array_api_strict.asarray([1]).device, "array_api_strict"),
-    "/job:localhost/replica:0/task:0/device:CPU:0", "/device:CPU:0", "/CPU:0"])      # of tensorflow.Tensor.device
-@pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)
+CPUS = [(device,) for device in (
+    "cpu", "cpu:0", "CPU:0", "PYTHON", (1, 0), (1, None),
+    "/job:localhost/replica:0/task:0/device:CPU:0", "/device:CPU:0", "/CPU:0")]      # of tensorflow.Tensor.device
+CPUS += [
+    (torch.device("cpu"), "torch"), (jax.devices("cpu")[0], "jax"),
+    (jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0]), "jax"),
+    (array_api_strict.asarray([1]).device, "array_api_strict")]
+
+
+@pytest.mark.parametrize(("importer", "device"), [
+    marked((importer, device), *needs) for importer, (device, *needs) in product(IMPORTERS, CPUS)])
 def test_the_cpu_by_every_name(importer, device):
     source = numbered((3,))
     assert importer.look(deliver(importer, source, device=device, readonly="share")).address == source.ctypes.data

@@ -23,7 +23,6 @@ class Thumbnail(Image):
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.usefixtures("own_sources")
 @pytest.mark.parametrize("kind", [Image, Thumbnail])
 @pytest.mark.parametrize("acquire", [
     lambda image: image.pixels,
@@ -42,7 +41,6 @@ def test_registered_source_shares(kind, acquire):
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.usefixtures("own_sources")
 def test_the_last_registered_comes_first_and_before_protocols():
     array = np.zeros(3).view(type("Scaled", (np.ndarray,), {}))
     dlbridge.register_source(type(array), lambda obj: np.full(3, 1.0))
@@ -51,14 +49,12 @@ def test_the_last_registered_comes_first_and_before_protocols():
     assert dlbridge.convert(array, "torch").tolist() == [2, 2, 2]
 
 
-@pytest.mark.usefixtures("own_sources")
 def test_source_that_returns_its_argument_is_refused():
     dlbridge.register_source(Image, lambda image: image)
     with pytest.raises(dlbridge.UnsupportedError, match="returned its argument"):
         dlbridge.convert(Image(None), "numpy")
 
 
-@pytest.mark.usefixtures("own_sources")
 def test_error_of_a_registered_source_passes_through():
     def acquire(image):
         raise KeyError("no pixels")

@@ -42,7 +42,6 @@ def test_a_thread_that_ends_lets_its_routes_go():
     assert died() is None
 
 
-@pytest.mark.usefixtures("own_sources")
 def test_other_threads_see_what_is_registered():
     kind = new_type()
     old, new = np.zeros(3), np.ones(3)
@@ -71,7 +70,6 @@ def test_more_types_than_there_are_slots():
     assert all(each() is None for each in died)
 
 
-@pytest.mark.usefixtures("own_sources")
 def test_threads_that_convert_while_others_register():
     kind = new_type()
     pixels = np.arange(3)

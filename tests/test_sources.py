@@ -47,13 +47,16 @@ def buffer_of(format_text, itemsize, elements):
     return make(ctypes.byref(view)), (kept, shape, strides, text)
 
 
-@pytest.mark.parametrize(("letter", "name"), LETTERS)
 @pytest.mark.parametrize("prefix", PREFIXES)
-def test_every_prefix_and_letter(prefix, letter, name):
-    if prefix not in ("@", ""):
-        if letter in NATIVE_ONLY:
-            return      # PEP 3118 has these in native mode only
-        name = STANDARD.get(letter, name)
+def test_every_prefix_and_letter(prefix):
+    for letter, name in LETTERS:
+        if prefix in ("@", ""):
+            check_letter(prefix, letter, name)
+        elif letter not in NATIVE_ONLY:         # PEP 3118 has those in native mode alone
+            check_letter(prefix, letter, STANDARD.get(letter, name))
+
+
+def check_letter(prefix, letter, name):
     itemsize = ITEM_BYTES[name]
     elements = bytes([1, 0] if name == "bool" else range(1, 2 * itemsize + 1))
     view, kept = buffer_of(prefix + letter, itemsize, elements)

@@ -579,7 +579,6 @@ def test_like_a_tensor_or_what_is_no_target():
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.usefixtures("own_sources")
 def test_a_registered_source_is_an_array_from_then_on():
     class Later:
         pass

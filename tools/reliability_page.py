@@ -21,8 +21,8 @@ def row(stage: str, command: str, line: str) -> str:
 
 def page() -> str:
     """The whole page, with the table anew."""
-    listed = subprocess.run(["bash", TOP / "tools" / "nightly.sh", "--list"], capture_output=True, text=True, check=True)
-    stages = [line.split(" ", 1) for line in listed.stdout.splitlines()]
+    listed = subprocess.check_output(["bash", TOP / "tools" / "nightly.sh", "--list"], text=True)
+    stages = [line.split(" ", 1) for line in listed.splitlines()]
     # Of several lines of a stage, the last counts.
     last = {line.partition("\t")[0]: line for line in RECORD.read_text().splitlines()}
     text = PAGE.read_text()

@@ -8,6 +8,7 @@ its top, but a test that uses a placeholder fails.
 
 import importlib
 import importlib.machinery
+import itertools
 import sys
 import sysconfig
 import types
@@ -34,6 +35,8 @@ CONDITIONS = {
     "torch for CPUs": lambda: not importlib.import_module("torch").version.cuda,
 }
 
+
+FULL = False        # pytest --full
 
 # ---- marks of parameters
 
@@ -64,6 +67,19 @@ def params(values):
     if isinstance(values, dict):
         return [marked(value, id=key) for key, value in values.items()]
     return [value if isinstance(value, type(pytest.param())) else marked(value) for value in values]
+
+
+def product(*tables):
+    """Tuples with an element of each table.
+
+    With ``pytest --full`` these are all; else as many as the longest table has, and each element is in one of them.
+    """
+    tables = [list(table) for table in tables]
+    if FULL:
+        return list(itertools.product(*tables))
+    # A rotation that goes one further with each turn, or tables of 4 and 2 would always meet in the same pairs.
+    return [tuple(table[(index + index // len(table)) % len(table)] for table in tables)
+            for index in range(max(map(len, tables)))]
 
 
 def marked(value, *needs, **options):

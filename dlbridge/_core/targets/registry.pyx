@@ -16,7 +16,8 @@ from dlbridge.errors import UnsupportedError, refusal, shown
 ctypedef int (*Prepare)(Target target) except -1
 
 # By name: the targets that were asked for, and those that users registered.
-cdef dict targets = {}
+registered = {}
+cdef dict targets = registered
 # Those that have no name in convert().
 cdef dict unnamed = {}
 
