@@ -5,37 +5,10 @@ import ctypes
 import numpy as np
 import pytest
 from support.exporters import numbered
-from support.importers import (
-    IS_COPIED,
-    READ_ONLY,
-    DLDataType,
-    DLDevice,
-    DLManagedTensor,
-    DLManagedTensorVersioned,
-    DLPackVersion,
-    DLTensor,
-    capsule_name,
-    capsule_struct,
-)
+from support.importers import IS_COPIED, READ_ONLY, capsule_name, capsule_struct
 from support.optional import marked
 
 import dlbridge
-
-# struct, its size, the offset of every field: the header's, on 64-bit machines
-LAYOUT = (
-    (DLPackVersion, 8, {"major": 0, "minor": 4}),
-    (DLDevice, 8, {"device_type": 0, "device_id": 4}),
-    (DLDataType, 4, {"code": 0, "bits": 1, "lanes": 2}),
-    (DLTensor, 48, {"data": 0, "device": 8, "ndim": 16, "dtype": 20, "shape": 24, "strides": 32, "byte_offset": 40}),
-    (DLManagedTensor, 64, {"dl_tensor": 0, "manager_ctx": 48, "deleter": 56}),
-    (DLManagedTensorVersioned, 80, {"version": 0, "manager_ctx": 8, "deleter": 16, "flags": 24, "dl_tensor": 32}),
-)
-
-
-@pytest.mark.parametrize(("struct", "size", "offsets"), LAYOUT, ids=lambda value: getattr(value, "__name__", ""))
-def test_the_structs_of_these_tests_are_the_headers(struct, size, offsets):
-    assert ctypes.sizeof(struct) == size
-    assert {name: getattr(struct, name).offset for name, _ in struct._fields_} == offsets
 
 
 @pytest.mark.parametrize("max_version", [None, (0, 8), (1, 0), (1, 3), (1, 9), (2, 0)])

@@ -94,6 +94,36 @@ def test_a_bytearray_does_not_grow():
     grows.append(1)
 
 
+class Interface:
+    """``__array_interface__`` whose data are a buffer."""
+
+    def __init__(self, data, **entries):
+        self.__array_interface__ = {"shape": (4,), "typestr": "<f4", "version": 3, "data": data, **entries}
+
+
+@pytest.mark.parametrize("to", [*TARGETS, "numpy"])
+def test_the_buffer_behind_an_interface_does_not_grow(to):
+    grows = bytearray(16)
+    result = dlbridge.convert(Interface(grows), to)
+    gc.collect()
+    with pytest.raises(BufferError):
+        grows.append(1)
+    del result
+    gc.collect()
+    grows.append(1)
+
+
+@pytest.mark.parametrize("wrong", [
+    {"offset": 17}, {"offset": 4}, {"offset": -1}, {"offset": 2**70}, {"offset": "4"}, {"shape": (5,)},
+    {"strides": (2**62,)}, {"strides": (4, 4)}, {"typestr": "<f3"}], ids=str)
+def test_the_buffer_behind_an_interface_that_is_refused_is_let_go(wrong):
+    grows = bytearray(16)
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert(Interface(grows, **wrong), "numpy")
+    caught.value.__traceback__ = None
+    grows.append(1)
+
+
 def test_two_results_hold_it_until_both_are_gone(block):
     array = np.ndarray((64,), "float32", buffer=block.buf)
     first, second = dlbridge.asdlpack(array), dlbridge.asdlpack(array[1:])

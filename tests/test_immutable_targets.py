@@ -101,7 +101,11 @@ def test_memory_without_elements_is_shared(target, read):
 # ---- memory that no other code can write to --------------------------------------------------------------------------
 
 def unpickled():
-    return pickle.loads(pickle.dumps(dlbridge.asdlpack(np.ones(16, "float32"))))
+    """At an address that JAX can share. The others are kept meanwhile, or the same address would come again."""
+    text, others = pickle.dumps(dlbridge.asdlpack(np.ones(16, "float32"))), []
+    while not others or others[-1].data_ptr % 64:
+        others.append(pickle.loads(text))
+    return others.pop()
 
 
 ALONE: dict[str, Callable[[], Any]] = {

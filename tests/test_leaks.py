@@ -8,28 +8,12 @@ import gc
 import sys
 
 import pytest
+from support.malloc import C, bytes_in_use
 from support.paths import PATHS, SOURCES, USES
 
 LOOPS = 40
 clear_caches = getattr(sys, "_clear_internal_caches", None) or sys._clear_type_cache     # from 3.13 on; before
 COUNTED = sys.getallocatedblocks() > 0      # with PYTHONMALLOC=malloc Python counts no blocks
-
-
-class Mallinfo2(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")]
-
-
-C = ctypes.CDLL(None)
-C.malloc.restype = ctypes.c_void_p
-if hasattr(C, "mallinfo2"):             # glibc from 2.33 on
-    C.mallinfo2.restype = Mallinfo2
-
-
-def bytes_in_use():
-    """What malloc() gave and free() did not get back, in the main arena and in mappings."""
-    info = C.mallinfo2() if hasattr(C, "mallinfo2") else Mallinfo2()
-    return info.uordblks + info.hblkhd
 
 
 def counts():

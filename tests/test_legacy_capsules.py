@@ -74,6 +74,17 @@ def test_writable_memory_is_known_by_who_frees_it(make, way):
     assert array.tolist() == [0, 1, 2, 0]
 
 
+@pytest.mark.needs("jax", "torch")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e5m2"])
+def test_what_jax_exports_by_dlpack_alone_is_immutable(dtype):
+    """No buffer has these types, and its capsules have no flags: only what is known of JAX says it."""
+    array = jnp.ones(3, dtype)
+    assert not dlbridge.convert(array, "numpy").flags.writeable
+    assert dlbridge.explain(array, "torch").action == "copy"
+    dlbridge.convert(array, "torch").zero_()
+    assert array.tolist() == [1, 1, 1]
+
+
 # ---- exporters that are not known: their deleter is made by ctypes ---------------------------------------------------
 
 UNKNOWN: dict[str, Callable[[OldProducer], Any]] = {"the producer": lambda producer: producer, **WAYS}

@@ -111,6 +111,19 @@ def test_in_band_by_every_protocol(layout):
         assert values(received) == values(tensor)
 
 
+@pytest.mark.needs("torch")
+def test_received_memory_that_is_read_only_is_copied_for_torch():
+    text, buffers = sent(dlbridge.asdlpack(np.arange(6.0)))
+    received = pickle.loads(text, buffers=[bytes(buffer.raw()) for buffer in buffers])
+    assert received.readonly
+    tensor = dlbridge.convert(received, "torch")
+    assert tensor.data_ptr() != received.data_ptr
+    tensor[0] = 9
+    assert np.asarray(received).tolist() == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(dlbridge.CopyRequiredError, match="readonly"):
+        dlbridge.convert(received, "torch", copy=False)
+
+
 def test_a_value_that_is_repeated_is_sent_once():
     tensor = dlbridge.asdlpack(WHOLE["one value"])
     assert tensor.nbytes == 4 << 20

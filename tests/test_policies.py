@@ -178,12 +178,13 @@ def test_a_read_only_broadcast_backwards_copies_its_span_alone():
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("windows", [
     lambda row: np.lib.stride_tricks.sliding_window_view(row, 10),
+    lambda row: np.lib.stride_tricks.sliding_window_view(row, 3)[::2],
     lambda row: np.lib.stride_tricks.sliding_window_view(row, 10)[::-1, ::-1],
     lambda row: np.lib.stride_tricks.sliding_window_view(row, 10)[:, None].transpose(2, 0, 1),
     lambda row: np.lib.stride_tricks.sliding_window_view(row.reshape(10, 100), (3, 5)),
     lambda row: np.broadcast_to(np.lib.stride_tricks.sliding_window_view(row, 10), (3, 991, 10)),
     lambda row: np.lib.stride_tricks.as_strided(row.view("u1")[1:], (300, 5), (9, 3)),
-], ids=["windows", "backwards", "transposed", "two axes", "broadcast", "interlaced"])
+], ids=["windows", "every second", "backwards", "transposed", "two axes", "broadcast", "interlaced"])
 @pytest.mark.parametrize("deliver", [
     lambda source: dlbridge.convert(source, "torch"),
     lambda source: dlbridge.convert(dlbridge.asdlpack(source), "torch"),

@@ -3,6 +3,7 @@
 import array
 import ctypes
 import struct
+import sys
 
 import array_api_strict
 import jax
@@ -54,6 +55,18 @@ def test_every_prefix_and_letter(prefix):
             check_letter(prefix, letter, name)
         elif letter not in NATIVE_ONLY:         # PEP 3118 has those in native mode alone
             check_letter(prefix, letter, STANDARD.get(letter, name))
+
+
+@pytest.mark.parametrize("step", [2, 3, -1, -2])
+def test_strided_halves_of_the_other_byte_order(step):
+    """complex32 has the word of a float16, which no other strided copy of four bytes has."""
+    elements = bytes(range(1, 49))
+    view, _kept = buffer_of((">" if sys.byteorder == "little" else "<") + "Ze", 4, elements)
+    tensor = dlbridge.asdlpack(view[::step])
+    every = [elements[at:at + 4] for at in range(0, 48, 4)][::step]
+    assert (tensor.dtype, tensor.strides) == ("complex32", (1,))
+    assert ctypes.string_at(tensor.data_ptr, tensor.nbytes) == b"".join(
+        bytes([each[1], each[0], each[3], each[2]]) for each in every)
 
 
 def check_letter(prefix, letter, name):

@@ -99,6 +99,25 @@ def test_a_weak_reference_ends_with_the_tensor(source):
     assert reference() is None
 
 
+# ---- read-only memory ------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 3)], ids=str)
+def test_read_only_memory_stays_so_whatever_its_shape(shape):
+    """Broadcast or not: one element has a stride of 0 as well as any other."""
+    alone = np.zeros(shape)
+    alone.flags.writeable = False
+    for source in (alone, np.broadcast_to(np.float32(1), shape)):
+        tensor = dlbridge.asdlpack(source)
+        assert tensor.readonly
+        assert not np.asarray(tensor).flags.writeable
+        assert memoryview(tensor).readonly
+        assert dlbridge.explain(source, "dlpack").action == "copy"
+        with pytest.raises(dlbridge.CopyRequiredError, match=r'max_version=\(1, 0\), or readonly="share"'):
+            tensor.__dlpack__(copy=False)
+        shared = dlbridge.asdlpack(tensor.__dlpack__(copy=False, max_version=(1, 3)))
+        assert (shared.readonly, shared.data_ptr) == (True, tensor.data_ptr)
+
+
 # ---- the buffer protocol ---------------------------------------------------------------------------------------------
 
 WRITABLE, FORMAT, ND, STRIDES = 0x001, 0x004, 0x008, 0x018

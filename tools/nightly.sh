@@ -15,6 +15,8 @@ export RUNS=${RUNS:-1200000}        # executions of each target of the fuzzer
 
 stages() {
     cat <<'STAGES'
+full tools/full.sh
+faults tools/faults.sh
 asan tools/asan.sh
 threads tools/threads.sh
 freethreaded tools/freethreaded.sh

@@ -71,6 +71,35 @@ def test_ten_thousand_hand_offs_leave_nothing(platform):
 
 
 @both
+def test_the_copy_of_a_fetch_that_fails_is_freed(platform):
+    """No reference would show it."""
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        from support.malloc import bytes_in_use
+        source = Interface(driver.allocate(0, 1 << 16), shape=(1 << 14,))
+
+        def fetch():
+            try:
+                dlbridge.convert(source, "numpy", device="cpu")
+            except dlbridge.DeviceError:
+                return True
+
+        for call in "MemcpyDtoHAsync", "StreamSynchronize":
+            fetch()
+            driver.fail(call, 719)
+            assert fetch()
+            before = bytes_in_use()
+            assert all([fetch() for _ in range(20)])
+            assert bytes_in_use() - before < 1 << 16, call
+            driver.fail(call, 0)
+        """,
+        platform,
+    )
+
+
+@both
 def test_eight_threads_at_once_leave_nothing(platform):
     run(
         HAND_OFFS + """

@@ -137,6 +137,7 @@ SOURCES = {
     "interface that lies": lambda: interface(shape=(-1, 4)),
     "interface over a buffer": lambda: interface(data=bytearray(48), offset=0, strides=None),
     "interface beyond its buffer": lambda: interface(data=bytearray(40), offset=0, strides=None),
+    "interface with a bad offset": lambda: interface(data=bytearray(48), offset=49, strides=None),
     "interface of swapped bytes": lambda: interface(typestr=">f4"),
     "struct": lambda: types.SimpleNamespace(__array_struct__=paths.numbers().__array_struct__),
     "bound method": lambda: Bound(paths.numbers()),

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import importlib.util
 import pickle
+import types
 
 import numpy as np
 
@@ -39,6 +40,11 @@ def is_there(library):
 
 def numbers():
     return np.arange(12, dtype="float32").reshape(3, 4)
+
+
+def over_buffer(offset):
+    entries = {"shape": (3, 4), "typestr": "<f4", "version": 3, "data": bytearray(48), "offset": offset}
+    return types.SimpleNamespace(__array_interface__=entries)
 
 
 def read_only():
@@ -80,6 +86,8 @@ SOURCES = {
     "array.array": lambda: array.array("f", range(12)),
     "ctypes array": lambda: (ctypes.c_float * 12)(),
     "interface": lambda: Interface(numbers(), "__array_interface__"),
+    "interface over a buffer": lambda: over_buffer(0),
+    "interface with a bad offset": lambda: over_buffer(49),
     "struct": lambda: Interface(numbers(), "__array_struct__"),
     "DLPack": lambda: Interface(numbers(), "__dlpack__"),
     "producer": lambda: Producer(keeps=False),

@@ -1,0 +1,193 @@
+"""Seed faults into a copy of the package, one at a time, and see whether the tests find them: faults.py TREE [NAME...].
+
+TREE is a copy of the repository that was built in place (tools/faults.sh makes one). Each fault changes one file and
+recompiles one module at most. The tests that are about it run first, then all of them; a line says which one found it.
+Names choose some of the faults. The exit status is the number of faults that nobody found.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+CORE = "dlbridge/_core/"
+
+
+class Fault(NamedTuple):
+    """A text that stands once in a file, what takes its place, and the tests that are about it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+FAULTS = (
+    # ---- facts
+    Fault("JAX's capsules are writable", "dlbridge/libraries/jax.py",
+          'immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags"),', "", "legacy_capsules"),
+    Fault("JAX's arrays may change", "dlbridge/libraries/jax.py",
+          'Fact("WRITABLE", "seen in 0.10.2", "has immutable arrays"),', "", "immutable_targets"),
+    Fault("JAX shares at 16 bytes", "dlbridge/libraries/jax.py", "alignment=Fact(64,", "alignment=Fact(16,", "layouts"),
+    Fault("JAX holds holes", "dlbridge/libraries/jax.py",
+          'Fact("ANY_STRIDES", "jax#8082", "takes only arrays without holes, in any order of the axes"),', "",
+          "layouts conversions"),
+    # ---- flags
+    Fault("buffers are writable", CORE + "sources/buffer.pyx", "if view.readonly:", "if False:", "policies"),
+    Fault("ndarrays are writable", CORE + "native/numpy.pyx", "    if not flags & ARRAY_WRITEABLE:", "    if False:",
+          "policies"),
+    Fault("results of NumPy are writable", CORE + "targets/numpy.pyx",
+          "0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE", "ARRAY_WRITEABLE", "policies"),
+    Fault("interfaces over read-only buffers are writable", CORE + "sources/array_interface.pyx",
+          "    if view.readonly:", "    if False:", "sources policies"),
+    Fault("read-only memory that nobody else has is shared", CORE + "plan.pyx",
+          "if writable and managed_alone(managed):", "if managed_alone(managed):", "pickles"),
+    Fault("a Tensor exports read-only memory as writable", "dlbridge/tensor.pyx",
+          "DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY",
+          "DLPACK_FLAG_BITMASK_READ_ONLY and policy == READONLY_ERROR and not steps & COPY", "tensor policies"),
+    Fault("copies are not flagged", CORE + "place.pyx", "made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (",
+          "made.abi.flags = (", "abi tensor"),
+    Fault("unpacked elements are not flagged", CORE + "place.pyx",
+          "made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED", "pass", "copies dtypes"),
+    Fault("a producer's copy passes for none", CORE + "sources/dlpack.pyx",
+          "request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED", "False",
+          "hostile_producers"),
+    # ---- strides and extents
+    Fault("strides are not copied with the shape", CORE + "block.pyx",
+          "2 * base.abi.dl_tensor.ndim * sizeof(int64_t)", "base.abi.dl_tensor.ndim * sizeof(int64_t)", "tensor"),
+    Fault("a fragment of a stride is cut off", CORE + "block.pyx", "            odd = True", "            odd = False",
+          "layouts"),
+    Fault("odd strides of one element count", CORE + "block.pyx", "& odd_bits and shape[axis] > 1:", "& odd_bits:",
+          "layouts"),
+    Fault("no data with elements", CORE + "block.pyx", "return tensor.data != NULL and count", "return count",
+          "hostile_producers sources"),
+    Fault("negative extents are sound", CORE + "layout.pyx", "elif shape[axis] < 0:", "elif False:",
+          "hostile_producers"),
+    Fault("repeated elements are not seen", CORE + "layout.pyx", "        reach.found |= REPEATED",
+          "        reach.found |= 0", "layouts copies"),
+    Fault("windows do not overlap", CORE + "layout.pyx", "strides[nearest]) < reach:\n            return True",
+          "strides[nearest]) < reach:\n            return False", "policies"),
+    Fault("the reach beyond the end is not seen", CORE + "layout.pyx", "high <= LARGEST_SPAN", "True",
+          "hostile_producers"),
+    Fault("a span begins at its first element", CORE + "place.pyx",
+          "made.abi.dl_tensor.data = <char*> made.abi.dl_tensor.data - span.low_bytes", "pass", "policies copies"),
+    Fault("a shape may reach before its buffer", CORE + "sources/array_interface.pyx",
+          "start + span.low_bytes < 0 or ", "", "hostile_producers sources"),
+    Fault("pairs keep their extent", CORE + "place.pyx", "extent[0] // 2", "extent[0]", "torch_kinds dtypes copies"),
+    Fault("the length of a buffer is taken on trust", CORE + "sources/buffer.pyx",
+          "if managed_nbytes(managed) != view.len:", "if False:", "hostile_producers"),
+    # ---- layouts for the target
+    Fault("torch gets strides of zero as JAX does", CORE + "plan.pyx",
+          "elif managed.marks & REPEATED and not holds & ZERO_STRIDES:", "elif False:", "layouts"),
+    Fault("no address is misaligned", CORE + "plan.pyx",
+          "return not managed_packed(managed) and managed_count(managed) and not is_aligned(managed, target)",
+          "return False", "layouts"),
+    Fault("copy=False copies", CORE + "plan.pyx", "if request.copy == COPY_NEVER and is_copy(out):", "if False:",
+          "policies layouts"),
+    Fault("copies lie at 16 bytes", CORE + "place.pyx", "tensor.data = aligned(memory, ALIGNMENT)",
+          "tensor.data = aligned(memory, 16)", "copies"),
+    Fault("a copy for C order keeps its order", CORE + "place.pyx", "not steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER)",
+          "not steps & (PAIRS_TO_PACKED | PACK)", "layouts"),
+    # ---- byte order and signs
+    Fault("buffers of the other byte order are not swapped", CORE + "sources/buffer.pyx", "    if swapped:",
+          "    if False:", "sources"),
+    Fault("complex numbers are swapped whole", CORE + "place.pyx", "SWAP_HALVES if complex_words else SWAP", "SWAP",
+          "copies sources"),
+    Fault("the real half keeps its sign", CORE + "place.pyx", "            flip(copy, item_bytes // 2 - 1)",
+          "            pass", "copies policies"),
+    # ---- ownership
+    Fault("the buffer behind an interface is let go at once", CORE + "sources/array_interface.pyx",
+          "managed_own_object(managed, (owner, buffer))", "managed_own_object(managed, owner)", "held_bases"),
+    Fault("a bad offset keeps the exporter", CORE + "sources/array_interface.pyx",
+          "    except BaseException:\n        managed_release(managed)\n        raise\n    managed = managed_checked",
+          "    except BaseException:\n        raise\n    managed = managed_checked", "held_bases"),
+    Fault("a refused buffer stays exported", CORE + "sources/buffer.pyx",
+          "    except BaseException:\n        PyBuffer_Release(view)\n        raise",
+          "    except BaseException:\n        raise", "lifetime sources leaks"),
+    Fault("a lent block is never dropped", CORE + "block.pyx",
+          "cdef void release_base(void* owner) noexcept nogil:\n    managed_drop(<Managed*> owner)",
+          "cdef void release_base(void* owner) noexcept nogil:\n    pass", "lifetime leaks"),
+    Fault("a view is taken from a block that others have", CORE + "block.pyx",
+          "if load(&managed.references) != 1 or exporter(managed.abi.manager_ctx) == NULL:",
+          "if exporter(managed.abi.manager_ctx) == NULL:", "lifetime tensor"),
+    Fault("memory of a Tensor counts as nobody else's", CORE + "block.pyx", "load(&lent.references) <= 2",
+          "load(&lent.references) <= 3", "immutable_targets"),
+    Fault("an object beside the owner is never dropped", CORE + "ownership.pyx",
+          "    release_object(kept.object)\n", "", "lifetime leaks"),
+    Fault("an object beside the owner is dropped twice", CORE + "ownership.pyx", "    Py_INCREF(obj)\n", "",
+          "lifetime leaks storages"),
+    Fault("what a copy replaces is never dropped", CORE + "place.pyx", "    managed_drop(old)\n", "", "lifetime leaks"),
+    Fault("the copy of a failed fetch is never freed", CORE + "place.pyx",
+          "    except BaseException:\n        managed_release(made)\n        raise\n    return like_span",
+          "    except BaseException:\n        raise\n    return like_span", "fake_driver/leaks"),
+    Fault("a legacy capsule is not renamed", CORE + "sources/dlpack.pyx",
+          "PyCapsule_SetName(capsule, USED_LEGACY_NAME)", "pass", "hostile_producers"),
+    Fault("a capsule that nobody took is lost", CORE + "capsule.pyx",
+          "tensor = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)\n        tensor.deleter(tensor)",
+          "pass", "lifetime leaks"),
+    # ---- streams
+    Fault("the producer waits for the consumer", CORE + "devices/streams.pyx",
+          "order_on_device(handover.driver, handover.device_id, ready, stream)",
+          "order_on_device(handover.driver, handover.device_id, stream, ready)", "fake_driver/order"),
+    Fault("the host does not wait", CORE + "devices/streams.pyx",
+          "    if stream == STREAM_UNORDERED or not is_there(managed):", "    if True:",
+          "fake_driver/host_memory"),
+    Fault("a copy on a device stays read-only", CORE + "devices/streams.pyx",
+          "    made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY\n    return made", "    return made",
+          "fake_driver/sources"),
+    Fault("ROCm's default stream is CUDA's", CORE + "sources/dlpack.pyx",
+          "0 if device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT else stream", "stream",
+          "fake_driver/order"),
+)
+
+
+def run_tests(tree: pathlib.Path, *arguments: str) -> str | None:
+    """The first test that fails, or None."""
+    environment = os.environ | {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "auto", *arguments]
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)|failed while running '(\S+)'", done.stdout, re.MULTILINE)
+    return found[1] or found[2] if found else f"pytest itself: {done.stdout[-300:]}"
+
+
+def build(tree: pathlib.Path) -> None:
+    subprocess.run([sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=tree, check=True,
+                   env=os.environ | {"CFLAGS": "-O0"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def find(tree: pathlib.Path, fault: Fault) -> str | None:
+    """The test that finds a fault, or None."""
+    path = tree / fault.file
+    sound = path.read_text()
+    if sound.count(fault.old) != 1:
+        raise SystemExit(f"{fault.name}: its text stands {sound.count(fault.old)} times in {fault.file}")
+    path.write_text(sound.replace(fault.old, fault.new))
+    try:
+        build(tree)
+        about = [pathlib.Path("tests", name) for name in fault.tests.split()]
+        files = [str(path.with_name(f"test_{path.name}.py")) for path in about]
+        return run_tests(tree, *files) or run_tests(tree)
+    finally:
+        path.write_text(sound)
+
+
+def main(tree: str, *names: str) -> int:
+    """Seed each fault, or those of these names, and count those that nobody found."""
+    missed = 0
+    for fault in FAULTS:
+        if not names or fault.name in names:
+            found = find(pathlib.Path(tree).resolve(), fault)
+            missed += found is None
+            print(f"{fault.name}: {'found by ' + found if found else 'MISSED'}", flush=True)
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
