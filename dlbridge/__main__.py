@@ -1,4 +1,4 @@
-"""The command line: ``dlbridge info``, ``demo``, ``matrix``, ``explain``, ``bench`` and ``selftest``."""
+"""The command line: ``dlbridge info``, ``demo``, ``matrix``, ``explain`` and ``selftest``."""
 
 import argparse
 import os
@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 
 import dlbridge
-from dlbridge.bench import command as benchmark
 from dlbridge.matrix import arrays
 from dlbridge.matrix import command as pairwise
 from dlbridge.matrix.mistakes import Mistake
@@ -38,11 +37,6 @@ def explain(arguments: argparse.Namespace) -> int:
     return 1 if plan.action == "refuse" else 0
 
 
-def bench(arguments: argparse.Namespace) -> int:
-    """Measure dlbridge beside each library's own converter on this machine."""
-    return benchmark.run(arguments)
-
-
 def selftest(arguments: argparse.Namespace) -> int:
     """Test dlbridge on the libraries installed here."""
     from dlbridge.testing import run
@@ -58,7 +52,6 @@ VERBS = {
             "status is 0 if every pair did what its libraries can, 1 if one crashed, did not end or gave wrong values.",
     explain: "The exit status is 0 if convert() would give an array, shared or copied, and 1 if it would refuse. "
              "Examples: dlbridge explain numpy torch --dtype bfloat16 --step -1; dlbridge explain weights.npy jax",
-    bench: "The exit status is 0, or 1 if --check finds a row that falls short.",
     selftest: "The exit status is 0 if nothing failed, else 1.",
 }
 
@@ -78,7 +71,6 @@ def parser() -> argparse.ArgumentParser:
     parsers[selftest].add_argument("-v", "--verbose", action="store_true", help="print every test, not only failures")
     pairwise.add_arguments(parsers[matrix])
     arrays.add_arguments(parsers[explain])
-    benchmark.add_arguments(parsers[bench])
     return top
 
 

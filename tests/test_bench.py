@@ -13,14 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from bench import measure, report
+from bench.command import FURTHER_RUNS, main
+from bench.groups import GROUPS, load
+from bench.measure import Address, Figure, Floors, Result
+from bench.rows import Group, Inputs, Missing, Row, Settings, used_names
 from support import optional
-
-from dlbridge.__main__ import main
-from dlbridge.bench import floors, measure, report
-from dlbridge.bench.command import FURTHER_RUNS
-from dlbridge.bench.groups import GROUPS, load
-from dlbridge.bench.measure import Address, Figure, Floors, Result
-from dlbridge.bench.rows import Group, Inputs, Missing, Row, Settings, used_names
 
 pytestmark = pytest.mark.needs("torch 2.10", "jax", "ml_dtypes", "rich", "matplotlib")
 
@@ -31,21 +29,22 @@ OF_ALL = {"paddle": ("paddle",), "tables": ("pandas", "polars")}     # groups th
 NO_FLOORS = Floors(None, "none")
 HIDING = """
 import sys
+sys.path.insert(0, {folder!r})
 sys.modules.update(dict.fromkeys({hidden!r}))
-from dlbridge.__main__ import main
-sys.exit(main(sys.argv[1:]))
+from bench.command import main
+sys.exit(main())
 """
 
 
 def bench(*words):
     """Run the command in this process, with as little work as can be."""
-    return main(["bench", "--rounds", "2", "--calls", "10", *map(str, words)])
+    return main(["--rounds", "2", "--calls", "10", *map(str, words)])
 
 
 def without(hidden, *words, **keywords):
     """Run the command as on a machine that lacks some modules."""
-    code = HIDING.format(hidden=hidden)
-    command = [sys.executable, "-c", code, "bench", "--rounds", "2", "--calls", "10", *map(str, words)]
+    code = HIDING.format(hidden=hidden, folder=str(BENCHMARKS))
+    command = [sys.executable, "-c", code, "--rounds", "2", "--calls", "10", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, **keywords)
 
 
@@ -58,7 +57,7 @@ def write_goals(folder, goals):
 # ---- the groups ------------------------------------------------------------------------------------------------------
 
 def test_every_file_of_a_group_is_in_the_table():
-    files = {path.stem for path in (CHECKOUT / "dlbridge" / "bench" / "groups").glob("*.py")}
+    files = {path.stem for path in (BENCHMARKS / "bench" / "groups").glob("*.py")}
     assert {*GROUPS, "__init__"} == files
 
 
@@ -73,7 +72,7 @@ def test_every_goal_is_about_a_row():
 def test_everything_is_measured_where_every_library_is(tmp_path):
     path = tmp_path / "all.json"
     groups = GROUPS if optional.FULL else ("from_jax", "views", "batches", "paddle")
-    command = [sys.executable, "-W", "error", "-m", "dlbridge", "bench", "--rounds", "1", "--calls", "10"]
+    command = [sys.executable, "-W", "error", BENCHMARKS / "run.py", "--rounds", "1", "--calls", "10"]
     command += [word for name in groups for word in ("--group", name)]
     done = subprocess.run([*command, "--json", str(path)], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
@@ -84,10 +83,6 @@ def test_everything_is_measured_where_every_library_is(tmp_path):
         absent = [name for name in OF_ALL.get(result["group"], ()) if not importlib.util.find_spec(name)]
         if absent:
             assert all("is not installed (pip install " in why for why in missing.values())
-            continue
-        if result["group"] == "views" and not floors.is_checkout(floors.TOP):
-            assert missing
-            assert all("in a checkout of dlbridge only" in why for why in missing.values())
             continue
         if "1 GiB" not in result["row"]:
             assert missing == {}
@@ -182,29 +177,8 @@ def test_a_row_that_needs_much_memory_is_left_out_and_says_so():
 
 # ---- the floors ------------------------------------------------------------------------------------------------------
 
-@pytest.fixture
-def no_floors_beside(tmp_path, monkeypatch):
-    """As after an installation: only where one is tells whether there is a checkout."""
-    monkeypatch.setattr(floors, "TOP", tmp_path)
+def test_no_floors_without_a_compiler(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-
-
-def test_floors_are_built_in_a_checkout(no_floors_beside, monkeypatch, capsys):
-    monkeypatch.chdir(CHECKOUT / "tests")
-    assert bench("--group", "numpy_torch") == 0
-    assert "x floor" in capsys.readouterr().out
-
-
-def test_no_floors_outside_a_checkout(no_floors_beside, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert bench("--group", "numpy_torch") == 0
-    text = capsys.readouterr().out
-    assert "no floors: their C source is in a checkout of dlbridge only\n" in text
-    assert "x floor" not in text
-
-
-def test_no_floors_without_a_compiler(no_floors_beside, monkeypatch, capsys):
-    monkeypatch.chdir(CHECKOUT)
     monkeypatch.setenv("CC", "/nonexistent/cc")
     assert bench("--group", "numpy_torch") == 0
     text = capsys.readouterr().out
@@ -346,8 +320,8 @@ def test_the_chart_is_drawn(tmp_path, name, begins):
 @pytest.mark.parametrize("hidden", [[], ["rich"]], ids=["rich", "plain"])
 def test_a_progress_bar_on_a_terminal_only_with_rich(hidden):
     terminal, stderr = pty.openpty()
-    code = HIDING.format(hidden=hidden)
-    command = [sys.executable, "-c", code, "bench", "--rounds", "2", "--group", "numpy_torch"]
+    code = HIDING.format(hidden=hidden, folder=str(BENCHMARKS))
+    command = [sys.executable, "-c", code, "--rounds", "2", "--group", "numpy_torch"]
     # The terminal's buffer takes the little that is written here, and keeps it while its end is open.
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr, check=True, env=os.environ | {"TERM": "xterm"})
     os.write(stderr, b"end")
@@ -373,30 +347,24 @@ def test_mistakes_are_told_before_anything_is_measured(capsys, words, says):
     assert bench(*words) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith("dlbridge bench: ")
+    assert err.startswith("run.py: ")
     assert says in err
 
 
 def test_a_chart_without_matplotlib_names_the_way_out(tmp_path):
     done = without(["matplotlib"], "--chart", tmp_path / "chart.svg")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "dlbridge bench: --chart: matplotlib is not installed (pip install 'dlbridge[bench]')\n"
+    assert done.stderr == "run.py: --chart: matplotlib is not installed (pip install 'dlbridge[bench]')\n"
 
 
 @pytest.mark.parametrize("rounds", ["0", "-1", "many"])
 def test_rounds_are_a_number(rounds, capsys):
     with pytest.raises(SystemExit, match="2"):
-        main(["bench", "--rounds", rounds])
+        main(["--rounds", rounds])
     assert "--rounds" in capsys.readouterr().err
 
 
-def test_importing_dlbridge_does_not_import_the_benchmark():
-    code = "import sys, dlbridge; print(*[name for name in sys.modules if name.startswith('dlbridge.bench')])"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "\n"
-
-
-def test_the_wheel_carries_no_source_of_the_floors_and_no_goals():
+def test_the_wheel_has_no_benchmark():
     paths = {path.as_posix() for path in distribution("dlbridge").files}
-    assert {f"dlbridge/bench/groups/{name}.py" for name in (*GROUPS, "__init__")} <= paths
-    assert not [path for path in paths if path.startswith("benchmarks")]
+    assert not [path for path in paths if "bench" in path]
     assert not [path for path in paths if path.startswith("dlbridge/") and path.endswith((".c", ".json"))]

@@ -101,7 +101,7 @@ def test_demo_into_a_closed_pipe():
     assert (done.returncode, done.stderr) == (1, "")
 
 
-COMMANDS = ("info", "demo", "selftest", "explain numpy memoryview", "matrix numpy memoryview", "bench --list")
+COMMANDS = ("info", "demo", "selftest", "explain numpy memoryview", "matrix numpy memoryview")
 UNWRITABLE = ((">&-", "standard output is closed"), (">/dev/full", "[Errno 28] No space left on device"))
 
 
@@ -136,7 +136,7 @@ def test_selftest_with_numpy_alone_says_what_it_skips():
 def test_help_names_every_command():
     done = run("--help")
     assert (done.returncode, done.stderr) == (0, "")
-    for command in ("info", "demo", "matrix", "explain", "bench", "selftest"):
+    for command in ("info", "demo", "matrix", "explain", "selftest"):
         assert re.search(rf"^ +{command} +\w", done.stdout, re.MULTILINE)
         assert run(command, "--help").stdout.startswith(f"usage: dlbridge {command}")
 

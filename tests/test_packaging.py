@@ -53,7 +53,7 @@ def test_nothing_else_is_installed(installed):
 
 def test_the_licences_are_installed(installed):
     names = {Path(path).name for path in installed if ".dist-info/licenses/" in path}
-    assert names == {"LICENSE", "photograph.txt"}
+    assert names == {"LICENSE"}
 
 
 @pytest.mark.parametrize("module", [

@@ -110,5 +110,5 @@ def test_extension_modules_ask_for_no_environment():
     for module in modules:
         assert b"getenv" not in module.read_bytes(), module
     for source in folder.rglob("*.py"):
-        if source.relative_to(folder).parts[0] not in ("bench", "demo", "matrix", "testing"):
+        if source.relative_to(folder).parts[0] not in ("demo", "matrix", "testing"):
             assert "environ" not in source.read_text(), source

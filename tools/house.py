@@ -39,7 +39,6 @@ FLOORS = (
         Room("__main__", ("__main__",)),
         Room("demo/", ("demo.",)),
         Room("matrix/", ("matrix.",)),
-        Room("bench/", ("bench.",)),
         Room("testing/", ("testing.",)),
     )),
     Floor(9, (

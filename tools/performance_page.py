@@ -1,4 +1,4 @@
-"""Write docs/performance.md and its chart from a run: ``dlbridge bench --check benchmarks/goals.json --json FILE``."""
+"""Write docs/performance.md and its chart from a run: ``run.py --check goals.json --json FILE`` of benchmarks/."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import sys
 from itertools import groupby
 from typing import Any
 
-from dlbridge.bench.chart import draw
-from dlbridge.bench.groups import load
-from dlbridge.bench.measure import Address, Figure, Result
-from dlbridge.bench.report import Goals, best_results, lines, read_goals
-
 TOP = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(TOP / "benchmarks"))
+
+from bench.chart import draw  # noqa: E402
+from bench.groups import load  # noqa: E402
+from bench.measure import Address, Figure, Result  # noqa: E402
+from bench.report import Goals, best_results, lines, read_goals  # noqa: E402
+
 PAGE = TOP / "docs" / "performance.md"
 CHART = TOP / "docs" / "performance.svg"
 BEGIN, END = "<!-- begin: a run -->\n", "<!-- end: a run -->\n"

@@ -3,9 +3,7 @@
 import sys
 from typing import Any
 
-import numpy as np
-
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, DLPACK, INTEGERS
 
 
@@ -41,10 +39,4 @@ LIBRARY = Library(
         *DLPACK,
     ),
     dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), "seen in 2.6.1"),),
-    sample=Sample(
-        lambda namespace, array: namespace.asarray(array),
-        lambda namespace, array: np.from_dlpack(array),
-        devices=("cpu",),
-        distributions=("array-api-strict",),
-    ),
 )

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS
 
 
@@ -43,10 +43,4 @@ LIBRARY = Library(
         Fact("PADDED", "seen in 14.2", "has no elements below a byte"),
     ),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16"), "seen in 14.2"),),
-    sample=Sample(
-        lambda cupy, array: cupy.asarray(array),
-        lambda cupy, array: array.get(),
-        devices=("cuda",),
-        distributions=("cupy-cuda12x", "cupy-cuda13x", "cupy"),
-    ),
 )

@@ -1,9 +1,8 @@
 """dpnp: arrays of SYCL's devices."""
 
-
 from typing import Any
 
-from dlbridge.libraries.library import Fact, Library, Sample
+from dlbridge.libraries.library import Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN
 
 
@@ -32,9 +31,4 @@ LIBRARY = Library(
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX), "seen in 0.20"),),
     upload="oneapi",
     uploader=upload,
-    sample=Sample(
-        lambda dpnp, array: dpnp.asarray(array),
-        lambda dpnp, array: dpnp.asnumpy(array),
-        devices=("oneapi",),
-    ),
 )

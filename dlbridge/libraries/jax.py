@@ -2,9 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS, NATIVE_BYTES
 
 
@@ -103,5 +101,4 @@ LIBRARY = Library(
     hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),
     default_host=Fact(default_host, "seen in 0.10.2", "imports to the first device, whatever jax.default_device() is"),
     devices=Fact({"Device": device_named, "Sharding": sharding_named}, "seen in 0.10.2"),
-    sample=Sample(lambda jax, array: jax.numpy.array(array), lambda jax, array: np.asarray(array)),
 )

@@ -64,15 +64,6 @@ class Arrays(NamedTuple):
     repeats_unsaid: Fact | None = None      # True: its interface says None of strides that are not compact
 
 
-class Sample(NamedTuple):
-    """How the library itself makes an array and reads one: ``dlbridge matrix`` and ``info`` have theirs by it."""
-
-    make: Callable[[Any, Any], Any]         # of the module and an ndarray
-    values: Callable[[Any, Any], Any]       # of the module and an array: an ndarray
-    devices: tuple[str, ...] = ("cpu", "cuda")      # whose memory it can have
-    distributions: tuple[str, ...] = ()     # any of them has it, and pip installs the first; the name by default
-
-
 class Library(NamedTuple):
     """A library: its arrays as sources, and what it takes as a target."""
 
@@ -103,7 +94,6 @@ class Library(NamedTuple):
     devices: Fact | None = None             # by the names of its device objects' types: how device= writes one, or None
     upload: str = ""                        # the device that it copies host memory to, as in device=
     uploader: Callable[[Any, Any, int | None], Any] | None = None   # … by this, of the module, an ndarray and an index
-    sample: Sample | None = None
 
     @property
     def top(self) -> str:

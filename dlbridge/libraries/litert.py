@@ -5,7 +5,7 @@ What its interpreter gives are ndarrays, which need nothing here.
 
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import NO_LABELS, NO_SUBBYTE, PLAIN, compact
 
 SEEN = "seen in 2.3.0"
@@ -54,11 +54,5 @@ LIBRARY = Library(
     dtypes=(
         Fact(("bool", "int8", "uint8", "int32", "float16", "float32", "bfloat16", "float8_e4m3fn", "float8_e5m2"),
              SEEN),
-    ),
-    sample=Sample(
-        lambda module, array: module.TensorBuffer.create_from_host_memory(array.ravel()),
-        lambda module, buffer: read(buffer),
-        devices=("cpu",),
-        distributions=("ai-edge-litert",),
     ),
 )

@@ -2,7 +2,7 @@
 
 import sys
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import FLOATS, INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN
 
 LIBRARY = Library(
@@ -21,9 +21,4 @@ LIBRARY = Library(
         *NO_SUBBYTE,
     ),
     dtypes=(Fact((*INTEGERS, *FLOATS, "bfloat16"), "seen in 2.10"),),
-    sample=Sample(
-        lambda mindspore, array: mindspore.Tensor(array),
-        lambda mindspore, tensor: tensor.asnumpy(),
-        devices=("cpu",),
-    ),
 )

@@ -1,8 +1,6 @@
 """MLX: arrays in its own memory."""
 
-import numpy as np
-
-from dlbridge.libraries.library import Fact, Library, Sample
+from dlbridge.libraries.library import Fact, Library
 from dlbridge.libraries.profiles import INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN
 
 LIBRARY = Library(
@@ -22,5 +20,4 @@ LIBRARY = Library(
         Fact(("bool", *INTEGERS, "float16", "float32", "complex64", "bfloat16"), "seen in 0.32.4",
              "narrows float64 and complex128 silently"),
     ),
-    sample=Sample(lambda mlx, array: mlx.array(array), lambda mlx, array: np.array(array)),
 )

@@ -1,6 +1,6 @@
 """Numba for CUDA: device arrays, through the CUDA array interface on both sides."""
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS
 
 SEEN = "seen in 0.30.4"         # of numba-cuda
@@ -32,10 +32,4 @@ LIBRARY = Library(
     ),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX), SEEN),),
     upload="cuda",
-    sample=Sample(
-        lambda cuda, array: cuda.to_device(array),
-        lambda cuda, array: array.copy_to_host(),
-        devices=("cuda",),
-        distributions=("numba-cuda",),
-    ),
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
 
 LIBRARY = Library(
@@ -30,5 +30,4 @@ LIBRARY = Library(
             "float4_e2m1fn", "int4", "uint4", "int2", "uint2", "int1", "uint1",
         ), "seen in ml_dtypes 0.6.0", "has them from ml_dtypes, one element in a byte"),
     ),
-    sample=Sample(lambda numpy, array: array, lambda numpy, array: array, devices=("cpu",)),
 )

@@ -1,6 +1,6 @@
 """ONNX Runtime: OrtValues, through legacy capsules."""
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import FLOAT8, FLOATS, INTEGERS, NO_LABELS, NO_PADDED, PLAIN, compact
 
 LIBRARY = Library(
@@ -27,10 +27,5 @@ LIBRARY = Library(
     dtypes=(
         Fact(("bool", *INTEGERS, *FLOATS, "bfloat16"), "seen in 1.31"),
         Fact((*FLOAT8, "float4_e2m1fn", "int4", "uint4", "int2", "uint2"), "seen in 1.32", since="1.32.0"),
-    ),
-    sample=Sample(
-        lambda onnxruntime, array: onnxruntime.OrtValue.ortvalue_from_numpy(array),
-        lambda onnxruntime, value: value.numpy(),
-        distributions=("onnxruntime", "onnxruntime-gpu"),
     ),
 )

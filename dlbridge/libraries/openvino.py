@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import NO_LABELS, NO_SUBBYTE, PLAIN, compact
 
 SEEN = "seen in 2026.4.1"
@@ -50,9 +50,4 @@ LIBRARY = Library(
         *NO_SUBBYTE,
     ),
     dtypes=(Fact(tuple(ELEMENT_TYPES), SEEN),),
-    sample=Sample(
-        lambda openvino, array: openvino.Tensor(array),
-        lambda openvino, tensor: tensor.data,
-        devices=("cpu",),
-    ),
 )

@@ -1,10 +1,7 @@
 """Libraries whose arrays are never taken as they are, and what to do instead; and those with one fact only."""
 
-import numpy as np
+from dlbridge.libraries.library import Arrays, Fact, Library
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
-
-HOST = ("cpu",)
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
 # What is not in memory, or not yet, is not brought there unasked.
 INDEXED = {"": "pass x[...]"}
@@ -58,8 +55,6 @@ LIBRARIES = (
     Library(
         name="pillow",
         module="PIL.Image",
-        sample=Sample(
-            lambda image, array: image.fromarray(array), lambda image, picture: np.asarray(picture), HOST),
     ),
     Library(name="cv2", arrays=(Arrays("UMat", {"": "pass x.get()"}),)),
     Library(name="h5py", arrays=(Arrays("*", INDEXED),)),

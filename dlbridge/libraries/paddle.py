@@ -1,6 +1,6 @@
 """Paddle: tensors, through the C exchange API on both sides."""
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, DLPACK, FLOATS, NO_SUBBYTE, NO_UNIFIED, SIGNED
 
 GRADIENT = Fact("stop_gradient", "seen in 3.3.1", "exports by its table what takes part in a gradient")
@@ -37,9 +37,4 @@ LIBRARY = Library(
     import_after=(Fact("tensorflow", "seen in 3.3.1 with TensorFlow 2.21", "ends the process"),),
     gpus=Fact(lambda paddle: paddle.device.cuda.device_count(), "seen in 3.3.1",
               "ends the process when its table is asked for the stream of a device that it does not see"),
-    sample=Sample(
-        lambda paddle, array: paddle.to_tensor(array),
-        lambda paddle, tensor: tensor.numpy(),
-        distributions=("paddlepaddle", "paddlepaddle-gpu"),
-    ),
 )

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 
 
 def memory_of(series: Any) -> Any:
@@ -77,6 +77,4 @@ LIBRARY = Library(
         *(Arrays(name, {"type": "there is no value to convert"}) for name in ("NAType", "NaTType")),
         Arrays("*", {"type": "pass x.to_numpy()"}),
     ),
-    sample=Sample(
-        lambda pandas, array: pandas.Series(array.ravel()), lambda pandas, series: series.to_numpy(), ("cpu",)),
 )

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 
 INTEGERS = "pass x.to_physical()"
 
@@ -38,6 +38,4 @@ LIBRARY = Library(
         Arrays("Expr", {"type": "pass a column of the frame that it is evaluated in"}),
         Arrays("*", {"type": "pass x.to_numpy()"}),
     ),
-    sample=Sample(
-        lambda polars, array: polars.Series(array.ravel()), lambda polars, series: series.to_numpy(), ("cpu",)),
 )

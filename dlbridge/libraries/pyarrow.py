@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import FLOATS, IDLE_STRIDES, INTEGERS
 
 SEEN = "seen in 26.0.1"
@@ -106,5 +106,4 @@ LIBRARY = Library(
     ),
     fewest_axes=Fact(1, SEEN, "has neither an array nor a tensor without axes"),
     dtypes=(Fact((*INTEGERS, *FLOATS), SEEN, "has eight bools in a byte"),),
-    sample=Sample(lambda pyarrow, array: pyarrow.array(array.ravel()), lambda pyarrow, array: array.to_numpy()),
 )

@@ -1,6 +1,6 @@
 """TensorFlow: immutable tensors, through legacy capsules."""
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN, compact
 
 LIBRARY = Library(
@@ -31,9 +31,4 @@ LIBRARY = Library(
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16"), "seen in 2.21"),),
     gpus=Fact(lambda tensorflow: len(tensorflow.config.list_logical_devices("GPU")), "seen in 2.21",
               "lets memory of a device that it does not see go twice"),
-    sample=Sample(
-        lambda tensorflow, array: tensorflow.constant(array),
-        lambda tensorflow, tensor: tensor.numpy(),
-        distributions=("tensorflow", "tensorflow-cpu"),
-    ),
 )

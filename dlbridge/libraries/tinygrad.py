@@ -14,7 +14,7 @@ How to delete it
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import NO_LABELS, NO_SUBBYTE, PLAIN, compact
 
 SEEN = "seen in 0.14.0"
@@ -103,9 +103,4 @@ LIBRARY = Library(
     ),
     alignment=Fact(64, SEEN, "ends the process in kernels over float32 that is not aligned to 16 bytes"),
     dtypes=(Fact(tuple(DTYPES), SEEN),),
-    sample=Sample(
-        lambda tinygrad, array: tinygrad.Tensor(array).realize(),
-        lambda tinygrad, tensor: tensor.numpy(),
-        devices=("cpu",),
-    ),
 )

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, INTEGERS
 
 SEEN = "seen in 2.13.0"
@@ -75,5 +75,4 @@ LIBRARY = Library(
     ),
     aligned_dtypes=Fact(("complex128",), SEEN, "ends the process in kernels over what is not aligned to 16 bytes"),
     dtype_namespace="",
-    sample=Sample(lambda torch, array: torch.tensor(array), lambda torch, tensor: tensor.numpy(force=True)),
 )

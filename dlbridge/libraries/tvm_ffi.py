@@ -1,8 +1,6 @@
 """TVM FFI: tensors, through its own importer."""
 
-import numpy as np
-
-from dlbridge.libraries.library import Fact, Library, Sample
+from dlbridge.libraries.library import Fact, Library
 from dlbridge.libraries.profiles import FLOAT8, FLOATS, INTEGERS, NO_PADDED, PLAIN
 
 LIBRARY = Library(
@@ -17,9 +15,4 @@ LIBRARY = Library(
         NO_PADDED,
     ),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, "bfloat16", *FLOAT8, "float4_e2m1fn_x2"), "seen in 0.1.15"),),
-    sample=Sample(
-        lambda tvm_ffi, array: tvm_ffi.from_dlpack(array),
-        lambda tvm_ffi, tensor: np.from_dlpack(tensor),
-        distributions=("apache-tvm-ffi",),
-    ),
 )

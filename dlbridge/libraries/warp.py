@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, Sample
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import FLOATS, INTEGERS, NO_SUBBYTE, NO_UNIFIED, PLAIN
 
 
@@ -36,9 +36,4 @@ LIBRARY = Library(
     most_axes=Fact(4, "seen in 1.19", "refuses more"),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, "bfloat16"), "seen in 1.19"),),
     start=Fact(start, "seen in 1.19", "needs init() before its importer, which does not call it"),
-    sample=Sample(
-        lambda warp, array: warp.array(array, device="cpu"),
-        lambda warp, array: array.numpy(),
-        distributions=("warp-lang",),
-    ),
 )

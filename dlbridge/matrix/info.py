@@ -9,8 +9,8 @@ from typing import Any
 
 import dlbridge
 from dlbridge._core.devices.cuda import LIBRARIES as DRIVERS
-from dlbridge.bench.report import machine
 from dlbridge.matrix.children import Call, Ended, ask
+from dlbridge.matrix.machine import machine
 from dlbridge.matrix.pair import in_a_line, supplier
 from dlbridge.matrix.progress import progress
 from dlbridge.matrix.report import machine_line

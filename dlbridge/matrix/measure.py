@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 import dlbridge
-from dlbridge.bench.report import machine
 from dlbridge.matrix.cells import Cell, Matrix
 from dlbridge.matrix.children import Call, ask
+from dlbridge.matrix.machine import machine
 from dlbridge.matrix.mistakes import Mistake, choice
 from dlbridge.matrix.progress import progress
 from dlbridge.matrix.rows import TABLE, Row, rows_of, sort_out, version_of

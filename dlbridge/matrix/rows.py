@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dlbridge
-from dlbridge.libraries.library import Library, Sample, libraries
+from dlbridge.libraries.library import libraries
+from dlbridge.matrix.samples import HOST, SAMPLES, Sample
 
 TABLE = "dlbridge.matrix.rows"          # the module with the rows, by the name that a child imports it by
-HOST, ANY = ("cpu",), ("cpu", "cuda")
 
 
 class Row(NamedTuple):
@@ -23,7 +23,7 @@ class Row(NamedTuple):
     distributions: tuple[str, ...]          # any of them will do, and pip installs the first; none for Python's own
     make: Callable[[Any, Any], Any]         # (module, ndarray) -> an array of the library, made by itself
     values: Callable[[Any, Any], Any]       # (module, array) -> an ndarray, made by the library itself
-    devices: tuple[str, ...] = ANY          # the devices whose memory it can have
+    devices: tuple[str, ...] = ("cpu", "cuda")     # the devices whose memory it can have
     once: bool = False                      # whether the first conversion uses an array up
 
     def load(self) -> Any:
@@ -35,14 +35,13 @@ class Row(NamedTuple):
 FIRST = ("numpy", "torch", "jax", "tensorflow", "paddle")
 
 
-def row_of(library: Library, sample: Sample) -> Row:
-    """Make the row of a library from its own file."""
-    distributions = sample.distributions or (library.name,)
-    return Row(library.name, library.top, distributions, sample.make, sample.values, sample.devices)
+def row_of(name: str, sample: Sample) -> Row:
+    """Make the row of a library."""
+    return Row(name, libraries()[name].top, sample.distributions or (name,), sample.make, sample.values, sample.devices)
 
 
 ROWS = (
-    *sorted((row_of(library, library.sample) for library in libraries().values() if library.sample is not None),
+    *sorted((row_of(name, sample) for name, sample in SAMPLES.items()),
             key=lambda row: (FIRST.index(row.name) if row.name in FIRST else len(FIRST), row.name)),
     Row("memoryview", "builtins", (),
         lambda python, array: memoryview(array), lambda python, view: np.asarray(view), HOST),

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from dlbridge.bench.rows import Missing
+from bench.rows import Missing
 
 FIELDS = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 PYMALLOC = re.compile(r"bytes in allocated blocks\s*=\s*([\d,]+)")

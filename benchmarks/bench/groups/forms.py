@@ -1,6 +1,6 @@
 """The forms in which the call is written, beside the shortest one: keywords, and what ``to`` can be."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 POSITIONAL = 'dlbridge.convert(ndarray, "torch")'
 

@@ -3,8 +3,8 @@
 import gc
 from timeit import Timer
 
-from dlbridge.bench.allocators import bytes_in_use
-from dlbridge.bench.rows import Group, Names, Row, Sample, Settings
+from bench.allocators import bytes_in_use
+from bench.rows import Group, Names, Row, Sample, Settings
 
 LIVE = 5000
 WARM_UP = 1000

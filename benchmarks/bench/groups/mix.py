@@ -1,6 +1,6 @@
 """Several arrays to torch, each by a call of its own: eight that are alike, and a mix of different sources."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 
 def all_of(pattern: str, names: str) -> str:

@@ -1,6 +1,6 @@
 """From NumPy to torch."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 GROUP = Group("NumPy to torch", (
     Row("ndarray -> torch", 'dlbridge.convert(ndarray, to="torch")', {

@@ -8,7 +8,7 @@ for noise.
 
 from typing import NamedTuple
 
-from dlbridge.bench.rows import Group, Row, Statements
+from bench.rows import Group, Row, Statements
 
 SIZES = {"4 KiB": 32, "256 KiB": 256, "16 MiB": 2048}          # the side of a square of float32 that has this size
 GIBIBYTE = 2**30

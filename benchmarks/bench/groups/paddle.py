@@ -1,6 +1,6 @@
 """Paddle, which is in the extra ``all``; its goals are in ``benchmarks/goals_all.json``."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 GROUP = Group("Paddle", (
     Row("ndarray -> paddle", 'dlbridge.convert(ndarray, to="paddle")', {

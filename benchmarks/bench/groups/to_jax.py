@@ -3,7 +3,7 @@
 JAX shares memory at multiples of 64 bytes alone.
 """
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 SIZES = {"48 bytes": 12, "1 MiB": 2**18, "256 MiB": 2**26}      # the float32 elements of this size
 

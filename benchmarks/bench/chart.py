@@ -9,9 +9,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlbridge.bench.groups import load
-from dlbridge.bench.measure import Result
-from dlbridge.bench.report import Goals, Mistake, number
+from bench.groups import load
+from bench.measure import Result
+from bench.report import Goals, Mistake, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

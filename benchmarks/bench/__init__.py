@@ -1,4 +1,4 @@
-"""``dlbridge bench``: dlbridge beside each library's own converter, in one run on this machine.
+"""dlbridge beside each library's own converter, in one run on this machine: ``python benchmarks/run.py``.
 
 The modules, each of which imports only from those above it:
 
@@ -6,7 +6,6 @@ The modules, each of which imports only from those above it:
 - ``allocators``: what the memory rows read
 - ``groups``: the rows themselves, one file for each group
 - ``measure``: the method
-- ``floors``: the C floors, which only a checkout has
 - ``report`` and ``chart``: goals, the table, JSON, and the chart
 - ``command``: the command
 """

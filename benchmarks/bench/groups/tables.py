@@ -1,6 +1,6 @@
 """Tables: eight columns of pandas or polars to torch; goals_all.json has the goals, as of all in the extra ``all``."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 COLUMNS = "{str(n): numpy.arange(1000.0) for n in range(8)}"
 

@@ -1,6 +1,6 @@
 """bfloat16, which NumPy has through ml_dtypes; the libraries' own way is a view as int16 in between."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 GROUP = Group("bfloat16", (
     Row("bfloat16 ndarray -> torch", 'dlbridge.convert(bfloat16_ndarray, to="torch")', {

@@ -1,4 +1,4 @@
-"""The groups of ``dlbridge bench``, one file each, in the order of the table."""
+"""The groups of the benchmark, one file each, in the order of the table."""
 
 import importlib
 from types import ModuleType

@@ -1,6 +1,6 @@
 """From the buffer protocol."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 GROUP = Group("buffers", (
     Row("bytearray -> torch", 'dlbridge.convert(buffer, to="torch")', {

@@ -1,4 +1,4 @@
-"""The command ``dlbridge bench``."""
+"""The command ``python benchmarks/run.py``."""
 
 import argparse
 import importlib.util
@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from dlbridge.bench import chart, measure, report
-from dlbridge.bench.floors import build_floors
-from dlbridge.bench.groups import GROUPS, load
-from dlbridge.bench.measure import Address, Floors, Result
-from dlbridge.bench.report import Goals, Mistake, Verdict
-from dlbridge.bench.rows import Row, Settings, statements
+import floors as floors_file
+
+from bench import chart, measure, report
+from bench.groups import GROUPS, load
+from bench.measure import Address, Floors, Result
+from bench.report import Goals, Mistake, Verdict
+from bench.rows import Row, Settings, statements
 
 QUICK_ROUNDS, QUICK_CALLS = 40, 10_000
 # Other processes on the machine can spoil a whole run, so a row that misses a goal is measured this many more times.
@@ -24,20 +25,25 @@ FURTHER_RUNS = 4
 
 # ---- options ---------------------------------------------------------------------------------------------------------
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the options of ``dlbridge bench``."""
-    parser.add_argument("--group", action="append", metavar="NAME", help="only this group (may be repeated)")
-    parser.add_argument("--list", action="store_true", help="list the groups and their statements")
-    parser.add_argument("--rounds", type=positive, default=400, metavar="N", help="rounds (%(default)s)")
-    parser.add_argument("--calls", type=positive, default=1_000_000, metavar="N",
+def parser() -> argparse.ArgumentParser:
+    """Describe the options."""
+    made = argparse.ArgumentParser(
+        prog="run.py",
+        description="Measure dlbridge beside each library's own converter on this machine.",
+        epilog="The exit status is 0, or 1 if --check finds a row that falls short.")
+    made.add_argument("--group", action="append", metavar="NAME", help="only this group (may be repeated)")
+    made.add_argument("--list", action="store_true", help="list the groups and their statements")
+    made.add_argument("--rounds", type=positive, default=400, metavar="N", help="rounds (%(default)s)")
+    made.add_argument("--calls", type=positive, default=1_000_000, metavar="N",
                         help="calls of each path in the search for leaks (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds and {QUICK_CALLS} calls")
-    parser.add_argument("--large", action="store_true", help="copy 1 GiB even where that much memory is not available")
-    parser.add_argument("--json", metavar="FILE", help="write every figure of every run ('-' for standard output)")
-    parser.add_argument("--check", metavar="FILE",
+    made.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds and {QUICK_CALLS} calls")
+    made.add_argument("--large", action="store_true", help="copy 1 GiB even where that much memory is not available")
+    made.add_argument("--json", metavar="FILE", help="write every figure of every run ('-' for standard output)")
+    made.add_argument("--check", metavar="FILE",
                         help="exit with 1 if a row falls short of the goals in this file; such a row is measured "
                              f"{FURTHER_RUNS} more times, and its best run counts")
-    parser.add_argument("--chart", metavar="FILE", help="draw the ratios (.png or .svg)")
+    made.add_argument("--chart", metavar="FILE", help="draw the ratios (.png or .svg)")
+    return made
 
 
 def positive(text: str) -> int:
@@ -80,13 +86,20 @@ def check_outputs(json: str | None, drawing: str | None) -> None:
 
 # ---- the command -----------------------------------------------------------------------------------------------------
 
-def run(arguments: argparse.Namespace) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the command; return 0 if every goal is met, 1 if one is not, and 2 for a wrong command line."""
     try:
-        return bench(arguments)
+        return bench(parser().parse_args(words))
     except Mistake as mistake:
-        print(f"dlbridge bench: {mistake}", file=sys.stderr)
+        print(f"run.py: {mistake}", file=sys.stderr)
         return 2
+
+
+def build_floors() -> Floors:
+    """Build and import the C floors, or say why there are none."""
+    reasons: list[str] = []
+    module = floors_file.build(reasons.append)
+    return Floors(module, "" if module else " ".join(" ".join(reasons).split()))
 
 
 def bench(arguments: argparse.Namespace) -> int:

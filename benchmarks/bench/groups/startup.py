@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from dlbridge.bench.rows import Group, Names, Row, Sample, Settings
+from bench.rows import Group, Names, Row, Sample, Settings
 
 CHILD = "import time; begun = time.perf_counter(); {}; print(time.perf_counter() - begun)"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 COUNT = 64
 

@@ -3,7 +3,7 @@
 import atexit
 from typing import Any
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 
 def silent(pydlpack: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import repeat
 from threading import Thread
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 __all__ = ["GROUP", "crowd", "functools"]
 

@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import math
-import os
-import platform
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -12,9 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import dlbridge
-from dlbridge.bench.groups import load
-from dlbridge.bench.measure import Address, Figure, Result
-from dlbridge.bench.rows import LIBRARIES, version
+from bench.groups import load
+from bench.measure import Address, Figure, Result
+from bench.rows import LIBRARIES, version
+from dlbridge.matrix.machine import machine
 
 HEADINGS = ("row", "dlbridge", "beside", "its own", "ratio", "goal", "floor", "x floor")
 RIGHT = {"dlbridge", "its own", "ratio", "goal", "floor", "x floor"}
@@ -55,7 +54,7 @@ def read_goals(path: str) -> Goals:
         return {Address(group, row): {label: float(goal) for label, goal in labels.items()}
                 for group, rows in text.items() for row, labels in rows.items()}
     except OSError as error:
-        raise Mistake(f"--check: {path}: {error.strerror} (a checkout has benchmarks/goals.json)") from error
+        raise Mistake(f"--check: {path}: {error.strerror} (the goals are in benchmarks/goals.json)") from error
     except (ValueError, TypeError, AttributeError) as error:
         raise Mistake(f"--check: {path}: no goals: {error} (write {{group: {{row: {{label: at most}}}}}})") from error
 
@@ -185,27 +184,6 @@ def plain_table(headings: list[str], sections: list[tuple[str, list[list[str]]]]
 
 
 # ---- where it was measured -------------------------------------------------------------------------------------------
-
-def machine() -> dict[str, Any]:
-    """Describe the machine and the interpreter."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    return {
-        "system": f"{platform.system()} {platform.machine()}",
-        "cpu": cpu_name(),
-        "cpus": len(cpus),
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-    }
-
-
-def cpu_name() -> str:
-    """Name the processor as the system does."""
-    try:
-        with open("/proc/cpuinfo") as cpuinfo:
-            names = [line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.processor() or "unknown"
-
 
 def libraries() -> dict[str, str | None]:
     """Map each library of the groups to its version, or to None if it is not installed."""

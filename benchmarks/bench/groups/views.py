@@ -1,26 +1,18 @@
 """Looking at an array from an extension in C, beside other ways to do so."""
 
-import importlib.util
 from types import ModuleType
 from typing import Any
 
-from dlbridge.bench.floors import checkout
-from dlbridge.bench.rows import Group, Missing, Row
+import floors
+
+from bench.rows import Group, Missing, Row
 
 
 def by(kind: str) -> ModuleType:
-    """The extension that looks at its argument by dlbridge, nanobind or Cython; only a checkout has their sources."""
-    folder = checkout()
-    if folder is None:
-        raise Missing("the sources of the extensions are in a checkout of dlbridge only")
-    spec = importlib.util.spec_from_file_location("dlbridge.bench.built_views", folder / "benchmarks" / "floors.py")
-    assert spec is not None
-    assert spec.loader is not None
-    builder = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(builder)
+    """The extension that looks at its argument by dlbridge, nanobind or Cython."""
     try:
-        found: dict[str, ModuleType] = builder.load_views()
-    except builder.FloorsError as error:
+        found = floors.load_views()
+    except floors.FloorsError as error:
         raise Missing(str(error)) from error
     if kind not in found:
         raise Missing(f"{kind} is not installed (pip install {kind})")

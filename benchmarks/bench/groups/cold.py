@@ -3,7 +3,7 @@
 import json
 from time import perf_counter_ns
 
-from dlbridge.bench.rows import Group, Names, Row, Sample, Settings
+from bench.rows import Group, Names, Row, Sample, Settings
 
 CALLS = 8                       # in a chunk
 NBYTES = 4 * 2**20              # of what the other work reads and writes: more than a second cache has

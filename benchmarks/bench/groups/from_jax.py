@@ -1,6 +1,6 @@
 """From JAX, whose arrays are read-only."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 GROUP = Group("from JAX", (
     Row("jax -> torch", 'dlbridge.convert(jax_array, to="torch", readonly="share")', {

@@ -1,6 +1,6 @@
 """The cost of size and of axes where nothing is copied; the 1 GiB of memory is reserved, and never touched."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 NDIMS = (*range(1, 9), 64)
 INPUTS = {

@@ -1,6 +1,6 @@
 """From torch to NumPy; a float tensor needs more checks than a tensor of integers."""
 
-from dlbridge.bench.rows import Group, Row
+from bench.rows import Group, Row
 
 GROUP = Group("torch to NumPy", (
     Row("tensor -> numpy", 'dlbridge.convert(tensor, to="numpy")', {
