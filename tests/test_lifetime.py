@@ -502,7 +502,7 @@ def convert_all(without=(), convert=convert, makers=MAKERS):
 convert_all(), convert(settled, "jax")
 """
 # Not ours: torch 2.13 aborts where a daemon thread, or the last garbage collection, drops one of its tensors, and JAX
-# 0.10 where a daemon thread does.
+# 0.10 where a daemon thread does. A finalizer may run so late that no Python code can import, as that of both does.
 ENDINGS = {
     "globals of a module": "kept = convert_all()",
     "module that goes last": "import sys; sys.kept = convert_all()",
@@ -534,7 +534,7 @@ ENDINGS = {
     "finalizer that converts": """
         class Late:
             def __del__(self, convert_all=convert_all):
-                self.made = convert_all({"torch", "producer", "capsule"})
+                self.made = convert_all({"torch", "jax", "producer", "capsule"})
         late = Late()
         late.itself = late
     """,
