@@ -23,7 +23,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import floors as floors_file
+from bench import floors as floors_file
 
 import dlbridge
 

@@ -2,7 +2,7 @@
 
 import functools
 import gc
-import importlib.util
+import importlib
 import json
 import os
 import re
@@ -17,6 +17,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from bench import floors as floors_file
 
 pytestmark = pytest.mark.needs("torch 2.10", "jax", "ml_dtypes")
 
@@ -27,15 +28,6 @@ def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def load_file(name):
-    path = Path(__file__).parents[1] / "benchmarks" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-floors_file = load_file("floors")
 floors = functools.cache(floors_file.load)      # not now: where torch is absent, this file is only collected
 
 
@@ -229,7 +221,7 @@ def test_outside_a_checkout_there_are_none(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("torch_module", ["None", "types.SimpleNamespace(Tensor=object)"])
 def test_without_the_exchange_api_there_are_none(torch_module):
-    code = f"import sys, types; sys.modules['torch'] = {torch_module}; import floors; print(floors.build())"
+    code = f"import sys, types; sys.modules['torch'] = {torch_module}; from bench import floors; print(floors.build())"
     done = subprocess.run([sys.executable, "-c", code], cwd=floors_file.HERE, capture_output=True, text=True,
                           env={**os.environ, "PYTHONSAFEPATH": ""})
     assert done.stdout.startswith("floors: torch: "), done.stderr
@@ -241,9 +233,8 @@ def test_the_checkout_is_left_as_it_was():
 
 
 @pytest.fixture
-def instructions(monkeypatch):
-    monkeypatch.syspath_prepend(floors_file.HERE)
-    return load_file("instructions")
+def instructions():
+    return importlib.import_module("instructions")
 
 
 RECORD = {"ratios": {"convert(a)": 1.5}}

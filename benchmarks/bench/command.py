@@ -10,9 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-import floors as floors_file
-
-from bench import chart, measure, report
+from bench import chart, floors, measure, report
 from bench.groups import GROUPS, load
 from bench.measure import Address, Floors, Result
 from bench.report import Goals, Mistake, Verdict
@@ -98,7 +96,7 @@ def main(words: Sequence[str] | None = None) -> int:
 def build_floors() -> Floors:
     """Build and import the C floors, or say why there are none."""
     reasons: list[str] = []
-    module = floors_file.build(reasons.append)
+    module = floors.build(reasons.append)
     return Floors(module, "" if module else " ".join(" ".join(reasons).split()))
 
 
@@ -112,9 +110,9 @@ def bench(arguments: argparse.Namespace) -> int:
     check_outputs(arguments.json, arguments.chart)
     settings = chosen_settings(arguments)
     out = sys.stderr if arguments.json == "-" else sys.stdout
-    floors = build_floors()
-    print(report.header(floors.reason), file=out)
-    runs = measure_all(rows_of(groups), goals, settings, floors, out)
+    beside = build_floors()
+    print(report.header(beside.reason), file=out)
+    runs = measure_all(rows_of(groups), goals, settings, beside, out)
     verdicts = report.judge(goals, runs)
     best = report.best_results(goals, runs)
     report.print_table(best, goals, out)
@@ -144,7 +142,7 @@ def rows_of(groups: Sequence[str]) -> dict[Address, Row]:
 
 
 def measure_all(
-    rows: Mapping[Address, Row], goals: Goals, settings: Settings, floors: Floors, out: TextIO,
+    rows: Mapping[Address, Row], goals: Goals, settings: Settings, beside: Floors, out: TextIO,
 ) -> list[dict[Address, Result]]:
     """Measure all rows once, and those that fall short of a goal up to `FURTHER_RUNS` more times."""
     runs: list[dict[Address, Result]] = []
@@ -154,7 +152,7 @@ def measure_all(
             print(f"run {len(runs) + 1}: the rows that fell short ({len(again)}), which a neighbour may have disturbed",
                   file=out)
         with progress() as tick:
-            runs.append(measure.run(again, settings, floors, tick))
+            runs.append(measure.run(again, settings, beside, tick))
         short = {verdict.address for verdict in report.judge(goals, runs) if not verdict.met}
         again = {address: row for address, row in rows.items() if address in short}
     return runs

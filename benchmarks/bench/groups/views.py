@@ -3,8 +3,7 @@
 from types import ModuleType
 from typing import Any
 
-import floors
-
+from bench import floors
 from bench.rows import Group, Missing, Row
 
 

@@ -19,7 +19,7 @@ from types import ModuleType
 
 import numpy
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 MACROS = ("-DNPY_NO_DEPRECATED_API=NPY_2_0_API_VERSION", "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION")
 
 
