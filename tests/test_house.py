@@ -97,8 +97,9 @@ GENERAL = [path for name, paths in MODULES.items() for path in paths
 
 @pytest.mark.parametrize("path", GENERAL, ids=lambda path: path.relative_to(house.PACKAGE).as_posix())
 def test_code_that_serves_every_library_names_none(path):
-    # The enum of protocols has one for NumPy's C API.
-    assert names_in(path) & LIBRARIES == set()
+    # The order of the sources begins with the two that know a library by its C.
+    listed = {"numpy", "torch"} if path.stem == "registry" else set()
+    assert names_in(path) & LIBRARIES - listed == set()
 
 
 def test_the_reader_of_names_sees_them():

@@ -79,8 +79,8 @@ FLOORS = (
         Room("atomic, locks, interpreter",
              ("_core.atomic", "_core.locks", "_core.interpreter", "_core.available", "_core.compiled",
               "_core.__init__")),
-        Room("quick, plugins, picture, containers, narrowing",
-             ("_core.quick", "_core.plugins", "_core.picture", "_core.containers", "_core.narrowing")),
+        Room("plugins, picture, containers, narrowing",
+             ("_core.plugins", "_core.picture", "_core.containers", "_core.narrowing")),
     )),
 )
 

@@ -3,9 +3,9 @@
 import importlib
 
 try:
-    importlib.import_module("dlbridge._core.quick")
+    importlib.import_module("dlbridge._core.layout")
 except ModuleNotFoundError as error:
-    if error.name != "dlbridge._core.quick":
+    if error.name != "dlbridge._core.layout":
         raise
     raise ImportError(
         "dlbridge: checkout: is not compiled (run pip install -e . in it, or Python outside of it)", name="dlbridge",

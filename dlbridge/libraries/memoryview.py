@@ -5,7 +5,7 @@ from dlbridge.libraries.library import Fact, Library
 LIBRARY = Library(
     name="memoryview",
     module="builtins",
-    delivery="buffer",
+    delivery="tensor:prepare_memoryview",
     array_types=("memoryview",),
     lacks=(
         Fact("ODD_STRIDES", "dlpack 1.3", "is made over a Tensor, which counts strides in elements"),

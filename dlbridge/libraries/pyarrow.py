@@ -76,6 +76,14 @@ def columns_by_arrow(
     return columns(pyarrow.Table.from_struct_array(array), unpack)
 
 
+def make(pyarrow: Any, array: Any, dtype: str) -> Any:
+    """An Array if there is one axis, otherwise a Tensor."""
+    if array.ndim > 1:
+        return pyarrow.Tensor.from_numpy(array)
+    return pyarrow.Array.from_buffers(
+        pyarrow.from_numpy_dtype(array.dtype), array.size, [None, pyarrow.py_buffer(array)])
+
+
 LIBRARY = Library(
     name="pyarrow",
     arrays=(
@@ -90,7 +98,8 @@ LIBRARY = Library(
         Arrays("*", {"extension": "pass x.cast(x.type.storage_type)"},
                preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but names no way out")),
     ),
-    delivery="pyarrow",
+    delivery="importer:prepare_for_ndarrays",
+    importer=make,
     array_types=("Array", "Tensor"),
     lacks=(
         Fact("NEGATIVE_STRIDES", SEEN, "refuses them"),

@@ -4,7 +4,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport Managed, managed_keep, managed_unsaid
-from dlbridge._core.native cimport fast
+from dlbridge._core.native cimport numpy, torch
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources cimport (
     array_interface,
@@ -39,20 +39,21 @@ ctypedef Offer (*Offers)(object kind, object facts)
 ctypedef Offer (*InstanceOffers)(object obj, object facts)
 
 cdef enum:
-    SOURCES = 8
+    SOURCES = 9
     INSTANCE_SOURCES = 5
     OF_DLPACK = 0               # its place in instance_sources
 
 # The protocols in the order in which they are asked: those that say the most at the least cost come first.
 cdef Offers[SOURCES] sources
-sources[0] = fast.offers
-sources[1] = exchange.offers
-sources[2] = dlpack.offers
-sources[3] = cuda_array_interface.offers
-sources[4] = array_struct.offers
-sources[5] = array_interface.offers
-sources[6] = arrow.offers
-sources[7] = buffer.offers
+sources[0] = numpy.offers
+sources[1] = torch.offers
+sources[2] = exchange.offers
+sources[3] = dlpack.offers
+sources[4] = cuda_array_interface.offers
+sources[5] = array_struct.offers
+sources[6] = array_interface.offers
+sources[7] = arrow.offers
+sources[8] = buffer.offers
 
 # Protocols that an instance can have although its type does not: a proxy with __getattr__, or an attribute set by hand.
 # They are asked each time. A class is not asked, since it has the attributes of its instances without their memory.

@@ -1,9 +1,14 @@
-"""dlbridge.Tensor itself."""
+"""dlbridge.Tensor itself, and a memoryview over one."""
+
+from cpython.memoryview cimport PyMemoryView_FromObject
 
 from dlbridge._core.block cimport Managed
+from dlbridge._core.dtypes cimport get_row, rows_named
 from dlbridge._core.request cimport READONLY_COPY
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
+
+from dlbridge._core.dtypes import NAMES
 
 
 cdef int prepare(Target target) except -1:
@@ -13,3 +18,19 @@ cdef int prepare(Target target) except -1:
 
 cdef object deliver(Managed* managed, Target target):
     return new_tensor(managed, READONLY_COPY)
+
+
+cdef int prepare_memoryview(Target target) except -1:
+    target.deliver = deliver_memoryview
+    target.adjust = name_formats
+    return 0
+
+
+cdef int name_formats(Target target) except -1:
+    """A buffer has only the types that PEP 3118 has a format for."""
+    target.rows = rows_named([name for row, name in enumerate(NAMES) if get_row(row).format != NULL])
+    return 0
+
+
+cdef object deliver_memoryview(Managed* managed, Target target):
+    return PyMemoryView_FromObject(new_tensor(managed, READONLY_COPY))
