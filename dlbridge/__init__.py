@@ -1,4 +1,4 @@
-"""Any array in, any array out: without copying, at the speed of a C call, and never a crash."""
+"""Any array in, any array out: without copying, at the speed of a C call, and every description is checked first."""
 
 from dlbridge._core import interpreter as _interpreter  # noqa: F401, I001 (first: these two can refuse to load the rest)
 from dlbridge._core import compiled as _compiled  # noqa: F401

@@ -124,7 +124,7 @@ class Plan(NamedTuple):
     target: str
     protocol: str = ""
     reason: str = ""
-    way_out: str = ""
+    hint: str = ""
     dtype: str = ""
     device: str = ""
     shape: tuple[int, ...] | None = None

@@ -42,7 +42,7 @@ from dlbridge._core.plan cimport (
     kept_route,
     offers_of,
     reason_text,
-    reason_way_out,
+    reason_hint,
     taken_route,
 )
 from dlbridge._core.request cimport (
@@ -592,12 +592,12 @@ def examine(
         facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
         if by_copy:
             facts["reason"] = "memory is read by a copy, which is all that its library gives"
-            facts["way_out"] = "nothing to do: it is copied"
+            facts["hint"] = "nothing to do: it is copied"
         elif name is not None:
             facts["reason"] = f"dtype {facts['dtype']} becomes {name}, the nearest type that {facts['target']} has"
-            facts["way_out"] = "nothing to do: narrow=True asks for it"
+            facts["hint"] = "nothing to do: narrow=True asks for it"
         elif decision.reason:
             facts["reason"] = reason_text(managed, route.target, decision.reason)
-            facts["way_out"] = reason_way_out(decision.reason)
+            facts["hint"] = reason_hint(decision.reason)
     finally:
         managed_release(managed)

@@ -19,7 +19,7 @@ class DLBridgeError(Exception):
         The value of the field, as text.
     wrong : str
         What is wrong with it.
-    way_out : str
+    hint : str
         What to do instead. It is the last part of the message, in parentheses.
 
     Examples
@@ -29,7 +29,7 @@ class DLBridgeError(Exception):
     ...     dlbridge.convert([1, 2], "numpy")
     ... except dlbridge.DLBridgeError as error:
     ...     print(error)
-    ...     print(error.field, error.value, error.way_out, sep=" | ")
+    ...     print(error.field, error.value, error.hint, sep=" | ")
     source: type list: offers no array protocol (pass numpy.asarray(x))
     type | list | pass numpy.asarray(x)
     """
@@ -38,11 +38,11 @@ class DLBridgeError(Exception):
     field: str = ""
     value: str = ""
     wrong: str = ""
-    way_out: str = ""
+    hint: str = ""
 
     @property
     def reason(self) -> str:
-        """The message without the way out."""
+        """The message without the hint."""
         return f"{self.stage}: {self.field} {self.value}: {self.wrong}" if self.stage else str(self)
 
 
@@ -66,10 +66,10 @@ class DeviceError(DLBridgeError, BufferError):
 
 
 class MissingLibraryError(DLBridgeError, ImportError):
-    """The target library is not installed. The way out is the pip line that installs it."""
+    """The target library is not installed. The hint is the pip line that installs it."""
 
 
-# The way out where a producer describes its memory with contradictions.
+# The hint where a producer describes its memory with contradictions.
 REPORT = "report it to the producer; until then pass a copy, such as numpy.array(x)"
 
 
@@ -92,9 +92,9 @@ def full_name(kind: Any) -> str:
 _Error = TypeVar("_Error", bound=DLBridgeError)
 
 
-def refusal(error: type[_Error], stage: str, field: str, value: object, wrong: object, way_out: object) -> _Error:
+def refusal(error: type[_Error], stage: str, field: str, value: object, wrong: object, hint: object) -> _Error:
     """Make an error whose message reads ``stage: field value: what is wrong (what to do)``."""
     text = shown(value, str)
-    made = error(f"{stage}: {field} {text}: {wrong} ({way_out})")
-    made.stage, made.field, made.value, made.wrong, made.way_out = stage, field, text, str(wrong), str(way_out)
+    made = error(f"{stage}: {field} {text}: {wrong} ({hint})")
+    made.stage, made.field, made.value, made.wrong, made.hint = stage, field, text, str(wrong), str(hint)
     return made

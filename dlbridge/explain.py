@@ -22,7 +22,7 @@ class Plan(NamedTuple):
         The type of src, and the protocol by which it was read.
     target : str
         The target's name.
-    reason, way_out : str
+    reason, hint : str
         Why the memory is not simply shared, and what would change that; empty where there is nothing to say.
     dtype, device : str
     shape, strides : tuple of int or None
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     target: str
     protocol: str = ""
     reason: str = ""
-    way_out: str = ""
+    hint: str = ""
     dtype: str = ""
     device: str = ""
     shape: tuple[int, ...] | None = None
@@ -56,14 +56,14 @@ class Plan(NamedTuple):
                 f"  strides  {self.strides} in {self.strides_unit}",
             ]
         lines += [f"  because  {self.reason}"] if self.reason else []
-        lines += [f"  way out  {self.way_out}"] if self.way_out else []
+        lines += [f"  hint     {self.hint}"] if self.hint else []
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         from dlbridge._core import picture  # imported with the first picture
 
         return picture.of_plan(
-            self.action, self.source, self.protocol, self.target, self.reason, self.way_out, self._memory())
+            self.action, self.source, self.protocol, self.target, self.reason, self.hint, self._memory())
 
     def _memory(self) -> "Memory | None":
         from dlbridge._core.picture import Memory
@@ -114,12 +114,12 @@ def explain(
       memory   float32 (2, 3), 24 bytes, writable, on cpu
       strides  (3, 1) in elements
       because  byte order is not this machine's, and dlbridge has no other
-      way out  pass x.astype(x.dtype.newbyteorder("="))
+      hint     pass x.astype(x.dtype.newbyteorder("="))
     """
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
         examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach,
                 narrow=narrow)
     except DLBridgeError as error:
-        facts |= {"action": "refuse", "reason": error.reason, "way_out": error.way_out}
+        facts |= {"action": "refuse", "reason": error.reason, "hint": error.hint}
     return Plan(**facts)

@@ -412,12 +412,12 @@ cdef str name_of(const Want* want):
     return (<bytes> want.name).decode("utf-8", "replace") if want.name != NULL else "view"
 
 
-cdef object refused(const Want* want, str field, object value, str wrong, str way_out):
-    return refusal(ConversionError, name_of(want), field, value, wrong, way_out)
+cdef object refused(const Want* want, str field, object value, str wrong, str hint):
+    return refusal(ConversionError, name_of(want), field, value, wrong, hint)
 
 
-# The ways out that name a keyword of convert(), in words for those who do not call it.
-cdef dict WAYS_OUT = {
+# The hints that name a keyword of convert(), in words for those who do not call it.
+cdef dict HINTS = {
     "pass detach=True, or x.detach()": "pass x.detach()",
 }
 
@@ -427,7 +427,7 @@ cdef object in_words_of(object error, const Want* want):
     if want.name == NULL or not isinstance(error, DLBridgeError) or not error.stage or error.stage == name_of(want):
         return error
     made = refusal(type(error), f"{name_of(want)}: {error.stage}", error.field, error.value, error.wrong,
-                   WAYS_OUT.get(error.way_out, error.way_out))
+                   HINTS.get(error.hint, error.hint))
     made.__cause__ = error.__cause__
     return made
 

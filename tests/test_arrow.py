@@ -78,7 +78,7 @@ REFUSED = {
 
 @pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize(("make", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_no_array_library_has_is_refused_with_a_way_out(make, words):
+def test_what_no_array_library_has_is_refused_with_a_hint(make, words):
     with pytest.raises(dlbridge.ConversionError, match=words):
         dlbridge.convert(make(), "numpy")
 
@@ -99,12 +99,12 @@ def bool8(*values):
     lambda x: dlbridge.convert_tree([x], "numpy")[0],
     dlbridge.accepts("numpy")(lambda x: x),
 ], ids=["convert", "Tensor", "convert_tree", "accepts"])
-def test_the_way_out_of_an_extension_type_is_its_storage(convert):
+def test_the_hint_of_an_extension_type_is_its_storage(convert):
     for x in (opaque(), pyarrow.chunked_array([opaque()])):
         with pytest.raises(dlbridge.ConversionError) as raised:
             convert(x)
-        assert dlbridge.explain(x, "numpy").way_out == raised.value.way_out
-        assert convert(eval(raised.value.way_out.removeprefix("pass "))).tolist() == [1, 2]
+        assert dlbridge.explain(x, "numpy").hint == raised.value.hint
+        assert convert(eval(raised.value.hint.removeprefix("pass "))).tolist() == [1, 2]
 
 
 @pytest.mark.needs("pyarrow")

@@ -352,7 +352,7 @@ def test_mistakes_are_told_before_anything_is_measured(capsys, words, says):
     assert says in err
 
 
-def test_a_chart_without_matplotlib_names_the_way_out(tmp_path):
+def test_a_chart_without_matplotlib_names_the_hint(tmp_path):
     done = without(["matplotlib"], "--chart", tmp_path / "chart.svg")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "run.py: --chart: matplotlib is not installed (pip install 'dlbridge[bench]')\n"

@@ -6,6 +6,7 @@ That values arrive as they are is proved here, and by test_copies.py for what is
 import contextlib
 import gc
 import importlib
+import itertools
 import sys
 import weakref
 from typing import Any, NamedTuple
@@ -31,8 +32,9 @@ def pairs(accepts=lambda exporter, importer: True):
 
 
 def partners():
-    """Every exporter with an importer, and every importer with an exporter."""
-    return [marked(pair, id=f"{pair[0].name}-{pair[1].name}") for pair in product(EXPORTERS, IMPORTERS)]
+    """Every exporter with an importer, and one exporter of each protocol with all of them."""
+    found = dict.fromkeys([*product(EXPORTERS, IMPORTERS), *itertools.product(ONE_OF_EACH_PROTOCOL, IMPORTERS)])
+    return [marked(pair, id=f"{pair[0].name}-{pair[1].name}") for pair in found]
 
 
 each_pair = pytest.mark.parametrize(("exporter", "importer"), pairs())

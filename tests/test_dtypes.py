@@ -305,13 +305,13 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize(("source", "way_out"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+@pytest.mark.parametrize(("source", "hint"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
 @pytest.mark.parametrize("target", params(["torch", "jax", "memoryview", "dlpack", "dlbridge"]))
-def test_other_types_are_refused_with_a_way_out(source, way_out, target):
+def test_other_types_are_refused_with_a_hint(source, hint, target):
     with pytest.raises(dlbridge.ConversionError) as caught:
         dlbridge.convert(source, target)
     assert str(caught.value).startswith(f"numpy: dtype {source.dtype}:")
-    assert way_out in str(caught.value)
+    assert hint in str(caught.value)
 
 
 # ---- the table in the documentation ----------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ SHAPE = re.compile(r"""
     (?P<field>'?[\w_.\ ]+'?)\           # the field by its name
     (?P<value>.+):\                     # as it was found
     (?P<wrong>[^(]+.*)\                 # what is wrong with it
-    \((?P<way_out>.+)\)                 # what to do
+    \((?P<hint>.+)\)                 # what to do
 """, re.VERBOSE | re.DOTALL)
 
 

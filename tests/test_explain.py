@@ -75,7 +75,7 @@ def test_plan_says_what_happens(make, to, keywords, action, reason):
     if action == "refuse":
         with pytest.raises(dlbridge.DLBridgeError) as caught:
             dlbridge.convert(source, to, **keywords)
-        assert f"{plan.reason} ({plan.way_out})" == str(caught.value)
+        assert f"{plan.reason} ({plan.hint})" == str(caught.value)
         return
     result = dlbridge.convert(source, to, **keywords)
     assert (result is source) == (action == "return")
@@ -149,7 +149,7 @@ def test_missing_ml_dtypes_is_seen_beforehand():
         try:
             dlbridge.convert(source, "numpy")
         except dlbridge.MissingLibraryError as error:
-            return plan.action, str(error) == f"{plan.reason} ({plan.way_out})"
+            return plan.action, str(error) == f"{plan.reason} ({plan.hint})"
 
     # A child that never imported it.
     program = "import sys, torch, dlbridge\n" + textwrap.dedent(inspect.getsource(explain_it)) + "print(explain_it())"
@@ -158,8 +158,8 @@ def test_missing_ml_dtypes_is_seen_beforehand():
 
 
 @pytest.mark.needs("torch")
-def test_the_way_out_is_whole():
+def test_the_hint_is_whole():
     plan = dlbridge.explain(np.zeros(3), "torch", device="nope")
-    assert plan.way_out.startswith("pass")
-    assert plan.way_out.endswith("object")
-    assert "(type, id)" in plan.way_out
+    assert plan.hint.startswith("pass")
+    assert plan.hint.endswith("object")
+    assert "(type, id)" in plan.hint

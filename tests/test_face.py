@@ -201,15 +201,15 @@ def test_a_newer_table_loads(versions, loaded, monkeypatch):
         assert face.import_again() == (1, 0)
 
 
-@pytest.mark.parametrize(("versions", "way_out"), [
+@pytest.mark.parametrize(("versions", "hint"), [
     (((2, 0),), "update the extension"),
     (((3, 1), (2, 0)), "update the extension"),
     (((0, 9),), "pip install -U dlbridge"),
 ])
-def test_a_table_of_another_major_is_refused(versions, way_out, monkeypatch):
+def test_a_table_of_another_major_is_refused(versions, hint, monkeypatch):
     monkeypatch.setattr(dlbridge, "_C_API", face.table_of(versions))
     newest = "{}.{}".format(*versions[0])
-    with pytest.raises(ImportError, match=rf"^dlbridge: C API: is {newest}, .* built for 1\.0 \({way_out}\)$"):
+    with pytest.raises(ImportError, match=rf"^dlbridge: C API: is {newest}, .* built for 1\.0 \({hint}\)$"):
         face.import_again()
     assert face.sum(np.arange(3.0)) == 3, "what was loaded before stays"
 
@@ -429,7 +429,7 @@ KEYWORDS = re.compile(r"\b(copy|readonly|detach|device|stream|narrow)=")
 
 
 @pytest.mark.parametrize("case", [*REFUSED.values()], ids=REFUSED)
-def test_no_way_out_names_a_keyword_of_convert(case):
+def test_no_hint_names_a_keyword_of_convert(case):
     array, flags, wanted, _ = case
     assert not KEYWORDS.search(refused(array, flags, **wanted))
 

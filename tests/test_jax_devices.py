@@ -72,7 +72,7 @@ def test_an_array_that_is_gone_says_so(make, dtype, target):
     with pytest.raises(dlbridge.UnsupportedError, match=r"is_deleted True: .* \(convert it before"):
         dlbridge.convert_tree({"x": [array]}, target)
     plan = dlbridge.explain(array, target)
-    assert (plan.action, plan.way_out) == ("refuse", "convert it before, or a copy of it, jax.numpy.copy(x)")
+    assert (plan.action, plan.hint) == ("refuse", "convert it before, or a copy of it, jax.numpy.copy(x)")
 
 
 def test_arrays_on_several_devices_name_their_shards():
@@ -85,10 +85,10 @@ def test_arrays_on_several_devices_name_their_shards():
                         try:
                             print(target, way(array, target))
                         except dlbridge.UnsupportedError as error:
-                            if "is_sharded True" not in str(error) or "addressable_shards" not in error.way_out:
+                            if "is_sharded True" not in str(error) or "addressable_shards" not in error.hint:
                                 print(target, error)
                     plan = dlbridge.explain(array, target)
-                    if plan.action != "refuse" or "addressable_shards" not in plan.way_out:
+                    if plan.action != "refuse" or "addressable_shards" not in plan.hint:
                         print(target, plan)
                 assert dlbridge.convert(array, "jax") is array
         array = jax.device_put(jnp.arange(64.0), mesh("x"))
@@ -138,9 +138,9 @@ def test_what_was_asked_for_is_what_one_gets():
                 try:
                     print(name, way, dlbridge.convert(made, **never))
                 except dlbridge.CopyRequiredError as error:
-                    if plan.action != "refuse" or plan.way_out != error.way_out:
+                    if plan.action != "refuse" or plan.hint != error.hint:
                         print(name, way, plan, error)
-                    if 'pass device="cpu:0"' not in error.way_out and name != "int4":    # which is always copied
+                    if 'pass device="cpu:0"' not in error.hint and name != "int4":    # which is always copied
                         print(name, way, error)
         # The array has memory of its own.
         array = dlbridge.convert(host, "jax", device=devices[3])
@@ -204,7 +204,7 @@ def test_new_arrays_are_where_jax_makes_them():
                     dlbridge.convert(frozen, "jax", copy=False)
                     assert action == "share"
                 except dlbridge.CopyRequiredError as error:
-                    assert action == "copy" and 'device="cpu:0"' in error.way_out, error
+                    assert action == "copy" and 'device="cpu:0"' in error.hint, error
     """)
 
 
@@ -229,7 +229,7 @@ def test_a_device_that_is_not_there_is_refused():
                 dlbridge.convert(host, array)
                 raise AssertionError(array)
             except dlbridge.UnsupportedError as error:
-                assert "addressable_shards" in error.way_out, error
+                assert "addressable_shards" in error.hint, error
         one = NamedSharding(Mesh(devices[3:], "x"), PartitionSpec("x"))
         assert dlbridge.convert(host, "jax", device=one).devices() == {devices[3]}
     """)

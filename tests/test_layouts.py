@@ -10,10 +10,11 @@ import jax
 import numpy as np
 import pytest
 import torch
-from support.exporters import aligned, numbered, versioned
+from support.exporters import ArrayInterface, ArrayStruct, aligned, numbered, versioned
 from support.importers import IMPORTERS, CapsuleProducer, capsule_struct, deliver, look_capsule
 from support.lacking import LACKS, dtypes_of, lacks_of
 from support.optional import marked, needed_by, of, params, product
+from support.producers import LegacyProducer, VersionedProducer
 from support.quirk_rows import HEAVY, OF_ALL
 
 import dlbridge
@@ -71,7 +72,6 @@ REASONS = {
 }
 
 
-BY_NAME = {importer.name: importer for importer in IMPORTERS}
 OF_THEIR_OWN = [BY_NAME[name] for name in ("numpy", "torch", "jax", "jax, shared")]
 ALIKE = [importer for importer in IMPORTERS if importer not in OF_THEIR_OWN]        # they hold the same layouts
 
@@ -96,6 +96,33 @@ def test_every_layout(layout, importer):
         with pytest.raises(dlbridge.CopyRequiredError, match=REASONS[needs]) as caught:
             deliver(importer, source, copy=False, readonly="share")
         assert "copy=None" in str(caught.value)
+
+
+# One wrapper of an ndarray for each protocol. NumPy exports odd strides by its own interfaces alone.
+PROTOCOLS = {
+    "exchange_api": dlbridge.asdlpack, "dlpack": lambda array: VersionedProducer(versioned(array)),
+    "dlpack (legacy)": LegacyProducer, "array_struct": ArrayStruct, "array_interface": ArrayInterface,
+    "buffer": memoryview,
+}
+
+
+@pytest.mark.needs("torch", "jax", "array_api_strict")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_layout_by_every_protocol(protocol):
+    """Into each kind of target, shared where it can be, and copied."""
+    for name, make, needs in (*LAYOUTS, ("misaligned", lambda: numbered((13,))[1:], "alignment")):
+        array = make()
+        if needs == "ODD_STRIDES" and protocol.startswith("dlpack"):
+            continue
+        source = PROTOCOLS[protocol](array)
+        for target in ("numpy", "torch", "jax", "array_api_strict", "dlpack versioned"):
+            importer = BY_NAME[target]
+            can_share = needs is None or needs in HOLDS[target] or (needs == "alignment" and importer.alignment == 1)
+            for keywords, shared in (({"readonly": "share"}, can_share), ({"copy": True}, False)):
+                view = importer.look(deliver(importer, source, **keywords))
+                assert (view.bits, view.shape) == (array.tobytes(), array.shape), (name, target, keywords)
+                if protocol != "exchange_api" or needs != "ODD_STRIDES":       # which a Tensor has copied already
+                    assert (view.address == array.ctypes.data) is shared, (name, target, keywords)
 
 
 @pytest.mark.needs("torch")

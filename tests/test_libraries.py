@@ -67,7 +67,7 @@ def test_facts_are_inherited():
     for kind in (torch.nn.Parameter, Special, MoreSpecial):
         assert Facts(kind).find("exchange") == "torch.nn.parameter.Parameter"
         assert Facts(kind).find("names_stream") is True       # of Tensor
-        assert Facts(kind).way_out("is_sparse") == "pass x.to_dense()"
+        assert Facts(kind).hint("is_sparse") == "pass x.to_dense()"
     assert Facts(torch.Tensor).find("exchange") == "torch.Tensor"
 
 
@@ -202,14 +202,14 @@ def test_a_library_takes_one_file(tmp_path):
         either.memory = source
         assert dlbridge.convert(either, "numpy") is not source
         assert dlbridge.convert(either, "numpy").ctypes.data == source.ctypes.data
-        for refused, way_out in ((numpy.zeros(3), "float64"), (toyarrays.Nothing(), "pass toyarrays.Array()"),
+        for refused, hint in ((numpy.zeros(3), "float64"), (toyarrays.Nothing(), "pass toyarrays.Array()"),
                                  (toyarrays.Array(None, "int16"), "pass something with __dlpack__"),
                                  (toyarrays.Array(source, "float32"), "another type"),
                                  (toyarrays.Array(source, "i3"), "another type")):
             try:
-                dlbridge.convert(refused, "toyarrays" if way_out == "float64" else "numpy")
+                dlbridge.convert(refused, "toyarrays" if hint == "float64" else "numpy")
             except dlbridge.DLBridgeError as error:
-                assert way_out in str(error), error
+                assert hint in str(error), error
             else:
                 raise AssertionError(refused)
     """)

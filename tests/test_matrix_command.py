@@ -251,7 +251,7 @@ def test_json_has_every_pair(real):
     assert set(cells) == {(source, target) for source in ("numpy", "torch", "memoryview")
                           for target in ("numpy", "torch", "memoryview")}
     for pair in cells.values():
-        assert (pair["outcome"], pair["reason"], pair["way_out"]) == ("shared", "", "")
+        assert (pair["outcome"], pair["reason"], pair["hint"]) == ("shared", "", "")
         assert 0 < pair["nanoseconds"] < 1e7
 
 

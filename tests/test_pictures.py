@@ -284,7 +284,7 @@ def test_the_action_shows_by_word_and_colour_and_reason(action, make):
     strokes = {line.get("stroke") for line in path.iter("path")} - {None}
     assert strokes == {COLOURS[{"return": "share"}.get(action, action)]}
     assert words(tree).get("because", "") == plan.reason
-    assert words(tree).get("way out", "") == plan.way_out
+    assert words(tree).get("hint", "") == plan.hint
 
 
 @pytest.mark.needs("torch")
@@ -314,7 +314,7 @@ def test_only_a_refused_path_is_broken():
 def test_what_was_not_looked_into_has_a_path_alone():
     tree = parsed(dlbridge.explain([1], "torch")._repr_html_())
     assert len([*tree.iter("svg")]) == 1
-    assert set(words(tree)) == {"because", "way out"}
+    assert set(words(tree)) == {"because", "hint"}
     capsule = np.zeros(3).__dlpack__()
     torch.from_dlpack(capsule)
     tree = parsed(dlbridge.explain(capsule, "torch")._repr_html_())

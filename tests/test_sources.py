@@ -106,7 +106,7 @@ def test_an_item_size_that_the_letter_cannot_have_is_refused(letter, itemsize):
 
 
 @pytest.mark.needs("torch")
-def test_longdouble_names_the_way_out():
+def test_longdouble_names_the_hint():
     with pytest.raises(dlbridge.ConversionError, match=r'astype\("float64"\)'):
         dlbridge.convert(memoryview(np.zeros(2, np.longdouble)), "torch")
 
@@ -253,14 +253,14 @@ UNSUPPORTED = (
 
 @pytest.mark.needs("torch")
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("make", "way_out"), [row[1:] for row in UNSUPPORTED], ids=[row[0] for row in UNSUPPORTED])
+@pytest.mark.parametrize(("make", "hint"), [row[1:] for row in UNSUPPORTED], ids=[row[0] for row in UNSUPPORTED])
 @pytest.mark.parametrize("to", params(["numpy", "dlbridge", "jax"]))
-def test_what_is_no_array_is_refused_with_a_way_out(make, way_out, to):
+def test_what_is_no_array_is_refused_with_a_hint(make, hint, to):
     src = make()
     with pytest.raises(dlbridge.UnsupportedError) as caught:
         dlbridge.convert(src, to)
     text = str(caught.value)
-    assert way_out in text
+    assert hint in text
     assert type(src).__qualname__ in text or text.startswith("torch:")
     with pytest.raises(TypeError):
         dlbridge.asdlpack(src)

@@ -62,7 +62,7 @@ def test_types_below_a_byte_do_not_pass_for_bytes(name, kind, convert):
     x = kind(torch.arange(4, dtype=torch.uint8).view(getattr(torch, name)))
     with pytest.raises(dlbridge.ConversionError, match=f"dtype torch.{name}: ") as raised:
         convert(x)
-    assert dlbridge.explain(x, "numpy").way_out == raised.value.way_out == "pass x.view(torch.uint8)"
+    assert dlbridge.explain(x, "numpy").hint == raised.value.hint == "pass x.view(torch.uint8)"
     assert convert(x.view(torch.uint8)).tolist() == [0, 1, 2, 3]
 
 
@@ -72,7 +72,7 @@ def test_types_that_no_export_has_are_refused(name):
     with pytest.raises(dlbridge.ConversionError, match=f"dtype torch.{name}: ") as raised:
         dlbridge.convert(x, "numpy")
     assert x.untyped_storage().resizable()
-    assert dlbridge.convert(eval(raised.value.way_out.removeprefix("pass ")), "numpy").nbytes == x.nbytes
+    assert dlbridge.convert(eval(raised.value.hint.removeprefix("pass ")), "numpy").nbytes == x.nbytes
 
 
 @KINDS
@@ -207,7 +207,7 @@ def run(program):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_the_ways_out_of_a_distributed_tensor():
+def test_the_hints_of_a_distributed_tensor():
     run("""
         import torch.distributed
         from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
@@ -218,8 +218,8 @@ def test_the_ways_out_of_a_distributed_tensor():
             try:
                 dlbridge.convert(each, "numpy", detach=True)
             except dlbridge.UnsupportedError as error:
-                assert error.way_out == "pass x.to_local(), the part of this process, or x.full_tensor()", error
-                assert dlbridge.explain(each, "numpy", detach=True).way_out == error.way_out
+                assert error.hint == "pass x.to_local(), the part of this process, or x.full_tensor()", error
+                assert dlbridge.explain(each, "numpy", detach=True).hint == error.hint
             else:
                 raise AssertionError(each)
         assert dlbridge.convert(x.to_local(), "numpy").tolist() == [0, 1, 2, 3]

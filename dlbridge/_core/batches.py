@@ -52,7 +52,7 @@ def report(failure: Failure, trees: Iterable[tuple[str, Any]]) -> NoReturn:
     try:
         if not path:
             raise error from error.__cause__
-        raise refusal(type(error), "convert_tree", failure.word, path, error.reason, error.way_out) from error
+        raise refusal(type(error), "convert_tree", failure.word, path, error.reason, error.hint) from error
     finally:
         error.__context__ = None        # it is the failure, which has the error: the leaf would live on in a cycle
         del error, failure              # so it would by the traceback, which has this frame

@@ -55,4 +55,4 @@ cdef object row_typestr(int row)
 cdef int find_name(str name) except -2
 cdef uint64_t rows_named(object names)
 cdef str describe(DLDataType dtype)
-cdef str way_out_of_kind(object numpy_kind)
+cdef str hint_of_kind(object numpy_kind)

@@ -298,7 +298,7 @@ cdef str describe(DLDataType dtype):
     return NAMES[row] if row >= 0 else f"(code={dtype.code}, bits={dtype.bits}, lanes={dtype.lanes})"
 
 
-cdef dict WAYS_OUT = {
+cdef dict HINTS = {
     "M": 'pass x.view("int64")',
     "m": 'pass x.view("int64")',
     "O": 'objects have no fixed size: make it numeric first, x.astype("float64")',
@@ -311,9 +311,9 @@ cdef dict WAYS_OUT = {
 }
 
 
-cdef str way_out_of_kind(object numpy_kind):
+cdef str hint_of_kind(object numpy_kind):
     """What the caller can do about a NumPy type that DLPack has no code for, by the kind in its typestr."""
-    return WAYS_OUT.get(numpy_kind, "convert it to a numeric type first")
+    return HINTS.get(numpy_kind, "convert it to a numeric type first")
 
 
 _build_tables()

@@ -69,11 +69,11 @@ def of_tensor(memory: Memory, owner: str, protocol: str, address: int) -> str:
 
 
 def of_plan(
-    action: str, source: str, protocol: str, target: str, reason: str, way_out: str, memory: Memory | None,
+    action: str, source: str, protocol: str, target: str, reason: str, hint: str, memory: Memory | None,
 ) -> str:
     """The picture of a Plan: the path, the reason for it, and the memory that it starts from."""
     path = draw_path(action, source, protocol, target, memory is not None and memory.readonly)
-    said = table({name: words for name, words in (("because", reason), ("way out", way_out)) if words})
+    said = table({name: words for name, words in (("because", reason), ("hint", hint)) if words})
     return page(path, said, *([draw_memory(memory), table(memory_rows(memory))] if memory else []))
 
 

@@ -236,8 +236,8 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
 
 cdef object no_room(const Managed* like, int64_t nbytes):
     cdef bint read_only = like.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
-    way_out = 'pass readonly="share" and do not write' if read_only else "pass a part of it, or copy=False"
-    return MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({way_out})")
+    hint = 'pass readonly="share" and do not write' if read_only else "pass a part of it, or copy=False"
+    return MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({hint})")
 
 
 cdef inline void* aligned(void* memory, size_t alignment) noexcept nogil:

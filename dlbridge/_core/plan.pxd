@@ -127,4 +127,4 @@ cdef int decide(
 ) except -1
 cdef bint is_copy(const Decision* decision) noexcept nogil
 cdef str reason_text(const Managed* managed, Target target, Reason reason)
-cdef str reason_way_out(Reason reason)
+cdef str reason_hint(Reason reason)

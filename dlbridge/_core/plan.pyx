@@ -138,7 +138,7 @@ cdef Route new_route(object src, object to):
 # ---- decisions -----------------------------------------------------------------------------------------------------
 
 cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
-# For each reason: the field, why it makes a copy necessary, and the way out.
+# For each reason: the field, why it makes a copy necessary, and the hint.
 cdef dict REASONS = {
     COPY_ASKED: ("copy", "was asked for", "pass copy=None"),
     BYTE_ORDER: ("byte order", "is not this machine's, and {target} has no other",
@@ -190,13 +190,13 @@ cdef str reason_text(const Managed* managed, Target target, Reason reason):
     return f"{REASONS[reason][0]} {reason_words(managed, target, reason)}"
 
 
-cdef str reason_way_out(Reason reason):
+cdef str reason_hint(Reason reason):
     return REASONS[reason][2]
 
 
 cdef object copy_required(const Managed* managed, Target target, Reason reason):
     return refusal(CopyRequiredError, target.name, REASONS[reason][0], reason_words(managed, target, reason),
-                   "needs a copy, and copy=False forbids it", f"{reason_way_out(reason)}, or pass copy=None")
+                   "needs a copy, and copy=False forbids it", f"{reason_hint(reason)}, or pass copy=None")
 
 
 cdef object gather(const Managed* managed, Target target, const Request* request, Findings* out):

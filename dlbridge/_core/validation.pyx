@@ -237,7 +237,7 @@ cdef bint view_strided(
     return settle(tensor.ndim, tensor.shape, tensor.strides, item_bytes, item_bytes, &count, &form) == LAYOUT_SOUND
 
 
-# For each Fault: the error, its field, what is wrong, and the way out. Names in braces are filled in.
+# For each Fault: the error, its field, what is wrong, and the hint. Names in braces are filled in.
 cdef dict FAULTS = {
     UNKNOWN_DTYPE: (ConversionError, "dtype", "is no type that dlbridge knows",
                     "view it as integers of the same size first"),
@@ -257,7 +257,7 @@ cdef object refused(Managed* managed, int fault):
     """The error for a fault; the block is released."""
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     try:
-        error, field, wrong, way_out = FAULTS[fault]
+        error, field, wrong, hint = FAULTS[fault]
         values = {
             "dtype": describe(tensor.dtype),
             "shape": managed_shape(managed),
@@ -269,6 +269,6 @@ cdef object refused(Managed* managed, int fault):
             "byte_offset": tensor.byte_offset,
         }
         return refusal(error, protocol_name(<Protocol> managed.protocol), field, values[field], wrong.format(**values),
-                       way_out)
+                       hint)
     finally:
         managed_release(managed)

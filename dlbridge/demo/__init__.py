@@ -88,7 +88,7 @@ def journey(source: Input, names: tuple[str, ...]) -> list[Step]:
         array = steps[-1].array
         promise = PROMISES.get(name, {})
         plan = dlbridge.explain(array, name, **promise)
-        reason = f"{name}: {plan.reason} ({plan.way_out})" if plan.action == "copy" else ""
+        reason = f"{name}: {plan.reason} ({plan.hint})" if plan.action == "copy" else ""
         steps.append(Step(name, dlbridge.convert(array, name, **promise), reason))
     return steps
 

@@ -36,8 +36,8 @@ class Arrays(NamedTuple):
     """
 
     name: str                               # of the type, without its module; "*" for every type of the library
-    # By the field of the error, for Arrow's formats after "format " (arrow_schema.WAYS_OUT); "" for every other field.
-    ways_out: Mapping[str, str] = MappingProxyType({})
+    # By the field of the error, for Arrow's formats after "format " (arrow_schema.HINTS); "" for every other field.
+    hints: Mapping[str, str] = MappingProxyType({})
     # ---- which protocol, and what to call
     preferred: Fact | None = None           # the protocol that serves this type best, by the name of its source
     exchange: Fact | None = None            # the type's full name: its exchange table may be used as it is
@@ -287,10 +287,10 @@ class Facts:
                 return name, fact
         return None
 
-    def way_out(self, field: str) -> str | None:
+    def hint(self, field: str) -> str | None:
         """What to do instead where an error is about this field, or None."""
         for wanted in (field, ""):
             for _, record in self.records:
-                if wanted in record.ways_out:
-                    return record.ways_out[wanted]
+                if wanted in record.hints:
+                    return record.hints[wanted]
         return None

@@ -96,7 +96,7 @@ LIBRARY = Library(
             "format +": "pass x.combine_chunks().flatten(), or the parts one by one",
         }),
         Arrays("*", {"extension": "pass x.cast(x.type.storage_type)"},
-               preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but names no way out")),
+               preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but gives no hint")),
     ),
     delivery="importer:prepare_for_ndarrays",
     importer=make,

@@ -12,7 +12,7 @@ class Cell(NamedTuple):
 
     outcome: str
     reason: str = ""
-    way_out: str = ""
+    hint: str = ""
     nanoseconds: float | None = None
 
 

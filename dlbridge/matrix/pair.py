@@ -32,7 +32,7 @@ def look(table: str, source: str, target: str) -> Cell:
     try:
         return convert(rows[source], rows[target], feed)
     except dlbridge.DLBridgeError as error:
-        return Cell("impossible", error.reason, error.way_out)
+        return Cell("impossible", error.reason, error.hint)
     except Wrong as error:
         return Cell("failed", str(error))
     except Exception as error:
@@ -95,7 +95,7 @@ def convert(source: Row, target: Row, feed: Callable[[], Any]) -> Cell:
     if first.data_ptr != second.data_ptr:
         return Cell("copied", f"each export of {source.name} is a copy", "", cost)
     if plan.action == "copy" and not same:
-        return Cell("copied", plan.reason, plan.way_out, cost)
+        return Cell("copied", plan.reason, plan.hint, cost)
     # A library whose exports are copies does not show where its array lies: what explain() says is all that is known.
     if same != (plan.action in ("share", "return")) and (same or address(made) in (0, shown.data_ptr)):
         raise Wrong(f"explain() says {plan.action}, and the memory is {'the same' if same else 'another'}")

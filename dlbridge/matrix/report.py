@@ -53,9 +53,9 @@ def reasons(matrix: Matrix) -> list[Reason]:
 
 
 def why(cell: Cell) -> str:
-    """Put the reason and the way out into a text, without the address, which differs from run to run."""
+    """Put the reason and the hint into a text, without the address, which differs from run to run."""
     reason = re.sub(r" at 0x[0-9a-f]+", "", cell.reason)
-    return f"{reason} ({cell.way_out})" if cell.way_out else reason
+    return f"{reason} ({cell.hint})" if cell.hint else reason
 
 
 def numbers(found: Iterable[Reason]) -> dict[Pair, int]:

@@ -147,8 +147,8 @@ def test_a_stream_that_is_none_is_refused(platform):
         tensor = dlbridge.asdlpack(source)
         before = counts()
         driver.clear()
-        WAY_OUT = "(pass 1 for the legacy default stream, 2 for the per-thread one, -1 for no ordering)"
-        AMBIGUOUS = f"stream 0: is ambiguous, and forbidden by the array API standard {WAY_OUT}"
+        HINT = "(pass 1 for the legacy default stream, 2 for the per-thread one, -1 for no ordering)"
+        AMBIGUOUS = f"stream 0: is ambiguous, and forbidden by the array API standard {HINT}"
 
         def refused(function, error, text):
             try:

@@ -55,7 +55,7 @@ def test_no_memory_changes_its_device_unasked():
         with pytest.raises(dlbridge.DeviceError, match=r'oneapi:0: .* \(pass device="cpu"\)'):
             dlbridge.convert(array, target)
         plan = dlbridge.explain(array, target)
-        assert (plan.action, plan.device, plan.way_out) == ("refuse", "oneapi:0", 'pass device="cpu"')
+        assert (plan.action, plan.device, plan.hint) == ("refuse", "oneapi:0", 'pass device="cpu"')
     with pytest.raises(dlbridge.DeviceError, match=r'pass device="oneapi"'):
         dlbridge.convert(numbers(), "dpnp")
 

@@ -59,7 +59,7 @@ def test_tensorflow_is_not_asked_for_what_has_no_numbers(made):
             try:
                 convert({made}, "numpy")
             except dlbridge.ConversionError as error:
-                print(error.field, error.way_out.partition(" ")[0])
+                print(error.field, error.hint.partition(" ")[0])
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "element type use\nleaf use\n", done.stderr[-500:]

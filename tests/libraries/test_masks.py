@@ -31,12 +31,12 @@ def test_a_mask_is_not_dropped(make, convert):
     x = make()
     with pytest.raises(dlbridge.UnsupportedError, match="mask of Masked") as raised:
         convert(x)
-    assert dlbridge.explain(x, "numpy").way_out == raised.value.way_out
+    assert dlbridge.explain(x, "numpy").hint == raised.value.hint
 
 
-def test_the_ways_out():
+def test_the_hints():
     x = Masked(VALUES.copy(), mask=[False, True, False])
-    assert dlbridge.explain(x, "numpy").way_out == "pass x.filled(value), or x.unmasked if the mask does not matter"
+    assert dlbridge.explain(x, "numpy").hint == "pass x.filled(value), or x.unmasked if the mask does not matter"
     assert dlbridge.convert(x.filled(9), "numpy").tolist() == [0, 9, 2]
     assert dlbridge.convert(x.unmasked, "numpy").tolist() == [0, 1, 2]
 

@@ -1,4 +1,4 @@
-"""Libraries that are sources alone: a row for what each hands over, and one for what it cannot, with the way out."""
+"""Libraries that are sources alone: a row for what each hands over, and one for what it cannot, with the hint."""
 
 import datetime
 import re
@@ -120,7 +120,7 @@ def dataset(tmp_path_factory):
 
 
 class Refused(NamedTuple):
-    """An object that is refused, and the values that the way out gives; None where it is in words."""
+    """An object that is refused, and the values that the hint gives; None where it is in words."""
 
     name: str
     make: Callable[[Any], Any]
@@ -156,17 +156,17 @@ def test_what_is_refused_says_what_works(row, dataset):
     x = row.make(dataset)
     with pytest.raises(dlbridge.DLBridgeError) as caught:
         dlbridge.convert(x, "numpy")
-    way_out = caught.value.way_out
-    assert way_out
-    assert caught.value.args[0].endswith(f"({way_out})")
+    hint = caught.value.hint
+    assert hint
+    assert caught.value.args[0].endswith(f"({hint})")
     if row.values is None:
-        assert not re.match(r"pass x[.\[]", way_out)
+        assert not re.match(r"pass x[.\[]", hint)
     else:
-        line = re.match(r"pass ((?:\w+\.)+\w+\([^)]*\)|x\.\w+\[\d\]|x\[\.\.\.\])", way_out)[1]
+        line = re.match(r"pass ((?:\w+\.)+\w+\([^)]*\)|x\.\w+\[\d\]|x\[\.\.\.\])", hint)[1]
         assert dlbridge.convert(eval(line), "numpy").tolist() == row.values
 
 
-# ---- columns of types that no array library has, and the values, or one of several, that their ways out give
+# ---- columns of types that no array library has, and the values, or one of several, that their hints give
 
 ARROW = pandas.ArrowDtype
 PERIODS = pandas.Series(pandas.period_range("1970-01-02", periods=2, freq="D"))
@@ -250,17 +250,17 @@ def test_lists_of_one_length_are_an_axis(make, to):
 
 
 @pytest.mark.parametrize(("make", "values"), COLUMNS.values(), ids=COLUMNS)
-def test_ways_out_of_columns_work(make, values):
+def test_hints_of_columns_work(make, values):
     x = make()
     with pytest.raises(dlbridge.DLBridgeError) as caught:
         dlbridge.convert(x, "dlbridge")
-    assert dlbridge.explain(x, "dlbridge").way_out == caught.value.way_out
+    assert dlbridge.explain(x, "dlbridge").hint == caught.value.hint
     found = []
-    for call in re.findall(r"x(?:\.\w+(?:\([^()]*\))?)+", caught.value.way_out):
+    for call in re.findall(r"x(?:\.\w+(?:\([^()]*\))?)+", caught.value.hint):
         try:
             found.append(np.asarray(dlbridge.asdlpack(eval(call))).tolist())
         except (AttributeError, dlbridge.DLBridgeError, pa.ArrowException):
-            if not re.search(" of | such as |name", caught.value.way_out):      # which hold for some columns only
+            if not re.search(" of | such as |name", caught.value.hint):      # which hold for some columns only
                 raise
     assert found
     assert all(each in (values, *values) for each in found)
@@ -274,7 +274,7 @@ def test_ways_out_of_columns_work(make, values):
 def test_what_has_no_numbers_is_refused(x):
     with pytest.raises(dlbridge.DLBridgeError) as caught:
         dlbridge.convert(x, "numpy")
-    assert not re.match(r"pass x\.to_numpy", caught.value.way_out)
+    assert not re.match(r"pass x\.to_numpy", caught.value.hint)
 
 
 @pytest.mark.parametrize("convert", [
@@ -300,7 +300,7 @@ def test_a_series_is_shared_or_refused(make, convert):
     np.testing.assert_array_equal(dlbridge.convert(pandas.Series([1.0, np.nan]), "numpy", copy=False), [1, np.nan])
 
 
-def test_bools_of_arrow_by_the_way_out():
+def test_bools_of_arrow_by_the_hint():
     """Cast to uint8, then viewed as bool."""
     array = pa.array([True, False, True]).cast("uint8")
     assert dlbridge.convert(array, "numpy").view("bool").tolist() == [True, False, True]

@@ -26,7 +26,7 @@ from dlbridge._core.block cimport (
     managed_set_layout,
     managed_set_row,
 )
-from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, way_out_of_kind
+from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, hint_of_kind
 from dlbridge._core.layout cimport LARGEST_SPAN
 from dlbridge._core.numpy_api cimport (
     ARRAY_C_CONTIGUOUS,
@@ -176,10 +176,10 @@ cdef inline bint set_compact(
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
     if getattr(obj, offer.facts.find("masked")) is not np.ma.nomask:
         raise refusal(UnsupportedError, "numpy", "mask", f"of {type(obj).__name__}",
-                      "would be dropped, and masked values would pass for real ones", offer.facts.way_out("mask"))
+                      "would be dropped, and masked values would pass for real ones", offer.facts.hint("mask"))
     return acquire(obj, offer, request)
 
 
 cdef Managed* refuse_dtype(object array) except NULL:
     dtype = array.dtype
-    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", way_out_of_kind(dtype.kind))
+    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", hint_of_kind(dtype.kind))

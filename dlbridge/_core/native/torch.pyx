@@ -307,7 +307,7 @@ cdef int check_shell(Managed* managed, object tensor, Offer offer) except -1:
 
 def _lacks_dtype(dtype, facts):
     return refusal(ConversionError, "torch", "dtype", dtype, "has no form in torch's own export",
-                   facts.way_out("dtype"))
+                   facts.hint("dtype"))
 
 
 # ---- subclasses, and torch before 2.10 -------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) 
 
 cdef Managed* refuse_type(object obj, Offer offer, const Request* request) except? NULL:
     raise refusal(UnsupportedError, "torch", "type", type(obj).__qualname__, "has a shape but no memory",
-                  offer.facts.way_out("no_memory"))
+                  offer.facts.hint("no_memory"))
 
 
 cdef object prepare_subclass(object tensor, const Request* request):

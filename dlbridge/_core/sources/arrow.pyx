@@ -40,7 +40,7 @@ from dlbridge._core.layout cimport add_overflows, multiply_overflows
 from dlbridge._core.ownership cimport OWNS_NOTHING, OWNS_WRAPPED, Wrapped, release_foreign
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.arrow_schema cimport Description, describe, refused, way_out_of
+from dlbridge._core.sources.arrow_schema cimport Description, describe, refused, hint_of
 from dlbridge._core.sources.offer cimport Offer, new_offer
 from dlbridge._core.validation cimport managed_checked
 
@@ -239,7 +239,7 @@ cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) ex
         if chunk.length and following.length:
             following.release(&following)
             raise refusal(ConversionError, "arrow", "chunks", "2 or more", "are not one block of memory",
-                          way_out_of(offer, "chunks", "pass x.combine_chunks(), or the chunks one by one"))
+                          hint_of(offer, "chunks", "pass x.combine_chunks(), or the chunks one by one"))
         if chunk.length:
             following.release(&following)
         else:
@@ -570,7 +570,7 @@ cdef Managed* without_nulls(
                       "count them, x.null_count or so")
     raise refusal(ConversionError, "arrow", "null_count", nulls,
                   "elements have no value, which no array library can say",
-                  way_out_of(offer, "null_count", "pass x.fill_null(0), or x.drop_null()"))
+                  hint_of(offer, "null_count", "pass x.fill_null(0), or x.drop_null()"))
 
 
 cdef int64_t nulls_in(const Range* elements, bint is_ready) noexcept nogil:
@@ -602,7 +602,7 @@ cdef Managed* with_plain_bools(Managed* managed, bint is_ready, Offer offer) exc
     managed_release(managed)
     raise refusal(ConversionError, "arrow", "bool8", "of other bytes than 0 and 1" if is_ready else "on a device",
                   "would be no bools to any array library" if is_ready else "cannot be looked into",
-                  way_out_of(offer, "extension", "pass its storage, x.storage or so"))
+                  hint_of(offer, "extension", "pass its storage, x.storage or so"))
 
 
 cdef int64_t count_nulls(const uint8_t* bits, int64_t index, int64_t end) noexcept nogil:

@@ -20,6 +20,6 @@ ctypedef struct Description:
 
 # An error if the type is one that DLPack does not have.
 cdef int describe(const ArrowSchema* schema, Offer offer, Description* out) except -1
-# The way out that the library's facts have for a field, or the usual one.
-cdef str way_out_of(Offer offer, str field, str usual)
+# The hint that the library's facts have for a field, or the usual one.
+cdef str hint_of(Offer offer, str field, str usual)
 cdef object refused(str field, object value, str wrong)

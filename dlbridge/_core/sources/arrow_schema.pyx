@@ -17,9 +17,9 @@ import math
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
-# CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the way out, by how the
+# CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the hint, by how the
 # format begins. The first line that fits counts.
-WAYS_OUT = {
+HINTS = {
     "b": ("has eight bools in a byte", "cast it to uint8, then view the result as bool"),
     "n": ("has nothing but nulls", "there is nothing to convert"),
     "td": ("are dates", "cast it to int32 or int64"),
@@ -79,7 +79,7 @@ cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
         return axes_of(name, lambda: json.loads(text))
     except Exception as error:
         raise refusal(ConversionError, "arrow", EXTENSION_TEXT.decode(), repr(text), f"is no shape of {name.decode()}",
-                      way_out_of(offer, "extension", "pass its storage, x.storage or so")) from error
+                      hint_of(offer, "extension", "pass its storage, x.storage or so")) from error
 
 
 cdef bint find_list(const ArrowSchema* schema, bint is_tensor, Description* out) except -1:
@@ -143,12 +143,12 @@ cdef int row_of(const ArrowSchema* schema, Offer offer) except -1:
     text = (<bytes> schema.format).decode("utf-8", "replace")
     if schema.dictionary != NULL:
         raise refusal(ConversionError, "arrow", "dictionary", repr(text), "are indices of other values",
-                      way_out_of(offer, "dictionary", "pass x.dictionary_decode(), or x.indices"))
-    for beginning, (wrong, way_out) in WAYS_OUT.items():
+                      hint_of(offer, "dictionary", "pass x.dictionary_decode(), or x.indices"))
+    for beginning, (wrong, hint) in HINTS.items():
         if text.startswith(beginning):
             break
     raise refusal(ConversionError, "arrow", "format", repr(text), wrong,
-                  way_out_of(offer, f"format {beginning}", way_out))
+                  hint_of(offer, f"format {beginning}", hint))
 
 
 cdef int row_of_extension(const ArrowSchema* schema, int row, Offer offer) except -1:
@@ -167,7 +167,7 @@ cdef int row_of_extension(const ArrowSchema* schema, int row, Offer offer) excep
 cdef object refuse_extension(bytes name, str storage, Offer offer):
     return refusal(ConversionError, "arrow", EXTENSION_NAME.decode(), repr(name.decode("utf-8", "replace")),
                    f"is what its values are, and {storage}",
-                   way_out_of(offer, "extension", "pass its storage, x.storage or so"))
+                   hint_of(offer, "extension", "pass its storage, x.storage or so"))
 
 
 # ---- metadata: a number of pairs, each text after its length ---------------------------------------------------------
@@ -206,8 +206,8 @@ cdef int32_t take_length(const char** at) except -1:
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
 
-cdef str way_out_of(Offer offer, str field, str usual):
-    return offer.facts.way_out(field) or usual
+cdef str hint_of(Offer offer, str field, str usual):
+    return offer.facts.hint(field) or usual
 
 
 cdef object refused(str field, object value, str wrong):

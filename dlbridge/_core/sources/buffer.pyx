@@ -19,7 +19,7 @@ from dlbridge._core.block cimport (
     managed_set_row,
     managed_take_buffer,
 )
-from dlbridge._core.dtypes cimport find_format, way_out_of_kind
+from dlbridge._core.dtypes cimport find_format, hint_of_kind
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, new_offer
@@ -41,7 +41,7 @@ cdef extern from *:
     bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
     bint type_counts_exports "dlbridge_counts_exports"(PyTypeObject* kind) noexcept
 
-# PEP 3118 letters without a DLPack type, with the typestr kind that has the same way out.
+# PEP 3118 letters without a DLPack type, with the typestr kind that has the same hint.
 cdef dict KINDS = {"g": "f", "O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}
 
 
@@ -104,7 +104,7 @@ cdef int check_view(const Py_buffer* view, int row) except -1:
     if row < 0:
         text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
         raise refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
-                      way_out_of_kind(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
+                      hint_of_kind(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
     for axis in range(view.ndim):
         if view.suboffsets[axis] >= 0:
             raise _refused("suboffsets", integers(<const int64_t*> view.suboffsets, view.ndim, 1),

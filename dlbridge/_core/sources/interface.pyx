@@ -17,13 +17,13 @@ from dlbridge._core.block cimport (
     managed_set_row,
     protocol_name,
 )
-from dlbridge._core.dtypes cimport find_typestr, way_out_of_kind
+from dlbridge._core.dtypes cimport find_typestr, hint_of_kind
 
 from dlbridge.errors import REPORT, ConversionError, refusal, shown
 
 
-cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object way_out):
-    return refusal(ConversionError, protocol_name(protocol), f"'{field}'", shown(value), wrong, way_out)
+cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object hint):
+    return refusal(ConversionError, protocol_name(protocol), f"'{field}'", shown(value), wrong, hint)
 
 
 cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr, object strides) except NULL:
@@ -52,7 +52,7 @@ cdef int read_typestr(Protocol protocol, object typestr, bint* swapped) except -
     typestr = typestr if type(typestr) is str else str.__str__(typestr)
     row = find_typestr(typestr, swapped)
     if row < 0:
-        raise refuse_field(protocol, "typestr", typestr, "has no DLPack type", way_out_of_kind(typestr[1:2]))
+        raise refuse_field(protocol, "typestr", typestr, "has no DLPack type", hint_of_kind(typestr[1:2]))
     return row
 
 

@@ -93,7 +93,7 @@ cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL:
 
 cdef object _refused_type(Offer offer, object name):
     return refusal(ConversionError, offer.protocol, "element type", name, "has no form in the library's own export",
-                   offer.facts.way_out("element type") or "convert it to another type first")
+                   offer.facts.hint("element type") or "convert it to another type first")
 
 
 cdef object refusal_by_facts(object array, object facts, str stage):
@@ -101,4 +101,4 @@ cdef object refusal_by_facts(object array, object facts, str stage):
     if found is None:
         return None
     name, fact = found
-    return refusal(UnsupportedError, stage, name, True, fact.words, facts.way_out(name))
+    return refusal(UnsupportedError, stage, name, True, fact.words, facts.hint(name))

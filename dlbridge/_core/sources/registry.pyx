@@ -175,7 +175,7 @@ def _unsupported(kind, facts):
     module = getattr(kind, "__module__", "builtins")
     shown = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
     return refusal(
-        UnsupportedError, "source", "type", shown, "offers no array protocol", facts.way_out("type") or
+        UnsupportedError, "source", "type", shown, "offers no array protocol", facts.hint("type") or
         "pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol")
 
 
