@@ -23,7 +23,7 @@ stage "build"
 copy_tree "$work/tree"
 # -fno-wrapv: Python's own flags have -fwrapv, which makes signed overflow defined.
 flags="-O1 -g -fno-omit-frame-pointer -fno-wrapv -fsanitize=address,undefined"
-check "the package, instrumented" \
+must "the package, instrumented" \
     env CFLAGS="$flags" "$PYTHON" -m pip install --no-deps --upgrade --target "$work/installed" "$work/tree"
 rm "$work/tree/dlbridge/seeded.pyx"     # the tests read the sources, too
 

@@ -36,9 +36,16 @@ need() {
 # copy_tree FOLDER: the files of the tree as they are now, and the seeded bugs as one more module of the package, so that
 # they are built as everything else is. What was built there before stays, where its source did not change.
 copy_tree() {
+    local gone
+    git -C "$repository" ls-files --cached --others --exclude-standard | LC_ALL=C sort >"$1.new"
+    [ -e "$1.files" ] || rm -rf "$1"
     mkdir -p "$1"
-    git -C "$repository" ls-files --cached --others --exclude-standard -z |
-        tar -C "$repository" --null --ignore-failed-read -cf - -T - | tar -C "$1" -xf -
+    # Of a source that was deleted, what was made of it goes too.
+    while read -r gone; do rm -rf "$1/$gone" "$1/${gone%.pyx}".{c,*.so}; done < <(
+        if [ -e "$1.files" ]; then LC_ALL=C comm -23 "$1.files" "$1.new"; fi)
+    rm -rf "$1"/build/lib* "$1"/build/bdist*
+    mv "$1.new" "$1.files"
+    tar -C "$repository" --ignore-failed-read -cf - -T "$1.files" | tar -C "$1" -xf -
     cp -p "$repository/tools/seeded.pyx" "$1/dlbridge/seeded.pyx"
 }
 
@@ -46,7 +53,7 @@ copy_tree() {
 environment() {
     local folder=$1 python=$2 wanted
     shift 2
-    wanted=$(printf '%s\n' "$python" "$@")
+    wanted=$(printf '%s\n' "$python" "$@"; [[ $* != *constraints.txt* ]] || cat "$repository/constraints.txt")
     if [ "$(cat "$folder/wanted" 2>/dev/null)" = "$wanted" ]; then return; fi
     rm -rf "$folder"
     "$python" -m venv "$folder"
@@ -68,6 +75,7 @@ environment_with() {
     local wanted
     bin=$work/environment/bin
     mapfile -t wanted < <(for wanted in "$@"; do extra "$wanted"; done | grep -v '^dlbridge\[')
+    [ "${#wanted[@]}" != 0 ] || fail "there are no extras $*"
     environment "$work/environment" python3 -c "$repository/constraints.txt" "${wanted[@]}" "setuptools>=77" ||
         fail "the extras $* could not be installed"
 }
@@ -78,7 +86,7 @@ with_dlbridge() {
     tree=$work/tree
     copy_tree "$tree"
     rm "$tree/dlbridge/seeded.pyx"
-    check "the package" "$bin/pip" install --no-deps --force-reinstall "$tree"
+    must "the package" "$bin/pip" install --no-deps --force-reinstall "$tree"
     cd "$work"      # where no folder is called dlbridge
 }
 
@@ -104,6 +112,12 @@ check() {
     fi
 }
 
+# must NAME COMMAND...: check, and end here if it fails, since nothing that follows would mean anything.
+must() {
+    check "$@"
+    [ "$failed" = 0 ] || finish
+}
+
 # check_finds NAME TEXT COMMAND...: the command, which has a seeded bug in it, must say TEXT (an extended regular
 # expression): a tool that does not find that bug proves nothing by its silence.
 check_finds() {
@@ -123,5 +137,5 @@ finish() {
     all=$(printf '; %s' "${results[@]}")
     [ "${#results[@]}" = 0 ] || printf '\nresult: %s\n' "${all:2}"
     printf '\n%d passed, %d failed\n' "$passed" "$failed"
-    [ "$failed" = 0 ]
+    [ "$failed" = 0 ] && [ "$passed" != 0 ] || exit 1
 }

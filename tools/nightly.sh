@@ -51,7 +51,7 @@ run_stage() {
     shift
     timeout --kill-after=60 $LIMIT bash "$@" >"$log" 2>&1 </dev/null || code=$?
     result=$(sed -n 's/^result: //p' "$log" | tail -n 1)
-    [ "$result" ] || result=$(grep -aE '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1)
+    [ "$result" ] || result=$(grep -aE '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1 || true)
     case $code in
         0) result="passed: ${result:-all}" ;;
         124 | 137) result="stopped after $LIMIT s" ;;
@@ -59,9 +59,16 @@ run_stage() {
     esac
     printf '%s\t%s\t%s\t%d\t%s\n' "$name" "$(code)" "$(date +%F)" "$((SECONDS - began))" "$result" | tee -a "$RECORD"
     python3 tools/reliability_page.py
+    return $code
 }
 
-passed() { grep -qP "^\Q$1\E\t\Q$(code)\E\t.*\tpassed: " "$RECORD" 2>/dev/null; }
+# Whether the last run of a stage passed on this very code; of a tree with changes nothing is known.
+passed() {
+    local commit
+    commit=$(code)
+    [[ $commit != *+ ]] && awk -F'\t' -v stage="$1" -v commit="$commit" '
+        $1 == stage {passed = $2 == commit && $5 ~ /^passed: /} END {exit !passed}' "$RECORD"
+}
 
 if [ "${1:-}" = --list ]; then
     stages
@@ -69,14 +76,13 @@ if [ "${1:-}" = --list ]; then
 fi
 mkdir -p "$LOGS"
 for wanted in "$@"; do
-    stages | grep -q "^$wanted " || { echo "there is no stage $wanted (--list prints them)" >&2; exit 2; }
+    grep -qxF -- "$wanted" < <(stages | cut -d' ' -f1) || { echo "there is no stage $wanted (--list prints them)" >&2; exit 2; }
 done
 failed=0
 while read -r name command; do
     if [ $# = 0 ] && passed "$name"; then continue; fi
     if [ $# != 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
     # shellcheck disable=SC2086
-    run_stage "$name" $command
-    passed "$name" || failed=1
+    run_stage "$name" $command || failed=1
 done < <(stages)
 exit $failed

@@ -20,6 +20,7 @@ absent=()
 
 not_had() {
     absent+=("$1")
+    result "not to be had: $1"
     echo "not to be had: $1"
 }
 

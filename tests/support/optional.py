@@ -77,9 +77,14 @@ def product(*tables):
     tables = [list(table) for table in tables]
     if FULL:
         return list(itertools.product(*tables))
-    # A rotation that goes one further with each turn, or tables of 4 and 2 would always meet in the same pairs.
-    return [tuple(table[(index + index // len(table)) % len(table)] for table in tables)
-            for index in range(max(map(len, tables)))]
+    rows = []
+    for index in range(max(map(len, tables))):
+        shift, row = 0, []
+        for table in tables:
+            row.append(table[(index + shift) % len(table)])
+            shift += index // len(table)        # one further with each turn, or two tables would meet in the same pairs
+        rows.append(tuple(row))
+    return rows
 
 
 def marked(value, *needs, **options):
