@@ -25,7 +25,8 @@ pytestmark = pytest.mark.needs("torch 2.10", "jax", "ml_dtypes", "rich", "matplo
 CHECKOUT = Path(__file__).parents[1]
 BENCHMARKS = CHECKOUT / "benchmarks"
 PAIR = Address("numpy_torch", "ndarray -> torch")
-OF_ALL = {"paddle": ("paddle",), "tables": ("pandas", "polars")}     # groups that need libraries of the extra all
+# Groups that need libraries of other extras.
+OF_OTHERS = {"paddle": ("paddle",), "tables": ("pandas", "polars"), "views": ("nanobind",)}
 NO_FLOORS = Floors(None, "none")
 HIDING = """
 import sys
@@ -81,7 +82,7 @@ def test_everything_is_measured_where_every_library_is(tmp_path):
     assert {result["group"] for result in results} == set(groups)
     for result in results:
         missing = {label: why for label, why in result["missing"].items() if label != "floor"}
-        absent = [name for name in OF_ALL.get(result["group"], ()) if not importlib.util.find_spec(name)]
+        absent = [name for name in OF_OTHERS.get(result["group"], ()) if not importlib.util.find_spec(name)]
         if absent:
             assert all("is not installed (pip install " in why for why in missing.values())
             continue
