@@ -867,6 +867,13 @@ def test_buffer_of_impossible_rank_with_suboffsets(ndim, target):
     assert exported == released == 1
 
 
+@pytest.mark.parametrize("fields", [{"format": b"j"}, {"ndim": 1, "shape": None}, {"suboffsets": (0, -1)}], ids=str)
+def test_buffer_that_is_refused_is_let_go(fields):
+    exporter = HostileBuffer(**fields)
+    refused_by(dlbridge.convert, exporter, "numpy")
+    assert exporter.exported == exporter.released == 1
+
+
 @pytest.mark.parametrize("target", params(WAYS))
 def test_array_interface_over_a_buffer_that_lies_about_its_axes(target):
     """Its shape is NULL: a memoryview of it would crash in Python itself, and only the bytes are asked for."""

@@ -111,7 +111,7 @@ FAULTS = (
           "    except BaseException:\n        raise\n    managed = managed_checked", "held_bases"),
     Fault("a refused buffer stays exported", CORE + "sources/buffer.pyx",
           "    except BaseException:\n        PyBuffer_Release(view)\n        raise",
-          "    except BaseException:\n        raise", "lifetime sources leaks"),
+          "    except BaseException:\n        raise", "hostile_producers"),
     Fault("a lent block is never dropped", CORE + "block.pyx",
           "cdef void release_base(void* owner) noexcept nogil:\n    managed_drop(<Managed*> owner)",
           "cdef void release_base(void* owner) noexcept nogil:\n    pass", "lifetime leaks"),
