@@ -139,7 +139,7 @@ FAULTS = (
           "fake_driver/host_memory"),
     Fault("a copy on a device stays read-only", CORE + "devices/streams.pyx",
           "    made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY\n    return made", "    return made",
-          "fake_driver/sources"),
+          "fake_driver/targets"),
     Fault("ROCm's default stream is CUDA's", CORE + "sources/dlpack.pyx",
           "0 if device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT else stream", "stream",
           "fake_driver/order"),
