@@ -5,4 +5,4 @@ from dlbridge._core.block cimport Managed
 
 # Makes an array of a library of a block; managed is stolen, also when this fails. ``to`` is as for convert();
 # ``otherwise`` is the target where it is an example that no library makes, such as bytes.
-cdef object give(Managed* managed, object to, str otherwise)
+cdef object deliver_to(Managed* managed, object to, str otherwise)

@@ -1,6 +1,6 @@
 """The bridge: acquire, place, deliver."""
 
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from dlbridge._core.abi cimport (
@@ -9,7 +9,6 @@ from dlbridge._core.abi cimport (
     DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION,
     DLDevice,
-    kDLCPU,
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
@@ -24,37 +23,43 @@ from dlbridge._core.block cimport (
     managed_strides,
     protocol_name,
 )
+from dlbridge._core.cache cimport steal
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport describe, find_name
-from dlbridge._core.handover cimport find_device, hand_over, hand_over_copy, hand_over_itself, hand_over_upload, is_on
+from dlbridge._core.handover cimport hand_over, hand_over_copy, hand_over_itself, hand_over_upload
+from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.ownership cimport OWNS_LOOSE
 from dlbridge._core.place cimport UPLOAD, place
 from dlbridge._core.plan cimport (
     Decision,
     Findings,
-    Route,
     decide,
-    find_route,
     fits,
     gather,
     is_copy,
-    kept_route,
-    offers_of,
-    reason_text,
     reason_hint,
-    taken_route,
+    reason_text,
 )
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_NEVER,
     NOTHING_ASKED,
     Request,
+    parse_keyword,
     parse_request,
-    take_plainly,
     wants_versioned,
 )
-from dlbridge._core.sources.registry cimport acquire_by, has_offer, reads_by_copy
+from dlbridge._core.route cimport (
+    Route,
+    aim,
+    array_type,
+    cached_route,
+    find_route,
+    find_route_to,
+    route_to,
+)
+from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of, reads_by_copy
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
@@ -63,7 +68,6 @@ from dlbridge.tensor cimport Tensor, new_tensor
 from dlbridge.errors import CopyRequiredError, DeviceError, UnsupportedError, refusal
 
 cdef extern from "Python.h":
-    PyTypeObject* Py_TYPE(PyObject* obj) noexcept
     ctypedef struct PyMethodDef:
         const char* ml_name
         void* ml_meth
@@ -142,9 +146,10 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     7
     """
     cdef Request request
-    cdef Route route = route_for(&request, src, to, device, copy, stream, readonly, detach)
-    request.narrow = narrow is not False and bool(narrow)
-    return carry(src, route, &request)
+    cdef Route route
+    parse_request(&request, device, copy, stream, readonly, detach, narrow)
+    route = route_to(src, to, &request)
+    return convert_by_route(src, route, &request)
 
 
 def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
@@ -181,16 +186,16 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     cdef Request request
     cdef Tensor tensor
     cdef Route route
-    parse_request(&request, device, copy, stream, readonly, detach)
-    route = aim(&request, find_route(src, "dlbridge"))
-    if route.already and is_already(src, &request):
-        return same_or_another(src, &request)
-    tensor = carry(src, route, &request)
+    parse_request(&request, device, copy, stream, readonly, detach, False)
+    route = route_to(src, "dlbridge", &request)
+    if route.already and is_already(src, route, &request):
+        return tensor_for(src, &request)
+    tensor = convert_by_route(src, route, &request)
     tensor.policy = request.readonly
     return tensor
 
 
-cdef Tensor same_or_another(Tensor tensor, const Request* request):
+cdef Tensor tensor_for(Tensor tensor, const Request* request):
     """The Tensor itself, or a new Tensor over its memory with another policy or for another stream."""
     cdef bint streams = has_streams(tensor.managed.abi.dl_tensor.device.device_type)
     cdef Managed* managed
@@ -267,11 +272,10 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     np.float64(0.0)
     """
     cdef Request request
-    cdef object to = "dlpack"
-    if wants_versioned(max_version):
-        to = versioned_capsule()
-    parse_request(&request, None, None, stream, readonly, False)
-    return carry(src, aim(&request, find_route(src, to)), &request)
+    cdef Route route
+    parse_request(&request, None, None, stream, readonly, False, False)
+    route = route_to(src, versioned_capsule() if wants_versioned(max_version) else "dlpack", &request)
+    return convert_by_route(src, route, &request)
 
 
 # ---- without keywords ------------------------------------------------------------------------------------------------
@@ -291,14 +295,14 @@ cdef object whole_asdlpack = asdlpack
 
 
 cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """convert(src, to) and convert(src, to=to) by a kept route, where there is one."""
+    """convert(src, to) and convert(src, to=to) by a cached route, where there is one."""
     cdef PyObject* found
     cdef Route route
     if names == NULL and count == 2 or count == 1 and is_to(names):
-        found = kept_route(arguments[0], arguments[1])
+        found = cached_route(arguments[0], arguments[1])
         if found != NULL:
-            route = <Route> taken_route(found)
-            return carry(<object> arguments[0], route, &route.plain)
+            route = <Route> steal(found)
+            return convert_by_route(<object> arguments[0], route, &route.plain)
     return convert_by_keywords(arguments, count, names)
 
 
@@ -308,10 +312,9 @@ cdef inline bint is_to(PyObject* names) noexcept:
 
 
 cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """convert() by a kept route where its keywords have plain values, or where ``to`` is an array."""
+    """convert() by keywords that it has. The wrapper says what is wrong with other ones."""
     cdef Request request = NOTHING_ASKED
     cdef PyObject* to = arguments[1] if count == 2 else NULL
-    cdef PyObject* found
     cdef PyObject* name
     cdef Py_ssize_t index
     cdef Route route
@@ -319,39 +322,27 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
         name = PyTuple_GET_ITEM(<tuple> names, index)
         if name == <PyObject*> "to" and to == NULL:
             to = arguments[count + index]
-        elif not take_plainly(&request, name, arguments[count + index]):
+        elif not parse_keyword(&request, name, <object> arguments[count + index]):
             return PyObject_Vectorcall(whole_convert, arguments, count, names)
     if to == NULL or not 1 <= count <= 2:
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
-    found = kept_route(arguments[0], to)
-    if found == NULL:
-        found = kept_route(arguments[0], <PyObject*> Py_TYPE(to))
-        if found == NULL:
-            return PyObject_Vectorcall(whole_convert, arguments, count, names)
-        route = <Route> taken_route(found)
-        if not route.to_type:
-            return PyObject_Vectorcall(whole_convert, arguments, count, names)
-        if not request.has_device:
-            find_device(<object> to, route.target, &request.device)
-            request.has_device = True
-    else:
-        route = <Route> taken_route(found)
-    return carry(<object> arguments[0], aim(&request, route), &request)
+    route = route_to(<object> arguments[0], <object> to, &request)
+    return convert_by_route(<object> arguments[0], route, &request)
 
 
 cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """asdlpack(src) by a kept route, where there is one.
+    """asdlpack(src) by a cached route, where there is one.
 
     A Tensor takes the long way, because its policy may differ from the default one.
     """
     cdef PyObject* found
     cdef Route route
     if count == 1 and names == NULL:
-        found = kept_route(arguments[0], <PyObject*> "dlbridge")
+        found = cached_route(arguments[0], <PyObject*> "dlbridge")
         if found != NULL:
-            route = <Route> taken_route(found)
+            route = <Route> steal(found)
             if not route.already:
-                return carry(<object> arguments[0], route, &route.plain)
+                return convert_by_route(<object> arguments[0], route, &route.plain)
     return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
 
 
@@ -373,75 +364,50 @@ asdlpack = put_in_front(&ASDLPACK, asdlpack_plainly, whole_asdlpack)
 
 # ---- acquire, place, deliver -----------------------------------------------------------------------------------------
 
-cdef Route route_for(
-    Request* request, object src, object to, object device, object copy, object stream, object readonly, object detach,
-):
-    cdef Route route
-    parse_request(request, device, copy, stream, readonly, detach)
-    kind = to if type(to) is str else resolve_array(to)
-    route = find_route(src, kind)
-    if kind is not to and kind is not memoryview and not request.has_device:
-        find_device(to, route.target, &request.device)
-        request.has_device = True
-    return aim(request, route)
-
-
-cdef Route aim(Request* request, Route route):
-    """Note in the request which target's current stream counts, and whether it numbers devices of the host."""
-    request.target = route.plain.target
-    request.current_stream = route.plain.current_stream
-    if request.device.device_type == kDLCPU and not route.target.hosts:
-        request.device.device_id = ANY_DEVICE_ID
-    return route
-
-
-cdef bint is_already(object src, const Request* request) except -1:
+cdef bint is_already(object src, Route route, const Request* request) except -1:
     """Whether src, which is of the target's own type, can be returned as it is."""
     return request.copy != COPY_ALWAYS and (
-        not request.has_device or is_on(src, <Target> request.target, &request.device))
+        not request.has_device or is_on(src, route.target.hosts, &request.device))
 
 
-cdef inline object carry(object src, Route route, const Request* request):
+cdef inline object convert_by_route(object src, Route route, const Request* request):
     """Convert src by a route.
 
     The caller holds a reference to the route, and with it to the request in it: a producer's code can register a source
-    or a target, which clears the kept routes.
+    or a target, which clears the cache.
     """
-    cdef Managed* managed
-    cdef Target target = route.target
     if route.already:
-        return carry_own(src, route, request)
-    managed = acquire_by(route.offers, src, request)
-    if managed.owns != OWNS_LOOSE and fits(managed, target, request):
-        return target.deliver(managed, target)
-    return carry_placed(managed, target, request)
+        return convert_own(src, route, request)
+    return deliver(acquire_by(route.offers, src, request), route.target, request)
 
 
-cdef object carry_own(object src, Route route, const Request* request):
+cdef object convert_own(object src, Route route, const Request* request):
     """Return an array of the target's own as it is, or a copy of it, on the device that it is on if none is named."""
     cdef Request asked = request[0]
-    if is_already(src, request):
+    if is_already(src, route, request):
         return hand_over_itself(src, request) if request.has_stream else src
     if route.target.hosts > 1 and not request.has_device:
-        find_device(src, route.target, &asked.device)
+        find_device(src, route.target.hosts, &asked.device)
         asked.has_device = True
-    return carry_placed(acquire_by(route.offers, src, &asked), route.target, &asked)
+    return deliver(acquire_by(route.offers, src, &asked), route.target, &asked)
 
 
-cdef object carry_placed(Managed* managed, Target target, const Request* request):
-    """Convert memory that does not fit as it is, is on a device, or can still be let go by its owner.
+cdef inline object deliver(Managed* managed, Target target, const Request* request):
+    """Give the target's library memory, placed if it does not fit as it is; managed is stolen, also when this fails."""
+    if not fits(managed, target, request):
+        return place_and_deliver(managed, target, request)
+    if managed.owns == OWNS_LOOSE:
+        managed_fasten(managed)
+    return target.deliver(managed, target)
 
-    managed is stolen, also when this fails.
-    """
+
+cdef object place_and_deliver(Managed* managed, Target target, const Request* request):
     cdef Decision decision
     cdef Findings findings
-    if fits(managed, target, request):
-        managed_fasten(managed)
-        return target.deliver(managed, target)
     if request.narrow:
         managed = narrowed(managed, target, request)
     try:
-        _refused = gather(managed, target, request, &findings)
+        gather(managed, target, request, &findings)
         decide(managed, target, request, &findings, &decision)
         hand_over(managed, target, decision.steps, request)
     except BaseException:
@@ -455,39 +421,30 @@ cdef object carry_placed(Managed* managed, Target target, const Request* request
     return target.deliver(managed, target)
 
 
-cdef object give(Managed* managed, object to, str otherwise):
+cdef object deliver_to(Managed* managed, object to, str otherwise):
     cdef Request request = NOTHING_ASKED
     cdef Route route
     try:
-        route = giving_route(to, otherwise, &request)
+        route = delivery_to(to, otherwise, &request)
     except BaseException:
         managed_release(managed)
         raise
-    if managed.owns != OWNS_LOOSE and fits(managed, route.target, &request):
-        return route.target.deliver(managed, route.target)
-    return carry_placed(managed, route.target, &request)
+    return deliver(managed, route.target, &request)
 
 
-cdef Route giving_route(object to, str otherwise, Request* request):
-    """The route to a target without a source, kept under None. Of an example the type is asked, and the device.
-
-    ``otherwise`` is the target where the example is one that no library makes, such as bytes.
+cdef Route delivery_to(object to, str otherwise, Request* request):
+    """The route to a target without a source, cached under None. ``otherwise`` is the target where ``to`` is an example
+    that no library makes, such as bytes.
     """
-    cdef PyObject* found = kept_route(<PyObject*> None, <PyObject*> to)
-    cdef Route route
+    cdef PyObject* found = cached_route(<PyObject*> None, <PyObject*> to)
     if found != NULL:
-        return aim(request, <Route> taken_route(found))
-    kind = to if type(to) is str else resolve_array(to)
+        return aim(request, <Route> steal(found))
     try:
-        route = find_route(None, kind)
+        return find_route_to(None, to, request)
     except UnsupportedError:
-        if isinstance(to, (str, type)) or not has_offer(offers_of(to), to):
+        if isinstance(to, (str, type)) or not has_offer(offers_of(type(to)), to):
             raise
-        return giving_route(otherwise, otherwise, request)
-    if kind is not to and kind is not memoryview:
-        find_device(to, route.target, &request.device)
-        request.has_device = True
-    return aim(request, route)
+    return route_to(None, otherwise, request)
 
 
 cdef str nearest(const Managed* managed, Target target):
@@ -515,8 +472,8 @@ cdef Managed* narrowed(Managed* managed, Target target, const Request* request) 
         raise
     if name is None:
         return managed
-    array = narrow(carry_placed(managed, ours, &plain), name)
-    made = acquire_by(offers_of(array), array, &plain)
+    array = narrow(deliver(managed, ours, &plain), name)
+    made = acquire_by(offers_of(type(array)), array, &plain)
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
     return made
 
@@ -534,26 +491,13 @@ cdef int check_narrowing(const Managed* managed, Target target, const Request* r
     return 0
 
 
-cdef object resolve_array(object to):
-    """The type of ``to``, if that is an array. Its device is the one wanted, unless the caller asks for another.
-
-    The array itself is not handed on, since a kept route would keep it alive.
-    """
-    if type(to) is memoryview:
-        return memoryview
-    if isinstance(to, type) or not (
-            hasattr(type(to), "__dlpack_device__") or hasattr(type(to), "__cuda_array_interface__")):
-        return to
-    return type(to)
-
-
 def check_target(to):
     """Raise what convert() raises if ``to`` is no target, or if its library is missing."""
-    kind = resolve_array(to)
-    if kind is not to and isinstance(kind, type):
-        find_route(to, kind)            # it is kept, for the conversion that follows
-    else:
+    kind = array_type(to)
+    if kind is None:
         find_target(to).load()
+    else:
+        find_route(to, kind)            # it is cached, for the conversion that follows
 
 
 def examine(
@@ -564,29 +508,23 @@ def examine(
     cdef Decision decision
     cdef Findings findings
     cdef Managed* managed
-    cdef Route route = route_for(&request, src, to, device, copy, stream, readonly, detach)
+    cdef Route route
+    parse_request(&request, device, copy, stream, readonly, detach, narrow)
+    route = route_to(src, to, &request)
     facts["target"] = route.target.name
-    request.narrow = narrow is not False and bool(narrow)
     request.peek = True
-    if route.already and is_already(src, &request):
+    if route.already and is_already(src, route, &request):
         facts["action"] = "return"
         facts["reason"] = f"src is of {route.target.name}'s own type already"
         return
     managed = acquire_by(route.offers, src, &request)
     try:
-        facts["protocol"] = protocol_name(<Protocol> managed.protocol)
-        facts["dtype"] = describe(managed.abi.dl_tensor.dtype)
-        facts["device"] = device_name(managed.abi.dl_tensor.device)
-        facts["shape"] = managed_shape(managed)
-        facts["strides"] = managed_strides(managed)
-        facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
-        facts["nbytes"] = managed_nbytes(managed)
-        facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+        state_memory(facts, managed)
         name = nearest(managed, route.target) if request.narrow else None
         check_narrowing(managed, route.target, &request, name)
         if name is not None:
             managed_set_row(managed, find_name(name))
-        _refused = gather(managed, route.target, &request, &findings)
+        gather(managed, route.target, &request, &findings)
         decide(managed, route.target, &request, &findings, &decision)
         by_copy = reads_by_copy(route.offers)
         facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
@@ -601,3 +539,15 @@ def examine(
             facts["hint"] = reason_hint(decision.reason)
     finally:
         managed_release(managed)
+
+
+cdef int state_memory(dict facts, const Managed* managed) except -1:
+    facts["protocol"] = protocol_name(<Protocol> managed.protocol)
+    facts["dtype"] = describe(managed.abi.dl_tensor.dtype)
+    facts["device"] = device_name(managed.abi.dl_tensor.device)
+    facts["shape"] = managed_shape(managed)
+    facts["strides"] = managed_strides(managed)
+    facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
+    facts["nbytes"] = managed_nbytes(managed)
+    facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+    return 0

@@ -41,6 +41,7 @@ from dlbridge._core.block cimport (
     managed_strides,
     sole_deleter,
 )
+from dlbridge._core.cache cimport steal
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, describe
@@ -49,10 +50,9 @@ from dlbridge._core.layout cimport REPEATED
 from dlbridge._core.ownership cimport OWNS_WRAPPED, Release, Wrapped, new_called
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, place
-from dlbridge._core.plan cimport OFFERS, Route, find_route, kept_route, taken_route
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
-from dlbridge._core.sources.registry cimport acquire_by
+from dlbridge._core.sources.registry cimport Offers, acquire_by, cached_offers, offers_of
 from dlbridge._core.validation cimport managed_checked, managed_from_tensor, managed_take_versioned
 from dlbridge._core.view cimport (
     WANT_ANY_DEVICE,
@@ -64,7 +64,7 @@ from dlbridge._core.view cimport (
     View,
     Want,
 )
-from dlbridge.convert cimport give
+from dlbridge.convert cimport deliver_to
 from dlbridge.tensor cimport Tensor, new_like
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, DLBridgeError, refusal
@@ -117,7 +117,7 @@ cdef DLManagedTensorVersioned* acquire(object obj, const Want* want) except NULL
     if want == NULL:
         want = &NOTHING_WANTED
     check_want(want)
-    managed = (<Bring> bring)(obj, find_route(obj, OFFERS), want)
+    managed = (<Bring> bring)(obj, offers_of(type(obj)), want)
     if managed == NULL:
         raise in_words_of(take_error(), want)
     managed_fasten(managed)
@@ -134,7 +134,7 @@ cdef object deliver(DLManagedTensorVersioned* tensor, object to):
         managed = managed_checked(managed)
     else:
         managed = on_default_stream(managed_take_versioned(PROTOCOL_DLPACK, tensor))
-    return give(managed, to, "numpy")
+    return deliver_to(managed, to, "numpy")
 
 
 cdef DLManagedTensorVersioned* make(const DLTensor* like, uint64_t flags, void* owner, Release drop) except NULL:
@@ -266,29 +266,28 @@ cdef inline bint is_compact(const DLTensor* tensor) noexcept nogil:
 
 # The two that follow, as functions whose caller takes the exception itself.
 ctypedef int (*Look)(object obj, const Want* want, View* out) noexcept
-ctypedef Managed* (*Bring)(object obj, Route route, const Want* want) noexcept
+ctypedef Managed* (*Bring)(object obj, tuple offers, const Want* want) noexcept
 
 
 cdef int look(object obj, const Want* want, View* out) except -1:
     """Fill in the view of an array that keeps its memory by itself, or acquire the array."""
-    cdef PyObject* kept
+    cdef PyObject* found = NULL
     cdef PyObject* offer
-    cdef Route route
+    cdef tuple offers
     cdef Managed* managed
     if Py_TYPE(<PyObject*> obj) == <PyTypeObject*> Tensor:
         if borrow(<Tensor> obj, out) and meets(&out.tensor, out.flags, want):
             return 0
-        kept = NULL
     else:
-        kept = kept_route(<PyObject*> obj, <PyObject*> OFFERS)
-        if kept != NULL:
-            offer = PyTuple_GET_ITEM((<Route> kept).offers, 0)      # a registered source comes first
+        found = cached_offers(<PyObject*> Py_TYPE(<PyObject*> obj))
+        if found != NULL:
+            offer = PyTuple_GET_ITEM((<Offers> found).offers, 0)    # a registered source comes first
             if (<Offer> offer).borrow != NULL and (<Offer> offer).borrow(obj, <Offer> offer, out) and meets(
                     &out.tensor, out.flags, want):
-                Py_DECREF(kept)
+                Py_DECREF(found)
                 return 0
-    route = <Route> taken_route(kept) if kept != NULL else find_route(obj, OFFERS)
-    managed = bring(obj, route, want)
+    offers = (<Offers> steal(found)).offers if found != NULL else offers_of(type(obj))
+    managed = bring(obj, offers, want)
     out.tensor = managed.abi.dl_tensor
     out.flags = managed.abi.flags
     out.owner = &managed.abi
@@ -305,7 +304,7 @@ cdef inline bint borrow(Tensor tensor, View* out) noexcept:
     return True
 
 
-cdef Managed* bring(object obj, Route route, const Want* want) except NULL:
+cdef Managed* bring(object obj, tuple offers, const Want* want) except NULL:
     """A block that is what is wanted; its memory may still be let go by its owner."""
     cdef Request asked
     cdef const Request* request = &NOTHING_ASKED
@@ -316,7 +315,7 @@ cdef Managed* bring(object obj, Route route, const Want* want) except NULL:
         asked.has_stream = want.stream != 0
         asked.stream = want.stream
         request = &asked
-    managed = acquire_by(route.offers, obj, request)
+    managed = acquire_by(offers, obj, request)
     if managed.abi.dl_tensor.device.device_type == kDLCPU and not managed.marks & UNPLAIN and meets(
             &managed.abi.dl_tensor, managed.abi.flags, want):
         return managed

@@ -5,7 +5,7 @@ from dlbridge._core.targets.importer cimport new_registered
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge._core.dtypes import NAMES
-from dlbridge._core.slots import clear_routes
+from dlbridge._core.cache import clear_cache
 from dlbridge._core.sources.registry import add_source
 from dlbridge._core.targets.registry import add_target, names
 from dlbridge._core.targets.target import HOLDS
@@ -51,7 +51,7 @@ def register_source(type_or_predicate, acquire, *, writable=False):
     if not callable(acquire):
         raise TypeError(f"register_source: acquire {acquire!r}: is not callable (pass a function of the object)")
     add_source(accepts, acquire, writable)
-    clear_routes()
+    clear_cache()
 
 
 def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, alignment=1):
@@ -101,7 +101,7 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
         target.array_types = kinds
 
     add_target(new_registered(name, deliver, adjust))
-    clear_routes()
+    clear_cache()
 
 
 def known(field, given, allowed):

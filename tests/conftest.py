@@ -61,7 +61,7 @@ def pytest_collection_finish(session):
 @pytest.fixture(autouse=True)
 def own_registrations():
     """What a test registers is gone after it, or another test would meet it by chance."""
-    from dlbridge._core.slots import clear_routes
+    from dlbridge._core.cache import clear_cache
     from dlbridge._core.sources.registry import registered as sources
     from dlbridge._core.targets.registry import registered as targets
 
@@ -77,4 +77,4 @@ def own_registrations():
         for name in added:
             del targets[name]
         targets.update(targets_before)
-        clear_routes()
+        clear_cache()

@@ -92,7 +92,8 @@ def names_in(path):
 
 
 GENERAL = [path for name, paths in MODULES.items() for path in paths
-           if name.startswith("_core.sources.") or name in ("_core.plan", "_core.handover", "_core.place", "convert")]
+           if name.startswith("_core.sources.") or name in (
+               "convert", *(f"_core.{room}" for room in ("cache", "location", "route", "plan", "handover", "place")))]
 
 
 @pytest.mark.parametrize("path", GENERAL, ids=lambda path: path.relative_to(house.PACKAGE).as_posix())

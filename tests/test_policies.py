@@ -442,7 +442,7 @@ def test_importing_dlbridge_imports_no_framework():
 @pytest.mark.parametrize("target", params(["numpy", "dlbridge", "jax"]))
 def test_negative_bit_where_torch_has_no_exchange_api(monkeypatch, target):
     """As before torch 2.10: the tensor goes by its __dlpack__, which forgets the bit."""
-    from dlbridge._core.slots import clear_routes
+    from dlbridge._core.cache import clear_cache
 
     from dlbridge.libraries.library import Facts
 
@@ -450,7 +450,7 @@ def test_negative_bit_where_torch_has_no_exchange_api(monkeypatch, target):
     assert negated.is_neg()
     find = Facts.find
     monkeypatch.setattr(Facts, "find", lambda self, field: None if field == "exchange" else find(self, field))
-    clear_routes()
+    clear_cache()
     try:
         plan = dlbridge.explain(negated, target)
         assert (plan.protocol, plan.action) == ("dlpack", "copy")
@@ -459,4 +459,4 @@ def test_negative_bit_where_torch_has_no_exchange_api(monkeypatch, target):
             dlbridge.convert(negated, target, copy=False)
     finally:
         monkeypatch.undo()
-        clear_routes()
+        clear_cache()

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from dlbridge._core.slots import clear_routes
+from dlbridge._core.cache import clear_cache
 
 import dlbridge
 
@@ -37,7 +37,7 @@ def test_a_thread_that_ends_lets_its_routes_go():
         gc.collect()
         assert died() is not None       # its routes keep it alive, so that no other type gets its address
     if GIL:
-        clear_routes()                  # all threads have the same routes
+        clear_cache()                  # all threads have the same routes
     gc.collect()
     assert died() is None
 
@@ -55,6 +55,30 @@ def test_other_threads_see_what_is_registered():
         assert dlbridge.convert(image_of(kind, old), "numpy").tolist() == [1, 1, 1]
 
 
+class Wrapped:
+    """A proxy: it hands on the attributes of its array."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __getattr__(self, name):
+        return getattr(self.array, name)
+
+
+@pytest.mark.parametrize("source", [Wrapped(np.ones(2)), np.float32(1), memoryview(b"12")], ids=type)
+def test_what_an_object_stands_for_is_found_once(source):
+    asked = []
+    kind = new_type()
+    dlbridge.register_source(kind, lambda image: source)
+    dlbridge.register_source(lambda kind: asked.append(kind), lambda source: None)
+    assert dlbridge.convert(kind(), "torch").numel()
+    assert type(source) in asked
+    del asked[:]
+    assert dlbridge.convert(kind(), "torch").numel()
+    assert dlbridge.convert(kind(), "numpy").size       # another target has the same sources
+    assert not asked
+
+
 @pytest.mark.needs("types that die")
 def test_more_types_than_there_are_slots():
     kinds = [new_type() for _ in range(600)]
@@ -65,7 +89,7 @@ def test_more_types_than_there_are_slots():
     del kinds, kind
     gc.collect()
     assert sum(each() is None for each in died) > 300
-    clear_routes()
+    clear_cache()
     gc.collect()
     assert all(each() is None for each in died)
 

@@ -22,7 +22,7 @@ import optree
 import pyarrow as pa
 import pytest
 import torch
-from support.arrow_producers import OfStream, Structs
+from support.arrow_producers import OfArray, OfStream, Structs
 from support.optional import marked, params
 
 import dlbridge
@@ -688,6 +688,31 @@ UNSOUND = {
 
 def stream_of(child=None, length=6, **fields):
     return OfStream(length, length, **{**SOUND, **fields}, child=Structs(name=b"a", **(child or {})))
+
+
+class InItself(OfArray):
+    """A struct whose only column is the struct."""
+
+    def schema(self):
+        return self.looped(super().schema())
+
+    def array(self, **fields):
+        return self.looped(super().array(**fields))
+
+    def looped(self, struct):
+        self.kept.append((ctypes.c_void_p * 1)(ctypes.addressof(struct)))
+        struct.n_children, struct.children = 1, ctypes.addressof(self.kept[-1])
+        return struct
+
+
+@pytest.mark.needs("pyarrow")
+def test_columns_in_columns_without_end():
+    def convert_it():
+        with pytest.raises(RecursionError):
+            dlbridge.convert_tree([InItself(**SOUND)], "numpy")
+
+    outcome = run_in_child(convert_it)
+    assert (outcome.result(), outcome.stderr) == (None, "")
 
 
 @pytest.mark.needs("pyarrow")

@@ -10,7 +10,6 @@ These are the steps, in the order of a conversion:
 
 from libc.stdint cimport int32_t
 
-from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
 from dlbridge._core.targets.target cimport Target
@@ -21,5 +20,3 @@ cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request
 cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* request) except NULL
 cdef object hand_over_upload(object array, Target target, const Request* request)
 cdef object hand_over_itself(object src, const Request* request)
-cdef bint is_on(object src, Target target, const DLDevice* wanted) except -1
-cdef int find_device(object array, Target target, DLDevice* out) except -1

@@ -4,15 +4,14 @@ from cpython.object cimport PyObject
 
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport STREAM_UNORDERED, DLDevice, kDLCPU
+from dlbridge._core.abi cimport STREAM_UNORDERED, DLDevice
 from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device, same_device
+from dlbridge._core.location cimport is_on_gpu
 from dlbridge._core.place cimport COPY_SPAN, FETCH, TO_DEVICE_LABEL, TO_HOST_LABEL
-from dlbridge._core.plan cimport offers_of
-from dlbridge._core.request cimport Request, consumer_stream, parse_request
-from dlbridge._core.sources.offer cimport NUMBERS_HOST, Offer, refusal_by_facts
-from dlbridge._core.sources.registry cimport acquire_by
+from dlbridge._core.request cimport Request, consumer_stream
+from dlbridge._core.sources.registry cimport acquire_by, offers_of
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import DeviceError, refusal
@@ -101,8 +100,8 @@ cdef object hand_over_itself(object src, const Request* request):
     cdef Managed* managed
     cdef Request asked = request[0]
     asked.detach = True         # the array itself is returned, so its gradient is not lost
-    if request.stream != STREAM_UNORDERED and has_interface(src):
-        managed = acquire_by(offers_of(src), src, &asked)
+    if request.stream != STREAM_UNORDERED and is_on_gpu(src):
+        managed = acquire_by(offers_of(type(src)), src, &asked)
         try:
             if has_streams(managed.abi.dl_tensor.device.device_type):
                 device_operations().name_device(managed, &device)
@@ -110,57 +109,3 @@ cdef object hand_over_itself(object src, const Request* request):
         finally:
             managed_release(managed)
     return src
-
-
-cdef bint has_interface(object array) except -1:
-    """Whether an array's memory is on a device with streams.
-
-    torch's tensor type has the interface for tensors of the CPU too, and for those without memory.
-    """
-    return hasattr(type(array), "__cuda_array_interface__") and getattr(array, "is_cuda", True)
-
-
-# ---- where an array is -----------------------------------------------------------------------------------------------
-
-cdef bint is_on(object src, Target target, const DLDevice* wanted) except -1:
-    """Whether an array of the target's says that it is on a device. An array that says nothing is on the host."""
-    cdef DLDevice actual
-    find_device(src, target, &actual)
-    return same_device(wanted, &actual)
-
-
-cdef int find_device(object array, Target target, DLDevice* out) except -1:
-    """Find the device of an array of the target's.
-
-    It is the one of ``__dlpack_device__``; without that, the one of ``__cuda_array_interface__``, which is all that
-    Numba's arrays have; otherwise the host. DLPack has one host, of which some libraries number several devices.
-    """
-    cdef Offer offer = <Offer> offers_of(array)[0]
-    if offer.locate != NULL and offer.locate(array, offer, out):
-        return 0
-    try:
-        find_exported(array, out)
-        if target.hosts > 1 and out.device_type == kDLCPU and offer.known & NUMBERS_HOST:
-            out.device_id = offer.facts.find("host")(array)
-    except Exception as error:
-        refused = refusal_by_facts(array, offer.facts, "convert")
-        if refused is None:
-            raise
-        raise refused from error
-    return 0
-
-
-cdef int find_exported(object array, DLDevice* out) except -1:
-    """Find the device that an array's protocols name."""
-    cdef Request request
-    cdef Managed* managed
-    if hasattr(type(array), "__dlpack_device__"):
-        return parse_device(tuple(array.__dlpack_device__()), out)
-    parse_device("cpu:0", out)
-    if hasattr(type(array), "__cuda_array_interface__"):
-        parse_request(&request, None, None, None, "copy", True)
-        request.peek = True
-        managed = acquire_by(offers_of(array), array, &request)
-        out[0] = managed.abi.dl_tensor.device
-        managed_release(managed)
-    return 0

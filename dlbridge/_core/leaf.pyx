@@ -1,8 +1,11 @@
 """What an object is in a batch: an array, a table, a value that is neither, or something that may contain others."""
 
-from dlbridge._core.plan cimport OFFERS, Route, find_route
+cimport cython
+from cpython.object cimport PyObject
+
+from dlbridge._core.cache cimport ROLES, Entry, cached, count_registrations, put, steal
 from dlbridge._core.sources.offer cimport Offer
-from dlbridge._core.sources.registry cimport has_offer
+from dlbridge._core.sources.registry cimport has_offer, offers_of
 
 import weakref
 from functools import partial
@@ -13,7 +16,6 @@ from dlbridge._core.sources.arrow import check_given, chunks_of
 
 
 cdef enum Role:
-    NOT_ASKED               # of a type whose role was not looked for
     IN_INSTANCE             # of a type without a protocol, whose instances may have one
     IN_REFERENT             # of weak proxies
     ROLE_OTHER
@@ -26,31 +28,49 @@ OTHER, VALUE, ARRAY, TABLE = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE
 VALUES = (str, bytes, int, float, complex, type(None))
 
 
+@cython.auto_pickle(False)
+cdef class TypeRole(Entry):
+    """The role of a type."""
+
+    cdef Role role
+
+
 def role_of(obj):
     """OTHER, VALUE, ARRAY or TABLE. It is found once for each type that says it."""
-    cdef Route route = None
+    cdef TypeRole found = None
     try:
-        route = find_route(obj, OFFERS)
-        if route.role == NOT_ASKED:
-            route.role = find_role(route)
-        if route.role == IN_REFERENT:
+        found = role_of_type(type(obj))
+        if found.role == IN_REFERENT:
             return role_of(obj.__init__.__self__)
-        if route.role != IN_INSTANCE:
-            return route.role
-        if not has_offer(route.offers, obj):
+        if found.role != IN_INSTANCE:
+            return found.role
+        if not has_offer(offers_of(type(obj)), obj):
             return ROLE_OTHER
         return ROLE_ARRAY if table_behind(obj) is None else ROLE_TABLE
     except (MemoryError, RecursionError):
         raise
     except Exception:
-        return ROLE_ARRAY if is_of_a_class(obj) and route is None else ROLE_OTHER
+        return ROLE_ARRAY if is_of_a_class(obj) and found is None else ROLE_OTHER
+
+
+cdef TypeRole role_of_type(object kind):
+    cdef PyObject* found = cached(ROLES, <PyObject*> kind, <PyObject*> None)
+    cdef size_t before = count_registrations()
+    cdef TypeRole made
+    if found != NULL:
+        return <TypeRole> steal(found)
+    made = TypeRole.__new__(TypeRole)
+    made.kind = kind
+    made.role = find_role(kind)
+    put(ROLES, made, before)
+    return made
 
 
 cdef bint is_of_a_class(object obj) except -1:
     """Whether an object says its class.
 
-    If one does and has no route, a registered predicate raised an error, which convert() will show. Otherwise the error
-    was the object's own: a dictionary with its items as attributes may raise a KeyError.
+    If one does and its type has no role, a registered predicate raised an error, which convert() will show. Otherwise
+    the error was the object's own: a dictionary with its items as attributes may raise a KeyError.
     """
     try:
         return isinstance(obj.__class__, type)
@@ -58,22 +78,22 @@ cdef bint is_of_a_class(object obj) except -1:
         return False
 
 
-cdef Role find_role(Route route) except? NOT_ASKED:
+cdef Role find_role(object kind) except *:
     # numpy.float64 is a float, and numpy.complex128 a complex.
-    if issubclass(route.source_type, VALUES) and not issubclass(route.source_type, np.number):
+    if issubclass(kind, VALUES) and not issubclass(kind, np.number):
         return ROLE_VALUE
-    if issubclass(route.source_type, weakref.ProxyTypes):
+    if issubclass(kind, weakref.ProxyTypes):
         return IN_REFERENT
-    if columns_in(route) is not None:
+    if columns_in(kind) is not None:
         return ROLE_TABLE
-    return ROLE_ARRAY if len(route.offers) > 1 else IN_INSTANCE
+    return ROLE_ARRAY if len(offers_of(kind)) > 1 else IN_INSTANCE
 
 
 cdef object table_behind(object obj):
     """The table that a proxy hands on the methods of, or None."""
     for name in ("__arrow_c_stream__", "__arrow_c_array__"):
         table = getattr(getattr(obj, name, None), "__self__", None)
-        if table is not None and table is not obj and columns_in(find_route(table, OFFERS)) is not None:
+        if table is not None and table is not obj and columns_in(type(table)) is not None:
             return table
     return None
 
@@ -83,15 +103,16 @@ def columns_of(table, unpack):
 
     ``unpack`` says whether bools of one bit are unpacked, which is a copy.
     """
-    columns = columns_in(find_route(table, OFFERS))
+    columns = columns_in(type(table))
     if columns is None:
         table = table_behind(table)
-        columns = columns_in(find_route(table, OFFERS))
+        columns = columns_in(type(table))
     return columns(table, unpack)
 
 
-cdef object columns_in(Route route):
-    cdef Offer first = <Offer> route.offers[0]
+cdef object columns_in(object kind):
+    """The function that takes the objects of a type apart into columns, or None."""
+    cdef Offer first = <Offer> offers_of(kind)[0]
     if first.protocol == "arrow" and not first.facts.records:
         # A library that is not known; its objects say themselves whether they have columns.
         from dlbridge.libraries.pyarrow import columns_by_arrow

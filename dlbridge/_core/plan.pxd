@@ -1,6 +1,5 @@
-"""The routes, which are cached, and the decisions: whether memory is shared or copied, and why."""
+"""The plan: whether memory is shared or copied, and why."""
 
-from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t, uint32_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
@@ -8,20 +7,8 @@ from dlbridge._core.atomic cimport load_rows
 from dlbridge._core.block cimport Managed, managed_data, managed_unsaid
 from dlbridge._core.devices.table cimport same_device
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
-from dlbridge._core.slots cimport ROUTES, Slots, slots_here
 from dlbridge._core.targets.target cimport READ_ONLY, WRITABLE, Target
 
-
-cdef extern from *:
-    """
-    #define dlbridge_taken(found) (found)
-    """
-    object taken_route "dlbridge_taken"(PyObject* found)    # hands the reference to a Route over to Cython
-
-cdef extern from "Python.h":
-    PyTypeObject* Py_TYPE(PyObject* obj) noexcept
-    void Py_INCREF(PyObject* obj) noexcept
-    void Py_DECREF(PyObject* obj) noexcept
 
 cdef enum Reason:
     NO_REASON = 0
@@ -45,7 +32,6 @@ cdef enum Reason:
 
 # What the library and the driver have to be asked before a decision. They are asked only if it matters for this memory.
 ctypedef struct Findings:
-    PyObject* refused       # an exception that says why the target cannot take this type, kept by the caller; or NULL
     bint readable           # whether the CPU can read this managed memory where it is
     int32_t host            # the target's device of the host, if it numbers them, for memory that is the host's
 
@@ -54,41 +40,6 @@ ctypedef struct Decision:
     Reason reason           # the first reason that made a copy necessary
     DLDevice upload         # where UPLOAD puts the memory
 
-
-cdef class Route:
-    cdef object source_type
-    cdef object to
-    cdef readonly Target target         # None if only the offers are wanted
-    cdef readonly tuple offers          # of Offer, in the order in which they are tried
-    cdef bint already                   # whether the type is the target's own
-    cdef int role                       # of a route without a target: what its objects are in a batch (leaf.Role)
-    cdef bint to_type                   # whether ``to`` is a type whose arrays say where they are
-    cdef Request plain                  # the request of a call without keywords
-
-
-cdef inline size_t slot_of(PyObject* kind, PyObject* to) noexcept:
-    # Objects are at least 16 bytes apart, so the low bits of their addresses do not differ.
-    return (<size_t> kind >> 4 ^ <size_t> to >> 3) % ROUTES
-
-cdef inline PyObject* kept_route(PyObject* src, PyObject* to) noexcept:
-    """A new reference to the Route that is kept for the type of src and this very ``to``, or NULL."""
-    cdef PyObject* kind = <PyObject*> Py_TYPE(src)
-    cdef const Slots* slots = slots_here()
-    cdef size_t slot = slot_of(kind, to)
-    cdef PyObject* found = route_at(slots, slot, kind, to)
-    # A route can be in either of two slots. Two routes that are used in turn would drive each other out of one slot.
-    return found if found != NULL else route_at(slots, slot ^ 1, kind, to)
-
-cdef inline PyObject* route_at(const Slots* slots, size_t slot, PyObject* kind, PyObject* to) noexcept:
-    cdef PyObject* found = slots.routes[slot]
-    if found == NULL or <PyObject*> (<Route> found).source_type != kind or <PyObject*> (<Route> found).to != to:
-        return NULL
-    Py_INCREF(found)
-    return found
-
-cdef object OFFERS                      # takes the place of ``to`` if only the offers are wanted
-cdef Route find_route(object src, object to)
-cdef tuple offers_of(object src)
 
 cdef inline bint holds_access(const Managed* managed, Target target) noexcept nogil:
     """Whether the target's arrays are read-only, or writable, where the memory is.
@@ -120,8 +71,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
     )
 
 
-# Returns the exception that ``refused`` points to, or None.
-cdef object gather(const Managed* managed, Target target, const Request* request, Findings* out)
+cdef int gather(const Managed* managed, Target target, const Request* request, Findings* out) except -1
 cdef int decide(
     const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
 ) except -1

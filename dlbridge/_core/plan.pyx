@@ -1,7 +1,5 @@
-"""The routes, which are cached, and the decisions: whether memory is shared or copied, and why."""
+"""The plan: whether memory is shared or copied, and why."""
 
-cimport cython
-from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, uint32_t
 
 from dlbridge._core.abi cimport (
@@ -53,14 +51,10 @@ from dlbridge._core.place cimport (
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_NEVER,
-    NOTHING_ASKED,
     READONLY_ERROR,
     READONLY_SHARE,
     Request,
 )
-from dlbridge._core.slots cimport count_registrations, keep
-from dlbridge._core.sources.registry cimport find_offers
-from dlbridge._core.targets.registry cimport find_target
 from dlbridge._core.targets.target cimport (
     ANY_ORDER,
     ANY_STRIDES,
@@ -76,66 +70,10 @@ from dlbridge._core.targets.target cimport (
     UNIFIED,
     ZERO_STRIDES,
     Target,
-    pause_collector,
-    resume_collector,
 )
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
-
-# ---- routes --------------------------------------------------------------------------------------------------------
-
-OFFERS = object()
-
-
-@cython.auto_pickle(False)
-cdef class Route:
-    """The candidate sources and the target for one pair (type of src, to). The route keeps both of the pair alive."""
-
-
-cdef Route find_route(object src, object to):
-    """The kept route, or a new route."""
-    cdef PyObject* found = kept_route(<PyObject*> src, <PyObject*> to)
-    return <Route> taken_route(found) if found != NULL else make_route(src, to)
-
-
-cdef tuple offers_of(object src):
-    """The offers of a type, cached as a route without a target."""
-    return find_route(src, OFFERS).offers
-
-
-cdef Route make_route(object src, object to):
-    """Make a route. The first one of a library imports what is known of the library."""
-    cdef bint collects = pause_collector()
-    try:
-        return new_route(src, to)
-    finally:
-        resume_collector(collects)
-
-
-cdef Route new_route(object src, object to):
-    cdef object kind = type(src)
-    cdef size_t before = count_registrations()
-    cdef Route route = Route.__new__(Route)
-    route.source_type = kind
-    route.to = to
-    if to is not OFFERS:
-        route.target = find_target(to)
-        route.target.load()
-        route.already = route.target.owns(src)
-        route.to_type = isinstance(to, type) and (
-            hasattr(to, "__dlpack_device__") or hasattr(to, "__cuda_array_interface__"))
-        route.plain = NOTHING_ASKED
-        route.plain.target = <PyObject*> route.target
-        route.plain.current_stream = route.target.current_stream
-    route.offers = find_offers(kind)
-    # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not kept.
-    if src.__class__ is kind and (route.target is None or route.target.owns_by_type(kind)):
-        keep(slot_of(<PyObject*> kind, <PyObject*> to), route, before)
-    return route
-
-
-# ---- decisions -----------------------------------------------------------------------------------------------------
 
 cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
 # For each reason: the field, why it makes a copy necessary, and the hint.
@@ -199,16 +137,18 @@ cdef object copy_required(const Managed* managed, Target target, Reason reason):
                    "needs a copy, and copy=False forbids it", f"{reason_hint(reason)}, or pass copy=None")
 
 
-cdef object gather(const Managed* managed, Target target, const Request* request, Findings* out):
-    """Ask the library and the driver what decide() has to know about this memory."""
+cdef int gather(const Managed* managed, Target target, const Request* request, Findings* out) except -1:
+    """Ask the library and the driver what decide() has to know about this memory. What the library refuses is raised.
+    """
     refused = target.why_not(managed) if target.asked_rows >> managed.row & 1 else None
-    out.refused = NULL if refused is None else <PyObject*> refused
+    if refused is not None:
+        raise refused
     out.readable = managed.abi.dl_tensor.device.device_type == kDLCUDAManaged and is_for_host(
         managed, target, request) and device_operations().is_readable(<Managed*> managed)
     out.host = max(0, request.device.device_id) if request.has_device else 0
     if target.hosts > 1 and not request.has_device:
         out.host = target.facts.default_host.value(target.namespace)
-    return refused
+    return 0
 
 
 cdef int decide(
@@ -220,8 +160,6 @@ cdef int decide(
     """
     out.steps = 0
     out.reason = NO_REASON
-    if findings.refused != NULL:
-        raise <object> findings.refused
     if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
         raise refusal(ConversionError, target.name, "shape", managed_shape(managed),
                       f"has {managed.abi.dl_tensor.ndim} axes, and {target.name} takes {target.fewest_axes} to "

@@ -41,9 +41,10 @@ ctypedef struct Request:
 cdef Request NOTHING_ASKED      # every keyword at its default
 
 cdef int parse_request(
-    Request* request, object device, object copy, object stream, object readonly, object detach) except -1
-# Takes one keyword of convert() in its plainest form. False where the value is another one, or the keyword is.
-cdef bint take_plainly(Request* request, PyObject* name, PyObject* value) noexcept
+    Request* request, object device, object copy, object stream, object readonly, object detach, object narrow,
+) except -1
+# Parses one keyword of convert(). False where none has this name, or where the name is not interned.
+cdef bint parse_keyword(Request* request, PyObject* name, object value) except -1
 cdef inline object consumer_stream(const Request* request, const DLDevice* device, int64_t* out):
     """Find the stream on which the consumer will use the memory: the one asked for, or its library's current one.
 

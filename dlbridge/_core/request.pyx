@@ -4,15 +4,10 @@ from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, DLDevice, kDLCPU
-from dlbridge._core.devices.table cimport ANY_DEVICE_ID, parse_device
+from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
+from dlbridge._core.devices.table cimport parse_device
 
 from dlbridge.errors import DeviceError, refusal, shown
-
-cdef extern from "Python.h":
-    PyObject* Py_True
-    PyObject* Py_False
-    PyObject* Py_None
 
 NOTHING_ASKED.has_device = NOTHING_ASKED.has_stream = NOTHING_ASKED.detach = NOTHING_ASKED.peek = False
 NOTHING_ASKED.narrow = False
@@ -23,54 +18,71 @@ cdef dict READONLY_POLICIES = {"copy": READONLY_COPY, "share": READONLY_SHARE, "
 
 
 cdef int parse_request(
-    Request* request, object device, object copy, object stream, object readonly, object detach,
+    Request* request, object device, object copy, object stream, object readonly, object detach, object narrow,
 ) except -1:
     request[0] = NOTHING_ASKED
-    request.has_device = device is not None
-    request.has_stream = stream is not None
-    request.detach = detach is not False and bool(detach)
-    if request.has_device:
-        parse_device(device, &request.device)
-    if request.has_stream:
-        request.stream = parse_stream(stream, "convert")
-        request.stream_object = <PyObject*> stream if keeps_handle(stream) else NULL
-    if copy is True or copy is False:
-        request.copy = COPY_ALWAYS if copy is True else COPY_NEVER
-    elif copy is not None:
-        raise TypeError(f"convert: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
-    request.readonly = _parse_readonly(readonly)
+    parse_device_keyword(request, device)
+    parse_stream_keyword(request, stream)
+    parse_copy(request, copy)
+    parse_readonly(request, readonly)
+    request.detach = detach
+    request.narrow = narrow
     return 0
 
 
-cdef bint take_plainly(Request* request, PyObject* name, PyObject* value) noexcept:
-    # Keywords and literals in Python's code are interned, so two of the same text are one object.
+cdef bint parse_keyword(Request* request, PyObject* name, object value) except -1:
+    # Keywords in Python's code are interned, so two of the same text are one object.
     if name == <PyObject*> "copy":
-        request.copy = COPY_ALWAYS if value == Py_True else COPY_NEVER if value == Py_False else COPY_IF_NEEDED
-        return value == Py_True or value == Py_False or value == Py_None
-    if name == <PyObject*> "readonly":
-        request.readonly = READONLY_SHARE if value == <PyObject*> "share" else (
-            READONLY_ERROR if value == <PyObject*> "error" else READONLY_COPY)
-        return request.readonly != READONLY_COPY or value == <PyObject*> "copy"
-    if name == <PyObject*> "detach":
-        request.detach = value == Py_True
-        return value == Py_True or value == Py_False
-    if name == <PyObject*> "narrow":
-        request.narrow = value == Py_True
-        return value == Py_True or value == Py_False
-    if name == <PyObject*> "device":
-        request.has_device = value == <PyObject*> "cpu"
-        request.device = DLDevice(kDLCPU, ANY_DEVICE_ID)
-        return request.has_device or value == Py_None
-    return name == <PyObject*> "stream" and value == Py_None
+        parse_copy(request, value)
+    elif name == <PyObject*> "readonly":
+        parse_readonly(request, value)
+    elif name == <PyObject*> "device":
+        parse_device_keyword(request, value)
+    elif name == <PyObject*> "stream":
+        parse_stream_keyword(request, value)
+    elif name == <PyObject*> "detach":
+        request.detach = value
+    elif name == <PyObject*> "narrow":
+        request.narrow = value
+    else:
+        return False
+    return True
 
 
-cdef ReadonlyPolicy _parse_readonly(object readonly) except? READONLY_ERROR:
+cdef int parse_device_keyword(Request* request, object device) except -1:
+    request.has_device = device is not None
+    if request.has_device:
+        parse_device(device, &request.device)
+    return 0
+
+
+cdef int parse_stream_keyword(Request* request, object stream) except -1:
+    request.has_stream = stream is not None
+    if request.has_stream:
+        request.stream = parse_stream(stream, "convert")
+        request.stream_object = <PyObject*> stream if keeps_handle(stream) else NULL
+    return 0
+
+
+cdef int parse_copy(Request* request, object copy) except -1:
+    if copy is not None and copy is not True and copy is not False:
+        raise TypeError(f"convert: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
+    request.copy = COPY_ALWAYS if copy is True else COPY_NEVER if copy is False else COPY_IF_NEEDED
+    return 0
+
+
+cdef int parse_readonly(Request* request, object readonly) except -1:
+    # Literals are interned too; other strings are compared by their text.
+    if readonly is "copy" or readonly is "share":
+        request.readonly = READONLY_COPY if readonly is "copy" else READONLY_SHARE
+        return 0
     policy = READONLY_POLICIES.get(readonly) if isinstance(readonly, str) else None
     if policy is None:
         raise ValueError(
             f'convert: readonly {shown(readonly)}: is not one of "copy", "share" and "error" '
             '("share" promises not to write)')
-    return policy
+    request.readonly = policy
+    return 0
 
 
 cdef int64_t parse_stream(object stream, str stage) except? -2:

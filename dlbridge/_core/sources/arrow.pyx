@@ -50,7 +50,7 @@ cdef extern from *:
     int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
 
 cdef extern from "Python.h":
-    int Py_EnterRecursiveCall(const char* where) except -1
+    int Py_EnterRecursiveCall(const char* where) except *
     void Py_LeaveRecursiveCall()
 
 

@@ -1,9 +1,12 @@
 """The order in which sources are asked, and the sources that users add."""
 
+cimport cython
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport Managed, managed_keep, managed_unsaid
+from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
+from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.native cimport numpy, torch
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources cimport (
@@ -32,11 +35,11 @@ from dlbridge._core.sources.offer cimport (
 from dlbridge.errors import CopyRequiredError, UnsupportedError, refusal
 
 cdef extern from "Python.h":
-    int Py_EnterRecursiveCall(const char* where) except -1
+    int Py_EnterRecursiveCall(const char* where) except *
     void Py_LeaveRecursiveCall()
 
-ctypedef Offer (*Offers)(object kind, object facts)
-ctypedef Offer (*InstanceOffers)(object obj, object facts)
+ctypedef Offer (*OfferOfType)(object kind, object facts)
+ctypedef Offer (*OfferOfInstance)(object obj, object facts)
 
 cdef enum:
     SOURCES = 9
@@ -44,7 +47,7 @@ cdef enum:
     OF_DLPACK = 0               # its place in instance_sources
 
 # The protocols in the order in which they are asked: those that say the most at the least cost come first.
-cdef Offers[SOURCES] sources
+cdef OfferOfType[SOURCES] sources
 sources[0] = numpy.offers
 sources[1] = torch.offers
 sources[2] = exchange.offers
@@ -57,7 +60,7 @@ sources[8] = buffer.offers
 
 # Protocols that an instance can have although its type does not: a proxy with __getattr__, or an attribute set by hand.
 # They are asked each time. A class is not asked, since it has the attributes of its instances without their memory.
-cdef InstanceOffers[INSTANCE_SOURCES] instance_sources
+cdef OfferOfInstance[INSTANCE_SOURCES] instance_sources
 instance_sources[<int> OF_DLPACK] = dlpack.offers_instance
 instance_sources[1] = cuda_array_interface.offers_instance
 instance_sources[2] = array_struct.offers_instance
@@ -67,22 +70,39 @@ instance_sources[4] = arrow.offers_instance
 registered = []         # pairs of a predicate and an Offer, the newest first
 
 
+@cython.auto_pickle(False)
+cdef class Offers(Entry):
+    """The offers of a type, in the order in which they are asked."""
+
+
 cdef tuple find_offers(object kind):
-    """The offers that may serve a type, in the order in which they are asked. The last asks the instance itself."""
+    """Find the offers of a type. The first type of a library imports what is known of the library."""
+    cdef size_t before = count_registrations()
+    cdef bint collects = pause_collector()
+    cdef Offers found = Offers.__new__(Offers)
+    try:
+        found.kind = kind
+        found.offers = list_offers(kind)
+        put(OFFERS, found, before)
+        return found.offers
+    finally:
+        resume_collector(collects)
+
+
+cdef tuple list_offers(object kind):
     facts = facts_of(kind)
     first = [offer for accepts, offer in list(registered) if accepts(kind)]
     last = [new_offer("instance", acquire_by_instance, facts)]
-    gives = facts.find("gives")
-    preferred = facts.find("preferred")
     offers = []
     for index in range(SOURCES):
         offer = sources[index](kind, facts)
         if offer is not None:
-            offers.insert(0 if offer.protocol == preferred else len(offers), offer)
+            offers.insert(0 if offer.protocol == facts.find("preferred") else len(offers), offer)
             if (<Offer> offer).sole:
                 break
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
+    gives = facts.find("gives")
     if gives is not None:
         given = offer_function(gives, facts, True)
         given.optional = True
@@ -140,7 +160,7 @@ cdef Managed* acquire_from(object exporter, const Request* request) except NULL:
     """Acquire another object in place of the one that was asked, which may go on without end."""
     Py_EnterRecursiveCall(" while asking what an object stands for")
     try:
-        return acquire_by(find_offers(type(exporter)), exporter, request)
+        return acquire_by(offers_of(type(exporter)), exporter, request)
     finally:
         Py_LeaveRecursiveCall()
 
@@ -159,7 +179,7 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
         if managed != NULL:
             return managed
     if _load_plugins(type(src)):
-        return acquire_by(find_offers(type(src)), src, request)
+        return acquire_by(offers_of(type(src)), src, request)
     raise _unsupported(type(src), (<Offer> offers[len(offers) - 1]).facts)
 
 
@@ -214,7 +234,7 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
     # The type of what the function made may be registered too, and so on without end.
     Py_EnterRecursiveCall(" while asking registered sources")
     try:
-        managed = acquire_by(find_offers(type(made)), made, request)
+        managed = acquire_by(offers_of(type(made)), made, request)
     except BaseException:
         made = None                 # while the error is caught: a capsule's destructor would lose a pending error
         raise

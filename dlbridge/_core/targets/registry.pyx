@@ -6,9 +6,10 @@ from types import ModuleType
 
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 
+from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.sources.offer cimport top_module
 from dlbridge._core.targets cimport importer
-from dlbridge._core.targets.target cimport Target, new_target, pause_collector, resume_collector
+from dlbridge._core.targets.target cimport Target, new_target
 
 from dlbridge.errors import UnsupportedError, refusal, shown
 

@@ -1,7 +1,6 @@
 """The Target: what a library can hold, as data, and how its arrays are made."""
 
 import importlib
-import os
 import sys
 from abc import ABCMeta
 
@@ -10,7 +9,7 @@ cimport cython
 from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.atomic cimport add_size, load_flag, load_size, store_flag
+from dlbridge._core.atomic cimport load_flag, store_flag
 from dlbridge._core.block cimport MAX_NDIM
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport MAX_ROWS, get_row, rows_named
@@ -18,10 +17,6 @@ from dlbridge._core.dtypes cimport MAX_ROWS, get_row, rows_named
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.locks import ForkableLock
 from dlbridge.errors import MissingLibraryError, refusal
-
-cdef extern from "Python.h":
-    int PyGC_Disable() noexcept
-    int PyGC_Enable() noexcept
 
 HOLDS = {
     "NEGATIVE_STRIDES": NEGATIVE_STRIDES,
@@ -48,34 +43,6 @@ cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) i
 
 # While the facts are being read, a target holds more than its library does, so no other thread may use it then.
 cdef object reading = ForkableLock()
-
-cdef size_t pauses = 0          # atomic: how many threads have paused the garbage collector
-
-
-cdef bint pause_collector() noexcept:
-    """Stop the garbage collector while modules are imported. Returns what resume_collector() takes.
-
-    A callback of the collector (``gc.callbacks``) that converts something would find a module half imported.
-    """
-    cdef bint was_running = PyGC_Disable()
-    if was_running:
-        add_size(&pauses, 1)
-    return was_running
-
-
-cdef void resume_collector(bint was_running) noexcept:
-    if was_running:
-        PyGC_Enable()
-        add_size(&pauses, -1)
-
-
-def _resume_in_child():
-    """In a forked child the thread that has paused the collector does not run."""
-    if load_size(&pauses):
-        PyGC_Enable()
-
-
-os.register_at_fork(after_in_child=_resume_in_child)
 
 
 cdef Target new_target(object facts):

@@ -1,0 +1,81 @@
+"""The route: the sources and the target for a type and a ``to``, cached."""
+
+cimport cython
+from cpython.object cimport PyObject
+
+from dlbridge._core.abi cimport kDLCPU
+from dlbridge._core.cache cimport ROUTES, count_registrations, put, steal
+from dlbridge._core.collector cimport pause_collector, resume_collector
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID
+from dlbridge._core.location cimport find_device
+from dlbridge._core.request cimport NOTHING_ASKED, Request
+from dlbridge._core.sources.registry cimport offers_of
+from dlbridge._core.targets.registry cimport find_target
+
+
+@cython.auto_pickle(False)
+cdef class Route:
+    """The candidate sources and the target for one pair (type of src, to). The route keeps both of the pair alive."""
+
+
+cdef Route find_route_to(object src, object to, Request* request):
+    """Find a route. An array stands for its type, and for its device, unless the caller asks for another one."""
+    cdef object kind = array_type(to)
+    cdef Route route = find_route(src, to if kind is None else kind)
+    if kind is not None and kind is not memoryview and not request.has_device:
+        find_device(to, route.target.hosts, &request.device)
+        request.has_device = True
+    return aim(request, route)
+
+
+cdef object array_type(object to):
+    """The type of ``to``, if that is an array; otherwise None.
+
+    The array itself is not handed on, since a cached route would keep it alive.
+    """
+    kind = type(to)
+    if kind is str or isinstance(to, type):
+        return None
+    return kind if kind is memoryview or hasattr(kind, "__dlpack_device__") or hasattr(
+        kind, "__cuda_array_interface__") else None
+
+
+cdef Route aim(Request* request, Route route):
+    """Note in the request which target's current stream counts, and whether it numbers devices of the host."""
+    request.target = route.plain.target
+    request.current_stream = route.plain.current_stream
+    if request.device.device_type == kDLCPU and not route.target.hosts:
+        request.device.device_id = ANY_DEVICE_ID
+    return route
+
+
+cdef Route find_route(object src, object to):
+    """The cached route, or a new one."""
+    cdef PyObject* found = cached_route(<PyObject*> src, <PyObject*> to)
+    cdef bint collects
+    if found != NULL:
+        return <Route> steal(found)
+    collects = pause_collector()
+    try:
+        return new_route(src, to)
+    finally:
+        resume_collector(collects)
+
+
+cdef Route new_route(object src, object to):
+    """Make a route. The first one of a library imports what is known of the library."""
+    cdef size_t before = count_registrations()
+    cdef Route route = Route.__new__(Route)
+    route.kind = type(src)
+    route.key = to
+    route.target = find_target(to)
+    route.target.load()
+    route.already = route.target.owns(src)
+    route.plain = NOTHING_ASKED
+    route.plain.target = <PyObject*> route.target
+    route.plain.current_stream = route.target.current_stream
+    route.offers = offers_of(route.kind)
+    # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not cached.
+    if src.__class__ is route.kind and route.target.owns_by_type(route.kind):
+        put(ROUTES, route, before)
+    return route
