@@ -12,6 +12,7 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
+    OWNS_LOOSE,
     Managed,
     Protocol,
     managed_fasten,
@@ -29,18 +30,8 @@ from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport describe, find_name
 from dlbridge._core.handover cimport hand_over, hand_over_copy, hand_over_itself, hand_over_upload
 from dlbridge._core.location cimport find_device, is_on
-from dlbridge._core.ownership cimport OWNS_LOOSE
 from dlbridge._core.place cimport UPLOAD, place
-from dlbridge._core.plan cimport (
-    Decision,
-    Findings,
-    decide,
-    fits,
-    gather,
-    is_copy,
-    reason_hint,
-    reason_text,
-)
+from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_copy, reason_hint, reason_text
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_NEVER,
@@ -50,15 +41,7 @@ from dlbridge._core.request cimport (
     parse_request,
     wants_versioned,
 )
-from dlbridge._core.route cimport (
-    Route,
-    aim,
-    array_type,
-    cached_route,
-    find_route,
-    find_route_to,
-    route_to,
-)
+from dlbridge._core.route cimport Route, aim, array_type, cached_route, find_route, find_route_to, route_to
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of, reads_by_copy
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
@@ -146,10 +129,8 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     7
     """
     cdef Request request
-    cdef Route route
     parse_request(&request, device, copy, stream, readonly, detach, narrow)
-    route = route_to(src, to, &request)
-    return convert_by_route(src, route, &request)
+    return convert_to(src, to, &request)
 
 
 def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detach=False):
@@ -185,12 +166,10 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     """
     cdef Request request
     cdef Tensor tensor
-    cdef Route route
     parse_request(&request, device, copy, stream, readonly, detach, False)
-    route = route_to(src, "dlbridge", &request)
-    if route.already and is_already(src, route, &request):
+    if type(src) is Tensor and is_already(src, route_to(src, "dlbridge", &request), &request):
         return tensor_for(src, &request)
-    tensor = convert_by_route(src, route, &request)
+    tensor = convert_to(src, "dlbridge", &request)
     tensor.policy = request.readonly
     return tensor
 
@@ -272,10 +251,8 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     np.float64(0.0)
     """
     cdef Request request
-    cdef Route route
     parse_request(&request, None, None, stream, readonly, False, False)
-    route = route_to(src, versioned_capsule() if wants_versioned(max_version) else "dlpack", &request)
-    return convert_by_route(src, route, &request)
+    return convert_to(src, versioned_capsule() if wants_versioned(max_version) else "dlpack", &request)
 
 
 # ---- without keywords ------------------------------------------------------------------------------------------------
@@ -317,7 +294,6 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
     cdef PyObject* to = arguments[1] if count == 2 else NULL
     cdef PyObject* name
     cdef Py_ssize_t index
-    cdef Route route
     for index in range(0 if names == NULL else PyTuple_GET_SIZE(<tuple> names)):
         name = PyTuple_GET_ITEM(<tuple> names, index)
         if name == <PyObject*> "to" and to == NULL:
@@ -326,8 +302,7 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
             return PyObject_Vectorcall(whole_convert, arguments, count, names)
     if to == NULL or not 1 <= count <= 2:
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
-    route = route_to(<object> arguments[0], <object> to, &request)
-    return convert_by_route(<object> arguments[0], route, &request)
+    return convert_to(<object> arguments[0], <object> to, &request)
 
 
 cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
@@ -337,12 +312,11 @@ cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t co
     """
     cdef PyObject* found
     cdef Route route
-    if count == 1 and names == NULL:
+    if count == 1 and names == NULL and type(<object> arguments[0]) is not Tensor:
         found = cached_route(arguments[0], <PyObject*> "dlbridge")
         if found != NULL:
             route = <Route> steal(found)
-            if not route.already:
-                return convert_by_route(<object> arguments[0], route, &route.plain)
+            return convert_by_route(<object> arguments[0], route, &route.plain)
     return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
 
 
@@ -368,6 +342,12 @@ cdef bint is_already(object src, Route route, const Request* request) except -1:
     """Whether src, which is of the target's own type, can be returned as it is."""
     return request.copy != COPY_ALWAYS and (
         not request.has_device or is_on(src, route.target.hosts, &request.device))
+
+
+cdef object convert_to(object src, object to, Request* request):
+    """Convert src. What was asked for is in the request; what the target says is noted there."""
+    cdef Route route = route_to(src, to, request)
+    return convert_by_route(src, route, request)
 
 
 cdef inline object convert_by_route(object src, Route route, const Request* request):

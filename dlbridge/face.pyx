@@ -20,25 +20,32 @@ from dlbridge._core.abi cimport (
     DLDataType,
     DLManagedTensorVersioned,
     DLTensor,
-    kDLComplex,
     kDLCPU,
     kDLCUDAManaged,
+    kDLComplex,
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
+    OWNS_WRAPPED,
     PROTOCOL_DLBRIDGE,
     PROTOCOL_DLPACK,
     SWAPPED,
     Managed,
+    Release,
+    Wrapped,
+    managed_checked,
     managed_data,
     managed_fasten,
+    managed_from_tensor,
     managed_own,
     managed_own_object,
     managed_release,
     managed_shape,
     managed_strides,
+    managed_take_versioned,
+    new_called,
     sole_deleter,
 )
 from dlbridge._core.cache cimport steal
@@ -47,13 +54,11 @@ from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, describe
 from dlbridge._core.handover cimport hand_over
 from dlbridge._core.layout cimport REPEATED
-from dlbridge._core.ownership cimport OWNS_WRAPPED, Release, Wrapped, new_called
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, place
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers, acquire_by, cached_offers, offers_of
-from dlbridge._core.validation cimport managed_checked, managed_from_tensor, managed_take_versioned
 from dlbridge._core.view cimport (
     WANT_ANY_DEVICE,
     WANT_C_ORDER,

@@ -5,18 +5,12 @@ from operator import index
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLTensor
-from dlbridge._core.block cimport (
-    MAX_NDIM,
-    PROTOCOL_DLBRIDGE,
-    Managed,
-    managed_own_object,
-    managed_release,
-)
+from dlbridge._core.block cimport PROTOCOL_DLBRIDGE, Managed, managed_from_tensor, managed_own_object, managed_release
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, parse_device
 from dlbridge._core.dtypes cimport NO_ROW, find_name, find_typestr, get_row
+from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.request cimport READONLY_COPY, keeps_handle, parse_stream
-from dlbridge._core.validation cimport managed_from_tensor
 from dlbridge.tensor cimport new_tensor
 
 from dlbridge.errors import ConversionError, DeviceError, refusal, shown

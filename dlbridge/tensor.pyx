@@ -38,15 +38,18 @@ from dlbridge._core.abi cimport (
     kDLROCM,
 )
 from dlbridge._core.block cimport (
+    OWNS_MEMORY,
     PROTOCOL_DLBRIDGE,
     PROTOCOL_DLPACK,
     Managed,
     Protocol,
     integers,
+    managed_checked,
     managed_count,
     managed_data,
     managed_drop,
     managed_drop_second,
+    managed_from_tensor,
     managed_item_bytes,
     managed_made_lendable,
     managed_nbytes,
@@ -60,6 +63,7 @@ from dlbridge._core.block cimport (
     managed_share,
     managed_span,
     managed_strides,
+    managed_take_versioned,
     protocol_name,
 )
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
@@ -67,7 +71,6 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
 from dlbridge._core.dtypes cimport describe, find_name, get_row, row_typestr
 from dlbridge._core.layout cimport STRIDED, Span
-from dlbridge._core.ownership cimport OWNS_MEMORY
 from dlbridge._core.pickling cimport flattened, picklable, unpickled
 from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, separate_steps
 from dlbridge._core.request cimport (
@@ -80,13 +83,12 @@ from dlbridge._core.request cimport (
     wants_versioned,
 )
 from dlbridge._core.sources.array_struct cimport (
-    ARRAY_STRUCT_VERSION,
     ARRAY_STRUCT_C_CONTIGUOUS,
     ARRAY_STRUCT_NOTSWAPPED,
+    ARRAY_STRUCT_VERSION,
     ARRAY_STRUCT_WRITEABLE,
     PyArrayInterface,
 )
-from dlbridge._core.validation cimport managed_checked, managed_from_tensor, managed_take_versioned
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, full_name, refusal, shown
 

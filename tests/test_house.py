@@ -17,15 +17,14 @@ from dlbridge.libraries.library import libraries, roots_of
 ROOT = Path(__file__).parents[1]
 
 
-def load_house():
-    """The table of tools/house.py, with the functions that read the imports."""
-    spec = importlib.util.spec_from_file_location("house", ROOT / "tools" / "house.py")
+def load_tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-house = load_house()
+house = load_tool("house")          # the table of the rooms, with the functions that read the imports
 MODULES = house.modules()
 IMPORTS = house.imports(MODULES)
 SCREEN = 45             # lines of a function without its docstring
@@ -162,8 +161,13 @@ def test_the_package_shows_what_is_public():
     assert set(done.stdout.split()) - rooms == {name for name in dlbridge.__all__ if not name.startswith("_")}
 
 
+# ---- tools -----------------------------------------------------------------------------------------------------------
+
 def test_the_page_has_the_last_nightly_runs():
-    spec = importlib.util.spec_from_file_location("reliability_page", ROOT / "tools" / "reliability_page.py")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    made = load_tool("reliability_page")
     assert made.PAGE.read_text() == made.page(), "run python tools/reliability_page.py"
+
+
+def test_every_fault_can_be_seeded():
+    faults = load_tool("faults").FAULTS
+    assert [fault.name for fault in faults if (ROOT / fault.file).read_text().count(fault.old) != 1] == []

@@ -45,6 +45,15 @@ def test_immutable_memory_is_not_written_through_a_proxy(proxy):
     np.testing.assert_array_equal(array, [0, 1, 2])
 
 
+@pytest.mark.parametrize("proxy", PROXIES)
+@pytest.mark.parametrize("readonly", ["copy", "share"])
+def test_a_proxy_of_a_tensor_becomes_a_tensor(proxy, readonly):
+    tensor = dlbridge.asdlpack(np.arange(3))
+    for found in dlbridge.asdlpack(proxy(tensor), readonly=readonly), dlbridge.convert(proxy(tensor), "dlbridge"):
+        assert type(found) is dlbridge.Tensor
+        assert found.data_ptr == tensor.data_ptr
+
+
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("proxy", PROXIES)
 def test_lazy_bits_are_seen_through_a_proxy(proxy):

@@ -14,6 +14,9 @@ cdef extern from *:
     bint add_overflows "dlbridge_add"(int64_t a, int64_t b, int64_t* out) noexcept nogil
 
 
+cdef enum:
+    MAX_NDIM = 64               # the limit of NumPy and torch
+
 cdef enum LayoutFault:
     LAYOUT_SOUND = 0
     NEGATIVE_EXTENT

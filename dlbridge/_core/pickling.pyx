@@ -7,13 +7,12 @@ so that it never has more bytes than the elements.
 from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-)
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
+    OWNS_BASE,
     PROTOCOL_DLBRIDGE,
     Managed,
+    managed_checked,
     managed_count,
     managed_data,
     managed_nbytes,
@@ -29,9 +28,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, find_name
 from dlbridge._core.layout cimport Span
-from dlbridge._core.ownership cimport OWNS_BASE
 from dlbridge._core.place cimport COPY, FETCH, place
-from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import ConversionError, refusal
 

@@ -14,8 +14,8 @@ from dlbridge._core.abi cimport (
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLTensor,
-    kDLComplex,
     kDLCPU,
+    kDLComplex,
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
@@ -24,6 +24,7 @@ from dlbridge._core.block cimport (
     SWAPPED,
     Managed,
     Protocol,
+    managed_checked,
     managed_count,
     managed_data,
     managed_drop,
@@ -37,6 +38,7 @@ from dlbridge._core.block cimport (
     managed_share,
     managed_span,
     managed_strides,
+    managed_take_versioned,
 )
 from dlbridge._core.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
 from dlbridge._core.devices.operations cimport device_operations
@@ -44,7 +46,6 @@ from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW
 from dlbridge._core.layout cimport IDLE, STRIDED, Span, fill_compact, fill_idle, has_overlap, is_dense
 from dlbridge._core.pending cimport take_error
-from dlbridge._core.validation cimport managed_checked, managed_take_versioned
 
 from dlbridge.errors import DeviceError, refusal
 

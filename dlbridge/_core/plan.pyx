@@ -48,13 +48,7 @@ from dlbridge._core.place cimport (
     pack_steps,
     separate_steps,
 )
-from dlbridge._core.request cimport (
-    COPY_ALWAYS,
-    COPY_NEVER,
-    READONLY_ERROR,
-    READONLY_SHARE,
-    Request,
-)
+from dlbridge._core.request cimport COPY_ALWAYS, COPY_NEVER, READONLY_ERROR, READONLY_SHARE, Request
 from dlbridge._core.targets.target cimport (
     ANY_ORDER,
     ANY_STRIDES,

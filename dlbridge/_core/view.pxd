@@ -6,7 +6,7 @@ The two are frozen by the major version of the C API; tests/test_face.py compare
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 from dlbridge._core.abi cimport DLDataType, DLManagedTensorVersioned, DLTensor
-from dlbridge._core.block cimport MAX_NDIM
+from dlbridge._core.layout cimport MAX_NDIM
 
 
 cdef enum WantFlags:

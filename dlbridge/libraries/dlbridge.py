@@ -8,5 +8,6 @@ LIBRARY = Library(
     arrays=(Arrays("Tensor", exchange=Fact("dlbridge.tensor.Tensor", "dlpack 1.3")),),
     delivery="tensor",
     array_types=("Tensor",),
+    exact=True,         # asdlpack() gives a Tensor, and not a proxy of one
     lacks=DLPACK,
 )

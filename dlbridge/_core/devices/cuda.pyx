@@ -7,14 +7,7 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t
 from posix.dlfcn cimport RTLD_NOW, dlopen, dlsym
 
-from dlbridge._core.abi cimport (
-    STREAM_LEGACY_DEFAULT,
-    kDLCUDA,
-    kDLCUDAHost,
-    kDLCUDAManaged,
-    kDLROCM,
-    kDLROCMHost,
-)
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost
 from dlbridge._core.atomic cimport exchange_pointer, load_flag, load_pointer, replace_pointer, store_flag
 
 from dlbridge.errors import DeviceError, refusal

@@ -3,9 +3,9 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 
+from dlbridge._core.block cimport Wrapped
 from dlbridge._core.devices.cuda cimport Driver
 from dlbridge._core.devices.table cimport Tell
-from dlbridge._core.ownership cimport Wrapped
 
 
 # A stream, with the number of the array API standard; STREAM_UNORDERED if no stream need wait.

@@ -24,6 +24,9 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.atomic cimport count_one, exchange_pointer, load_pointer, lock, store_flag, unlock
 from dlbridge._core.block cimport (
+    OWNS_OBJECT,
+    OWNS_VERSIONED,
+    OWNS_WRAPPED,
     Managed,
     managed_data,
     managed_like,
@@ -31,6 +34,8 @@ from dlbridge._core.block cimport (
     managed_release,
     managed_share,
     managed_span,
+    python_is_up,
+    release_owner,
     sole_deleter,
 )
 from dlbridge._core.devices cimport cuda
@@ -45,7 +50,6 @@ from dlbridge._core.devices.cuda cimport (
 )
 from dlbridge._core.devices.table cimport Tell, operations
 from dlbridge._core.layout cimport Span
-from dlbridge._core.ownership cimport OWNS_OBJECT, OWNS_VERSIONED, OWNS_WRAPPED, python_is_up, release_owner
 
 from dlbridge.errors import DeviceError
 

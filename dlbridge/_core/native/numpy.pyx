@@ -18,6 +18,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_NUMPY,
     SWAPPED,
     Managed,
+    managed_checked,
     managed_keep,
     managed_new,
     managed_own_object,
@@ -25,6 +26,7 @@ from dlbridge._core.block cimport (
     managed_set_compact,
     managed_set_layout,
     managed_set_row,
+    view_strided,
 )
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, hint_of_kind
 from dlbridge._core.layout cimport LARGEST_SPAN
@@ -43,7 +45,6 @@ from dlbridge._core.numpy_api cimport (
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.buffer cimport counts_exports, held_buffer
 from dlbridge._core.sources.offer cimport Offer, new_offer
-from dlbridge._core.validation cimport managed_checked, view_strided
 from dlbridge._core.view cimport View
 
 import numpy as np

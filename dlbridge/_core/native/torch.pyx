@@ -21,28 +21,31 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.block cimport (
     CONJUGATED,
-    MAX_NDIM,
     NEGATED,
+    OWNS_LOOSE,
     PROTOCOL_EXCHANGE_API,
     Managed,
     managed_data,
     managed_fasten,
+    managed_from_tensor,
     managed_keep,
     managed_own_object,
     managed_release,
     managed_set_row,
+    managed_take_versioned,
+    set_fasten,
+    view_checked,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host, parse_device
 from dlbridge._core.dtypes cimport find_name, get_row
+from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.native cimport libtorch
 from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, TRACED, is_lazy_clone, said_of
-from dlbridge._core.ownership cimport OWNS_LOOSE, set_fasten
 from dlbridge._core.pending cimport raise_pending, take_error
 from dlbridge._core.request cimport COPY_ALWAYS, Request
 from dlbridge._core.sources cimport dlpack, exchange
 from dlbridge._core.sources.offer cimport Offer, facts_of, refusal_by_facts
-from dlbridge._core.validation cimport managed_from_tensor, managed_take_versioned, view_checked
 from dlbridge._core.view cimport View
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal

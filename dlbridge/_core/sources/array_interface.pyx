@@ -8,6 +8,7 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE,
     Managed,
+    managed_checked,
     managed_count,
     managed_own_object,
     managed_release,
@@ -18,7 +19,6 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.sources.buffer cimport HeldBuffer
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, new_offer
-from dlbridge._core.validation cimport managed_checked
 
 
 from dlbridge.errors import REPORT

@@ -7,6 +7,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_STRUCT,
     SWAPPED,
     Managed,
+    managed_checked,
     managed_new,
     managed_own_object,
     managed_set_layout,
@@ -15,7 +16,6 @@ from dlbridge._core.block cimport (
 from dlbridge._core.dtypes cimport find_sized, hint_of_kind
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, new_offer
-from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 

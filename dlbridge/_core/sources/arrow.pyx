@@ -22,9 +22,12 @@ from dlbridge._core.arrow_abi cimport (
 )
 from dlbridge._core.atomic cimport load_pointer, replace_pointer
 from dlbridge._core.block cimport (
-    MAX_NDIM,
+    OWNS_NOTHING,
+    OWNS_WRAPPED,
     PROTOCOL_ARROW,
     Managed,
+    Wrapped,
+    managed_checked,
     managed_count,
     managed_data,
     managed_new,
@@ -32,17 +35,16 @@ from dlbridge._core.block cimport (
     managed_own_object,
     managed_release,
     managed_set_row,
+    release_foreign,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport find_name, get_row
-from dlbridge._core.layout cimport add_overflows, multiply_overflows
-from dlbridge._core.ownership cimport OWNS_NOTHING, OWNS_WRAPPED, Wrapped, release_foreign
+from dlbridge._core.layout cimport MAX_NDIM, add_overflows, multiply_overflows
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.arrow_schema cimport Description, describe, refused, hint_of
+from dlbridge._core.sources.arrow_schema cimport Description, describe, hint_of, refused
 from dlbridge._core.sources.offer cimport Offer, new_offer
-from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import ConversionError, refusal
 

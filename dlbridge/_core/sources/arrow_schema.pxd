@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.arrow_abi cimport ArrowSchema
-from dlbridge._core.block cimport MAX_NDIM
+from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.sources.offer cimport Offer
 
 

@@ -8,9 +8,9 @@ from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
 from dlbridge._core.arrow_abi cimport ArrowSchema
-from dlbridge._core.block cimport MAX_NDIM, integers
+from dlbridge._core.block cimport integers
 from dlbridge._core.dtypes cimport find_arrow, find_name, row_name
-from dlbridge._core.layout cimport LARGEST_SPAN, fill_compact
+from dlbridge._core.layout cimport LARGEST_SPAN, MAX_NDIM, fill_compact
 from dlbridge._core.sources.offer cimport Offer
 
 import math

@@ -7,11 +7,11 @@ from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
-    MAX_NDIM,
     PROTOCOL_BUFFER,
     SWAPPED,
     Managed,
     integers,
+    managed_checked,
     managed_nbytes,
     managed_release,
     managed_set_layout,
@@ -20,10 +20,10 @@ from dlbridge._core.block cimport (
     managed_take_buffer,
 )
 from dlbridge._core.dtypes cimport find_format, hint_of_kind
+from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, new_offer
-from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 

@@ -10,13 +10,18 @@ from dlbridge._core.abi cimport (
     STREAM_UNORDERED,
     kDLCUDA,
 )
-from dlbridge._core.block cimport PROTOCOL_CUDA_ARRAY_INTERFACE, Managed, managed_own_object, managed_release
+from dlbridge._core.block cimport (
+    PROTOCOL_CUDA_ARRAY_INTERFACE,
+    Managed,
+    managed_checked,
+    managed_own_object,
+    managed_release,
+)
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport find_typestr
 from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport DEFAULT_UNSAID, REPEATS_UNSAID, STREAM_OBJECT, Offer, new_offer
-from dlbridge._core.validation cimport managed_checked
 
 from dlbridge.errors import REPORT
 

@@ -42,6 +42,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_DLPACK_LEGACY,
     PROTOCOL_DLPACK_UNSAID,
     Managed,
+    managed_from_tensor,
     managed_keep,
     managed_own_legacy,
     managed_own_object,
@@ -73,7 +74,6 @@ from dlbridge._core.sources.offer cimport (
     top_module,
     with_row,
 )
-from dlbridge._core.validation cimport managed_from_tensor
 
 from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal, shown
 

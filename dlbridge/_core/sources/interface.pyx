@@ -8,7 +8,6 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 
 from dlbridge._core.block cimport (
-    MAX_NDIM,
     SWAPPED,
     Managed,
     Protocol,
@@ -18,6 +17,7 @@ from dlbridge._core.block cimport (
     protocol_name,
 )
 from dlbridge._core.dtypes cimport find_typestr, hint_of_kind
+from dlbridge._core.layout cimport MAX_NDIM
 
 from dlbridge.errors import REPORT, ConversionError, refusal, shown
 

@@ -9,15 +9,7 @@ from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
 from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.native cimport numpy, torch
 from dlbridge._core.request cimport COPY_NEVER, Request
-from dlbridge._core.sources cimport (
-    array_interface,
-    array_struct,
-    arrow,
-    buffer,
-    cuda_array_interface,
-    dlpack,
-    exchange,
-)
+from dlbridge._core.sources cimport array_interface, array_struct, arrow, buffer, cuda_array_interface, dlpack, exchange
 from dlbridge._core.sources.exporter cimport ACCESS_WRITABLE, set_access
 from dlbridge._core.sources.offer cimport (
     COPIES,

@@ -9,7 +9,7 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.atomic cimport add_rows, load_pointer
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
-    MAX_NDIM,
+    OWNS_BUFFER,
     PROTOCOL_EXCHANGE_API,
     SWAPPED,
     Managed,
@@ -21,9 +21,8 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.capsule cimport new_capsule
 from dlbridge._core.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
-from dlbridge._core.layout cimport IDLE, STRIDED
+from dlbridge._core.layout cimport IDLE, MAX_NDIM, STRIDED
 from dlbridge._core.numpy_api cimport ARRAY_WRITEABLE, array_set_base, import_array_api, new_array
-from dlbridge._core.ownership cimport OWNS_BUFFER
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.sources.buffer cimport HeldBuffer
 from dlbridge._core.targets.target cimport Target

@@ -10,9 +10,9 @@ from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.atomic cimport load_flag, store_flag
-from dlbridge._core.block cimport MAX_NDIM
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport MAX_ROWS, get_row, rows_named
+from dlbridge._core.layout cimport MAX_NDIM
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.locks import ForkableLock
