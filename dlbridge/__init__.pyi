@@ -162,7 +162,7 @@ def register_target(
     deliver: Callable[[Tensor], object],
     *,
     array_type: type[Any] | tuple[type[Any], ...] | None = None,
-    holds: Iterable[Literal["NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED"]] = (),
+    supports: Iterable[Literal["NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED"]] = (),
     dtypes: Iterable[str] | None = None,
     alignment: int = 1,
 ) -> None: ...

@@ -12,11 +12,11 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
-    OWNS_LOOSE,
+    NOT_YET_OWNED,
     Managed,
     Protocol,
-    managed_fasten,
     managed_nbytes,
+    managed_own_storage,
     managed_release,
     managed_set_row,
     managed_shape,
@@ -27,7 +27,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.cache cimport steal
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport describe, find_name
+from dlbridge._core.dtypes cimport dtype_name, find_name
 from dlbridge._core.handover cimport hand_over, hand_over_copy, hand_over_itself, hand_over_upload
 from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.place cimport UPLOAD, place
@@ -82,7 +82,7 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
         numbers several devices of the host, as JAX can, ``"cpu"`` is any of them, and None is where the library makes
         new arrays.
     copy : bool, optional
-        None copies only if the target cannot hold the memory as it is, False never copies, True always does.
+        None copies only if the target does not support the memory as it is, False never copies, True always does.
     stream : int or stream object, optional
         The consumer's stream, numbered as in the array API standard. Host memory has no stream.
     readonly : {"copy", "share", "error"}
@@ -237,7 +237,7 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     Returns
     -------
     PyCapsule
-        It shares the memory of src and keeps it alive until its consumer lets it go.
+        It shares the memory of src and keeps it alive until its consumer releases it.
 
     Raises
     ------
@@ -376,8 +376,8 @@ cdef inline object deliver(Managed* managed, Target target, const Request* reque
     """Give the target's library memory, placed if it does not fit as it is; managed is stolen, also when this fails."""
     if not fits(managed, target, request):
         return place_and_deliver(managed, target, request)
-    if managed.owns == OWNS_LOOSE:
-        managed_fasten(managed)
+    if managed.owns == NOT_YET_OWNED:
+        managed_own_storage(managed)
     return target.deliver(managed, target)
 
 
@@ -395,7 +395,7 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
         raise
     if decision.steps:
         managed = hand_over_copy(place(managed, decision.steps, target.api), decision.steps, request)
-    managed_fasten(managed)
+    managed_own_storage(managed)
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
     return target.deliver(managed, target)
@@ -431,7 +431,7 @@ cdef str nearest(const Managed* managed, Target target):
     """The type that stands in for a wide one that the target lacks; None where it has the type, or nothing is near."""
     from dlbridge._core.narrowing import NEAREST        # imported with the first narrow=True
 
-    name = NEAREST.get(describe(managed.abi.dl_tensor.dtype))
+    name = NEAREST.get(dtype_name(managed.abi.dl_tensor.dtype))
     has = target.rows >> managed.row & 1 and target.why_not(managed) is None
     return None if name is None or has or not target.rows >> find_name(name) & 1 else name
 
@@ -466,7 +466,7 @@ cdef int check_narrowing(const Managed* managed, Target target, const Request* r
         raise refusal(DeviceError, target.name, "narrow", f"of {device_name(device)}", "is not done on a device",
                       "narrow it with the library that made it")
     if request.copy == COPY_NEVER:
-        raise refusal(CopyRequiredError, target.name, "dtype", describe(managed.abi.dl_tensor.dtype),
+        raise refusal(CopyRequiredError, target.name, "dtype", dtype_name(managed.abi.dl_tensor.dtype),
                       f"becomes {name} by a copy, and copy=False forbids it", "pass copy=None")
     return 0
 
@@ -523,7 +523,7 @@ def examine(
 
 cdef int state_memory(dict facts, const Managed* managed) except -1:
     facts["protocol"] = protocol_name(<Protocol> managed.protocol)
-    facts["dtype"] = describe(managed.abi.dl_tensor.dtype)
+    facts["dtype"] = dtype_name(managed.abi.dl_tensor.dtype)
     facts["device"] = device_name(managed.abi.dl_tensor.device)
     facts["shape"] = managed_shape(managed)
     facts["strides"] = managed_strides(managed)

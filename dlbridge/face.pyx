@@ -37,10 +37,10 @@ from dlbridge._core.block cimport (
     Wrapped,
     managed_checked,
     managed_data,
-    managed_fasten,
     managed_from_tensor,
     managed_own,
     managed_own_object,
+    managed_own_storage,
     managed_release,
     managed_shape,
     managed_strides,
@@ -51,7 +51,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.cache cimport steal
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport NO_ROW, describe
+from dlbridge._core.dtypes cimport NO_ROW, dtype_name
 from dlbridge._core.handover cimport hand_over
 from dlbridge._core.layout cimport REPEATED
 from dlbridge._core.pending cimport take_error
@@ -125,7 +125,7 @@ cdef DLManagedTensorVersioned* acquire(object obj, const Want* want) except NULL
     managed = (<Bring> bring)(obj, offers_of(type(obj)), want)
     if managed == NULL:
         raise in_words_of(take_error(), want)
-    managed_fasten(managed)
+    managed_own_storage(managed)
     return &managed.abi
 
 
@@ -310,7 +310,7 @@ cdef inline bint borrow(Tensor tensor, View* out) noexcept:
 
 
 cdef Managed* bring(object obj, tuple offers, const Want* want) except NULL:
-    """A block that is what is wanted; its memory may still be let go by its owner."""
+    """A block that is what is wanted; its owner may still release its memory."""
     cdef Request asked
     cdef const Request* request = &NOTHING_ASKED
     cdef Managed* managed
@@ -363,8 +363,8 @@ cdef int check_kind(Managed* managed, const Want* want) except -1:
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t axis
     if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
-        raise refused(want, "dtype", describe(tensor.dtype), f"is not {describe(want.dtype)}, which is wanted",
-                      f"convert it to {describe(want.dtype)} first")
+        raise refused(want, "dtype", dtype_name(tensor.dtype), f"is not {dtype_name(want.dtype)}, which is wanted",
+                      f"convert it to {dtype_name(want.dtype)} first")
     if (want.ndim or want.shape != NULL) and want.ndim != tensor.ndim:
         raise refused(want, "shape", managed_shape(managed), f"has {tensor.ndim} axes where {want.ndim} are wanted",
                       "reshape it")

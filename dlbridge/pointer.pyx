@@ -38,7 +38,7 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
     readonly : bool
         Whether the memory must not be written to.
     owner : object, optional
-        What keeps the memory alive. The last array over it lets the owner go. Without an owner the memory has to
+        What keeps the memory alive. The last array over it releases the owner. Without an owner the memory has to
         outlive all arrays over it.
     stream : int or stream object, optional
         The stream on which device memory is ready, as for :func:`convert`. None is the legacy default stream.

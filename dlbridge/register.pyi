@@ -8,7 +8,6 @@ from dlbridge import targets as targets
 
 __test__: dict[str, str]
 
-HOLDS: dict[str, int]
 NAMES: tuple[str, ...]
 SAYABLE: tuple[str, ...]
 ALIGNMENTS: tuple[int, ...]

@@ -8,7 +8,7 @@ from dlbridge._core.dtypes import NAMES
 from dlbridge._core.cache import clear_cache
 from dlbridge._core.sources.registry import add_source
 from dlbridge._core.targets.registry import add_target, names
-from dlbridge._core.targets.target import HOLDS
+from dlbridge._core.targets.target import Supports
 from dlbridge.errors import shown
 
 
@@ -54,7 +54,7 @@ def register_source(type_or_predicate, acquire, *, writable=False):
     clear_cache()
 
 
-def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, alignment=1):
+def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None, alignment=1):
     """Teach dlbridge to make a library's arrays.
 
     Parameters
@@ -65,8 +65,8 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
         ``deliver(tensor)`` gives the library's array from a :class:`Tensor`, commonly the library's ``from_dlpack``.
     array_type : type or tuple of types, optional
         The type of the library's arrays. Instances are returned as they are.
-    holds : iterable of str
-        What the library can hold beyond compact, writable, native-endian memory on the host: any of
+    supports : iterable of str
+        What the library supports beyond compact, writable, native-endian memory on the host: any of
         "NEGATIVE_STRIDES", "READ_ONLY" (it heeds the flag), "PACKED" and "PADDED". Other memory is copied for it.
     dtypes : iterable of str, optional
         The names of the dtypes that the library has; None for all.
@@ -83,7 +83,7 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
     """
     if not isinstance(name, str) or not callable(deliver):
         raise TypeError(f"register_target: name {name!r}: needs a string, and a callable deliver (pass both)")
-    abilities = known("holds", holds, SAYABLE)
+    abilities = known("supports", supports, SAYABLE)
     wanted = NAMES if dtypes is None else known("dtypes", dtypes, NAMES)
     if not isinstance(alignment, int) or alignment not in ALIGNMENTS:
         raise ValueError(f"register_target: alignment {shown(alignment)}: is none of {ALIGNMENTS}, and copies have no "
@@ -95,7 +95,7 @@ def register_target(name, deliver, *, array_type=None, holds=(), dtypes=None, al
 
     def adjust(Target target):
         for flag in abilities:
-            target.holds |= <unsigned int> HOLDS[flag]
+            target.supports |= <unsigned int> Supports[flag]
         target.rows = rows_named(wanted)
         target.alignment = alignment
         target.array_types = kinds

@@ -69,7 +69,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
-from dlbridge._core.dtypes cimport describe, find_name, get_row, row_typestr
+from dlbridge._core.dtypes cimport dtype_name, find_name, get_row, row_typestr
 from dlbridge._core.layout cimport STRIDED, Span
 from dlbridge._core.pickling cimport flattened, picklable, unpickled
 from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, separate_steps
@@ -118,7 +118,7 @@ cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy):
     cdef Tensor tensor
     try:
         if has_streams(managed.abi.dl_tensor.device.device_type):
-            device_operations().make_known(managed)
+            device_operations().make_handover(managed)
         tensor = Tensor.__new__(Tensor)
     except BaseException:
         managed_release(managed)
@@ -175,7 +175,7 @@ cdef class Tensor:
     __dlpack_c_exchange_api__ = PyCapsule_New(&EXCHANGE_API, EXCHANGE_NAME, NULL)
 
     def __cinit__(self):
-        # Tensor.__new__() alone gives a Tensor without elements, which has nothing to let go.
+        # Tensor.__new__() alone gives a Tensor without elements, which has nothing to release.
         self.managed = NOTHING
 
     def __init__(self):
@@ -216,7 +216,7 @@ cdef class Tensor:
 
     @property
     def dtype(self):
-        return describe(self.managed.abi.dl_tensor.dtype)
+        return dtype_name(self.managed.abi.dl_tensor.dtype)
 
     @property
     def device(self):
@@ -461,7 +461,7 @@ cdef dict cuda_interface(Managed* managed):
     typestr = row_typestr(managed.row)
     if typestr is None:
         raise AttributeError(
-            f"__cuda_array_interface__: dtype {describe(tensor.dtype)}: has no typestr (use __dlpack__)")
+            f"__cuda_array_interface__: dtype {dtype_name(tensor.dtype)}: has no typestr (use __dlpack__)")
     return {
         "shape": managed_shape(managed),
         "typestr": typestr,
@@ -634,7 +634,7 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
 
 
 cdef int check_buffer(Tensor tensor, int flags) except -1:
-    """Refuse memory that the protocol cannot describe, and read-only memory if the consumer asks to write."""
+    """Refuse memory that the protocol cannot dtype_name, and read-only memory if the consumer asks to write."""
     cdef Managed* managed = tensor.managed
     if get_row(managed.row).format == NULL or managed_packed(managed) or not is_host(
             managed.abi.dl_tensor.device.device_type):
@@ -825,7 +825,7 @@ cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
                           "(read-only, or padded) cannot be told by a borrowed DLTensor",
                           "use managed_tensor_from_py_object_no_sync, which has flags")
         if has_streams(managed.abi.dl_tensor.device.device_type):
-            device_operations().name_device(managed, &device)
+            device_operations().stream_device(managed, &device)
             device_operations().order_streams(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
         hold_for_good(<Tensor> <object> obj)
         out[0] = managed.abi.dl_tensor

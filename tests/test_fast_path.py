@@ -273,7 +273,7 @@ def test_a_subinterpreter_anywhere_changes_nothing():
 # ---- layouts ---------------------------------------------------------------------------------------------------------
 
 def settled(shape, strides):
-    """Idle axes keep their stride if it is not negative; an empty array is compact as a whole."""
+    """Axes of length 1 keep their stride if it is not negative; an empty array is compact as a whole."""
     wanted = list(strides)
     step = 1
     for axis in reversed(range(len(shape))):

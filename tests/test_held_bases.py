@@ -81,7 +81,7 @@ def test_an_array_over_memory_that_was_let_go():
     mapped = mmap.mmap(-1, 4096)
     array = np.ndarray((8,), buffer=mapped)
     mapped.close()
-    with pytest.raises(dlbridge.ConversionError, match=r"numpy: base mmap\.mmap: has let its memory go"):
+    with pytest.raises(dlbridge.ConversionError, match=r"numpy: base mmap\.mmap: has released its memory"):
         dlbridge.asdlpack(array)
 
 

@@ -1,4 +1,4 @@
-"""Strides and offsets of every kind: shared where the target can hold them, else copied, or refused with the reason."""
+"""Strides and offsets of every kind: shared where the target supports them, else copied, or refused with the reason."""
 
 import ctypes
 import itertools
@@ -28,7 +28,7 @@ def odd_strides(shape=(4,)):
     return numbered((*shape, 6), "uint8").reshape(-1).view([("value", "f4"), ("rest", "u1", 2)])["value"].reshape(shape)
 
 
-def idle(extent):
+def with_axis_of(extent):
     """A length-1 axis with a stride that means nothing."""
     base = numbered((3, 4))
     return np.lib.stride_tricks.as_strided(base, (extent, 3, 4), (-999, 16, 4))
@@ -41,7 +41,7 @@ LAYOUTS = (
     ("three axes permuted", lambda: numbered((2, 3, 4)).transpose(1, 2, 0), "ANY_ORDER"),
     ("0-d", lambda: numbered(()), None),
     ("one element", lambda: numbered((1, 1)), None),
-    ("length-1 axis", lambda: idle(1), None),
+    ("length-1 axis", lambda: with_axis_of(1), None),
     ("length-1 axis reversed", lambda: numbered((1, 4))[::-1], None),
     ("length-1 axis of a slice", lambda: numbered((6, 4))[:1], None),
     ("holes", lambda: numbered((4, 6))[:, :3], "ANY_STRIDES"),
@@ -264,7 +264,7 @@ def target_of(library):
 # These two do not end in an error: a versioned capsule has no copy=False, and torch has packed float4 as pairs. What
 # needs a driver is in tests/fake_driver/test_quirks.py, and CuPy's rows, which need a GPU, in tests/gpu/test_pairs.py.
 # Strides of axes of one element are replaced, without a copy.
-ELSEWHERE = {"HOST", "PINNED", "UNIFIED", "IDLE_STRIDES"}
+ELSEWHERE = {"HOST", "PINNED", "UNIFIED", "LENGTH_1_STRIDES"}
 REFUSING = [quirk for quirk in LACKS
             if not quirk.fact.below and quirk.library not in OF_ALL | HEAVY | {"dlpack_versioned", "cupy", "numba"}
             and quirk.lacks not in ELSEWHERE and (quirk.library, quirk.lacks) != ("torch", "PACKED")]

@@ -9,7 +9,7 @@ import pytest
 from support.lacking import TARGETS
 
 from dlbridge.libraries import library as lookup
-from dlbridge.libraries.library import Fact, Facts, holds, libraries, library_named, library_of
+from dlbridge.libraries.library import Fact, Facts, applies, libraries, library_named, library_of
 
 EVIDENCE = r"[\w.-]+#\d+|dlpack \d\.\d|numpy \d\.\d|PEP 3118|seen in ([\w.-]+ )?[\d.]+( with TensorFlow [\d.]+)?"
 
@@ -44,7 +44,7 @@ def test_a_file_has_the_library_of_its_name():
 
 def test_versions_bound_a_fact():
     fact = Fact(1, "seen in 2.0", since="2.0", below="2.10")
-    assert [holds(fact, version) for version in ("1.9", "2.0", "2.9.1+cpu", "2.10.0", "", "main")] == [
+    assert [applies(fact, version) for version in ("1.9", "2.0", "2.9.1+cpu", "2.10.0", "", "main")] == [
         False, True, True, False, False, False]
 
 

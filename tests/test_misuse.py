@@ -266,7 +266,7 @@ def test_packed_elements_whose_bits_overflow():
 
 
 def test_holds_may_be_an_iterator():
-    dlbridge.register_target("breaker_iterator", lambda tensor: tensor.readonly, holds=iter(["READ_ONLY"]))
+    dlbridge.register_target("breaker_iterator", lambda tensor: tensor.readonly, supports=iter(["READ_ONLY"]))
     assert dlbridge.convert(b"abc", "breaker_iterator") is True
 
 

@@ -29,7 +29,7 @@ WHOLE = {
     "one row": np.broadcast_to(BASE[0, 0], (1000, 32)),
     "windows": np.lib.stride_tricks.sliding_window_view(np.arange(1000.0), 100),
     "no axes": np.array(3.0),
-    "idle": np.lib.stride_tricks.as_strided(BASE, (1, 3, 4), (4, 16, 4)),
+    "length-1 axis": np.lib.stride_tricks.as_strided(BASE, (1, 3, 4), (4, 16, 4)),
     "bfloat16": of("ml_dtypes")(lambda: np.asfortranarray(BASE[0].astype(ml_dtypes.bfloat16))),
     "float8": of("ml_dtypes")(lambda: np.ones(9, ml_dtypes.float8_e5m2)),
     "int4": of("ml_dtypes")(lambda: np.arange(5).astype(ml_dtypes.int4)),

@@ -350,7 +350,7 @@ def test_hostile_names(name):
         pass
 
     Buffer.__module__ = str.__str__(name)
-    # The one thing that a type's own name cannot hold.
+    # The one thing that a type's own name does not support.
     Buffer.__qualname__ = name if "\0" not in name else "\1"
     parsed(dlbridge.asdlpack(Buffer(4))._repr_html_())
     parsed(dlbridge.explain(Buffer(4), "torch")._repr_html_())

@@ -72,14 +72,14 @@ def test_registered_target_is_given_a_tensor():
     assert dlbridge.convert(given, "list") is given
 
 
-# Unless it says that it holds them, a target is given neither backward strides nor read-only memory.
-@pytest.mark.parametrize(("holds", "shared"), [
+# Unless it says that it supports them, a target is given neither backward strides nor read-only memory.
+@pytest.mark.parametrize(("supports", "shared"), [
     ((), False), (("NEGATIVE_STRIDES",), False), (("READ_ONLY",), False), (("NEGATIVE_STRIDES", "READ_ONLY"), True),
 ])
-def test_what_a_target_holds_is_shared(holds, shared):
+def test_what_a_target_supports_is_shared(supports, shared):
     source = np.arange(6)[::-1]
     source.flags.writeable = False
-    dlbridge.register_target("tensor", lambda tensor: tensor, holds=holds)
+    dlbridge.register_target("tensor", lambda tensor: tensor, supports=supports)
     tensor = dlbridge.convert(source, "tensor")
     assert (tensor.data_ptr == source.ctypes.data) == shared
     assert np.from_dlpack(tensor).tolist() == [5, 4, 3, 2, 1, 0]
@@ -119,7 +119,7 @@ def test_wrong_arguments_are_refused(function, arguments, error):
 
 def test_unknown_abilities_are_refused():
     with pytest.raises(ValueError, match="WINGS"):
-        dlbridge.register_target("bird", len, holds=["WINGS"])
+        dlbridge.register_target("bird", len, supports=["WINGS"])
 
 
 # ---- what must not happen --------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_an_array_as_target_is_not_kept_alive():
 
 
 def test_abilities_may_come_from_a_generator():
-    dlbridge.register_target("flags", lambda tensor: tensor, holds=(name for name in ["READ_ONLY"]))
+    dlbridge.register_target("flags", lambda tensor: tensor, supports=(name for name in ["READ_ONLY"]))
     assert dlbridge.convert(b"abc", "flags").readonly
 
 

@@ -30,11 +30,11 @@ def literals(stub: str, parameter: str) -> set[str]:
 
 def test_literals_name_what_is_there() -> None:
     # Not `import dlbridge._core.targets.target`: as an attribute of the package, `targets` is the function.
-    holds = importlib.import_module("dlbridge._core.targets.target").HOLDS
+    supports = importlib.import_module("dlbridge._core.targets.target").Supports
     assert literals("convert.pyi", "to") <= set(dlbridge.targets())
     assert len(literals("convert.pyi", "to")) == 6
-    assert literals("__init__.pyi", "holds") <= set(holds)
-    assert len(literals("__init__.pyi", "holds")) == 4
+    assert literals("__init__.pyi", "supports") <= set(supports.__members__)
+    assert len(literals("__init__.pyi", "supports")) == 4
 
 
 @pytest.mark.parametrize("stub", sorted(PACKAGE.rglob("*.pyi")), ids=lambda stub: str(stub.relative_to(PACKAGE)))

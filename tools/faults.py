@@ -86,7 +86,7 @@ FAULTS = (
           "if managed_nbytes(managed) != view.len:", "if False:", "hostile_producers"),
     # ---- layouts for the target
     Fault("torch gets strides of zero as JAX does", CORE + "plan.pyx",
-          "elif managed.marks & REPEATED and not holds & ZERO_STRIDES:", "elif False:", "layouts"),
+          "elif managed.marks & REPEATED and not supports & ZERO_STRIDES:", "elif False:", "layouts"),
     Fault("no address is misaligned", CORE + "plan.pyx",
           "return not managed_packed(managed) and managed_count(managed) and not is_aligned(managed, target)",
           "return False", "layouts"),
@@ -104,7 +104,7 @@ FAULTS = (
     Fault("the real half keeps its sign", CORE + "place.pyx", "            flip(copy, item_bytes // 2 - 1)",
           "            pass", "copies policies"),
     # ---- ownership
-    Fault("the buffer behind an interface is let go at once", CORE + "sources/array_interface.pyx",
+    Fault("the buffer behind an interface is released at once", CORE + "sources/array_interface.pyx",
           "managed_own_object(managed, (owner, buffer))", "managed_own_object(managed, owner)", "held_bases"),
     Fault("a bad offset keeps the exporter", CORE + "sources/array_interface.pyx",
           "    except BaseException:\n        managed_release(managed)\n        raise\n    managed = managed_checked",

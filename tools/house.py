@@ -67,7 +67,7 @@ FLOORS = (
     Floor(4, (Room("request: the keywords, checked once", ("_core.request",)),)),
     Floor(3, (Room("devices/: a row for each device type, the drivers, their streams", ("_core.devices.",)),)),
     Floor(2, (
-        Room("block: made, checked, let go", ("_core.block", "_core.view"), on_the_way=True),
+        Room("block: made, checked, released", ("_core.block", "_core.view"), on_the_way=True),
         Room("dtypes", ("_core.dtypes",)),
         Room("layout", ("_core.layout",)),
         Room("copying", ("_core.copying", "_core.words")),

@@ -56,7 +56,7 @@ LAYOUTS = {
     "ANY_ORDER": "axes in any order", "ODD_STRIDES": "strides off the item size", "SWAPPED_BYTES": "other byte order",
     "alignment": "alignment", "fewest_axes": "fewest axes", "most_axes": "most axes",
 }
-RELABELLED = {"IDLE_STRIDES": "the strides of an axis of one element"}
+RELABELLED = {"LENGTH_1_STRIDES": "the strides of an axis of one element"}
 MEMORY = {
     "SHARING": "shares memory of others", "READ_ONLY": "heeds read-only, or never writes",
     "WRITABLE": "its arrays may change", "HOST": "the host's memory",
@@ -95,7 +95,7 @@ TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if l
 
 
 def lacks(library: Library) -> dict[str, Fact]:
-    """What a target cannot hold, by the name that the tables have for it, limits included."""
+    """What a target does not support, by the name that the tables have for it, limits included."""
     limits = {name: getattr(library, name) for name in ("alignment", "aligned_dtypes", "fewest_axes", "most_axes")}
     return {fact.value: fact for fact in library.lacks} | {name: fact for name, fact in limits.items() if fact}
 

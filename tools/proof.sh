@@ -45,7 +45,7 @@ cdef int decide(
         error = f"{type(raised).__name__} {getattr(raised, 'field', '')}"
         raise
     finally:
-        line = (f"{managed.protocol}\\t{target.name}\\t{describe(managed.abi.dl_tensor.dtype)}\\t"
+        line = (f"{managed.protocol}\\t{target.name}\\t{dtype_name(managed.abi.dl_tensor.dtype)}\\t"
                 f"{'' if error else out.steps}\\t{'' if error else <int> out.reason}\\t{error}\\n")
         if line not in seen:
             seen.add(line)

@@ -3,14 +3,15 @@
 A Managed describes memory and refers to what owns it. These verbs say what is done with its references and its owner:
 
 =============  =======================================================================================================
-own            The block takes over an owner. From then on no other code lets that owner go.
-fasten         The owner can let the memory go while it lives, as a torch tensor can that is resized. From now on the
-               memory stays as long as the block. This changes the owner, so it waits until the memory is to be shared.
+own            The block takes over an owner. From then on no other code releases that owner.
+own_storage    The owner can release the memory while it lives, as a torch tensor can that is resized. Its storage is
+               owned in its place, so that the memory stays as long as the block. This changes the tensor, so it waits
+               until the memory is to be shared.
 keep           The block holds a reference to one more object, beside its owner.
 retain         One more reference to the block.
-drop           One reference less. The last one lets the owner go, if it is still there, and frees the block.
+drop           One reference less. The last one releases the owner, if it is still there, and frees the block.
 drop_second    The same for a reference beside one that stays: no atomic step is needed with the GIL.
-release        Let the owner go now, whatever references are left, and drop one reference. Deleters do this.
+release        Release the owner now, whatever references are left, and drop one reference. Deleters do this.
 share          A new block over the same memory, which owns a reference to the first one.
 seal           No code writes to the memory any more: it is dlbridge's own, and from now on the block is read-only.
 take           Make a block that owns what is given. It is consumed also when that fails.
@@ -109,11 +110,11 @@ cdef extern from *:
 
 cdef void* main_interpreter     # for attach(): the interpreter that loaded this module, which is the main one
 
-# The kinds of owner. The kind says how the owner is let go.
+# The kinds of owner. The kind says how the owner is released.
 cdef enum Owns:
     OWNS_NOTHING                # no owner, or none any more
     OWNS_OBJECT                 # a PyObject
-    OWNS_LOOSE                  # a PyObject that can let its memory go while it lives, until it is fastened
+    NOT_YET_OWNED               # a PyObject that can release its memory while it lives, until its storage is owned
     OWNS_BUFFER                 # a Py_buffer at the end of the block
     OWNS_MEMORY                 # memory of malloc()
     OWNS_BASE                   # a reference to another block
@@ -123,22 +124,22 @@ cdef enum Owns:
     OWNER_KINDS                 # how many there are
 
 
-# Lets an owner go. It runs exactly once, in any thread, with or without the GIL, possibly with an exception pending.
+# Releases an owner. It runs exactly once, in any thread, with or without the GIL, possibly with an exception pending.
 ctypedef void (*Release)(void* owner) noexcept nogil
 
-# The beginning of a struct that does more when its owner is let go. Its release frees the struct too.
+# The beginning of a struct that does more when its owner is released. Its release frees the struct too.
 ctypedef struct Wrapped:
     Release release
     void* owner
     uint8_t owns                # the kind of that owner, an Owns
 
 
-# Makes the memory of an object stay, once it is shared. It gives the object that then keeps the memory.
-ctypedef object (*Fasten)(object owner)
+# Finds what keeps the memory of an object that is NOT_YET_OWNED, and makes it keep the memory from now on. The source
+# of such objects sets it.
+ctypedef object (*FindStorage)(object owner)
 
-# Of the objects that are owned as OWNS_LOOSE; their source sets it.
-cdef Fasten fasten_loose
-cdef void set_fasten(Fasten fasten) noexcept
+cdef FindStorage find_storage
+cdef void set_find_storage(FindStorage found) noexcept
 
 # The release of each kind of owner, by Owns. block.pyx fills in OWNS_BASE, since this module does not know blocks.
 cdef Release[OWNER_KINDS] releases
@@ -187,7 +188,7 @@ cdef enum Mark:
 ctypedef struct Managed:
     DLManagedTensorVersioned abi    # first: &managed.abi travels, and the deleter finds the block by that address
     int32_t references              # atomic; the block is freed with the last one
-    uint8_t owns                    # Owns; the thread that lets the owner go swaps it atomically for OWNS_NOTHING
+    uint8_t owns                    # Owns; the thread that releases the owner swaps it atomically for OWNS_NOTHING
     uint8_t protocol                # Protocol
     int8_t row                      # of the dtype table
     uint8_t marks                   # Mark and layout.Form, or'ed
@@ -293,12 +294,12 @@ cdef inline void managed_own_object(Managed* managed, object owner) noexcept:
 cdef inline void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
     managed_own(managed, OWNS_MEMORY, memory)
 
-# Fastens a loose owner. On failure the block is released.
-cdef int fasten_owner(Managed* managed) except -1
+# Owns the storage in place of an object that is not yet owned. On failure the block is released.
+cdef int own_storage(Managed* managed) except -1
 
-cdef inline int managed_fasten(Managed* managed) except -1:
+cdef inline int managed_own_storage(Managed* managed) except -1:
     """Make the memory stay as long as the block, before it is shared. On failure the block is released."""
-    return fasten_owner(managed) if managed.owns == OWNS_LOOSE else 0
+    return own_storage(managed) if managed.owns == NOT_YET_OWNED else 0
 
 # Keeps a reference to obj beside the owner. On failure the block is released.
 cdef int managed_keep(Managed* managed, object obj) except -1

@@ -1,4 +1,4 @@
-"""The block: how it is made, checked, counted, and let go exactly once. block.pxd explains its verbs."""
+"""The block: how it is made, checked, counted, and released exactly once. block.pxd explains its verbs."""
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
@@ -27,12 +27,12 @@ from dlbridge._core.abi cimport (
     kDLVulkan,
 )
 from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, exchange_byte, load
-from dlbridge._core.dtypes cimport NO_ROW, describe, find_dlpack, get_row
+from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_dlpack, get_row
 from dlbridge._core.layout cimport (
     BACKWARD,
-    IDLE,
     LARGEST_SPAN,
     LAYOUT_SOUND,
+    LENGTH_1,
     NEGATIVE_EXTENT,
     REPEATED,
     SPAN_TOO_LARGE,
@@ -85,7 +85,7 @@ cdef enum:
     DEEPEST = 64                # how deep releases nest within releases
 
 cdef enum:
-    FORM = BACKWARD | REPEATED | STRIDED | IDLE
+    FORM = BACKWARD | REPEATED | STRIDED | LENGTH_1
     KNOWN_FLAGS = (
         DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 
@@ -112,7 +112,7 @@ main_interpreter = view_of_main()
 
 releases[<int> OWNS_NOTHING] = NULL
 releases[<int> OWNS_OBJECT] = release_object
-releases[<int> OWNS_LOOSE] = release_object
+releases[<int> NOT_YET_OWNED] = release_object
 releases[<int> OWNS_BUFFER] = release_buffer
 releases[<int> OWNS_MEMORY] = free
 releases[<int> OWNS_BASE] = release_base
@@ -266,7 +266,7 @@ cdef bint managed_set_plain(
 cdef object managed_unwrapped(Managed* managed):
     """The object that keeps the memory alive, if it is the block's only owner. The block is freed then.
 
-    None if it is not, and the block stays. This is for a consumer that can hold an object itself. For read-only memory
+    None if it is not, and the block stays. This is for a consumer that supports an object itself. For read-only memory
     the block stays too, because the object might give the memory out as writable.
     """
     if managed.owns != OWNS_OBJECT or load(&managed.references) != 1 or (
@@ -291,20 +291,20 @@ cdef void release_base(void* owner) noexcept nogil:
     managed_drop(<Managed*> owner)
 
 
-cdef int fasten_owner(Managed* managed) except -1:
-    cdef PyObject* loose = <PyObject*> managed.abi.manager_ctx
+cdef int own_storage(Managed* managed) except -1:
+    cdef PyObject* tensor = <PyObject*> managed.abi.manager_ctx
     try:
-        keeper = fasten_loose(<object> loose)
+        keeper = find_storage(<object> tensor)
     except BaseException:
         managed_release(managed)
         raise
     managed_own_object(managed, keeper)
-    Py_DECREF(loose)
+    Py_DECREF(tensor)
     return 0
 
 
 cdef int managed_keep(Managed* managed, object obj) except -1:
-    managed_fasten(managed)
+    managed_own_storage(managed)
     cdef Wrapped* kept = new_kept(managed.owns, managed.abi.manager_ctx, obj)
     if kept == NULL:
         managed_release(managed)
@@ -347,11 +347,11 @@ cdef inline Waiting* waiting_of(Managed* managed) noexcept nogil:
 
 
 cdef void release_soon(Managed* managed, Release release) noexcept nogil:
-    """Let the owner go, and take over one reference to the block.
+    """Release the owner, and take over one reference to the block.
 
-    An owner may let go another owner, and so on: memory that went to and fro between libraries is such a chain. A chain
-    of any length needs no more stack than DEEPEST releases. Deeper owners wait for the outermost release, which lets
-    them go before it returns.
+    An owner may release another one, and so on: memory that went to and fro between libraries is such a chain. A chain
+    of any length needs no more stack than DEEPEST releases. Deeper owners wait for the outermost release, which
+    releases them before it returns.
     """
     cdef Releases* here = releases_here()
     cdef Managed* first
@@ -429,9 +429,9 @@ cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
 
 # ---- owners, by kind -------------------------------------------------------------------------------------------------
 
-cdef void set_fasten(Fasten fasten) noexcept:
-    global fasten_loose
-    fasten_loose = fasten
+cdef void set_find_storage(FindStorage found) noexcept:
+    global find_storage
+    find_storage = found
 
 
 cdef void release_owner(uint8_t owns, void* owner) noexcept nogil:
@@ -509,7 +509,7 @@ cdef void release_kept(void* owner) noexcept nogil:
     free(kept)
 
 
-# ---- an owner that other code lets go --------------------------------------------------------------------------------
+# ---- an owner that other code releases -------------------------------------------------------------------------------
 
 ctypedef struct Called:
     Wrapped wrapped             # first, as in Kept
@@ -607,7 +607,7 @@ cdef object managed_owner(Managed* managed):
             owns, owner = (<Wrapped*> owner).owns, (<Wrapped*> owner).owner
         else:
             owns, owner = (<Managed*> owner).owns, (<Managed*> owner).abi.manager_ctx
-    if owns == OWNS_OBJECT or owns == OWNS_LOOSE:
+    if owns == OWNS_OBJECT or owns == NOT_YET_OWNED:
         # The owner of an interface's memory is a tuple: the array, and then what the interface was read from.
         kept = <object> owner
         while type(kept) is tuple:
@@ -672,7 +672,7 @@ cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uin
 
 
 cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL:
-    """A validated block that owns a foreign DLManagedTensorVersioned, which is let go on failure."""
+    """A validated block that owns a foreign DLManagedTensorVersioned, which is released on failure."""
     cdef Managed* managed
     try:
         if foreign.version.major != DLPACK_MAJOR_VERSION:
@@ -694,7 +694,7 @@ cdef Managed* managed_checked(Managed* managed) except NULL:
     cdef int64_t count = 0
     cdef int fault = dtype_fault(managed) or layout_fault(managed, &count) or memory_fault(managed, count)
     if fault:
-        raise refused(managed, fault)
+        raise release_and_refuse(managed, fault)
     return managed
 
 
@@ -827,13 +827,13 @@ cdef dict FAULTS = {
 }
 
 
-cdef object refused(Managed* managed, int fault):
-    """The error for a fault; the block is released."""
+cdef object release_and_refuse(Managed* managed, int fault):
+    """Release the block, and give the error for a fault."""
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     try:
         error, field, wrong, hint = FAULTS[fault]
         values = {
-            "dtype": describe(tensor.dtype),
+            "dtype": dtype_name(tensor.dtype),
             "shape": managed_shape(managed),
             "strides": managed_strides(managed),
             # With other faults the count may not fit into 64 bits.

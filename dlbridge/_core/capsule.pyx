@@ -10,7 +10,7 @@ from dlbridge._core.pending cimport raise_pending
 
 
 cdef extern from "Python.h":
-    # cpython.pycapsule declares that it raises. This declaration leaves a place to let the memory go on failure.
+    # cpython.pycapsule declares that it raises. This declaration leaves a place to release the memory on failure.
     PyObject* PyCapsule_New(void* pointer, const char* name, PyCapsule_Destructor destructor) noexcept
 
 

@@ -54,5 +54,5 @@ cdef str row_name(int row)
 cdef object row_typestr(int row)
 cdef int find_name(str name) except -2
 cdef uint64_t rows_named(object names)
-cdef str describe(DLDataType dtype)
+cdef str dtype_name(DLDataType dtype)
 cdef str hint_of_kind(object numpy_kind)

@@ -292,7 +292,7 @@ cdef uint64_t rows_named(object names):
     return found
 
 
-cdef str describe(DLDataType dtype):
+cdef str dtype_name(DLDataType dtype):
     """The name of a DLDataType, or its three numbers."""
     row = find_dlpack(dtype)
     return NAMES[row] if row >= 0 else f"(code={dtype.code}, bits={dtype.bits}, lanes={dtype.lanes})"

@@ -44,7 +44,7 @@ cdef int order_for(Managed* managed, const Request* request) except -1:
     """Let the stream on which the consumer uses the memory wait until the memory is ready."""
     cdef DLDevice device
     cdef int64_t stream
-    device_operations().name_device(managed, &device)
+    device_operations().stream_device(managed, &device)
     keeper = consumer_stream(request, &device, &stream)
     return device_operations().order_consumer(managed, stream, keeper, False)
 
@@ -71,7 +71,7 @@ cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* req
         return managed
     try:
         if request.current_stream != NULL and not is_host(managed.abi.dl_tensor.device.device_type):
-            device_operations().name_device(managed, &device)
+            device_operations().stream_device(managed, &device)
             keeper = request.current_stream(request.target, &device, &stream)
             device_operations().order_consumer(managed, stream, keeper, False)
     except BaseException:
@@ -104,7 +104,7 @@ cdef object hand_over_itself(object src, const Request* request):
         managed = acquire_by(offers_of(type(src)), src, &asked)
         try:
             if has_streams(managed.abi.dl_tensor.device.device_type):
-                device_operations().name_device(managed, &device)
+                device_operations().stream_device(managed, &device)
                 device_operations().order_streams(&device, device_operations().stream_of(managed), request.stream)
         finally:
             managed_release(managed)

@@ -24,13 +24,13 @@ cdef enum LayoutFault:
     SPAN_TOO_LARGE
 
 
-# What the strides do. These are marks of a block, beside Mark of block.pxd. All but IDLE are about axes along which
-# steps are taken.
+# What the strides do. These are marks of a block, beside Mark of block.pxd. All but LENGTH_1 are about axes along
+# which steps are taken.
 cdef enum Form:
     BACKWARD = 16           # a stride is negative
     REPEATED = 32           # a stride is zero
     STRIDED = 64            # the strides are not those of a compact array in C order
-    IDLE = 128              # an axis of one element has a stride that says more, such as torch's order of axes
+    LENGTH_1 = 128          # an axis of one element has a stride that says more, such as torch's order of axes
 
 
 ctypedef struct Span:
@@ -39,7 +39,7 @@ ctypedef struct Span:
 
 
 cdef inline bint is_plain(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t* count) noexcept nogil:
-    """Whether a layout is compact in C order, its idle axes too, and far from any limit. Counts the elements.
+    """Whether a layout is compact in C order, its axes of length 1 too, and far from any limit. Counts the elements.
 
     settle() has nothing to do for such a layout.
     """
@@ -57,7 +57,7 @@ cdef LayoutFault settle(
     int64_t* count, uint32_t* form,
 ) noexcept nogil
 # Gives axes of one element the strides that a compact array would have.
-cdef void fill_idle(int32_t ndim, const int64_t* shape, int64_t* strides, int64_t item_stride) noexcept nogil
+cdef void fill_length_1(int32_t ndim, const int64_t* shape, int64_t* strides, int64_t item_stride) noexcept nogil
 cdef Span span_of(
     int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
 ) noexcept nogil

@@ -1,20 +1,20 @@
 """Shape arithmetic on plain arrays of int64: no objects, no GIL, no exception.
 
-An axis is idle when no step along it is ever taken: its extent is 0 or 1, or the array has no elements. The stride of
-an idle axis reaches no memory. Some libraries read the order of the axes from it (pytorch#163274), and others refuse or
-miscount unusual ones (numpy#23349, jax#25066). So it is kept where it could be one that a library has chosen.
+No step is ever taken along an axis of length 1, so its stride reaches no memory; nor does any stride of an array
+without elements. Some libraries read the order of the axes from such strides (pytorch#163274), and others refuse or
+miscount unusual ones (numpy#23349, jax#25066). So they are kept where they could be ones that a library has chosen.
 """
 
 from libc.stdlib cimport llabs
 
-cdef int64_t LARGEST_IDLE = LARGEST_SPAN >> 8     # larger strides would overflow where they are multiplied
+cdef int64_t LARGEST_LENGTH_1 = LARGEST_SPAN >> 8     # larger strides would overflow where they are multiplied
 
 
 cdef LayoutFault settle(
     int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
     int64_t* count, uint32_t* form,
 ) noexcept nogil:
-    """Count the elements, find what the strides do, and replace strides of idle axes that could do harm.
+    """Count the elements, find what the strides do, and replace strides of length-1 axes that could do harm.
 
     ``stride_bytes`` is what a stride of 1 means, and ``item_bytes`` the bytes of one element. One pass from the last
     axis to the first also checks that every touched byte can be reached, so span_of() need not check it again.
@@ -32,10 +32,10 @@ cdef LayoutFault settle(
                 return TOO_MANY_ELEMENTS
             extend(&reach, shape[axis], strides[axis])
         elif shape[axis] == 1:
-            if not 0 <= strides[axis] <= LARGEST_IDLE:
-                strides[axis] = idle_stride(axis, ndim, shape, strides, item_bytes // stride_bytes)
-            elif strides[axis] != idle_stride(axis, ndim, shape, strides, item_bytes // stride_bytes):
-                reach.found |= IDLE
+            if not 0 <= strides[axis] <= LARGEST_LENGTH_1:
+                strides[axis] = length_1_stride(axis, ndim, shape, strides, item_bytes // stride_bytes)
+            elif strides[axis] != length_1_stride(axis, ndim, shape, strides, item_bytes // stride_bytes):
+                reach.found |= LENGTH_1
         elif shape[axis] < 0:
             return NEGATIVE_EXTENT
         else:
@@ -51,7 +51,7 @@ cdef LayoutFault settle(
     return LAYOUT_SOUND if is_reachable(&reach, stride_bytes, item_bytes) else SPAN_TOO_LARGE
 
 
-cdef inline int64_t idle_stride(
+cdef inline int64_t length_1_stride(
     int32_t axis, int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t item_stride,
 ) noexcept nogil:
     """The stride that an axis of one element has in front of the next axis as that lies."""
@@ -61,11 +61,11 @@ cdef inline int64_t idle_stride(
     return stride
 
 
-cdef void fill_idle(int32_t ndim, const int64_t* shape, int64_t* strides, int64_t item_stride) noexcept nogil:
+cdef void fill_length_1(int32_t ndim, const int64_t* shape, int64_t* strides, int64_t item_stride) noexcept nogil:
     cdef int32_t axis
     for axis in range(ndim - 1, -1, -1):
         if shape[axis] == 1:
-            strides[axis] = idle_stride(axis, ndim, shape, strides, item_stride)
+            strides[axis] = length_1_stride(axis, ndim, shape, strides, item_stride)
 
 
 # How far the elements reach from the first one, in units of the strides.

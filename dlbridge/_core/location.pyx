@@ -5,7 +5,7 @@ from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.table cimport parse_device, same_device
 from dlbridge._core.request cimport NOTHING_ASKED, Request
-from dlbridge._core.sources.offer cimport NUMBERS_HOST, Offer, refusal_by_facts
+from dlbridge._core.sources.offer cimport HOST_NUMBER, Offer, refusal_by_facts
 from dlbridge._core.sources.registry cimport acquire_by, offers_of
 
 
@@ -27,8 +27,8 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
         return 0
     try:
         find_exported(array, out)
-        if hosts > 1 and out.device_type == kDLCPU and offer.known & NUMBERS_HOST:
-            out.device_id = offer.facts.find("host")(array)
+        if hosts > 1 and out.device_type == kDLCPU and offer.known & HOST_NUMBER:
+            out.device_id = offer.facts.find("host_number")(array)
     except Exception as error:
         refused = refusal_by_facts(array, offer.facts, "convert")
         if refused is None:

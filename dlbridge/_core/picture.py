@@ -73,8 +73,8 @@ def of_plan(
 ) -> str:
     """The picture of a Plan: the path, the reason for it, and the memory that it starts from."""
     path = draw_path(action, source, protocol, target, memory is not None and memory.readonly)
-    said = table({name: words for name, words in (("because", reason), ("hint", hint)) if words})
-    return page(path, said, *([draw_memory(memory), table(memory_rows(memory))] if memory else []))
+    reasons = table({name: words for name, words in (("because", reason), ("hint", hint)) if words})
+    return page(path, reasons, *([draw_memory(memory), table(memory_rows(memory))] if memory else []))
 
 
 def page(*parts: str) -> str:
@@ -124,13 +124,13 @@ def layout(memory: Memory) -> str:
     if product(memory.shape) <= 1:
         return "one element" if product(memory.shape) else "no elements"
     moving = [(axis, step) for axis, (size, step) in enumerate(memory.axes) if size > 1]
-    said = (
+    phrases = (
         order([abs(step) for _, step in moving if step]),
         density(memory),
         along("backwards", [axis for axis, step in moving if step < 0]),
         along("broadcast", [axis for axis, step in moving if step == 0]),
     )
-    return ", ".join(filter(None, said))
+    return ", ".join(filter(None, phrases))
 
 
 def along(word: str, axes: Sequence[int]) -> str:
@@ -196,10 +196,10 @@ def tag(name: str, content: str = "", /, **attributes: str | float) -> str:
     return f"<{name}{words}>{content}</{name}>"
 
 
-def drawing(said: str, content: str, height: float) -> str:
-    """An image that shrinks with the page. ``said`` describes it for screen readers."""
+def drawing(label: str, content: str, height: float) -> str:
+    """An image that shrinks with the page. ``label`` describes it for screen readers."""
     return tag("svg", content, viewBox=f"0 0 {WIDTH} {height:.6g}", width=WIDTH, height=height, role="img",
-               aria_label=said, fill="none",
+               aria_label=label, fill="none",
                style="display:block;max-width:100%;height:auto;margin:2px 0;color:inherit;overflow:visible")
 
 
@@ -307,10 +307,10 @@ class Row(NamedTuple):
 
 def draw_memory(memory: Memory) -> str:
     """A strip of memory to scale, with the first rows beneath it. Every cell is below its place in the strip."""
-    said = f"Memory of {memory.dtype} {memory.shape}: {layout(memory)}"
+    label = f"Memory of {memory.dtype} {memory.shape}: {layout(memory)}"
     if not product(memory.shape):
         frame = box(GUTTER, 2, 160, CELL, rx=2, stroke="currentColor", stroke_opacity=0.5, stroke_dasharray="3 3")
-        return drawing(said, frame + text("no elements", GUTTER + 80, 16, opacity=0.75), 26)
+        return drawing(label, frame + text("no elements", GUTTER + 80, 16, opacity=0.75), 26)
     rows = chosen_rows(memory)
     scale = Scale(memory, rows)
     below = LANES + LANE * len(rows)
@@ -322,18 +322,18 @@ def draw_memory(memory: Memory) -> str:
         parts.append(text(f"… {more:,} more row{'' if more == 1 else 's'}", GUTTER, below + 9, anchor="start",
                           opacity=0.75))
         below += 18
-    parts += [text(words, GUTTER, below + 10, anchor="start", opacity=0.75) for words in steps_said(memory)]
-    return drawing(said, "".join(parts), below + (16 if steps_said(memory) else 0))
+    parts += [text(words, GUTTER, below + 10, anchor="start", opacity=0.75) for words in step_texts(memory)]
+    return drawing(label, "".join(parts), below + (16 if step_texts(memory) else 0))
 
 
-def steps_said(memory: Memory) -> list[str]:
+def step_texts(memory: Memory) -> list[str]:
     """How far it is to the next element of a row, and to the next row."""
     names = ("next in a row", "next row")
-    said = [
+    texts = [
         f"{name}: {signed(step)}" if step else f"{name}: the same memory again"
         for name, (size, step) in zip(names, reversed(memory.axes), strict=False) if size > 1
     ]
-    return ["   ·   ".join(said)] if said else []
+    return ["   ·   ".join(texts)] if texts else []
 
 
 def signed(bits: int) -> str:
@@ -439,8 +439,8 @@ def draw_strip(memory: Memory, scale: Scale, rows: Sequence[Row]) -> Iterator[st
 
 def draw_between(x: float, end: float, bits: int, gap: bool) -> Iterator[str]:
     """Memory between cells: either a gap, or elements that are not drawn."""
-    said = f"{amount(bits)} with {'no element' if gap else 'elements that are not drawn'}"
-    yield box(x, STRIP, end - x, CELL, said, stroke="currentColor", stroke_opacity=0.45,
+    label = f"{amount(bits)} with {'no element' if gap else 'elements that are not drawn'}"
+    yield box(x, STRIP, end - x, CELL, label, stroke="currentColor", stroke_opacity=0.45,
               stroke_dasharray="2 3" if gap else "none", fill="none" if gap else COLOURS["cell"], fill_opacity=0.1)
     if gap and end - x >= 26:
         yield text("gap", (x + end) / 2, STRIP + 13.5, size=10, opacity=0.7)

@@ -44,7 +44,7 @@ from dlbridge._core.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_cop
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW
-from dlbridge._core.layout cimport IDLE, STRIDED, Span, fill_compact, fill_idle, has_overlap, is_dense
+from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span, fill_compact, fill_length_1, has_overlap, is_dense
 from dlbridge._core.pending cimport take_error
 
 from dlbridge.errors import DeviceError, refusal
@@ -85,10 +85,10 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
             managed = replaced(managed, repacked(managed, False))
         if steps & PACKED_TO_PAIRS:
             managed = replaced(managed, with_lanes(managed, 2))
-        if steps & PLAIN_IDLE:
-            fill_idle(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides,
-                      item_stride(managed))
-            managed.marks &= ~<uint8_t> IDLE
+        if steps & RESET_LENGTH_1:
+            fill_length_1(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides,
+                          item_stride(managed))
+            managed.marks &= ~<uint8_t> LENGTH_1
         if steps & SEAL:
             managed_seal(managed)
     except BaseException:
@@ -143,7 +143,7 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     # These later steps read the elements in C order.
     if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER):
         memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
-        made.marks |= source.marks & (STRIDED | IDLE)
+        made.marks |= source.marks & (STRIDED | LENGTH_1)
     copy_elements(made, source)
     return made
 

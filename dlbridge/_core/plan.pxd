@@ -41,15 +41,15 @@ ctypedef struct Decision:
     DLDevice upload         # where UPLOAD puts the memory
 
 
-cdef inline bint holds_access(const Managed* managed, Target target) noexcept nogil:
+cdef inline bint supports_access(const Managed* managed, Target target) noexcept nogil:
     """Whether the target's arrays are read-only, or writable, where the memory is.
 
     Memory of which that is not known may be written by its exporter, and not by the target.
     """
     if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-        return target.holds & <uint32_t> WRITABLE
-    return target.holds & <uint32_t> READ_ONLY and (
-        target.holds & <uint32_t> WRITABLE or not managed_unsaid(managed))
+        return target.supports & <uint32_t> WRITABLE
+    return target.supports & <uint32_t> READ_ONLY and (
+        target.supports & <uint32_t> WRITABLE or not managed_unsaid(managed))
 
 cdef inline bint is_aligned(const Managed* managed, Target target) noexcept nogil:
     return <size_t> managed_data(managed) & target.low_bits[managed.row] == 0
@@ -61,13 +61,13 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
     """
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     return (
-        managed.marks & ~target.holds == 0
+        managed.marks & ~target.supports == 0
         and load_rows(&target.plain_rows) >> managed.row & 1
         and tensor.device.device_type == kDLCPU
         and is_aligned(managed, target)
         and request.copy != COPY_ALWAYS
         and (not request.has_device or same_device(&request.device, &tensor.device))
-        and (holds_access(managed, target) or request.readonly == READONLY_SHARE)
+        and (supports_access(managed, target) or request.readonly == READONLY_SHARE)
     )
 
 

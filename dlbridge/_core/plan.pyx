@@ -28,8 +28,8 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host, same_device
-from dlbridge._core.dtypes cimport describe, find_dlpack, get_row
-from dlbridge._core.layout cimport BACKWARD, IDLE, REPEATED, STRIDED, is_dense
+from dlbridge._core.dtypes cimport dtype_name, find_dlpack, get_row
+from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, is_dense
 from dlbridge._core.place cimport (
     COPY,
     COPY_BY_TARGET,
@@ -39,7 +39,7 @@ from dlbridge._core.place cimport (
     PACK,
     PACKED_TO_PAIRS,
     PAIRS_TO_PACKED,
-    PLAIN_IDLE,
+    RESET_LENGTH_1,
     SEAL,
     TO_DEVICE_LABEL,
     TO_HOST_LABEL,
@@ -78,9 +78,9 @@ cdef dict REASONS = {
     LAZY_BITS: ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()"),
     ODD_STRIDE: ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements",
                  CONTIGUOUS),
-    NEGATIVE_STRIDE: ("strides", "{strides} go backwards, which {target} cannot hold", CONTIGUOUS),
-    ZERO_STRIDE: ("strides", "{strides} repeat elements, which {target} cannot hold", CONTIGUOUS),
-    HOLES: ("strides", "{strides} of shape {shape} leave holes, which {target} cannot hold", CONTIGUOUS),
+    NEGATIVE_STRIDE: ("strides", "{strides} go backwards, which {target} does not support", CONTIGUOUS),
+    ZERO_STRIDE: ("strides", "{strides} repeat elements, which {target} does not support", CONTIGUOUS),
+    HOLES: ("strides", "{strides} of shape {shape} leave holes, which {target} does not support", CONTIGUOUS),
     AXIS_ORDER: ("strides", "{strides} of shape {shape} are not in C order, which {target} needs", CONTIGUOUS),
     MISALIGNED: ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
                  "allocate more and slice where an aligned address begins"),
@@ -115,7 +115,7 @@ cdef str reason_words(const Managed* managed, Target target, Reason reason):
     return REASONS[reason][1].format(
         target=target.name, strides=managed_strides(managed), shape=managed_shape(managed),
         data=<size_t> managed_data(managed), alignment=target.low_bits[managed.row] + 1,
-        dtype=describe(managed.abi.dl_tensor.dtype))
+        dtype=dtype_name(managed.abi.dl_tensor.dtype))
 
 
 cdef str reason_text(const Managed* managed, Target target, Reason reason):
@@ -164,21 +164,21 @@ cdef int decide(
     if target.hosts and (out.steps & (TO_HOST_LABEL | FETCH) or managed.abi.dl_tensor.device.device_type == kDLCPU):
         decide_host_device(target, findings, out)
     decide_layout(managed, target, out)
-    if managed.marks & ~target.holds & IDLE:
-        out.steps |= PLAIN_IDLE
-    if not target.holds & SHARING:
+    if managed.marks & ~target.supports & LENGTH_1:
+        out.steps |= RESET_LENGTH_1
+    if not target.supports & SHARING:
         want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy == COPY_ALWAYS and not is_copy(out):
         # On a device, bytes are copied as they lie, since any other copy would need a kernel.
         want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, COPY_ASKED)
-    if not holds_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
+    if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
         decide_access(managed, target, request, out)
     # Access comes first, so that an address does not decide whether writable memory is shared.
     if not is_copy(out) and is_misaligned(managed, target):
         want(out, COPY, MISALIGNED)
     if request.copy == COPY_NEVER and is_copy(out):
         raise copy_required(managed, target, out.reason)
-    if not target.holds & (ANY_STRIDES | ANY_ORDER):
+    if not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER if out.steps & COPY else 0
     return 0
 
@@ -196,12 +196,12 @@ cdef bint is_for_host(const Managed* managed, Target target, const Request* requ
     cdef bint unified = device.device_type == kDLCUDAManaged
     if request.has_device and not same_device(&request.device, device):
         return request.device.device_type == kDLCPU
-    return (pinned or unified) and not holds_label(target, pinned) and not is_for_device(target, unified)
+    return (pinned or unified) and not supports_label(target, pinned) and not is_for_device(target, unified)
 
 
-cdef bint holds_label(Target target, bint pinned) noexcept:
+cdef bint supports_label(Target target, bint pinned) noexcept:
     """Whether the target takes pinned memory, or managed memory, under its own device type."""
-    return target.holds & <uint32_t> (PINNED if pinned else UNIFIED) and target.holds & OTHER_DEVICES
+    return target.supports & <uint32_t> (PINNED if pinned else UNIFIED) and target.supports & OTHER_DEVICES
 
 
 cdef bint is_for_device(Target target, bint unified) noexcept:
@@ -210,7 +210,7 @@ cdef bint is_for_device(Target target, bint unified) noexcept:
     It does so if it has no host memory. A library with a current stream works on a device, so it takes managed memory
     there. It is not known where a library without a current stream works, such as JAX.
     """
-    return (unified and target.current_stream != NULL) or not target.holds & HOST
+    return (unified and target.current_stream != NULL) or not target.supports & HOST
 
 
 cdef int decide_device(
@@ -229,7 +229,7 @@ cdef int decide_device(
         want(out, UPLOAD, OTHER_DEVICE)
         out.upload = wanted[0]
         return 0
-    if wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.holds & OTHER_DEVICES:
+    if wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.supports & OTHER_DEVICES:
         out.steps |= TO_DEVICE_LABEL        # hand_over() then checks that it is the device that was asked for
         return 0
     raise refusal(DeviceError, target.name, "device", device_name(device[0]),
@@ -242,7 +242,7 @@ cdef int decide_host(
 ) except -1:
     """Decide how memory becomes the CPU's: by a label if the CPU can read it where it is, otherwise by a copy."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
-    if not target.holds & HOST:
+    if not target.supports & HOST:
         raise refusal(DeviceError, target.name, "device", "cpu",
                       f"is the host, whose memory {target.name} does not have", 'convert it to "numpy"')
     if is_host(device_type) or findings.readable:
@@ -275,15 +275,15 @@ cdef int decide_label(const Managed* managed, Target target, Decision* out) exce
     cdef bint host = is_host(device.device_type)
     cdef bint pinned = host and device.device_type != kDLCPU
     cdef bint unified = device.device_type == kDLCUDAManaged
-    if (pinned or unified) and not holds_label(target, pinned):
+    if (pinned or unified) and not supports_label(target, pinned):
         out.steps |= TO_DEVICE_LABEL
         return 0
-    if host and not target.holds & HOST:
+    if host and not target.supports & HOST:
         own = DLDevice(target.upload_type or kDLCUDA, ANY_DEVICE_ID)
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"is the host's memory, which {target.name} does not have", f'pass device="{device_name(own)}"')
     # A build of torch for the CPU would make a tensor of device memory, but could do nothing with it.
-    if not host and (not target.holds & OTHER_DEVICES or (
+    if not host and (not target.supports & OTHER_DEVICES or (
             has_streams(device.device_type) and target.upload != NULL and not target.upload_type)):
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"is not the host's memory, which is all that {target.name} has", 'pass device="cpu"')
@@ -297,7 +297,7 @@ cdef int decide_elements(const Managed* managed, Target target, Decision* out) e
     """Decide what place must do to the elements: byte order, lazy bits, and the form of elements below a byte."""
     cdef DLDataType dtype = managed.abi.dl_tensor.dtype
     cdef int row = managed.row
-    if managed.marks & SWAPPED and not target.holds & SWAPPED_BYTES:
+    if managed.marks & SWAPPED and not target.supports & SWAPPED_BYTES:
         want(out, COPY, BYTE_ORDER)
     if managed.marks & (NEGATED | CONJUGATED):
         want(out, COPY, LAZY_BITS)
@@ -312,9 +312,9 @@ cdef int decide_elements(const Managed* managed, Target target, Decision* out) e
     dtype.lanes = 2
     pairs = find_dlpack(dtype)
     packed = managed_packed(managed)
-    if target.rows >> row & 1 and target.holds & (PACKED if packed else PADDED):
+    if target.rows >> row & 1 and target.supports & (PACKED if packed else PADDED):
         return 0
-    if target.rows >> row & 1 and target.holds & (PADDED if packed else PACKED):
+    if target.rows >> row & 1 and target.supports & (PADDED if packed else PACKED):
         want(out, UNPACK if packed else pack_steps(managed), ELEMENT_FORM)
     elif pairs >= 0 and target.rows >> pairs & 1:
         decide_to_pairs(managed, target, out, packed)
@@ -328,7 +328,7 @@ cdef int decide_to_pairs(const Managed* managed, Target target, Decision* out, b
     if ndim == 0 or managed.abi.dl_tensor.shape[ndim - 1] % 2:
         raise refusal(ConversionError, target.name, "shape", managed_shape(managed),
                       f"cannot be paired along its last axis, and {target.name} keeps "
-                      f"{describe(managed.abi.dl_tensor.dtype)} in pairs", "pad the last axis to an even extent")
+                      f"{dtype_name(managed.abi.dl_tensor.dtype)} in pairs", "pad the last axis to an even extent")
     out.steps |= PACKED_TO_PAIRS
     if not packed:
         want(out, pack_steps(managed), ELEMENT_FORM)
@@ -340,37 +340,37 @@ cdef int decide_pairs(const Managed* managed, Target target, Decision* out) exce
     cdef DLDataType dtype = tensor.dtype
     dtype.lanes = 1
     single = find_dlpack(dtype)
-    if single < 0 or target.rows >> single & 1 == 0 or not target.holds & (PACKED | PADDED) or tensor.ndim == 0:
+    if single < 0 or target.rows >> single & 1 == 0 or not target.supports & (PACKED | PADDED) or tensor.ndim == 0:
         raise lacks_dtype(managed, target)
     if managed.marks & STRIDED:
         want(out, COPY, HOLES)
     out.steps |= PAIRS_TO_PACKED
-    if not target.holds & PACKED:
+    if not target.supports & PACKED:
         want(out, UNPACK, ELEMENT_FORM)
     return 0
 
 
 cdef object lacks_dtype(const Managed* managed, Target target):
-    return refusal(ConversionError, target.name, "dtype", describe(managed.abi.dl_tensor.dtype),
+    return refusal(ConversionError, target.name, "dtype", dtype_name(managed.abi.dl_tensor.dtype),
                    f"is a type that {target.name} does not have", f'pass its bits, x.view("uint8"), or a type that '
                    f"{target.name} has")
 
 
 cdef int decide_layout(const Managed* managed, Target target, Decision* out) except -1:
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    cdef int32_t holds = target.holds
+    cdef int32_t supports = target.supports
     if out.steps & COPY or managed_packed(managed):
         return 0
-    if managed.marks & BYTE_STRIDES and not holds & ODD_STRIDES:
+    if managed.marks & BYTE_STRIDES and not supports & ODD_STRIDES:
         want(out, COPY, ODD_STRIDE)
-    elif managed.marks & BACKWARD and not holds & NEGATIVE_STRIDES:
+    elif managed.marks & BACKWARD and not supports & NEGATIVE_STRIDES:
         want(out, COPY, NEGATIVE_STRIDE)
-    elif managed.marks & REPEATED and not holds & ZERO_STRIDES:
+    elif managed.marks & REPEATED and not supports & ZERO_STRIDES:
         want(out, COPY, ZERO_STRIDE)
-    elif managed.marks & STRIDED and not holds & ANY_STRIDES and not is_dense(
+    elif managed.marks & STRIDED and not supports & ANY_STRIDES and not is_dense(
             tensor.ndim, tensor.shape, tensor.strides, managed_count(managed)):
         want(out, COPY, HOLES)
-    elif managed.marks & STRIDED and not holds & (ANY_STRIDES | ANY_ORDER):
+    elif managed.marks & STRIDED and not supports & (ANY_STRIDES | ANY_ORDER):
         want(out, COPY, AXIS_ORDER)
     return 0
 

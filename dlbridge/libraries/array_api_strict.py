@@ -27,8 +27,8 @@ LIBRARY = Library(
     importer="from_dlpack",
     array_types=("_array_object.Array",),
     arrays=(
-        Arrays("Array", host=Fact(lambda array: number(array.device), "seen in 2.6.1", "exports every device as the "
-                                  "first")),
+        Arrays("Array", host_number=Fact(
+            lambda array: number(array.device), "seen in 2.6.1", "exports every device as the first")),
     ),
     hosts=Fact(lambda namespace: len(devices(namespace)), "seen in 2.6.1"),
     default_host=Fact(lambda namespace: 0, "seen in 2.6.1", "makes arrays on the first device"),

@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library
-from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 
 def device_named(device: Any) -> str:
@@ -36,7 +36,7 @@ LIBRARY = Library(
         Fact("HOST", "seen in 14.2", "has the memory of GPUs only"),
         Fact("PINNED", "seen in 14.2", "refuses the device type"),
         Fact("ODD_STRIDES", "dlpack 1.3", "is given a Tensor, which counts strides in elements"),
-        IDLE_STRIDES,
+        LENGTH_1_STRIDES,
         Fact("SWAPPED_BYTES", "seen in 14.2", "has native byte order only"),
         Fact("READ_ONLY", "seen in 14.2", "ignores the read-only flag"),
         Fact("PACKED", "seen in 14.2", "has no elements below a byte"),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library
-from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS, NATIVE_BYTES
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES, NATIVE_BYTES
 
 
 def is_sharded(array: Any) -> bool:
@@ -57,8 +57,8 @@ LIBRARY = Library(
                            "read-only memory; it declines elsewhere, and for bfloat16"),
             immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags"),
             none_is_unordered=Fact(True, "seen in jaxlib 0.10.2", "takes -1 for the handle of a stream"),
-            host=Fact(lambda array: array.device.local_hardware_id, "seen in 0.10.2", "exports every device of the "
-                      "host as the first"),
+            host_number=Fact(lambda array: array.device.local_hardware_id, "seen in 0.10.2",
+                             "exports every device of the host as the first"),
             refused=(
                 Fact("is_deleted", "seen in 0.10.2", "gave the memory back, by x.delete() or to a function that it was "
                      "donated to"),
@@ -77,7 +77,7 @@ LIBRARY = Library(
         Fact("ANY_STRIDES", "jax#8082", "takes only arrays without holes, in any order of the axes"),
         Fact("ANY_ORDER", "jax#17784", "takes the elements in another order", below="0.8.0"),
         Fact("ODD_STRIDES", "jax#8082", "refuses them, even with copy=True"),
-        IDLE_STRIDES,
+        LENGTH_1_STRIDES,
         NATIVE_BYTES,
         Fact("WRITABLE", "seen in 0.10.2", "has immutable arrays"),
         Fact("PINNED", "seen in 0.10.2", "refuses the device type"),

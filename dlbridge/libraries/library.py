@@ -1,7 +1,7 @@
 """How all that is known of a library is written down, and how it is looked up.
 
 Each library has a file beside this one, named as in ``convert(x, name)``, with a :class:`Library`. The file is loaded
-when a type or a target of the library is first met. What is said of a library holds for the arrays that it makes and
+when a type or a target of the library is first met. What is known of a library holds for the arrays that it makes and
 takes; nothing here is imported from a library.
 """
 
@@ -20,13 +20,13 @@ HELPERS = ("library", "others", "profiles", "tensor_types")
 
 
 class Fact(NamedTuple):
-    """Something that is known of a library, with its evidence and the versions that it holds for."""
+    """Something that is known of a library, with its evidence and the versions that it applies to."""
 
     value: Any
     evidence: str           # an issue ("pytorch#188023"), a standard ("dlpack 1.3"), or "seen in 2.13.0"
     words: str = ""         # what the library does, or why this matters; read after the library's name
-    since: str = ""         # the first version that it holds for; "" where that is not known
-    below: str = ""         # the first version that it no longer holds for; "" while there is none
+    since: str = ""         # the first version that it applies to; "" where that is not known
+    below: str = ""         # the first version that it no longer applies to; "" while there is none
 
 
 class Arrays(NamedTuple):
@@ -53,7 +53,7 @@ class Arrays(NamedTuple):
     no_memory: Fact | None = None           # True: it has a shape alone
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
     owned_on: Fact | None = None            # the device where only the managed export of its exchange table is right
-    host: Fact | None = None                # a function of the array: which of the host's devices it is on
+    host_number: Fact | None = None                # a function of the array: which of the host's devices it is on
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     # ---- streams
@@ -77,7 +77,7 @@ class Library(NamedTuple):
     importer: str | Callable[..., Any] = ""     # its function, from the module on; or one of the module and an ndarray
     array_types: tuple[str, ...] = ()       # from the module on; an instance of one is an array of the library already
     exact: bool = False                     # … but not an instance of a subclass
-    lacks: tuple[Fact, ...] = ()            # what its arrays cannot hold: names of Holds, in targets/target.pxd
+    lacks: tuple[Fact, ...] = ()            # what its arrays do not support: names of Supports, in targets/target.pxd
     alignment: Fact | None = None           # of the first element, in bytes
     fewest_axes: Fact | None = None
     most_axes: Fact | None = None
@@ -136,13 +136,13 @@ def folders_of(package: str) -> list[str]:
 
 def makes_immutable(library: Library) -> bool:
     """Whether nothing may write to the arrays of a library."""
-    return any(fact.value == "WRITABLE" and holds(fact, library.version) for fact in library.lacks)
+    return any(fact.value == "WRITABLE" and applies(fact, library.version) for fact in library.lacks)
 
 
 # ---- versions --------------------------------------------------------------------------------------------------------
 
-def holds(fact: Fact, version: str) -> bool:
-    """Whether a fact holds for a version; one that has no numbers counts as the oldest."""
+def applies(fact: Fact, version: str) -> bool:
+    """Whether a fact applies to a version; one that has no numbers counts as the oldest."""
     numbers = release(version)
     return (not fact.since or numbers >= release(fact.since)) and (not fact.below or numbers < release(fact.below))
 
@@ -247,15 +247,15 @@ def records_of(kind: Any) -> Iterator[tuple[Library, Arrays]]:
                         yield library, record
 
 
-def device_said(device: Any) -> str | None:
+def device_text(device: Any) -> str | None:
     """How ``device=`` writes a library's own device object, or None."""
     kind = getattr(device, "__class__", None)       # Numba's current device is a weak proxy, which says so
     for base in (kind if isinstance(kind, type) else type(device)).__mro__:
         library = library_of(top_module(base))
         write = library.devices.value.get(base.__name__) if library is not None and library.devices else None
         if write is not None:
-            said: str | None = write(device)
-            return said
+            text: str | None = write(device)
+            return text
     return None
 
 
@@ -269,14 +269,14 @@ class Facts:
         """The value of a field of :class:`Arrays`, or None."""
         for library, record in self.records:
             fact = getattr(record, field)
-            if fact is not None and library.is_imported and holds(fact, library.version):
+            if fact is not None and library.is_imported and applies(fact, library.version):
                 return fact.value
         return None
 
     def every(self, field: str) -> list[Fact]:
         """All facts of a field of :class:`Arrays` that has several."""
         return [fact for library, record in self.records for fact in getattr(record, field)
-                if holds(fact, library.version)]
+                if applies(fact, library.version)]
 
     def refused_by(self, array: Any) -> tuple[str, Fact] | None:
         """The fact that says why an array has no memory of one, after the name of what says so; or None."""

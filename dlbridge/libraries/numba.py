@@ -1,7 +1,7 @@
 """Numba for CUDA: device arrays, through the CUDA array interface on both sides."""
 
 from dlbridge.libraries.library import Arrays, Fact, Library
-from dlbridge.libraries.profiles import COMPLEX, FLOATS, IDLE_STRIDES, INTEGERS
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 SEEN = "seen in 0.30.4"         # of numba-cuda
 
@@ -24,7 +24,7 @@ LIBRARY = Library(
     lacks=(
         Fact("HOST", SEEN, "has the memory of GPUs only"),
         Fact("ZERO_STRIDES", SEEN, "takes them, and says of the array that it is compact"),
-        IDLE_STRIDES,
+        LENGTH_1_STRIDES,
         Fact("SWAPPED_BYTES", SEEN, "has native byte order only"),
         Fact("READ_ONLY", SEEN, "has no read-only arrays on the device"),
         Fact("PINNED", SEEN, "has no device types"),

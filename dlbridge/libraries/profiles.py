@@ -8,10 +8,10 @@ ELEMENT_STRIDES = Fact("ODD_STRIDES", "dlpack 1.3", "counts strides in elements"
 NATIVE_BYTES = Fact("SWAPPED_BYTES", "dlpack 1.3", "has native byte order only")
 # Whatever takes DLPack has these limits, since the standard has no word for more.
 DLPACK = (ELEMENT_STRIDES, NATIVE_BYTES)
-IDLE_STRIDES = Fact("IDLE_STRIDES", "jax#25066",
+LENGTH_1_STRIDES = Fact("LENGTH_1_STRIDES", "jax#25066",
                     "may refuse them, or read them wrongly, if they are not those of a compact array; dlbridge gives "
                     "it those, without a copy")
-PLAIN = (*DLPACK, IDLE_STRIDES)
+PLAIN = (*DLPACK, LENGTH_1_STRIDES)
 
 
 def compact(evidence: str, words: str = "takes compact arrays only") -> tuple[Fact, ...]:
@@ -43,7 +43,7 @@ FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", 
 
 # ---- a library that dlbridge was not taught --------------------------------------------------------------------------
 
-# It is given only what every library can hold.
+# It is given only what every library supports.
 UNKNOWN = (
     Fact("NEGATIVE_STRIDES", "pytorch#188023", "aborted the process in one library"),
     *PLAIN,

@@ -6,7 +6,7 @@ from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Arrays, Fact, Library
-from dlbridge.libraries.profiles import FLOATS, IDLE_STRIDES, INTEGERS
+from dlbridge.libraries.profiles import FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 SEEN = "seen in 26.0.1"
 COMPACT = "has compact arrays; of tensors alone it takes others"
@@ -106,7 +106,7 @@ LIBRARY = Library(
         Fact("ZERO_STRIDES", SEEN, COMPACT),
         Fact("ANY_STRIDES", SEEN, COMPACT),
         Fact("ODD_STRIDES", SEEN, COMPACT),
-        IDLE_STRIDES,
+        LENGTH_1_STRIDES,
         Fact("SWAPPED_BYTES", SEEN, "has native byte order only"),
         Fact("OTHER_DEVICES", SEEN, "has buffers of the host's memory, unless built for CUDA"),
         Fact("PACKED", SEEN, "has no such types"),

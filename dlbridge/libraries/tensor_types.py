@@ -6,16 +6,16 @@ from typing import Any
 from dlbridge.libraries.library import Fact
 
 
-def axes_of_standard(said: Any) -> tuple[Any, Any]:
-    return said["shape"], said.get("permutation")
+def axes_of_standard(metadata: Any) -> tuple[Any, Any]:
+    return metadata["shape"], metadata.get("permutation")
 
 
-def axes_of_ray(said: Any) -> tuple[Any, Any]:
-    return said, None
+def axes_of_ray(metadata: Any) -> tuple[Any, Any]:
+    return metadata, None
 
 
-def axes_of_datasets(said: Any) -> tuple[Any, Any]:
-    return said[0], None
+def axes_of_datasets(metadata: Any) -> tuple[Any, Any]:
+    return metadata[0], None
 
 
 RAY = Fact(axes_of_ray, "seen in 2.60.0", "has the shape alone; the values of a tensor are a list, whose type says no "

@@ -105,7 +105,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def in_library(row: Row, array: np.ndarray[Any, Any]) -> Any:
-    """Put the array into a library, which changes what it cannot hold: a library without read-only memory copies."""
+    """Put the array into a library, which changes what it does not support: without read-only memory it copies."""
     if not is_installed(row):
         raise Mistake(f"{row.name} is not installed (pip install {row.distributions[0]})")
     try:

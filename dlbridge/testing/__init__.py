@@ -2,7 +2,7 @@
 
 ``python -m dlbridge.testing`` runs the self-test on the libraries that are installed. The producers of
 :mod:`dlbridge.testing.producers` can test any consumer of DLPack: their fields have the values that a test gives them,
-right or wrong, and they count how often their memory was let go.
+right or wrong, and they count how often their memory was released.
 """
 
 __all__ = ["run"]

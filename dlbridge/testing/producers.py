@@ -82,8 +82,8 @@ class _Export:
         _alive.pop(self.key, None)
 
 
-# C code holds the key of an export, as manager_ctx or as a capsule's context. An export that was not let go lives on
-# without its producer. An export that was let go lives as long as its producer, so that a second call of the deleter
+# C code holds the key of an export, as manager_ctx or as a capsule's context. An export that was not released lives on
+# without its producer. An export that was released lives as long as its producer, so that a second call of the deleter
 # finds it and is counted.
 _keys = itertools.count(1)
 _exports: weakref.WeakValueDictionary[int, _Export] = weakref.WeakValueDictionary()

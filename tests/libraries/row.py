@@ -1,4 +1,4 @@
-"""What is said of a library: how it makes an array, what it can hold, and how it tells what an array has in it."""
+"""What is said of a library: how it makes an array, what it supports, and how it tells what an array has in it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

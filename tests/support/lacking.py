@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from dlbridge.libraries import dlpack, profiles
-from dlbridge.libraries.library import Fact, Library, holds, libraries
+from dlbridge.libraries.library import Fact, Library, applies, libraries
 
 UNKNOWN = Library(name="*", lacks=profiles.UNKNOWN)
 TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED, UNKNOWN)
@@ -13,7 +13,7 @@ LIMITS = ("alignment", "fewest_axes", "most_axes")
 
 class Lack(NamedTuple):
     library: str
-    lacks: str          # a name of Holds, or one of LIMITS
+    lacks: str          # a name of Supports, or one of LIMITS
     fact: Fact
 
 
@@ -21,7 +21,7 @@ def lacks_of(library, version=None):
     """The rows of a library, at a version or at all of them."""
     rows = [Lack(library.name, fact.value, fact) for fact in library.lacks]
     rows += [Lack(library.name, limit, getattr(library, limit)) for limit in LIMITS if getattr(library, limit)]
-    return [row for row in rows if version is None or holds(row.fact, version)]
+    return [row for row in rows if version is None or applies(row.fact, version)]
 
 
 LACKS = [row for library in TARGETS for row in lacks_of(library)]
@@ -29,4 +29,4 @@ LACKS = [row for library in TARGETS for row in lacks_of(library)]
 
 def dtypes_of(library, version):
     """The names of the types that a library takes at a version."""
-    return {name for fact in library.dtypes if holds(fact, version) for name in fact.value}
+    return {name for fact in library.dtypes if applies(fact, version) for name in fact.value}

@@ -16,7 +16,7 @@ import pyarrow
 import torch
 
 import dlbridge
-from dlbridge.libraries.library import holds, library_named
+from dlbridge.libraries.library import applies, library_named
 
 KEYWORDS = ({}, {}, {"copy": True}, {"copy": False}, {"readonly": "error"}, {"detach": True})
 TARGETS = ("numpy", "torch", "jax", "pyarrow", "memoryview", "dlbridge", "dlpack")
@@ -78,7 +78,7 @@ def write(result, value):
 def has_dtype(target, dtype):
     """Whether a library has a type."""
     library = library_named(target)
-    return not library.dtypes or any(dtype in fact.value for fact in library.dtypes if holds(fact, library.version))
+    return not library.dtypes or any(dtype in fact.value for fact in library.dtypes if applies(fact, library.version))
 
 
 class Walk:

@@ -86,7 +86,7 @@ class Image:
 dlbridge.register_source(Image, lambda image: image.pixels)
 dlbridge.register_source(lambda kind: kind.__name__ == "Image", lambda image: image.pixels)
 dlbridge.register_target("rows", lambda tensor: assert_type(tensor, dlbridge.Tensor).shape[0])
-dlbridge.register_target("array", numpy.from_dlpack, array_type=numpy.ndarray, holds=["READ_ONLY"], dtypes=["uint8"])
+dlbridge.register_target("array", numpy.from_dlpack, array_type=numpy.ndarray, supports=["READ_ONLY"], dtypes=["uint8"])
 
 # The exceptions are also Python's own.
 broad: type[TypeError] = dlbridge.UnsupportedError

@@ -56,8 +56,8 @@ dlbridge.register_source("bytes", bytearray)  # E: call-overload
 dlbridge.register_target("rows")  # E: call-arg
 dlbridge.register_target("rows", "from_dlpack")  # E: arg-type
 dlbridge.register_target("rows", lambda tensor: tensor.rows)  # E: attr-defined
-dlbridge.register_target("rows", repr, holds="PACKED")  # E: arg-type
-dlbridge.register_target("rows", repr, holds=["BIG_ENDIAN"])  # E: list-item
+dlbridge.register_target("rows", repr, supports="PACKED")  # E: arg-type
+dlbridge.register_target("rows", repr, supports=["BIG_ENDIAN"])  # E: list-item
 dlbridge.targets("numpy")  # E: call-arg
 dlbridge.DLPACK_VERSION = (2, 0)  # E: misc
 print(dlbridge.nothing)  # E: attr-defined

@@ -1,4 +1,4 @@
-"""Which stream waits for which when device memory is handed over, and when it is let go."""
+"""Which stream waits for which when device memory is handed over, and when it is released."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t

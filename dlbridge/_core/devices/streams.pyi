@@ -1,4 +1,4 @@
-"""Which stream waits for which when device memory is handed over, and when it is let go."""
+"""Which stream waits for which when device memory is handed over, and when it is released."""
 
 __test__: dict[str, str]
 

@@ -1,4 +1,4 @@
-"""Which stream waits for which when device memory is handed over, and when it is let go.
+"""Which stream waits for which when device memory is handed over, and when it is released.
 
 The consumer's stream waits for the producer's stream by an event, on the device. When the last consumer lets go, the
 producer's stream waits for the consumer's stream, so that no work writes into memory that is still being read. The host
@@ -182,7 +182,7 @@ cdef int set_producer_event(Managed* managed, void* event) except -1:
     cdef bint done
     if event == NULL:
         return set_producer(managed, STREAM_UNORDERED, None, False)
-    handover = known_handover(managed)
+    handover = get_or_make_handover(managed)
     need_driver(managed, handover)
     with nogil:
         done = cuda.order_after_event(handover.driver, handover.device_id, event, STREAM_LEGACY_DEFAULT, &failure)
@@ -205,9 +205,9 @@ cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, 
     return 0
 
 
-cdef int make_known(Managed* managed) except -1:
+cdef int make_handover(Managed* managed) except -1:
     """Put a Handover around a block's owner before the block is lent. Other threads may use the block after that."""
-    known_handover(managed)
+    get_or_make_handover(managed)
     return 0
 
 
@@ -239,9 +239,9 @@ cdef int64_t stream_of(const Managed* managed) noexcept:
     return STREAM_LEGACY_DEFAULT if handover == NULL else usable_number(handover, ready_stream(handover))
 
 
-cdef int name_device(Managed* managed, DLDevice* out) except -1:
+cdef int stream_device(Managed* managed, DLDevice* out) except -1:
     """The device whose streams matter, with the driver's number. DLPack has pinned and managed memory on device 0."""
-    cdef Handover* handover = known_handover(managed)
+    cdef Handover* handover = get_or_make_handover(managed)
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     out[0] = managed.abi.dl_tensor.device
     if device_type != kDLCUDA and device_type != kDLROCM:
@@ -263,10 +263,10 @@ cdef int restore_context(int32_t device_type, void* context) except -1:
 
 cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
     """Let the consumer's stream wait until the memory is ready."""
-    cdef Handover* handover = known_handover(managed)
+    cdef Handover* handover = get_or_make_handover(managed)
     cdef int64_t ready = usable_number(handover, &handover.producer)
     if stream == STREAM_UNORDERED:
-        # Without a producer's stream there is no order when the memory is let go either.
+        # Without a producer's stream there is no order when the memory is released either.
         return fill_stream(&handover.producer, STREAM_UNORDERED, None, False)
     if ready != STREAM_UNORDERED and ready != stream:
         need_driver(managed, handover)
@@ -276,7 +276,7 @@ cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint la
     return fill_stream(&handover.consumer, stream, keeper, lasts)
 
 
-cdef Handover* known_handover(Managed* managed) except NULL:
+cdef Handover* get_or_make_handover(Managed* managed) except NULL:
     """A block's Handover, which is made if there is none.
 
     Memory that came without a stream, in a capsule, is ready on the legacy default stream: that is the rule of the
@@ -322,7 +322,7 @@ cdef int order_streams(const DLDevice* device, int64_t first, int64_t then) exce
 
 cdef int await_producer(Managed* managed) except -1:
     """Block until memory that the CPU is to read is ready."""
-    cdef Handover* handover = known_handover(managed)
+    cdef Handover* handover = get_or_make_handover(managed)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
     cdef Failure failure = Failure(0, 0, False)
     cdef bint done
@@ -347,7 +347,7 @@ cdef bint is_there(const Managed* managed) except -1:
 
 cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
     """Copy bytes of a block's memory to the host. They are there when this returns."""
-    cdef Handover* handover = known_handover(source)
+    cdef Handover* handover = get_or_make_handover(source)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
     cdef Failure failure = Failure(0, 0, False)
     cdef bint done
@@ -366,7 +366,7 @@ ctypedef struct Pooled:
     Driver* driver
     int32_t device_id
     void* memory                # given back in the order of stream
-    Stream stream               # the Handover around this one owns its keeper, and lets it go after this
+    Stream stream               # the Handover around this one owns its keeper, and releases it after this
     unsigned long thread
 
 
@@ -376,7 +376,7 @@ cdef Managed* duplicate(Managed* source) except NULL:
     The copy is made on the stream on which the source is ready, and the copy is ready there too. The producer's stream
     waits for it, so the producer may write to the source again afterwards.
     """
-    cdef Handover* handover = known_handover(source)
+    cdef Handover* handover = get_or_make_handover(source)
     cdef Span span = managed_span(source)
     cdef Managed* made
     cdef Pooled* pooled
@@ -439,7 +439,7 @@ cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbyte
     if not done:
         raise driver_error(pooled.driver, &failure)
     if producer != STREAM_UNORDERED and producer != stream:
-        # This is done now, while both handles are valid. The source may be let go as soon as this function returns.
+        # This is done now, while both handles are valid. The source may be released as soon as this function returns.
         order_on_device(pooled.driver, pooled.device_id, stream, producer)
         fill_stream(&handover.consumer, STREAM_UNORDERED, None, False)
     return 0
@@ -476,7 +476,7 @@ cdef bint is_readable(Managed* managed) except -1:
 # ---- release -------------------------------------------------------------------------------------------------------
 
 cdef void release_handover(void* owner) noexcept nogil:
-    """Let the producer's stream wait for the consumer's, and let the owner go. What cannot be ordered is counted."""
+    """Let the producer's stream wait for the consumer's, and release the owner. What cannot be ordered is counted."""
     cdef Handover* handover = <Handover*> owner
     # The driver is not called once Python is shutting down, since the driver may be shut down already.
     if needs_order(handover) and python_is_up() and not order_producer(handover):
@@ -526,11 +526,11 @@ operations.set_allocator = set_allocator
 operations.set_producer_event = set_producer_event
 operations.label_device = label_device
 operations.inherit = inherit
-operations.make_known = make_known
+operations.make_handover = make_handover
 operations.stream_of = stream_of
 operations.order_consumer = order_consumer
 operations.order_streams = order_streams
-operations.name_device = name_device
+operations.stream_device = stream_device
 operations.current_context = current_context
 operations.restore_context = restore_context
 operations.await_producer = await_producer

@@ -27,13 +27,13 @@ ctypedef struct Operations:
     int (*set_producer)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
     int (*set_allocator)(Managed* managed, Tell tell, object array) except -1
     int (*set_producer_event)(Managed* managed, void* event) except -1
-    int (*make_known)(Managed* managed) except -1
+    int (*make_handover)(Managed* managed) except -1
     int (*inherit)(Managed* managed, const Managed* base) except -1
     int (*label_device)(Managed* managed) except -1
     int64_t (*stream_of)(const Managed* managed) noexcept
     int (*order_consumer)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
     int (*order_streams)(const DLDevice* device, int64_t first, int64_t then) except -1
-    int (*name_device)(Managed* managed, DLDevice* out) except -1
+    int (*stream_device)(Managed* managed, DLDevice* out) except -1
     void* (*current_context)(int32_t device_type) except? NULL
     int (*restore_context)(int32_t device_type, void* context) except -1
     int (*await_producer)(Managed* managed) except -1

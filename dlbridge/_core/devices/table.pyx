@@ -90,11 +90,11 @@ cdef int parse_device(object device, DLDevice* out) except -1:
         out.device_type = kind
         out.device_id = ANY_DEVICE_ID if index is None else _checked_id(int.__int__(index), device)
         return 0
-    from dlbridge.libraries.library import device_said
+    from dlbridge.libraries.library import device_text
 
-    said = device_said(device)
-    if said is not None:
-        return _parse_name(said, device, out)
+    text = device_text(device)
+    if text is not None:
+        return _parse_name(text, device, out)
     # The devices of torch, TVM FFI and others have type and index.
     name, index = getattr(device, "type", None), getattr(device, "index", None)
     if isinstance(name, str):
@@ -104,8 +104,8 @@ cdef int parse_device(object device, DLDevice* out) except -1:
 
 cdef int _parse_name(str name, object device, DLDevice* out) except -1:
     # TensorFlow writes "/job:localhost/replica:0/task:0/device:CPU:0", and tinygrad "CPU".
-    said = name.rpartition("/")[2].removeprefix("device:") if name.startswith("/") else name
-    kind, colon, index = said.lower().partition(":")
+    text = name.rpartition("/")[2].removeprefix("device:") if name.startswith("/") else name
+    kind, colon, index = text.lower().partition(":")
     if kind not in types_by_name or bool(colon) != index.isdecimal() or len(index) > MAX_DIGITS:
         raise _unknown(device)
     out.device_type = types_by_name[kind]

@@ -3,7 +3,7 @@
 What is relied on
     Five symbols, whose mangled names spell out the types of their arguments. Every Python tensor holds its at::Tensor,
     which is the pointer that ``tensor._cdata`` gives, at the same offset. Every storage has a byte that says whether it
-    can be resized, and the function that lets its memory go, at the same offsets from the pointer that
+    can be resized, and the function that releases its memory, at the same offsets from the pointer that
     ``storage._cdata`` gives; every tensor holds that pointer.
     ``torch.UntypedStorage._new_with_weak_ptr`` gives the Python object of that pointer.
     ``torch._C._cuda_getCurrentStream`` gives the id of the current stream, which is 0 or odd for a stream of torch's
@@ -18,7 +18,7 @@ What happens without it
     Python is asked, with six calls for each tensor. ``numpy()`` of a tensor over the storage clears the byte, which
     is possible on the CPU alone. A stream counts as one that may go away.
 How to delete it
-    Let ``said_of`` be ``ask_python``, ``is_lazy_clone`` be ``ask_lazy_clone``, ``kept_storage`` and ``keep_size`` do
+    Let ``state_of`` be ``ask_python``, ``is_lazy_clone`` be ``ask_lazy_clone``, ``storage_object`` and ``keep_size`` do
     without ``storages``, and ``is_own_stream`` return False.
 """
 
@@ -46,22 +46,22 @@ ctypedef struct Libtorch:
 ctypedef struct Storages:
     size_t held                 # the offset of the storage's pointer in a C++ tensor; 0 if torch must be asked
     size_t resizable            # the offset of the byte in a storage
-    size_t release              # the offset of the function that lets its memory go
+    size_t release              # the offset of the function that releases its memory
     PyObject* type              # torch.UntypedStorage
     TakeStorage take            # its _new_with_weak_ptr(address)
 
 # What a tensor says of itself. The marks NEGATED and CONJUGATED are or'ed to it.
-cdef enum Said:
+cdef enum TensorState:
     TRACED = 1 << 29            # torch.jit.trace() is recording in this thread
     GRADIENT = 1 << 30
-    FAILED = 1 << 31            # a question failed; its exception stays set until the memory is let go
+    FAILED = 1 << 31            # a question failed; its exception stays set until the memory is released
 
 cdef Libtorch libtorch
 cdef Storages storages
 
 cdef int find_functions() except -1
 # The storage of a tensor, which keeps its size for ever from now on, as tensor.numpy() makes it do.
-cdef object kept_storage(object tensor)
+cdef object storage_object(object tensor)
 # The same of a storage.
 cdef int keep_size(object storage) except -1
 # Warn as tensor.numpy() does; the values that leave torch become constants of the trace.
@@ -70,7 +70,7 @@ cdef bint ask_lazy_clone(object tensor) noexcept
 cdef bint is_own_stream(int device_id) except -1
 cdef uint32_t ask_python(object tensor) noexcept
 
-cdef inline uint32_t said_of(object tensor) noexcept:
+cdef inline uint32_t state_of(object tensor) noexcept:
     """Whether a tensor requires a gradient, which lazy bits it has, and whether it is traced.
 
     In Python these questions cost more than the rest of a conversion, and is_neg() gives up the GIL to read a bit. The
@@ -97,13 +97,13 @@ cdef inline void** handle_of(object tensor, size_t offset) noexcept:
 cdef inline uint32_t ask_libtorch(const Libtorch* library, object tensor) noexcept:
     cdef void** handle = handle_of(tensor, library.offset)
     cdef void* room[2]
-    cdef uint32_t said = 0
+    cdef uint32_t state = 0
     if library.trace(room)[0] != NULL:
-        said |= TRACED
+        state |= TRACED
     if library.requires_grad(handle[0]):
-        said |= GRADIENT
+        state |= GRADIENT
     if library.is_neg(handle):
-        said |= NEGATED
+        state |= NEGATED
     if library.is_conj(handle):
-        said |= CONJUGATED
-    return said
+        state |= CONJUGATED
+    return state

@@ -170,7 +170,7 @@ cdef size_t find_release(tuple examples) except? 0:
     return 0
 
 
-cdef object kept_storage(object tensor):
+cdef object storage_object(object tensor):
     cdef size_t held = load_size(&storages.held)
     cdef char* found
     cdef object address
@@ -225,14 +225,14 @@ def _examples():
 
 
 cdef uint32_t ask_python(object tensor) noexcept:
-    cdef uint32_t said = answer(PyObject_GetAttrString(tensor, "requires_grad"), GRADIENT)
-    if not said & FAILED:
-        said |= answer(PyObject_CallMethod(tensor, "is_neg", NULL), NEGATED)
-    if not said & FAILED:
-        said |= answer(PyObject_CallMethod(tensor, "is_conj", NULL), CONJUGATED)
-    if not said & FAILED and is_traced():
-        said |= TRACED
-    return said
+    cdef uint32_t state = answer(PyObject_GetAttrString(tensor, "requires_grad"), GRADIENT)
+    if not state & FAILED:
+        state |= answer(PyObject_CallMethod(tensor, "is_neg", NULL), NEGATED)
+    if not state & FAILED:
+        state |= answer(PyObject_CallMethod(tensor, "is_conj", NULL), CONJUGATED)
+    if not state & FAILED and is_traced():
+        state |= TRACED
+    return state
 
 
 cdef bint is_traced() noexcept:

@@ -125,7 +125,7 @@ cdef int hold_base(Managed* managed, object array) except -1:
         if not isinstance(error, ValueError):
             raise
         raise refusal(ConversionError, "numpy", "base", shown(type(base), full_name),
-                      f"has let its memory go: {error}", "convert the array before that") from error
+                      f"has released its memory: {error}", "convert the array before that") from error
     managed_keep(managed, held)
     return 0
 

@@ -22,18 +22,18 @@ from dlbridge._core.abi cimport (
 from dlbridge._core.block cimport (
     CONJUGATED,
     NEGATED,
-    OWNS_LOOSE,
+    NOT_YET_OWNED,
     PROTOCOL_EXCHANGE_API,
     Managed,
     managed_data,
-    managed_fasten,
     managed_from_tensor,
     managed_keep,
     managed_own_object,
+    managed_own_storage,
     managed_release,
     managed_set_row,
     managed_take_versioned,
-    set_fasten,
+    set_find_storage,
     view_checked,
 )
 from dlbridge._core.devices.operations cimport device_operations
@@ -41,7 +41,7 @@ from dlbridge._core.devices.table cimport has_streams, is_host, parse_device
 from dlbridge._core.dtypes cimport find_name, get_row
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.native cimport libtorch
-from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, TRACED, is_lazy_clone, said_of
+from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, TRACED, is_lazy_clone, state_of
 from dlbridge._core.pending cimport raise_pending, take_error
 from dlbridge._core.request cimport COPY_ALWAYS, Request
 from dlbridge._core.sources cimport dlpack, exchange
@@ -51,9 +51,9 @@ from dlbridge._core.view cimport View
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 
-# A tensor that is fastened gives its place to its storage, since ``.data =`` puts another storage under a tensor.
+# The storage takes the place of the tensor, since ``.data =`` puts another storage under a tensor.
 # tensor.numpy() holds no less: an alias of the tensor, whose storage cannot be resized any more.
-set_fasten(libtorch.kept_storage)
+set_find_storage(libtorch.storage_object)
 
 # What an export leaves out.
 ctypedef struct Bare:
@@ -111,7 +111,7 @@ cdef bint locate(object obj, Offer offer, DLDevice* out) noexcept:
 cdef bint borrow(object obj, Offer offer, View* out) noexcept:
     if is_lazy_clone(obj):
         return False
-    if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &out.tensor) or said_of(obj):
+    if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &out.tensor) or state_of(obj):
         take_error()
         return False
     out.flags = 0
@@ -138,7 +138,8 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
 
     torch's managed export would hold the tensor's C++ half instead. That costs twice as much, and keeps no more memory
     alive: when other memory is put under a tensor later (``.data =``, ``resize_``), both lose the old memory. So the
-    tensor is a loose owner. What the view points to is copied before other code can run.
+    tensor is owned first, and its storage once the memory is to be shared. What the view points to is copied before
+    other code can run.
     """
     cdef DLTensor view
     cdef Managed* managed
@@ -150,9 +151,9 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
         return acquire_managed(obj, offer, request)
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
     managed_own_object(managed, obj)
-    managed.owns = OWNS_LOOSE
+    managed.owns = NOT_YET_OWNED
     if has_streams(view.device.device_type) and not request.peek:
-        managed_fasten(managed)
+        managed_own_storage(managed)
         note_producer(managed, <object> managed.abi.manager_ctx, offer)
     return marked(managed, obj, offer, request)
 
@@ -265,25 +266,25 @@ cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request
 
     On failure the block is released.
     """
-    cdef uint32_t said = said_of(tensor)
+    cdef uint32_t state = state_of(tensor)
     cdef int code
     if is_byte(managed.abi.dl_tensor.dtype):
         check_shell(managed, tensor, offer)
-    if not said:
+    if not state:
         return managed
-    if said & FAILED:
+    if state & FAILED:
         managed_release(managed)
         raise_pending()
-    if said & GRADIENT and not request.detach:
+    if state & GRADIENT and not request.detach:
         managed_release(managed)
         raise _gradient()
-    if said & TRACED and not request.peek:
+    if state & TRACED and not request.peek:
         warn_of_trace(managed)
     code = managed.abi.dl_tensor.dtype.code
-    if said & (NEGATED | CONJUGATED) and code != kDLFloat and code != kDLComplex and code != kDLBfloat:
+    if state & (NEGATED | CONJUGATED) and code != kDLFloat and code != kDLComplex and code != kDLBfloat:
         managed_release(managed)
         raise _negative_integers()
-    managed.marks |= said & (NEGATED | CONJUGATED)
+    managed.marks |= state & (NEGATED | CONJUGATED)
     return managed
 
 

@@ -36,8 +36,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     try:
         return block_of(obj, capsule)
     except BaseException:
-        # The capsule is let go while the error is caught. Its destructor may be Python code, which would lose a pending
-        # error.
+        # The capsule is released while the error is caught. Its destructor may be Python code, which would lose a
+        # pending error.
         capsule = None
         raise
 

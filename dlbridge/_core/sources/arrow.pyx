@@ -43,7 +43,7 @@ from dlbridge._core.dtypes cimport find_name, get_row
 from dlbridge._core.layout cimport MAX_NDIM, add_overflows, multiply_overflows
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.arrow_schema cimport Description, describe, hint_of, refused
+from dlbridge._core.sources.arrow_schema cimport Description, hint_of, read_schema, refused
 from dlbridge._core.sources.offer cimport Offer, new_offer
 
 from dlbridge.errors import ConversionError, refusal
@@ -88,7 +88,7 @@ cdef Offer offer_of(object holder, object facts):
     if hasattr(holder, "__arrow_c_array__"):
         return new_offer("arrow", acquire_array, facts)
     if hasattr(holder, "__arrow_c_stream__"):
-        return new_offer("arrow", acquire_stream, facts)
+        return new_offer("arrow", acquire_array_stream, facts)
     return None
 
 
@@ -104,7 +104,7 @@ cdef Managed* acquire_device_array(object obj, Offer offer, const Request* reque
     return ask(obj, "__arrow_c_device_array__", take_device_array, offer, request)
 
 
-cdef Managed* acquire_stream(object obj, Offer offer, const Request* request) except? NULL:
+cdef Managed* acquire_array_stream(object obj, Offer offer, const Request* request) except? NULL:
     return ask(obj, "__arrow_c_stream__", take_stream, offer, request)
 
 
@@ -116,7 +116,7 @@ cdef Managed* ask(object obj, str name, Take take, Offer offer, const Request* r
     try:
         return take(answer, offer, request)
     except BaseException:
-        # The capsules are let go while the error is caught. Their destructors may be Python code, which would lose a
+        # The capsules are released while the error is caught. Their destructors may be Python code, which would lose a
         # pending error.
         answer = None
         raise
@@ -197,7 +197,7 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
     array.release = NULL
     try:
         ask_schema(&stream, &schema)
-        describe(&schema, offer, &description)
+        read_schema(&schema, offer, &description)
         only_chunk(&stream, &array, offer)
         return block_of(&array, None, &description, cpu, True, offer)
     finally:
@@ -279,8 +279,8 @@ cdef int check_call(ArrowArrayStream* stream, int error, str call) except -1:
         return 0
     with nogil:
         text = stream.get_last_error(stream)
-    said = (<bytes> text).decode("utf-8", "replace") if text != NULL else "it gives no reason"
-    raise refusal(ConversionError, "arrow", call, error, f"is the producer's error: {said}",
+    reason = (<bytes> text).decode("utf-8", "replace") if text != NULL else "it gives no reason"
+    raise refusal(ConversionError, "arrow", call, error, f"is the producer's error: {reason}",
                   "its message says what it needs")
 
 
@@ -390,7 +390,7 @@ cdef int check_parts(const ArrowSchema* schema, const ArrowArray* array) except 
 # ---- one array -------------------------------------------------------------------------------------------------------
 
 cdef int describe_capsule(object capsule, Offer offer, Description* out) except -1:
-    return describe(<const ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME), offer, out)
+    return read_schema(<const ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME), offer, out)
 
 
 cdef Managed* block_of(

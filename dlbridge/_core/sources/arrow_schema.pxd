@@ -19,7 +19,7 @@ ctypedef struct Description:
 
 
 # An error if the type is one that DLPack does not have.
-cdef int describe(const ArrowSchema* schema, Offer offer, Description* out) except -1
+cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) except -1
 # The hint that the library's facts have for a field, or the usual one.
 cdef str hint_of(Offer offer, str field, str usual)
 cdef object refused(str field, object value, str wrong)

@@ -40,7 +40,7 @@ EXTENSION_NAME, EXTENSION_TEXT = b"ARROW:extension:name", b"ARROW:extension:meta
 UNKNOWN = -1                            # the length of lists whose type does not say it
 
 
-cdef int describe(const ArrowSchema* schema, Offer offer, Description* out) except -1:
+cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) except -1:
     check_schema(schema)
     axes = tensor_axes(schema, offer)
     out.levels = 0

@@ -7,9 +7,9 @@ from dlbridge._core.sources.offer cimport Offer
 
 cdef Offer offers(object kind, object facts)
 
-# Whether the exporters of a type are told when their buffer is let go, as those are that can take their memory back.
+# Whether the exporters of a type are told when their buffer is released, as those are that can take their memory back.
 cdef bint counts_exports(PyTypeObject* kind) noexcept
-# Holds a buffer that nothing is read from.
+# Supports a buffer that nothing is read from.
 cdef HeldBuffer held_buffer(object exporter)
 
 cdef class HeldBuffer:

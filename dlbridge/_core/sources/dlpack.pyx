@@ -216,8 +216,8 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
     try:
         managed = take_capsule(capsule, False, ACCESS_WRITABLE if offer.known & LEGACY_WRITABLE else ACCESS_UNSAID)
     except BaseException:
-        # The capsule is let go while the error is caught. Its destructor may be Python code, which would lose a pending
-        # error.
+        # The capsule is released while the error is caught. Its destructor may be Python code, which would lose a
+        # pending error.
         capsule = None
         raise
     if offer.known & FORGETS:

@@ -20,8 +20,8 @@ ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
 ctypedef bint (*Borrow)(object obj, Offer offer, View* out) noexcept
 
 # What the library's facts know of a type (libraries/library.Arrays), read once: a bit for each fact that is true, or
-# that has a value.
-cdef enum Known:
+# that has a value. The names are those of the fields.
+cpdef enum Known:
     IMMUTABLE = 1
     FORGETS = 2
     NAMES_STREAM = 4
@@ -32,8 +32,10 @@ cdef enum Known:
     ELEMENT_TYPE = 128
     STREAM_OBJECT = 256
     COPIES = 512
-    NUMBERS_HOST = 1024
-    LEGACY_WRITABLE = 2048      # not of a field: its legacy capsules may be written where nothing says otherwise
+    HOST_NUMBER = 1024
+
+cdef enum:
+    LEGACY_WRITABLE = 2048      # one more bit: its legacy capsules may be written where nothing says otherwise
 
 
 cdef class Offer:

@@ -7,21 +7,6 @@ from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
-# The bit of each fact, by its field of libraries/library.Arrays.
-cdef dict KNOWN = {
-    "immutable": IMMUTABLE,
-    "forgets": FORGETS,
-    "names_stream": NAMES_STREAM,
-    "none_is_unordered": NONE_IS_UNORDERED,
-    "default_unsaid": DEFAULT_UNSAID,
-    "repeats_unsaid": REPEATS_UNSAID,
-    "gradient_free": GRADIENT_FREE,
-    "element_type": ELEMENT_TYPE,
-    "stream_object": STREAM_OBJECT,
-    "copies": COPIES,
-    "host": NUMBERS_HOST,
-}
-
 
 @cython.auto_pickle(False)
 cdef class Offer:
@@ -58,8 +43,8 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts):
     offer.acquire = acquire
     offer.facts = facts
     if facts.records:
-        for field, bit in KNOWN.items():
-            if facts.find(field):
+        for bit in Known:
+            if facts.find(bit.name.lower()):
                 offer.known |= <unsigned int> bit
     return offer
 

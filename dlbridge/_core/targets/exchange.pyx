@@ -30,7 +30,7 @@ cdef int adjust(Target target) except -1:
 cdef object deliver(Managed* managed, Target target):
     cdef void* made = NULL
     # The library steals the block. When it fails, it may have run the deleter (cuda.core) or not (torch). A second
-    # reference keeps the block readable, and the block tells whether the owner is still to be let go.
+    # reference keeps the block readable, and the block tells whether the owner is still to be released.
     managed_retain(managed)
     if target.api.managed_tensor_to_py_object_no_sync(&managed.abi, &made) or made == NULL:
         managed_release(managed)

@@ -32,7 +32,7 @@ cdef int prepare_for_ndarrays(Target target) except -1:
 
 
 cdef Target new_namespace(object namespace):
-    """A target for a namespace without a file in dlbridge/libraries. It is given only what every library can hold."""
+    """A target for a namespace without a file in dlbridge/libraries. It is given only what every library supports."""
     from dlbridge.libraries.library import Library
     from dlbridge.libraries.profiles import UNKNOWN
 

@@ -21,7 +21,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.capsule cimport new_capsule
 from dlbridge._core.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
-from dlbridge._core.layout cimport IDLE, MAX_NDIM, STRIDED
+from dlbridge._core.layout cimport LENGTH_1, MAX_NDIM, STRIDED
 from dlbridge._core.numpy_api cimport ARRAY_WRITEABLE, array_set_base, import_array_api, new_array
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.sources.buffer cimport HeldBuffer
@@ -76,7 +76,7 @@ cdef object deliver(Managed* managed, Target target):
     cdef char* data = managed_data(managed)
     cdef PyObject* made
     cdef int flags = 0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE
-    if managed.marks & (STRIDED | BYTE_STRIDES | IDLE):
+    if managed.marks & (STRIDED | BYTE_STRIDES | LENGTH_1):
         strides = fill_strides(managed, strides_bytes)
     Py_INCREF(dtype)        # NewFromDescr steals it
     # NumPy allocates memory if it is given NULL, and empty memory may be at NULL.
@@ -103,8 +103,8 @@ cdef object base_over(Managed* managed):
     """
     cdef HeldBuffer held
     # A tensor can be the base. An ndarray cannot: NumPy would take that array's base instead, and a subclass may keep
-    # more alive than its base does. An object with an interface cannot either: the user could make it let its memory go
-    # through the base.
+    # more alive than its base does. An object with an interface cannot either: the user could make it release its
+    # memory through the base.
     if managed.protocol == PROTOCOL_EXCHANGE_API:
         return managed_unwrapped(managed)
     if managed.owns != OWNS_BUFFER:

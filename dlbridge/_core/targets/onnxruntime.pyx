@@ -18,7 +18,7 @@ cdef int prepare(Target target) except -1:
 cdef int adjust(Target target) except -1:
     value_type, = target.array_types
     bare = target.namespace.capi._pybind_state.OrtValue.from_dlpack
-    if target.holds & BOOLS:
+    if target.supports & BOOLS:
         target.function = lambda capsule, is_bool: value_type(bare(capsule))
     else:
         target.function = lambda capsule, is_bool: value_type(bare(capsule, is_bool))
@@ -27,7 +27,7 @@ cdef int adjust(Target target) except -1:
 
 cdef object deliver(Managed* managed, Target target):
     cdef bint is_bool = managed.abi.dl_tensor.dtype.code == kDLBool
-    if is_bool and not target.holds & BOOLS:
+    if is_bool and not target.supports & BOOLS:
         managed.abi.dl_tensor.dtype.code = kDLUInt      # no other code has this block
     capsule = waited_capsule(managed)
     return call_consumer(lambda given: target.function(given, is_bool), target, capsule)

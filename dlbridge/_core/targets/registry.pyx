@@ -27,7 +27,7 @@ cdef Target target_of(object library):
     """The target of a library, or None if its facts name no delivery."""
     if library is None or not library.delivery:
         return None
-    return kept_target(targets, library)
+    return cached_target(targets, library)
 
 
 cdef Target versioned_capsule():
@@ -36,12 +36,12 @@ cdef Target versioned_capsule():
     try:
         from dlbridge.libraries.dlpack import VERSIONED
 
-        return kept_target(unnamed, VERSIONED)
+        return cached_target(unnamed, VERSIONED)
     finally:
         resume_collector(collects)
 
 
-cdef Target kept_target(dict kept, object library):
+cdef Target cached_target(dict kept, object library):
     cdef Target target = kept.get(library.name)
     if target is None:
         target = new_target(library)

@@ -1,23 +1,23 @@
-"""The Target: what a library can hold, as data, and how its arrays are made."""
+"""The Target: what a library supports, as data, and how its arrays are made."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport BYTE_STRIDES, SWAPPED, Managed
 from dlbridge._core.dtypes cimport MAX_ROWS
-from dlbridge._core.layout cimport BACKWARD, IDLE, REPEATED, STRIDED
+from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED
 from dlbridge._core.request cimport CurrentStream
 
 
-# What a library's arrays can hold beyond a compact, native-endian block of whole bytes. If memory has a mark
+# What a library's arrays support beyond a compact, native-endian block of whole bytes. If memory has a mark
 # for it, the value is that of the mark, so that one test of the bits tells whether anything must be resolved.
-cdef enum Holds:
+cpdef enum Supports:
     SWAPPED_BYTES = SWAPPED
     ODD_STRIDES = BYTE_STRIDES  # strides that are not multiples of the item size
     NEGATIVE_STRIDES = BACKWARD
     ZERO_STRIDES = REPEATED
     ANY_STRIDES = STRIDED       # without it memory must be dense, in C order or with ANY_ORDER
-    IDLE_STRIDES = IDLE
+    LENGTH_1_STRIDES = LENGTH_1
     READ_ONLY = 256             # memory that is flagged as read-only, which the library heeds
     PACKED = 512                # elements below a byte, side by side
     PADDED = 1024               # elements below a byte, one in each byte
@@ -47,7 +47,7 @@ cdef class Target:
     cdef readonly str name              # the name in convert(…, to=name)
     cdef readonly object facts          # libraries/library.Library
     cdef readonly bint loaded
-    cdef uint32_t holds                 # Holds, or'ed
+    cdef uint32_t supports               # Supports, or'ed
     cdef uint64_t rows                  # the rows of the dtype table that the library has
     cdef uint64_t copied_rows           # the rows that it takes only by a copy of its own
     cdef uint64_t asked_rows            # the rows for which accepts must be asked

@@ -1,4 +1,4 @@
-"""The Target: what a library can hold, as data, and how its arrays are made."""
+"""The Target: what a library supports, as data, and how its arrays are made."""
 
 import importlib
 import sys
@@ -18,30 +18,9 @@ from dlbridge._core.dtypes import NAMES
 from dlbridge._core.locks import ForkableLock
 from dlbridge.errors import MissingLibraryError, refusal
 
-HOLDS = {
-    "NEGATIVE_STRIDES": NEGATIVE_STRIDES,
-    "ZERO_STRIDES": ZERO_STRIDES,
-    "ANY_STRIDES": ANY_STRIDES,
-    "ODD_STRIDES": ODD_STRIDES,
-    "IDLE_STRIDES": IDLE_STRIDES,
-    "SWAPPED_BYTES": SWAPPED_BYTES,
-    "READ_ONLY": READ_ONLY,
-    "PACKED": PACKED,
-    "PADDED": PADDED,
-    "OTHER_DEVICES": OTHER_DEVICES,
-    "HOST": HOST,
-    "PINNED": PINNED,
-    "UNIFIED": UNIFIED,
-    "ANY_ORDER": ANY_ORDER,
-    "SHARING": SHARING,
-    "BOOLS": BOOLS,
-    "WRITABLE": WRITABLE,
-}
-
-
 cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) if get_row(row).subbyte)
 
-# While the facts are being read, a target holds more than its library does, so no other thread may use it then.
+# While the facts are being read, a target supports more than its library does, so no other thread may use it then.
 cdef object reading = ForkableLock()
 
 
@@ -61,7 +40,7 @@ cdef class Target:
         return f"<target {self.name}>"
 
     cdef int load(self) except -1:
-        """Import the library and read what it can hold. The first conversion does so, not the import of dlbridge."""
+        """Import the library and read what it supports. The first conversion does so, not the import of dlbridge."""
         if load_flag(&self.loaded):
             return 0
         cdef object namespace = self.imported()
@@ -96,17 +75,17 @@ cdef class Target:
                           f"pip install {facts.install or facts.name}") from error
 
     cdef int read_facts(self) except -1:
-        """Read what the library holds: everything, less what its facts say that it lacks. Then adjust corrects that."""
-        from dlbridge.libraries.library import holds
+        """Read what the library supports: everything, less what its facts say that it lacks. adjust() corrects that."""
+        from dlbridge.libraries.library import applies
 
         facts = self.facts
         version = str(getattr(self.namespace, "__version__", facts.version))
-        self.holds = 0
-        for flag in HOLDS.values():
-            self.holds |= <unsigned int> flag
+        self.supports = 0
+        for flag in Supports:
+            self.supports |= <unsigned int> flag
         for fact in facts.lacks:
-            if holds(fact, version):
-                self.holds &= ~<unsigned int> HOLDS[fact.value]
+            if applies(fact, version):
+                self.supports &= ~<unsigned int> Supports[fact.value]
         self.alignment = facts.alignment.value if facts.alignment else 1
         self.fewest_axes = facts.fewest_axes.value if facts.fewest_axes else 0
         self.most_axes = facts.most_axes.value if facts.most_axes else MAX_NDIM
@@ -118,10 +97,10 @@ cdef class Target:
             self.settings(self)
         self.read_alignments()
         if not self.gpus:
-            self.holds &= ~<unsigned int> OTHER_DEVICES
+            self.supports &= ~<unsigned int> OTHER_DEVICES
         # fits() looks neither at HOST and SHARING nor at how many axes and hosts there are: others have no plain rows.
         self.plain_rows = 0
-        if self.holds & HOST and self.holds & SHARING and self.hosts < 2 and not self.fewest_axes and (
+        if self.supports & HOST and self.supports & SHARING and self.hosts < 2 and not self.fewest_axes and (
                 self.most_axes == MAX_NDIM):
             self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
         store_flag(&self.loaded, True)      # last: once it is set, other threads read the rest without the lock
@@ -148,12 +127,12 @@ cdef class Target:
 
     cdef int read_types(self, str version) except -1:
         """Read which types the library takes. Older versions of some libraries lack the newest types."""
-        from dlbridge.libraries.library import attribute, holds
+        from dlbridge.libraries.library import applies, attribute
 
         facts = self.facts
         self.rows = 0 if facts.dtypes else rows_named(NAMES)
         for fact in facts.dtypes:
-            if holds(fact, version):
+            if applies(fact, version):
                 self.rows |= rows_named(fact.value)
         if facts.dtype_namespace is not None:
             space = attribute(self.namespace, facts.dtype_namespace)
