@@ -24,7 +24,7 @@ from dlbridge._core.block cimport (
     managed_strides,
     protocol_name,
 )
-from dlbridge._core.cache cimport steal
+from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport dtype_name, find_name
@@ -41,7 +41,7 @@ from dlbridge._core.request cimport (
     parse_request,
     wants_versioned,
 )
-from dlbridge._core.route cimport Route, aim, array_type, cached_route, find_route, find_route_to, route_to
+from dlbridge._core.route cimport Route, aim, array_type, find_route, find_route_to, route_to
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of, reads_by_copy
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
@@ -276,7 +276,7 @@ cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t cou
     cdef PyObject* found
     cdef Route route
     if names == NULL and count == 2 or count == 1 and is_to(names):
-        found = cached_route(arguments[0], arguments[1])
+        found = cached(ROUTES, arguments[0], arguments[1])
         if found != NULL:
             route = <Route> steal(found)
             return convert_by_route(<object> arguments[0], route, &route.plain)
@@ -313,7 +313,7 @@ cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t co
     cdef PyObject* found
     cdef Route route
     if count == 1 and names == NULL and type(<object> arguments[0]) is not Tensor:
-        found = cached_route(arguments[0], <PyObject*> "dlbridge")
+        found = cached(ROUTES, arguments[0], <PyObject*> "dlbridge")
         if found != NULL:
             route = <Route> steal(found)
             return convert_by_route(<object> arguments[0], route, &route.plain)
@@ -416,7 +416,7 @@ cdef Route delivery_to(object to, str otherwise, Request* request):
     """The route to a target without a source, cached under None. ``otherwise`` is the target where ``to`` is an example
     that no library makes, such as bytes.
     """
-    cdef PyObject* found = cached_route(<PyObject*> None, <PyObject*> to)
+    cdef PyObject* found = cached(ROUTES, <PyObject*> None, <PyObject*> to)
     if found != NULL:
         return aim(request, <Route> steal(found))
     try:

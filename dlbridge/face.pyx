@@ -48,7 +48,7 @@ from dlbridge._core.block cimport (
     new_called,
     sole_deleter,
 )
-from dlbridge._core.cache cimport steal
+from dlbridge._core.cache cimport OFFERS, cached, steal
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name
@@ -58,7 +58,7 @@ from dlbridge._core.pending cimport take_error
 from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, place
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
-from dlbridge._core.sources.registry cimport Offers, acquire_by, cached_offers, offers_of
+from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_of
 from dlbridge._core.view cimport (
     WANT_ANY_DEVICE,
     WANT_C_ORDER,
@@ -284,7 +284,7 @@ cdef int look(object obj, const Want* want, View* out) except -1:
         if borrow(<Tensor> obj, out) and meets(&out.tensor, out.flags, want):
             return 0
     else:
-        found = cached_offers(<PyObject*> Py_TYPE(<PyObject*> obj))
+        found = cached(OFFERS, <PyObject*> obj, <PyObject*> None)
         if found != NULL:
             offer = PyTuple_GET_ITEM((<Offers> found).offers, 0)    # a registered source comes first
             if (<Offer> offer).borrow != NULL and (<Offer> offer).borrow(obj, <Offer> offer, out) and meets(

@@ -4,7 +4,7 @@ With the GIL there is one cache, without it one for each thread. Threads that sh
 word, for which they wait for each other: two of them took 2.2 times as long for a call as one.
 """
 
-from cpython.object cimport PyObject
+from cpython.object cimport PyObject, PyTypeObject
 
 from dlbridge._core.atomic cimport ONE_AT_A_TIME
 
@@ -34,6 +34,7 @@ cdef extern from *:
     object steal "dlbridge_steal"(PyObject* found)      # hands a reference over to Cython
 
 cdef extern from "Python.h":
+    PyTypeObject* Py_TYPE(PyObject* obj) noexcept
     void Py_INCREF(PyObject* obj) noexcept
 
 cdef Cache shared_cache
@@ -46,8 +47,11 @@ cdef inline size_t slot_of(PyObject* kind, PyObject* key) noexcept:
     # Objects are at least 16 bytes apart, so the low bits of their addresses do not differ.
     return (<size_t> kind >> 4 ^ <size_t> key >> 3) % ENTRIES
 
-cdef inline PyObject* cached(Section section, PyObject* kind, PyObject* key) noexcept:
-    """A new reference to the entry for a type and this very key, or NULL."""
+cdef inline PyObject* cached(Section section, PyObject* obj, PyObject* key) noexcept:
+    """A new reference to the entry for the type of an object and this very key, or NULL."""
+    return cached_of_type(section, <PyObject*> Py_TYPE(obj), key)
+
+cdef inline PyObject* cached_of_type(Section section, PyObject* kind, PyObject* key) noexcept:
     cdef PyObject** entries = cache_here().entries[<int> section]
     cdef size_t slot = slot_of(kind, key)
     cdef PyObject* found = entry_at(entries, slot, kind, key)

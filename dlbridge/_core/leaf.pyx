@@ -3,7 +3,7 @@
 cimport cython
 from cpython.object cimport PyObject
 
-from dlbridge._core.cache cimport ROLES, Entry, cached, count_registrations, put, steal
+from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport has_offer, offers_of
 
@@ -54,7 +54,7 @@ def role_of(obj):
 
 
 cdef TypeRole role_of_type(object kind):
-    cdef PyObject* found = cached(ROLES, <PyObject*> kind, <PyObject*> None)
+    cdef PyObject* found = cached_of_type(ROLES, <PyObject*> kind, <PyObject*> None)
     cdef size_t before = count_registrations()
     cdef TypeRole made
     if found != NULL:

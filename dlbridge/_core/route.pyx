@@ -4,7 +4,7 @@ cimport cython
 from cpython.object cimport PyObject
 
 from dlbridge._core.abi cimport kDLCPU
-from dlbridge._core.cache cimport ROUTES, count_registrations, put, steal
+from dlbridge._core.cache cimport ROUTES, cached, count_registrations, put, steal
 from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.location cimport find_device
@@ -51,7 +51,7 @@ cdef Route aim(Request* request, Route route):
 
 cdef Route find_route(object src, object to):
     """The cached route, or a new one."""
-    cdef PyObject* found = cached_route(<PyObject*> src, <PyObject*> to)
+    cdef PyObject* found = cached(ROUTES, <PyObject*> src, <PyObject*> to)
     cdef bint collects
     if found != NULL:
         return <Route> steal(found)

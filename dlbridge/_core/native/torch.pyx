@@ -15,6 +15,7 @@ from dlbridge._core.abi cimport (
     DLManagedTensorVersioned,
     DLTensor,
     kDLBfloat,
+    kDLCPU,
     kDLComplex,
     kDLFloat,
     kDLUInt,
@@ -152,7 +153,7 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
     managed_own_object(managed, obj)
     managed.owns = NOT_YET_OWNED
-    if has_streams(view.device.device_type) and not request.peek:
+    if view.device.device_type != kDLCPU and has_streams(view.device.device_type) and not request.peek:
         managed_own_storage(managed)
         note_producer(managed, <object> managed.abi.manager_ctx, offer)
     return marked(managed, obj, offer, request)

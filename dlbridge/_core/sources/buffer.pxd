@@ -9,7 +9,7 @@ cdef Offer offers(object kind, object facts)
 
 # Whether the exporters of a type are told when their buffer is released, as those are that can take their memory back.
 cdef bint counts_exports(PyTypeObject* kind) noexcept
-# Supports a buffer that nothing is read from.
+# Holds a buffer that nothing is read from.
 cdef HeldBuffer held_buffer(object exporter)
 
 cdef class HeldBuffer:

@@ -4,7 +4,7 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 
 from dlbridge._core.block cimport Managed
-from dlbridge._core.cache cimport OFFERS, Entry, cached, steal
+from dlbridge._core.cache cimport OFFERS, Entry, cached_of_type, steal
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer
 
@@ -13,13 +13,9 @@ cdef class Offers(Entry):
     cdef tuple offers           # of Offer, in the order in which they are asked
 
 
-cdef inline PyObject* cached_offers(PyObject* kind) noexcept:
-    """A new reference to the Offers of a type, or NULL."""
-    return cached(OFFERS, kind, <PyObject*> None)
-
 cdef inline tuple offers_of(object kind):
     """The offers that may serve a type, in the order in which they are asked. The last asks the instance itself."""
-    cdef PyObject* found = cached_offers(<PyObject*> kind)
+    cdef PyObject* found = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
     return (<Offers> steal(found)).offers if found != NULL else find_offers(kind)
 
 cdef tuple find_offers(object kind)
