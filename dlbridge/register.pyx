@@ -8,7 +8,6 @@ from dlbridge._core.dtypes import NAMES
 from dlbridge._core.cache import clear_cache
 from dlbridge._core.sources.registry import add_source
 from dlbridge._core.targets.registry import add_target, names
-from dlbridge._core.targets.target import Supports
 from dlbridge.errors import shown
 
 
@@ -94,6 +93,8 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
                         "(pass the class itself)")
 
     def adjust(Target target):
+        from dlbridge._core.facts import Supports
+
         for flag in abilities:
             target.supports |= <unsigned int> Supports[flag]
         target.rows = rows_named(wanted)

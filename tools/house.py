@@ -71,7 +71,7 @@ FLOORS = (
         Room("dtypes", ("_core.dtypes",)),
         Room("layout", ("_core.layout",)),
         Room("copying", ("_core.copying", "_core.words")),
-        Room("libraries/", ("libraries.",)),
+        Room("libraries/, facts", ("libraries.", "_core.facts")),
     )),
     Floor(1, (
         Room("abi: DLPack 1.3, Arrow", ("_core.abi", "_core.arrow_abi")),

@@ -4,8 +4,9 @@
 from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.table cimport parse_device, same_device
+from dlbridge._core.facts cimport HOST_NUMBER
 from dlbridge._core.request cimport NOTHING_ASKED, Request
-from dlbridge._core.sources.offer cimport HOST_NUMBER, Offer, refusal_by_facts
+from dlbridge._core.sources.offer cimport Offer, refusal_by_facts
 from dlbridge._core.sources.registry cimport acquire_by, offers_of
 
 

@@ -6,8 +6,9 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTenso
 from dlbridge._core.atomic cimport load_rows
 from dlbridge._core.block cimport Managed, managed_data, managed_unsaid
 from dlbridge._core.devices.table cimport same_device
+from dlbridge._core.facts cimport READ_ONLY, WRITABLE
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
-from dlbridge._core.targets.target cimport READ_ONLY, WRITABLE, Target
+from dlbridge._core.targets.target cimport Target
 
 
 cdef enum Reason:

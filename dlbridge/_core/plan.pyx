@@ -29,6 +29,21 @@ from dlbridge._core.block cimport (
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host, same_device
 from dlbridge._core.dtypes cimport dtype_name, find_dlpack, get_row
+from dlbridge._core.facts cimport (
+    ANY_ORDER,
+    ANY_STRIDES,
+    HOST,
+    NEGATIVE_STRIDES,
+    ODD_STRIDES,
+    OTHER_DEVICES,
+    PACKED,
+    PADDED,
+    PINNED,
+    SHARING,
+    SWAPPED_BYTES,
+    UNIFIED,
+    ZERO_STRIDES,
+)
 from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, is_dense
 from dlbridge._core.place cimport (
     COPY,
@@ -49,22 +64,7 @@ from dlbridge._core.place cimport (
     separate_steps,
 )
 from dlbridge._core.request cimport COPY_ALWAYS, COPY_NEVER, READONLY_ERROR, READONLY_SHARE, Request
-from dlbridge._core.targets.target cimport (
-    ANY_ORDER,
-    ANY_STRIDES,
-    HOST,
-    NEGATIVE_STRIDES,
-    ODD_STRIDES,
-    OTHER_DEVICES,
-    PACKED,
-    PADDED,
-    PINNED,
-    SHARING,
-    SWAPPED_BYTES,
-    UNIFIED,
-    ZERO_STRIDES,
-    Target,
-)
+from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 

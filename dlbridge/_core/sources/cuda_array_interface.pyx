@@ -19,9 +19,10 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport find_typestr
+from dlbridge._core.facts cimport DEFAULT_UNSAID, REPEATS_UNSAID, STREAM_OBJECT
 from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
-from dlbridge._core.sources.offer cimport DEFAULT_UNSAID, REPEATS_UNSAID, STREAM_OBJECT, Offer, new_offer
+from dlbridge._core.sources.offer cimport Offer, new_offer
 
 from dlbridge.errors import REPORT
 

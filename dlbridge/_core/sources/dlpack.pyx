@@ -51,6 +51,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
+from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream
 from dlbridge._core.sources.exporter cimport (
@@ -62,10 +63,7 @@ from dlbridge._core.sources.exporter cimport (
     set_access,
 )
 from dlbridge._core.sources.offer cimport (
-    FORGETS,
-    IMMUTABLE,
     LEGACY_WRITABLE,
-    NONE_IS_UNORDERED,
     Offer,
     element_row,
     library,

@@ -22,9 +22,10 @@ from dlbridge._core.abi cimport (
 from dlbridge._core.block cimport PROTOCOL_EXCHANGE_API, Managed, managed_release, managed_take_versioned
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
+from dlbridge._core.facts cimport GRADIENT_FREE, NAMES_STREAM
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.offer cimport GRADIENT_FREE, NAMES_STREAM, Offer, new_offer, top_module
+from dlbridge._core.sources.offer cimport Offer, new_offer, top_module
 
 from dlbridge.errors import ConversionError, refusal
 

@@ -19,23 +19,8 @@ ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
 # acquired instead.
 ctypedef bint (*Borrow)(object obj, Offer offer, View* out) noexcept
 
-# What the library's facts know of a type (libraries/library.Arrays), read once: a bit for each fact that is true, or
-# that has a value. The names are those of the fields.
-cpdef enum Known:
-    IMMUTABLE = 1
-    FORGETS = 2
-    NAMES_STREAM = 4
-    NONE_IS_UNORDERED = 8
-    DEFAULT_UNSAID = 16
-    REPEATS_UNSAID = 32
-    GRADIENT_FREE = 64
-    ELEMENT_TYPE = 128
-    STREAM_OBJECT = 256
-    COPIES = 512
-    HOST_NUMBER = 1024
-
 cdef enum:
-    LEGACY_WRITABLE = 2048      # one more bit: its legacy capsules may be written where nothing says otherwise
+    LEGACY_WRITABLE = 2048      # beside facts.Known: its legacy capsules may be written where nothing says otherwise
 
 
 cdef class Offer:
@@ -44,7 +29,7 @@ cdef class Offer:
     cdef Borrow borrow                      # NULL where the memory is to be acquired
     cdef readonly str protocol              # the name of the source's file
     cdef readonly object facts              # libraries/library.Facts of the type
-    cdef unsigned int known                 # Known, or'ed
+    cdef unsigned int known                 # facts.Known, or'ed
     cdef const DLPackExchangeAPI* api       # of an offer of exchange: the type's table
     cdef unsigned int keywords              # of an offer of dlpack: the keywords that __dlpack__ takes
     cdef bint sole                          # no other protocol may serve this type

@@ -4,6 +4,7 @@ cimport cython
 
 from dlbridge._core.block cimport Managed, managed_packed, managed_release, managed_set_row
 from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
+from dlbridge._core.facts cimport ELEMENT_TYPE
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
@@ -43,6 +44,8 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts):
     offer.acquire = acquire
     offer.facts = facts
     if facts.records:
+        from dlbridge._core.facts import Known
+
         for bit in Known:
             if facts.find(bit.name.lower()):
                 offer.known |= <unsigned int> bit

@@ -7,22 +7,12 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMA
 from dlbridge._core.block cimport Managed, managed_keep, managed_unsaid
 from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
 from dlbridge._core.collector cimport pause_collector, resume_collector
+from dlbridge._core.facts cimport COPIES, FORGETS, IMMUTABLE
 from dlbridge._core.native cimport numpy, torch
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources cimport array_interface, array_struct, arrow, buffer, cuda_array_interface, dlpack, exchange
 from dlbridge._core.sources.exporter cimport ACCESS_WRITABLE, set_access
-from dlbridge._core.sources.offer cimport (
-    COPIES,
-    FORGETS,
-    IMMUTABLE,
-    LEGACY_WRITABLE,
-    Offer,
-    element_row,
-    facts_of,
-    new_offer,
-    top_module,
-    with_row,
-)
+from dlbridge._core.sources.offer cimport LEGACY_WRITABLE, Offer, element_row, facts_of, new_offer, top_module, with_row
 
 from dlbridge.errors import CopyRequiredError, UnsupportedError, refusal
 

@@ -5,8 +5,9 @@ Older versions take bools as bytes, and are told that they are bools.
 
 from dlbridge._core.abi cimport kDLBool, kDLUInt
 from dlbridge._core.block cimport Managed
+from dlbridge._core.facts cimport BOOLS
 from dlbridge._core.targets.consumer cimport call_consumer, waited_capsule
-from dlbridge._core.targets.target cimport BOOLS, Target
+from dlbridge._core.targets.target cimport Target
 
 
 cdef int prepare(Target target) except -1:

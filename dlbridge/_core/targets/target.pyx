@@ -12,6 +12,7 @@ from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.atomic cimport load_flag, store_flag
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport MAX_ROWS, get_row, rows_named
+from dlbridge._core.facts cimport HOST, OTHER_DEVICES, SHARING
 from dlbridge._core.layout cimport MAX_NDIM
 
 from dlbridge._core.dtypes import NAMES
@@ -76,6 +77,7 @@ cdef class Target:
 
     cdef int read_facts(self) except -1:
         """Read what the library supports: everything, less what its facts say that it lacks. adjust() corrects that."""
+        from dlbridge._core.facts import Supports
         from dlbridge.libraries.library import applies
 
         facts = self.facts

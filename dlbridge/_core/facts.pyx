@@ -1,0 +1,1 @@
+"""What the files of libraries/ name, as bits."""
