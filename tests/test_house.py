@@ -107,6 +107,17 @@ def test_the_reader_of_names_sees_them():
     assert "numpy" not in names_in(house.PACKAGE / "_core" / "plan.pyx")         # only in the text of an error
 
 
+def test_the_architecture_page_names_what_is_there():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z][\w/]*)\.(\w+)(?:\(\))?`", text)
+    found = {f"{room}.{name}": [path for module in (room.replace("/", "."), f"_core.{room.replace('/', '.')}")
+                                for path in MODULES.get(module, ())] for room, name in named}
+    rooms = {full: paths for full, paths in found.items() if paths}
+    assert len(rooms) > 20
+    assert [full for full, paths in rooms.items() if full.rpartition(".")[2] not in ("pyx", "pxd", "py") and not any(
+        re.search(rf"\b{full.rpartition('.')[2]}\b", path.read_text(encoding="utf-8")) for path in paths)] == []
+
+
 # ---- functions -------------------------------------------------------------------------------------------------------
 
 def functions(path):
