@@ -1,7 +1,9 @@
 """The control of the fake GPU driver, for code that harness.run() runs: ``from fake_driver.control import driver``."""
 
+import atexit
 import ctypes
 import os
+import sys
 from typing import Any
 
 TYPES = {"host": 1, "device": 2, "managed": 3}
@@ -22,7 +24,11 @@ FUNCTIONS = {
     "current_device": (ctypes.c_int,),
     "stream": (HANDLE, ctypes.c_int),
     "kill_stream": (ctypes.c_int, HANDLE),
-    "capture": (ctypes.c_int, HANDLE, ctypes.c_int),
+    "capture": (ctypes.c_int, HANDLE, ctypes.c_int, ctypes.c_int),
+    "use": (ctypes.c_int, HANDLE, HANDLE, ctypes.c_int),
+    "races": (ctypes.c_char_p,),
+    "forget_races": (None,),
+    "want_gil": (None,),
     "allocate": (HANDLE, ctypes.c_int, ctypes.c_size_t, ctypes.c_int),
     "free": (ctypes.c_int, HANDLE),
     "copy": (ctypes.c_int, HANDLE, HANDLE, ctypes.c_size_t),
@@ -82,9 +88,23 @@ class Driver:
     def kill_stream(self, stream: int) -> None:
         self._check(self.library.fake_kill_stream(stream), f"stream {stream:#x}")
 
-    def capture(self, stream: int, status: int = 1) -> None:
-        """0: not capturing, 1: capturing, 2: the capture is invalidated."""
-        self._check(self.library.fake_capture(stream, status), f"stream {stream:#x}")
+    def capture(self, stream: int, status: int = 1, mode: str = "thread") -> None:
+        """0: not capturing, 1: capturing, 2: the capture is invalidated. The mode "global" binds every thread."""
+        self._check(self.library.fake_capture(stream, status, mode == "global"), f"stream {stream:#x}")
+
+    def use(self, start: int, stream: int, how: str) -> None:
+        """Queue work of somebody else's that does "read" or "write" the memory."""
+        self._check(self.library.fake_use(start, stream, ("read", "write").index(how)), f"stream {stream:#x}")
+
+    def races(self) -> list[str]:
+        """What did not follow what it has to follow, since the last call; a child with races left fails."""
+        found = self.library.fake_races().decode().splitlines()
+        self.library.fake_forget_races()
+        return found
+
+    def want_gil(self) -> None:
+        """Let another thread take the driver's lock, and want the GIL before it gives that back."""
+        ctypes.PyDLL(self.library._name).fake_want_gil()        # it must not give up the GIL on the way
 
     def allocate(self, device: int, nbytes: int, kind: str = "device") -> int:
         """The address of zeroed memory: "device" (out of the CPU's reach), "host" or "managed"."""
@@ -145,3 +165,13 @@ class Driver:
 if not os.environ.get("FAKE_DRIVER"):
     raise ImportError("harness.run() gave this process no fake driver")
 driver = Driver(os.environ["FAKE_DRIVER"])
+
+
+def _fail_for_races() -> None:
+    found = driver.races()
+    if found:
+        print(*found, sep="\n", file=sys.stderr, flush=True)
+        os._exit(97)
+
+
+atexit.register(_fail_for_races)

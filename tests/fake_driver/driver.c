@@ -1,7 +1,11 @@
 /* A GPU driver over host memory, with two devices: libcuda.so.1 (-DHIP=0) or libamdhip64.so (-DHIP=1).
  *
- * It does at once what a driver would queue, so it proves which calls are made, in which order and with what, not that
- * they overlap. Where a driver is strict, so is this one: a call before Init, without a context, with a dead handle, or
+ * It does at once what a driver would queue, and notes by vector clocks what a driver would have been free to overlap.
+ * Each stream, each event and the host carry one: for every stream, how much of its work is known to be done. A use of
+ * memory that does not follow all that it has to follow is a race, which the harness makes the child fail for, although
+ * nothing has gone wrong here. Uses are what is copied, allocated and freed here, and what a test tells with fake_use().
+ *
+ * Where a driver is strict, so is this one: a call before Init, without a context, with a dead handle, or
  * that records an event of another device fails. A device's memory is out of the CPU's reach: SIGSEGV. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -43,14 +47,26 @@ static const struct { int code; const char *says[2]; } errors[] = {ERRORS(ROW)};
 
 static struct device { int retained; } devices[2];      /* its address is the handle of its primary context */
 
+enum { LANES = 256 };
+static struct lane {                                    /* where work is in order: the host, and each stream */
+    handle stream;
+    int device, non_blocking;
+    unsigned known[LANES];                              /* of each lane, how much work comes before what is next here */
+} lanes[LANES] = {{.stream = -1}};
+static int lane_count = 1;                              /* the first is the host's: all of its threads, in the order of their calls */
+static char races[1 << 16];
+
 enum { DEAD, EVENT, STREAM, MEMORY };
 enum { HOST = 1, DEVICE, MANAGED };
 static struct object {                                  /* its address is an event's or a stream's handle */
     struct object *next;                                /* the dead are kept, so that no handle comes back */
     int kind, device, type;                             /* type: of memory, one of the three */
-    int capturing, non_blocking;                        /* a stream's status; an event has its stream's at the record */
+    int capturing, global, non_blocking;                /* a stream's status; an event has its stream's at the record */
+    int in_pool;                                        /* of memory that was freed in the order of a stream */
     handle start;
     size_t size;
+    unsigned known[LANES];                              /* an event: what was done when it was recorded */
+    struct place { int lane; unsigned at; const char *what; } written, *read;      /* of memory; read: one for each lane */
 } *objects, standard[3] = {{.kind = STREAM}, {.kind = STREAM}, {.kind = STREAM}};         /* the streams 0, 1 and 2 */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -122,6 +138,69 @@ static int error_text(const char *call, int code, int which, const char **says)
     return *says ? SUCCESS : INVALID_VALUE;
 }
 
+/* ---- Order ---- */
+
+static int lane_of(handle stream, int device)
+{
+    for (int lane = 1; lane < lane_count; lane++)
+        if (lanes[lane].stream == (stream == 1 ? 0 : stream) && (stream > 2 || lanes[lane].device == device))
+            return lane;
+    if (lane_count == LANES)
+        return LANES - 1;                               /* the streams that are too many are taken for one */
+    lanes[lane_count].stream = stream == 1 ? 0 : stream;
+    lanes[lane_count].device = device;
+    lanes[lane_count].non_blocking = stream > 2 && ((struct object *)stream)->non_blocking;
+    return lane_count++;
+}
+
+static void learn(unsigned *known, const unsigned *other)
+{
+    for (int lane = 0; lane < lane_count; lane++)
+        if (known[lane] < other[lane])
+            known[lane] = other[lane];
+}
+
+/* Queue work: it follows what the host knows of, and what is between the legacy stream and those that block with it. */
+static int queue(int lane)
+{
+    learn(lanes[lane].known, lanes[0].known);
+    for (int other = 1; other < lane_count && lane && !lanes[lane].non_blocking; other++)
+        if (lanes[other].device == lanes[lane].device && !lanes[other].non_blocking &&
+                (!lanes[lane].stream || !lanes[other].stream))
+            learn(lanes[lane].known, lanes[other].known);
+    lanes[lane].known[lane]++;
+    return lane;
+}
+
+static void finish(int device, int lane)        /* the host waits for a lane, or for all of a device */
+{
+    for (int other = 1; other < lane_count; other++)
+        if (lane ? other == lane : lanes[other].device == device)
+            learn(lanes[0].known, lanes[other].known);
+    if (lane)
+        learn(lanes[0].known, lanes[queue(lane)].known);
+}
+
+static void race(handle of, const char *what, int lane, const char *before, int other)
+{
+    size_t length = strlen(races);
+    snprintf(races + length, sizeof races - length, "RACE 0x%lx: %s on stream 0x%lx does not follow %s on stream 0x%lx\n",
+             of, what, lanes[lane].stream, before, lanes[other].stream);
+}
+
+static void check_use(struct object *memory, int lane, const char *what, int writes)
+{
+    struct place *before = &memory->written;
+    if (lanes[lane].known[before->lane] < before->at)
+        race(memory->start, what, lane, before->what, before->lane);
+    if (!memory->read)
+        memory->read = calloc(LANES, sizeof *memory->read);
+    for (int other = 0; writes && other < lane_count; other++)
+        if (lanes[lane].known[other] < memory->read[other].at)
+            race(memory->start, what, lane, memory->read[other].what, other);
+    *(writes ? before : &memory->read[lane]) = (struct place){lane, lanes[lane].known[lane], what};
+}
+
 /* ---- Events and streams ---- */
 
 static struct object *make(int kind, int device)
@@ -141,6 +220,16 @@ static struct object *find(int kind, handle of)
     return NULL;
 }
 
+/* A driver that is given a dead handle does as it likes. */
+static void no_dead(handle of)
+{
+    for (struct object *object = objects; object; object = object->next)
+        if (object->kind == DEAD && !object->size && of == (handle)object) {
+            fprintf(stderr, "fake driver: handle 0x%lx is dead\n", of);
+            abort();
+        }
+}
+
 static int create(int kind, handle *result, unsigned flags)
 {
     if (current() < 0)
@@ -154,6 +243,7 @@ static int create(int kind, handle *result, unsigned flags)
 static int destroy(int kind, handle of)
 {
     struct object *object = find(kind, of);
+    no_dead(of);
     return object ? object->kind = DEAD : INVALID_HANDLE;
 }
 
@@ -161,6 +251,7 @@ static int use(handle of, struct object **stream)
 {
     if (current() < 0)
         return INVALID_CONTEXT;
+    no_dead(of);
     if (!(*stream = find(STREAM, of)))
         return INVALID_HANDLE;
     if (of < 3)
@@ -174,13 +265,21 @@ static int use(handle of, struct object **stream)
 static int order(handle stream_handle, handle event_handle, int record)
 {
     struct object *stream, *event = find(EVENT, event_handle);
-    int code = use(stream_handle, &stream);
+    int code = use(stream_handle, &stream), lane;
+    no_dead(event_handle);
     if (code || !event || (record && event->device != stream->device))
         return code ? code : INVALID_HANDLE;
     if (record)
         event->capturing = stream->capturing;
     /* A stream that waits for a captured event would join the capture: here that is always a mistake. */
-    return !event->capturing == !stream->capturing ? SUCCESS : STREAM_CAPTURE_ISOLATION;
+    if (!event->capturing != !stream->capturing)
+        return STREAM_CAPTURE_ISOLATION;
+    lane = queue(lane_of(stream_handle, stream->device));
+    if (record)
+        memcpy(event->known, lanes[lane].known, sizeof event->known);
+    else
+        learn(lanes[lane].known, event->known);
+    return SUCCESS;
 }
 
 static int capture_status(handle of, int *status)
@@ -192,10 +291,35 @@ static int capture_status(handle of, int *status)
     return code;
 }
 
+/* Whether a stream captures in the global mode. What may break that capture fails, and breaks it. */
+static int global_capture(void)
+{
+    int found = 0;
+    for (struct object *stream = objects; stream; stream = stream->next)
+        if (stream->kind == STREAM && stream->capturing && stream->global) {
+            stream->capturing = 2;
+            found = 1;
+        }
+    return found;
+}
+
 static int synchronize(handle of)
 {
     int status = 0, code = capture_status(of, &status);
-    return code ? code : status ? STREAM_CAPTURE_UNSUPPORTED : SUCCESS;
+    if (code || status || global_capture())
+        return code ? code : STREAM_CAPTURE_UNSUPPORTED;
+    finish(0, lane_of(of, current()));
+    return SUCCESS;
+}
+
+__attribute__((unused)) static int wait_for_event(handle of)
+{
+    struct object *event = find(EVENT, of);
+    no_dead(of);
+    if (!event || global_capture())
+        return event ? STREAM_CAPTURE_UNSUPPORTED : INVALID_HANDLE;
+    learn(lanes[0].known, event->known);
+    return SUCCESS;
 }
 
 /* ---- Memory ---- */
@@ -244,11 +368,25 @@ static int move(handle to, handle from, size_t n)
     return code;
 }
 
-static int copy(handle to, handle from, size_t n, handle of)
+static void note_use(handle of, int lane, const char *what, int writes)
+{
+    struct object *memory = find(MEMORY, of);
+    if (memory)
+        check_use(memory, lane, what, writes);
+}
+
+static int copy(const char *what, handle to, handle from, size_t n, handle of, int waits)
 {
     struct object *stream;
-    int code = use(of, &stream);
-    return code ? code : move(to, from, n);
+    int code = use(of, &stream), lane;
+    if (code || (code = move(to, from, n)))
+        return code;
+    lane = queue(lane_of(of, stream->device));
+    note_use(from, lane, what, 0);
+    note_use(to, lane, what, 1);
+    if (waits)
+        finish(0, lane);
+    return SUCCESS;
 }
 
 static int pointer_attribute(void *value, int attribute, handle of)
@@ -274,18 +412,53 @@ static int pointer_attributes(unsigned n, const int *attributes, void **values, 
     return SUCCESS;                     /* of memory that nobody registered, every attribute is 0 */
 }
 
+/* A block of the pool of this size that was freed before what is next on this lane, taken out of the pool. */
+static struct object *pooled(size_t n, int lane)
+{
+    for (struct object *memory = objects; memory; memory = memory->next)
+        if (memory->kind == DEAD && memory->in_pool && memory->size == n && memory->device == lanes[lane].device &&
+                memory->written.at <= lanes[lane].known[memory->written.lane]) {
+            memory->in_pool = 0;
+            return memory;
+        }
+    return NULL;
+}
+
 static int allocate_in_order(handle *start, size_t n, handle of)
 {
-    struct object *stream;
-    int code = use(of, &stream);
-    return code ? code : allocate(DEVICE, start, n, stream->device, 0);
+    struct object *stream, *before;
+    int code = use(of, &stream), lane;
+    if (code)
+        return code;
+    lane = queue(lane_of(of, stream->device));
+    before = pooled(n, lane);
+    if (before)
+        *start = before->start;
+    if ((code = allocate(DEVICE, start, n, stream->device, before != NULL)))
+        return code;
+    check_use(find(MEMORY, *start), lane, "MemAllocAsync", 1);
+    return SUCCESS;
 }
 
 static int release_in_order(handle start, handle of)
 {
-    struct object *stream;
+    struct object *stream, *memory = find(MEMORY, start);
     int code = use(of, &stream);
-    return code ? code : release(start, 0);
+    if (code || !memory || memory->start != start)
+        return code ? code : INVALID_VALUE;
+    check_use(memory, queue(lane_of(of, stream->device)), "MemFreeAsync", 1);
+    memory->in_pool = 1;
+    return memory->kind = DEAD;
+}
+
+__attribute__((unused)) static int free_after_all(handle start)      /* the host waits for the device */
+{
+    struct object *memory = find(MEMORY, start);
+    if (memory) {
+        finish(memory->device, 0);
+        check_use(memory, queue(0), "MemFree", 1);
+    }
+    return release(start, 0);
 }
 
 /* ---- Devices and contexts ---- */
@@ -372,19 +545,19 @@ BOTH("StreamIsCapturing", cuStreamIsCapturing, hipStreamIsCapturing, (handle str
 BOTH("StreamSynchronize", cuStreamSynchronize, hipStreamSynchronize, (handle stream),
      synchronize(stream), "stream=0x%lx device=%d", stream, current())
 
-#define COPY(name, symbol, parameters, stream) int symbol parameters \
-    CALL(name, copy(to, from, n, stream), "to=0x%lx from=0x%lx bytes=%zu stream=0x%lx device=%d", to, from, n, \
+#define COPY(name, symbol, parameters, stream, waits) int symbol parameters \
+    CALL(name, copy(name, to, from, n, stream, waits), "to=0x%lx from=0x%lx bytes=%zu stream=0x%lx device=%d", to, from, n, \
          (handle)stream, current())
 #if HIP
-COPY("MemcpyAsync", hipMemcpyAsync, (handle to, handle from, size_t n, UNUSED(int kind), handle stream), stream)
-COPY("MemcpyDtoHAsync", hipMemcpyDtoHAsync, (handle to, handle from, size_t n, handle stream), stream)
-COPY("MemcpyDtoDAsync", hipMemcpyDtoDAsync, (handle to, handle from, size_t n, handle stream), stream)
+COPY("MemcpyAsync", hipMemcpyAsync, (handle to, handle from, size_t n, UNUSED(int kind), handle stream), stream, 0)
+COPY("MemcpyDtoHAsync", hipMemcpyDtoHAsync, (handle to, handle from, size_t n, handle stream), stream, 0)
+COPY("MemcpyDtoDAsync", hipMemcpyDtoDAsync, (handle to, handle from, size_t n, handle stream), stream, 0)
 int hipDrvGetErrorName(int of, const char **says) { return error_text("GetErrorName", of, 0, says); }
 int hipDrvGetErrorString(int of, const char **says) { return error_text("GetErrorString", of, 1, says); }
 const char *hipGetErrorName(int of) { const char *says; error_text("GetErrorName", of, 0, &says); return says; }
 const char *hipGetErrorString(int of) { const char *says; error_text("GetErrorString", of, 1, &says); return says; }
 #else
-COPY("MemcpyAsync", cuMemcpyAsync, (handle to, handle from, size_t n, handle stream), stream)
+COPY("MemcpyAsync", cuMemcpyAsync, (handle to, handle from, size_t n, handle stream), stream, 0)
 int cuGetErrorName(int of, const char **says) { return error_text("GetErrorName", of, 0, says); }
 int cuGetErrorString(int of, const char **says) { return error_text("GetErrorString", of, 1, says); }
 
@@ -412,15 +585,15 @@ CUDA("CtxSetCurrent", cuCtxSetCurrent, (handle context),
      context ? push(context, 1) : pop(NULL), "device=%d", ordinal(context))
 CUDA("CtxGetDevice", cuCtxGetDevice, (int *device),
      (*device = current()) < 0 ? INVALID_CONTEXT : SUCCESS, "device=%d", current())
-CUDA("CtxSynchronize", cuCtxSynchronize, (void), current() < 0 ? INVALID_CONTEXT : SUCCESS, "device=%d", current())
+CUDA("CtxSynchronize", cuCtxSynchronize, (void), current() < 0 ? INVALID_CONTEXT : global_capture()
+     ? STREAM_CAPTURE_UNSUPPORTED : (finish(current(), 0), SUCCESS), "device=%d", current())
 CUDA("StreamCreate", cuStreamCreate, (handle *stream, unsigned flags),
      create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
 CUDA("StreamCreateWithPriority", cuStreamCreateWithPriority, (handle *stream, unsigned flags, UNUSED(int priority)),
      create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
 CUDA("CtxGetStreamPriorityRange", cuCtxGetStreamPriorityRange, (int *least, int *greatest), *least = *greatest = 0)
 CUDA("StreamDestroy", cuStreamDestroy_v2, (handle stream), destroy(STREAM, stream), "stream=0x%lx", stream)
-CUDA("EventSynchronize", cuEventSynchronize, (handle event),
-     find(EVENT, event) ? SUCCESS : INVALID_HANDLE, "event=0x%lx", event)
+CUDA("EventSynchronize", cuEventSynchronize, (handle event), wait_for_event(event), "event=0x%lx", event)
 CUDA("MemGetInfo", cuMemGetInfo_v2, (size_t *available, size_t *total),
      (*available = *total = 1ul << 34, current() < 0 ? INVALID_CONTEXT : SUCCESS), "device=%d", current())
 CUDA("MemGetAddressRange", cuMemGetAddressRange_v2, (handle *start, size_t *size, handle of),
@@ -438,12 +611,12 @@ ALLOCATION("MemAlloc", cuMemAlloc_v2, DEVICE, (handle *start, size_t n))
 ALLOCATION("MemAllocHost", cuMemAllocHost_v2, HOST, (handle *start, size_t n))
 ALLOCATION("MemHostAlloc", cuMemHostAlloc, HOST, (handle *start, size_t n, UNUSED(unsigned flags)))
 ALLOCATION("MemAllocManaged", cuMemAllocManaged, MANAGED, (handle *start, size_t n, UNUSED(unsigned flags)))
-CUDA("MemFree", cuMemFree_v2, (handle start), release(start, 0), "pointer=0x%lx", start)
+CUDA("MemFree", cuMemFree_v2, (handle start), free_after_all(start), "pointer=0x%lx", start)
 CUDA("MemFreeHost", cuMemFreeHost, (handle start), release(start, 0), "pointer=0x%lx", start)
 
 #define COPIES(name) \
-    COPY(#name, cu##name##_v2, (handle to, handle from, size_t n), 0) \
-    COPY(#name "Async", cu##name##Async_v2, (handle to, handle from, size_t n, handle stream), stream)
+    COPY(#name, cu##name##_v2, (handle to, handle from, size_t n), 0, 1) \
+    COPY(#name "Async", cu##name##Async_v2, (handle to, handle from, size_t n, handle stream), stream, 0)
 COPIES(MemcpyHtoD)
 COPIES(MemcpyDtoH)
 COPIES(MemcpyDtoD)
@@ -468,12 +641,54 @@ handle fake_allocate(int device, size_t n, int type)
     return allocate(type, &start, n, device, 0) ? 0 : start;
 }
 
-int fake_capture(handle of, int status)
+/* Work of somebody else's on a stream, which reads or writes memory. */
+int fake_use(handle of, handle stream_handle, int writes)
+{
+    LOCKED;
+    struct object *stream = find(STREAM, stream_handle), *memory = find(MEMORY, of);
+    if (!stream)
+        return INVALID_HANDLE;
+    int lane = queue(lane_of(stream_handle, stream_handle > 2 ? stream->device : memory ? memory->device : 0));
+    if (memory)
+        check_use(memory, lane, writes ? "a write" : "a read", writes);
+    else
+        race(of, writes ? "a write" : "a read", lane, "nothing: the memory is free", lane);
+    return SUCCESS;
+}
+
+const char *fake_races(void) { return races; }
+void fake_forget_races(void) { LOCKED; *races = 0; }
+
+/* Another thread, such as one that runs a callback of the driver's, has the driver and wants the GIL. */
+static void *want_gil(void *ready)
+{
+    int (*ensure)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "PyGILState_Ensure");
+    void (*give_up)(int) = (void (*)(int))dlsym(RTLD_DEFAULT, "PyGILState_Release");
+    pthread_mutex_lock(&mutex);
+    __atomic_store_n((int *)ready, 1, __ATOMIC_SEQ_CST);
+    give_up(ensure());
+    pthread_mutex_unlock(&mutex);
+    return NULL;
+}
+
+void fake_want_gil(void)        /* with the GIL: the other thread has the driver when this returns */
+{
+    static int ready;
+    pthread_t thread;
+    ready = 0;
+    pthread_create(&thread, NULL, want_gil, &ready);
+    pthread_detach(thread);
+    while (!__atomic_load_n(&ready, __ATOMIC_SEQ_CST));
+}
+
+int fake_capture(handle of, int status, int global)
 {
     LOCKED;
     struct object *stream = find(STREAM, of);
-    if (stream)
+    if (stream) {
         stream->capturing = status;
+        stream->global = global;
+    }
     return stream ? SUCCESS : INVALID_HANDLE;
 }
 

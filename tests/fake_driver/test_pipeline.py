@@ -143,6 +143,7 @@ class Unordered(pipeline["Copies"]):
 
 pipeline["CONSUMERS"]["copies"] = Unordered
 assert pipeline["main"](options(2, 2)) == 0         # the fake driver does all at once, so values are right
+assert len(driver.races()) == 2                     # each batch is read too early
 assert [step for _, step, _ in trace(Unordered.handle)] == ["fills", "fills", "reads", "reads"]
 """
     )

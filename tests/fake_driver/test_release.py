@@ -163,8 +163,6 @@ def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
 
         assert release(lambda first, then, capsule: None)[0] == 0
         for prepare in (
-            lambda first, then, capsule: driver.kill_stream(first.handle),
-            lambda first, then, capsule: driver.kill_stream(then.handle),
             lambda first, then, capsule: driver.capture(first.handle),
             lambda first, then, capsule: driver.capture(then.handle, 2),
         ):
