@@ -126,9 +126,14 @@ cdef str reason_hint(Reason reason):
     return REASONS[reason][2]
 
 
-cdef object copy_required(const Managed* managed, Target target, Reason reason):
+cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
+
+
+cdef object copy_required(const Managed* managed, Target target, const Decision* decision):
+    cdef Reason reason = decision.reason
+    hint = COPY_THERE if needs_kernel(managed, decision) else f"{reason_hint(reason)}, or pass copy=None"
     return refusal(CopyRequiredError, target.name, REASONS[reason][0], reason_words(managed, target, reason),
-                   "needs a copy, and copy=False forbids it", f"{reason_hint(reason)}, or pass copy=None")
+                   "needs a copy, and copy=False forbids it", hint)
 
 
 cdef int gather(const Managed* managed, Target target, const Request* request, Findings* out) except -1:
@@ -169,18 +174,32 @@ cdef int decide(
     if not target.supports & SHARING:
         want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy == COPY_ALWAYS and not is_copy(out):
-        # On a device, bytes are copied as they lie, since any other copy would need a kernel.
-        want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, COPY_ASKED)
+        want(out, copy_step(managed), COPY_ASKED)
     if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
         decide_access(managed, target, request, out)
     # Access comes first, so that an address does not decide whether writable memory is shared.
     if not is_copy(out) and is_misaligned(managed, target):
-        want(out, COPY, MISALIGNED)
+        want(out, copy_step(managed), MISALIGNED)
     if request.copy == COPY_NEVER and is_copy(out):
-        raise copy_required(managed, target, out.reason)
+        raise copy_required(managed, target, out)
+    if needs_kernel(managed, out):
+        raise refusal(DeviceError, target.name, REASONS[out.reason][0], reason_words(managed, target, out.reason),
+                      f"needs a copy, which cannot be made on {device_name(managed.abi.dl_tensor.device)}", COPY_THERE)
     if not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER if out.steps & COPY else 0
     return 0
+
+
+cdef int32_t copy_step(const Managed* managed) noexcept:
+    """The copy of memory that stays where it is, and needs no other change."""
+    return COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN
+
+
+cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcept:
+    """Whether memory of a device would have to be rearranged there. dlbridge copies its bytes as they lie."""
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
+    return decision.steps & steps and not is_host(device_type) and not decision.steps & (FETCH | TO_HOST_LABEL)
 
 
 cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:

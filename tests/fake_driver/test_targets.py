@@ -636,3 +636,43 @@ def test_an_event_that_is_gone_is_made_anew():
         assert ordered(lambda: dlbridge.asdlpack(source, stream=then)) == [(first, then)]
         """
     )
+
+
+def test_memory_that_a_device_would_have_to_rearrange_is_refused_before_it_is_copied():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        start = driver.allocate(0, 256)
+        dlbridge.register_target("plain", lambda tensor: tensor)
+        for shape, strides in ((4,), (-4,)), ((4,), (6,)):
+            source = Interface(start + 64, shape, strides=strides)
+            for copy in None, True, False:
+                plan = dlbridge.explain(source, "plain", copy=copy)
+                assert (plan.action, plan.hint) == ("refuse", "copy it with the library that made it, x.copy() or so")
+                try:
+                    dlbridge.convert(source, "plain", copy=copy)
+                except dlbridge.CopyRequiredError if copy is False else dlbridge.DeviceError as error:
+                    assert (error.field, error.reason) == ("strides", plan.reason)
+                else:
+                    raise SystemExit(f"{strides} were taken")
+        assert driver.log("MemAllocAsync") == []
+        """
+    )
+
+
+def test_memory_of_a_device_that_is_only_misaligned_is_copied_as_it_lies():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        start = driver.allocate(0, 256)
+        driver.write(start, bytes(range(256)))
+        dlbridge.register_target("aligned", lambda tensor: tensor, alignment=64, supports=["NEGATIVE_STRIDES"])
+        for shape, strides, bytes_of in ((4,), None, (16, 32)), ((4,), (-4,), (4, 20)):
+            tensor = dlbridge.convert(Interface(start + 16, shape, strides=strides), "aligned")
+            assert tensor.data_ptr % 64 == (12 if strides else 0)
+        """
+    )

@@ -62,9 +62,9 @@ def test_no_memory_changes_its_device_unasked():
 
 def test_what_dlbridge_cannot_do_there():
     array = dpnp.asarray(numbers())
-    with pytest.raises(dlbridge.DeviceError, match="cannot rearrange"):
+    with pytest.raises(dlbridge.DeviceError, match="cannot be made on oneapi:0"):
         dlbridge.convert(array, "dpnp", copy=True)
-    with pytest.raises(dlbridge.DeviceError, match="cannot rearrange"):
+    with pytest.raises(dlbridge.DeviceError, match="cannot be made on oneapi:0"):
         dlbridge.convert(dlbridge.asdlpack(array[::-1]), "dpnp")
 
 
