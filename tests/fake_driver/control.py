@@ -29,6 +29,7 @@ FUNCTIONS = {
     "races": (ctypes.c_char_p,),
     "forget_races": (None,),
     "want_gil": (None,),
+    "got_gil": (None,),
     "allocate": (HANDLE, ctypes.c_int, ctypes.c_size_t, ctypes.c_int),
     "free": (ctypes.c_int, HANDLE),
     "copy": (ctypes.c_int, HANDLE, HANDLE, ctypes.c_size_t),
@@ -104,6 +105,7 @@ class Driver:
 
     def want_gil(self) -> None:
         """Let another thread take the driver's lock, and want the GIL before it gives that back."""
+        self.library.fake_got_gil()                             # the thread of the last time
         ctypes.PyDLL(self.library._name).fake_want_gil()        # it must not give up the GIL on the way
 
     def allocate(self, device: int, nbytes: int, kind: str = "device") -> int:

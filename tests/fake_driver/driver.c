@@ -671,13 +671,21 @@ static void *want_gil(void *ready)
     return NULL;
 }
 
+static pthread_t wanting;
+static int wants;
+
+void fake_got_gil(void)         /* without the GIL: until the other thread has had it */
+{
+    if (wants)
+        pthread_join(wanting, NULL);
+    wants = 0;
+}
+
 void fake_want_gil(void)        /* with the GIL: the other thread has the driver when this returns */
 {
     static int ready;
-    pthread_t thread;
     ready = 0;
-    pthread_create(&thread, NULL, want_gil, &ready);
-    pthread_detach(thread);
+    wants = !pthread_create(&wanting, NULL, want_gil, &ready);
     while (!__atomic_load_n(&ready, __ATOMIC_SEQ_CST));
 }
 

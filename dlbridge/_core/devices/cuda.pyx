@@ -127,7 +127,8 @@ cdef int load_driver(Driver* driver) except -1:
             raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], f"has no {names[<int> driver.family]}",
                           "update the driver")
     failure.call = offset_of(driver, &driver.calls.init)
-    failure.error = driver.calls.init(0)
+    with nogil:
+        failure.error = driver.calls.init(0)
     if failure.error:
         raise driver_error(driver, &failure)
     store_flag(&driver.loaded, True)        # last: once it is set, other threads read the calls without the lock
@@ -244,13 +245,14 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
     cdef void* values[4]
     cdef void* context = NULL
     cdef unsigned int memory_type = 0, managed = 0
-    cdef int ordinal = 0
+    cdef int ordinal = 0, error
     cdef Failure failure = Failure(0, 0, False)
     cdef Calls* calls = &driver.calls
     values[0], values[1], values[2], values[3] = &memory_type, &managed, &ordinal, &context
-    # ROCm's contexts are its devices, and not every version of ROCm has the attribute for them.
-    if failed(driver, &calls.pointer_get_attributes,
-              calls.pointer_get_attributes(3 if driver.family == ROCM else 4, attributes, values, pointer), &failure):
+    with nogil:
+        # ROCm's contexts are its devices, and not every version of ROCm has the attribute for them.
+        error = calls.pointer_get_attributes(3 if driver.family == ROCM else 4, attributes, values, pointer)
+    if failed(driver, &calls.pointer_get_attributes, error, &failure):
         raise driver_error(driver, &failure)
     # The attribute is a bool, so the driver writes only the low byte.
     managed &= 0xFF
@@ -276,11 +278,14 @@ cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1:
 
 cdef bint reads_managed(Driver* driver, int ordinal) except -1:
     cdef int device = 0, value = 0
+    cdef bint asked
     cdef Failure failure = Failure(0, 0, False)
     cdef Calls* calls = &driver.calls
-    if failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure) or failed(
+    with nogil:
+        asked = not failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure) and not failed(
             driver, &calls.device_get_attribute,
-            calls.device_get_attribute(&value, CONCURRENT_MANAGED_ACCESS, device), &failure):
+            calls.device_get_attribute(&value, CONCURRENT_MANAGED_ACCESS, device), &failure)
+    if not asked:
         raise driver_error(driver, &failure)
     return value != 0
 
@@ -292,9 +297,12 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
     """
     cdef Entered entered
     cdef Failure failure = Failure(0, 0, False)
+    cdef bint known
     if context == NULL:
         return 0                # memory of a pool, which belongs to the device
-    if not enter(driver, ordinal, &entered, &failure) or not leave(driver, &entered, &failure):
+    with nogil:
+        known = enter(driver, ordinal, &entered, &failure) and leave(driver, &entered, &failure)
+    if not known:
         raise driver_error(driver, &failure)
     if context != load_pointer(&driver.contexts[ordinal]):
         raise refusal(DeviceError, family_name(driver), "context", f"{<size_t> context:#x}",

@@ -28,6 +28,7 @@ from dlbridge._core.block cimport (
     OWNS_VERSIONED,
     OWNS_WRAPPED,
     Managed,
+    holds_gil,
     managed_data,
     managed_like,
     managed_own,
@@ -54,6 +55,9 @@ from dlbridge._core.layout cimport Span
 from dlbridge.errors import DeviceError
 
 cdef extern from "Python.h":
+    ctypedef struct PyThreadState
+    PyThreadState* PyEval_SaveThread() noexcept nogil
+    void PyEval_RestoreThread(PyThreadState* state) noexcept nogil
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
 cdef int64_t unordered = 0
@@ -253,11 +257,17 @@ cdef int stream_device(Managed* managed, DLDevice* out) except -1:
 
 cdef void* current_context(int32_t device_type) except? NULL:
     """The caller's current context, for restore_context()."""
-    return cuda.current_context(find_driver(device_type))
+    cdef Driver* driver = find_driver(device_type)
+    cdef void* context
+    with nogil:
+        context = cuda.current_context(driver)
+    return context
 
 
 cdef int restore_context(int32_t device_type, void* context) except -1:
-    cuda.restore_context(find_driver(device_type), context)
+    cdef Driver* driver = find_driver(device_type)
+    with nogil:
+        cuda.restore_context(driver, context)
     return 0
 
 
@@ -453,13 +463,16 @@ cdef void release_pooled(void* owner) noexcept nogil:
     cdef Pooled* pooled = <Pooled*> owner
     cdef Failure failure = Failure(0, 0, False)
     cdef int64_t stream = pooled.stream.number
+    cdef PyThreadState* gil
     if pooled.memory != NULL and python_is_up():
         if not pooled.stream.lasts or (
                 stream == STREAM_PER_THREAD_DEFAULT and pooled.thread != PyThread_get_thread_ident()):
             stream = STREAM_LEGACY_DEFAULT
             count_one(&unordered)
+        gil = give_up_gil()
         if not cuda.deallocate(pooled.driver, pooled.device_id, pooled.memory, stream, &failure):
             count_one(&unordered)
+        take_gil(gil)
     free(pooled)
 
 
@@ -507,8 +520,27 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
     False if a handle could be stale, if a stream is being captured, or if the driver refuses. No error is raised.
     """
     cdef Failure failure = Failure(0, 0, False)
-    return is_sound(handover, &handover.producer) and is_sound(handover, &handover.consumer) and cuda.order_streams(
+    cdef PyThreadState* gil
+    cdef bint ordered
+    if not is_sound(handover, &handover.producer) or not is_sound(handover, &handover.consumer):
+        return False
+    gil = give_up_gil()
+    ordered = cuda.order_streams(
         handover.driver, handover.device_id, handover.consumer.number, handover.producer.number, &failure)
+    take_gil(gil)
+    return ordered
+
+
+# A deleter may be called with the GIL or without it. A driver may wait for a thread that wants the GIL, such as one
+# that runs a host callback, so it is called without.
+
+cdef PyThreadState* give_up_gil() noexcept nogil:
+    return PyEval_SaveThread() if holds_gil() else NULL
+
+
+cdef void take_gil(PyThreadState* state) noexcept nogil:
+    if state != NULL:
+        PyEval_RestoreThread(state)
 
 
 cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogil:
