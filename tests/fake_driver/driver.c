@@ -291,10 +291,23 @@ static int capture_status(handle of, int *status)
     return code;
 }
 
-/* Whether a stream captures in the global mode. What may break that capture fails, and breaks it. */
+static __thread int capture_mode;                       /* 0: global, 1: of the thread, 2: relaxed */
+
+static int exchange_capture_mode(int *mode)
+{
+    int before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return before < 0 || before > 2 ? INVALID_VALUE : SUCCESS;
+}
+
+/* Whether a stream captures in the global mode. What may break that capture fails, and breaks it, but not in a thread
+ * whose mode is relaxed. */
 static int global_capture(void)
 {
     int found = 0;
+    if (capture_mode == 2)
+        return 0;
     for (struct object *stream = objects; stream; stream = stream->next)
         if (stream->kind == STREAM && stream->capturing && stream->global) {
             stream->capturing = 2;
@@ -430,6 +443,8 @@ static int allocate_in_order(handle *start, size_t n, handle of)
     int code = use(of, &stream), lane;
     if (code)
         return code;
+    if (global_capture())
+        return STREAM_CAPTURE_UNSUPPORTED;
     lane = queue(lane_of(of, stream->device));
     before = pooled(n, lane);
     if (before)
@@ -542,6 +557,8 @@ BOTH("StreamWaitEvent", cuStreamWaitEvent, hipStreamWaitEvent, (handle stream, h
      flags ? INVALID_VALUE : order(stream, event, 0), "stream=0x%lx event=0x%lx device=%d", stream, event, current())
 BOTH("StreamIsCapturing", cuStreamIsCapturing, hipStreamIsCapturing, (handle stream, int *status),
      capture_status(stream, status), "stream=0x%lx device=%d", stream, current())
+BOTH("ThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode, hipThreadExchangeStreamCaptureMode,
+     (int *mode), exchange_capture_mode(mode), "mode=%d", capture_mode)
 BOTH("StreamSynchronize", cuStreamSynchronize, hipStreamSynchronize, (handle stream),
      synchronize(stream), "stream=0x%lx device=%d", stream, current())
 

@@ -62,7 +62,8 @@ def test_ten_thousand_hand_offs_leave_nothing(platform):
         driver.clear()
         assert len(waits) >= 500
     gc.collect()
-    assert (counts(), work.references(), held, unordered_releases()) == (before, references, [], 0)
+    assert (counts(), work.references(), held) == (before, references, [])
+    assert unordered_releases() == 32 + 2000        # those by __dlpack__, whose own stream nobody knows
     assert before[0] == 2                           # an event for each device
     assert abs(len(gc.get_objects()) - objects) < 50
     """,
@@ -132,7 +133,7 @@ def test_eight_threads_at_once_leave_nothing(platform):
     # Every event that came too late to be kept is destroyed.
     assert counts()[0] == 2
     assert not [line for line in driver.log() if "->" in line]
-    assert unordered_releases() == 0
+    assert unordered_releases() == 32 + 8 * 150
     """,
         platform,
     )

@@ -453,3 +453,26 @@ def test_captures(platform):
         """,
         platform,
     )
+
+
+@pytest.mark.parametrize("platform", ["cuda", "hip"])
+def test_another_threads_global_capture_is_not_ended(platform):
+    run(
+        """
+        import ctypes
+        import dlbridge
+        from fake_driver.producers import Interface, Stream, driver
+        driver.make_current(0)
+        start, first, captured = driver.allocate(0, 16), Stream(driver.stream()), driver.stream()
+        source = dlbridge.asdlpack(Interface(start, stream=first.handle), stream=first)
+        driver.capture(captured, mode="global")
+        copy = dlbridge.convert(source, "dlbridge", copy=True, stream=first)
+        assert dlbridge.convert(source, "numpy", device="cpu", stream=first).shape == (4,)
+        del copy
+        status = ctypes.c_int(7)
+        assert (driver.call("StreamIsCapturing", captured, ctypes.byref(status)), status.value) == (0, 1)
+        mode = ctypes.c_int(0)                  # the thread has its own mode again
+        assert (driver.call("ThreadExchangeStreamCaptureMode", ctypes.byref(mode)), mode.value) == (0, 0)
+        """,
+        platform,
+    )

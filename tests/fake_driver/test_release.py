@@ -112,7 +112,7 @@ def test_copies_are_freed_in_the_order_of_their_stream():
         assert driver.log() == []
         delete(capsule)
         assert order() == [(then.handle, first.handle)]
-        assert driver.calls()[-1] == "MemFreeAsync"
+        assert driver.calls()[-2:] == ["MemFreeAsync", "ThreadExchangeStreamCaptureMode"]
         assert driver.log("MemFreeAsync")[0].endswith(f"stream={first.handle:#x}")
         assert counts()[1:] == before[1:]
         """
@@ -396,3 +396,41 @@ def test_a_daemon_thread_that_lets_go_at_the_end_does_no_harm(platform):
             platform,
         )
         assert (ended.stderr, ended.stdout) == ("", "")
+
+
+@both
+def test_memory_that_came_by_dlpack_is_counted_since_its_own_stream_is_not_known(platform):
+    run(
+        """
+        import dlbridge
+        from dlbridge.devices.streams import unordered_releases
+        from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver
+
+        class Pooled(Producer):
+            '''It gives its block back on its own stream, at once.'''
+
+            def _delete(self, address):
+                super()._delete(address)
+                driver.call("MemFreeAsync", self.tensor.data, own)
+
+        driver.make_current(0)
+        own, then = driver.stream(), Stream(driver.stream())
+
+        def producer():
+            return Pooled(driver.value("MemAllocAsync", 16, own), (ROCM if driver.hip else CUDA, 0))
+
+        def lend(stream):
+            delete(dlbridge.asdlpack(producer(), stream=stream).__dlpack__(stream=then))
+
+        for way, expected in (
+            (lambda: dlbridge.asdlpack(producer(), stream=then), 1),
+            (lambda: lend(then), 1),
+            (lambda: lend(None), 1),
+            (lambda: dlbridge.asdlpack(producer(), stream=-1), 0),      # no order was wanted
+        ):
+            before = unordered_releases()
+            way()
+            assert unordered_releases() - before == expected, (way, unordered_releases() - before)
+        """,
+        platform,
+    )

@@ -28,6 +28,7 @@ cdef enum:
     ATTRIBUTE_IS_MANAGED = 8
     ATTRIBUTE_DEVICE_ORDINAL = 9
     CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
+    CAPTURE_RELAXED = 2                 # …_STREAM_CAPTURE_MODE_RELAXED
     CONCURRENT_MANAGED_ACCESS = 89      # only of CUDA: ROCm's managed memory has no DLPack type
 
 # The file names of each family's driver, by the name that users have for the family.
@@ -54,6 +55,8 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.stream_wait_event): ("cuStreamWaitEvent", "hipStreamWaitEvent"),
     offset_in_calls(&PATTERN.stream_is_capturing): ("cuStreamIsCapturing", "hipStreamIsCapturing"),
     offset_in_calls(&PATTERN.stream_synchronize): ("cuStreamSynchronize", "hipStreamSynchronize"),
+    offset_in_calls(&PATTERN.exchange_capture_mode): (
+        "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"),
     offset_in_calls(&PATTERN.copy_to_host): ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
     offset_in_calls(&PATTERN.copy_on_device): ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
     offset_in_calls(&PATTERN.allocate): ("cuMemAllocAsync", "hipMallocAsync"),
@@ -178,6 +181,7 @@ cdef object driver_error(Driver* driver, const Failure* failure):
 ctypedef struct Entered:
     bint pushed
     void* before                # the context that was current before, or NULL
+    int capture_mode            # the thread's, exchanged by relax(); CAPTURE_RELAXED before that
 
 
 cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
@@ -186,6 +190,7 @@ cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* fa
     cdef void* primary = primary_context(driver, device_id, failure)
     entered.pushed = False
     entered.before = NULL
+    entered.capture_mode = CAPTURE_RELAXED
     if primary == NULL or failed(
             driver, &calls.context_get_current, calls.context_get_current(&entered.before), failure):
         return False
@@ -210,9 +215,20 @@ cdef void* primary_context(Driver* driver, int32_t device_id, Failure* failure) 
     return made
 
 
-cdef bint leave(Driver* driver, const Entered* entered, Failure* failure) noexcept nogil:
+cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nogil:
+    """Let this thread wait, and allocate, while another thread captures a graph in the global mode, until leave().
+
+    Without it such a call fails, and ends that capture.
+    """
+    return not failed(driver, &driver.calls.exchange_capture_mode,
+                      driver.calls.exchange_capture_mode(&entered.capture_mode), failure)
+
+
+cdef bint leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil:
     cdef void* popped = NULL
     cdef Calls* calls = &driver.calls
+    if entered.capture_mode != CAPTURE_RELAXED:
+        relax(driver, entered, failure)
     if not entered.pushed:
         return True
     if failed(driver, &calls.context_pop, calls.context_pop(&popped), failure):
@@ -382,7 +398,7 @@ cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Fai
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    if not is_capturing(driver, stream, failure):
+    if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure):
         failed(driver, &driver.calls.stream_synchronize,
                driver.calls.stream_synchronize(handle_of(driver, stream)), failure)
     leave(driver, &entered, failure)
@@ -400,7 +416,7 @@ cdef bint fetch(
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    if not is_capturing(driver, stream, failure) and not failed(
+    if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
             driver, &calls.copy_to_host, calls.copy_to_host(into, source, nbytes, handle), failure):
         failed(driver, &calls.stream_synchronize, calls.stream_synchronize(handle), failure)
     leave(driver, &entered, failure)
@@ -420,7 +436,7 @@ cdef bint duplicate_bytes(
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    if not is_capturing(driver, stream, failure) and not failed(
+    if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
             driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
         failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
     leave(driver, &entered, failure)
@@ -435,7 +451,7 @@ cdef bint deallocate(Driver* driver, int32_t device_id, void* memory, int64_t st
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
-    if not is_capturing(driver, stream, failure):
+    if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure):
         failed(driver, &driver.calls.deallocate,
                driver.calls.deallocate(memory, handle_of(driver, stream)), failure)
     leave(driver, &entered, failure)

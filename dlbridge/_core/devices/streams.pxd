@@ -21,6 +21,8 @@ ctypedef struct Handover:
     Driver* driver              # NULL until two streams must be ordered
     int32_t device_id           # the driver's number of the device; valid once driver is set
     Stream producer             # the stream on which the memory is ready
+    bint told                   # that is a stream which the producer was told: its own is not known
+    unsigned char lent          # of told memory: whether a consumer has been given it
     Stream consumer             # the stream that it was handed to; UNORDERED before that, and if no order is wanted
     Tell tell                   # how the producer's allocator is told of consumers; or NULL
     PyObject* array             # the producer's array, which tell is called with, owned; or NULL

@@ -29,6 +29,7 @@ from dlbridge._core.block cimport (
     OWNS_WRAPPED,
     Managed,
     holds_gil,
+    lent_deleter,
     managed_data,
     managed_like,
     managed_own,
@@ -66,7 +67,8 @@ cdef int64_t unordered = 0
 def unordered_releases():
     """How often memory went back to its producer without an order between the streams.
 
-    That happens if a handle could be stale, since no object keeps its stream alive, and if a stream is being captured.
+    That happens if a handle could be stale, since no object keeps its stream alive, if a stream is being captured, and
+    if the memory came by ``__dlpack__``, which does not say what the producer's own stream is.
     """
     return unordered
 
@@ -166,6 +168,22 @@ cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint last
     return 0
 
 
+cdef int set_told(Managed* managed, int64_t stream, object keeper) except -1:
+    """Note the stream that a producer was told, on which it made the memory ready. Its own stream is another one.
+
+    A Tensor is no such producer: its block knows by itself whom it waits for.
+    """
+    set_producer(managed, stream, keeper, False)
+    handover_of(managed).told = not is_lent(handover_of(managed))
+    return 0
+
+
+cdef bint is_lent(const Handover* handover) noexcept nogil:
+    """Whether the memory is of a block of dlbridge's own."""
+    cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> handover.wrapped.owner
+    return handover.wrapped.owns == OWNS_VERSIONED and foreign.deleter in (sole_deleter, lent_deleter)
+
+
 cdef int set_allocator(Managed* managed, Tell tell, object array) except -1:
     """Note how the producer's allocator is told of consumers. The memory's stream is known already."""
     cdef Handover* handover = handover_of(managed)
@@ -222,7 +240,10 @@ cdef int inherit(Managed* managed, const Managed* base) except -1:
     handed over.
     """
     cdef Handover* handover = handover_of(base)
-    return 0 if handover == NULL else inherit_stream(managed, handover)
+    if handover == NULL:
+        return 0
+    handover.lent = True
+    return inherit_stream(managed, handover)
 
 
 cdef int inherit_stream(Managed* managed, Handover* handover) except -1:
@@ -507,22 +528,23 @@ cdef void release_reference(PyObject* reference) noexcept nogil:
 
 
 cdef bint needs_order(const Handover* handover) noexcept nogil:
-    return (
-        handover.consumer.number != STREAM_UNORDERED
-        and handover.producer.number != STREAM_UNORDERED
-        and handover.consumer.number != handover.producer.number
-    )
+    if handover.producer.number == STREAM_UNORDERED:
+        return False
+    if handover.told:
+        return handover.lent or handover.consumer.number != STREAM_UNORDERED
+    return handover.consumer.number not in (STREAM_UNORDERED, handover.producer.number)
 
 
 cdef bint order_producer(Handover* handover) noexcept nogil:
     """Let the producer's stream wait for the consumer's.
 
-    False if a handle could be stale, if a stream is being captured, or if the driver refuses. No error is raised.
+    False if the producer's own stream is not known, if a handle could be stale, if a stream is being captured, or if
+    the driver refuses. No error is raised.
     """
     cdef Failure failure = Failure(0, 0, False)
     cdef PyThreadState* gil
     cdef bint ordered
-    if not is_sound(handover, &handover.producer) or not is_sound(handover, &handover.consumer):
+    if handover.told or not is_sound(handover, &handover.producer) or not is_sound(handover, &handover.consumer):
         return False
     gil = give_up_gil()
     ordered = cuda.order_streams(
@@ -554,6 +576,7 @@ cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogi
 
 operations.locate = locate
 operations.set_producer = set_producer
+operations.set_told = set_told
 operations.set_allocator = set_allocator
 operations.set_producer_event = set_producer_event
 operations.label_device = label_device
