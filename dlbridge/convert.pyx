@@ -2,6 +2,7 @@
 
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
@@ -28,9 +29,16 @@ from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport dtype_name, find_name
-from dlbridge._core.handover cimport hand_over, hand_over_copy, hand_over_itself, hand_over_upload
+from dlbridge._core.handover cimport (
+    hand_over,
+    hand_over_copy,
+    hand_over_itself,
+    hand_over_library_copy,
+    hand_over_upload,
+    settle,
+)
 from dlbridge._core.location cimport find_device, is_on
-from dlbridge._core.place cimport UPLOAD, place
+from dlbridge._core.place cimport COPY_IN_TARGET, UPLOAD, place
 from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_copy, reason_hint, reason_text
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
@@ -384,6 +392,7 @@ cdef inline object deliver(Managed* managed, Target target, const Request* reque
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request):
     cdef Decision decision
     cdef Findings findings
+    cdef int64_t stream
     if request.narrow:
         managed = narrowed(managed, target, request)
     try:
@@ -396,6 +405,9 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     if decision.steps:
         managed = hand_over_copy(place(managed, decision.steps, target.api), decision.steps, request)
     managed_own_storage(managed)
+    if decision.steps & COPY_IN_TARGET:
+        stream = settle(managed, request)
+        return hand_over_library_copy(target.deliver(managed, target), target, stream)
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
     return target.deliver(managed, target)

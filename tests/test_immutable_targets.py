@@ -173,3 +173,18 @@ def test_a_copy_that_a_producer_made_is_not_copied_again(target, read):
             return (1, 0)
 
     assert dlbridge.explain(Producer(), target).action == "share"
+
+
+@pytest.mark.needs("jax")
+def test_jaxs_own_copy_is_one_while_a_function_is_traced_too():
+    import jax
+
+    from dlbridge.libraries.jax import LIBRARY
+
+    array = jax.numpy.arange(3.0)
+    copies = [LIBRARY.copier.value(array)]
+    jax.jit(lambda: copies.append(LIBRARY.copier.value(array)))()
+    for copy in copies:
+        assert isinstance(copy, jax.Array)
+        assert copy.tolist() == [0, 1, 2]
+        assert copy.unsafe_buffer_pointer() != array.unsafe_buffer_pointer()

@@ -4,11 +4,11 @@ These are the steps, in the order of a conversion:
 
 1. A source notes the stream on which the memory is ready (``set_producer`` of devices/table).
 2. ``hand_over`` lets the consumer's stream wait for that stream, before the target's library sees the memory.
-3. ``hand_over_copy`` and ``hand_over_upload`` do the same for a copy that was made since.
+3. ``hand_over_copy``, ``hand_over_library_copy`` and ``hand_over_upload`` do the same for a copy that was made since.
 4. When the last consumer lets go, devices/streams lets the producer's stream wait for the consumer's stream.
 """
 
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
@@ -18,5 +18,8 @@ from dlbridge._core.targets.target cimport Target
 cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request* request) except -1
 # Steals managed, also when it fails.
 cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* request) except NULL
+# The stream that waits for a copy which the library makes; STREAM_UNORDERED for none.
+cdef int64_t settle(Managed* managed, const Request* request) except? -2
+cdef object hand_over_library_copy(object array, Target target, int64_t stream)
 cdef object hand_over_upload(object array, Target target, const Request* request)
 cdef object hand_over_itself(object src, const Request* request)

@@ -4,7 +4,7 @@ from cpython.object cimport PyObject
 
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport STREAM_UNORDERED, DLDevice
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, DLDevice, kDLROCM
 from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device, same_device
@@ -12,6 +12,7 @@ from dlbridge._core.location cimport is_on_gpu
 from dlbridge._core.place cimport COPY_SPAN, FETCH, TO_DEVICE_LABEL, TO_HOST_LABEL
 from dlbridge._core.request cimport Request, consumer_stream
 from dlbridge._core.sources.registry cimport acquire_by, offers_of
+from dlbridge._core.targets.consumer cimport call_consumer
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import DeviceError, refusal
@@ -78,6 +79,29 @@ cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* req
         managed_release(managed)
         raise
     return managed
+
+
+cdef int64_t settle(Managed* managed, const Request* request) except? -2:
+    """The stream on which the memory is ready, which will wait for the library's copy: no release needs an order."""
+    cdef int64_t stream
+    if request.has_stream and request.stream == STREAM_UNORDERED:
+        return STREAM_UNORDERED
+    try:
+        stream = device_operations().stream_of(managed)
+        device_operations().settle(managed)
+    except BaseException:
+        managed_release(managed)
+        raise
+    # The array API standard numbers the default stream 0 for ROCm.
+    return 0 if managed.abi.dl_tensor.device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT else stream
+
+
+cdef object hand_over_library_copy(object array, Target target, int64_t stream):
+    """The library's own copy of an array. The source's stream waits for it, so that the source may be written again."""
+    copy = call_consumer(target.facts.copier.value, target, array)
+    if stream != STREAM_UNORDERED:
+        call_consumer(lambda made: made.__dlpack__(stream=stream), target, copy)        # for its order alone
+    return copy
 
 
 cdef object hand_over_upload(object array, Target target, const Request* request):

@@ -20,7 +20,8 @@ cdef enum Step:
     FETCH = 512                 # the touched bytes of a device's memory are copied to the host, before all other copies
     UPLOAD = 1024               # place does nothing: the target's library copies host memory to a device
     IN_C_ORDER = 2048           # with COPY: the copy is in C order, even if the memory is dense in another order
-    RESET_LENGTH_1 = 4096           # axes of one element get the strides of a compact array
+    RESET_LENGTH_1 = 4096       # axes of one element get the strides of a compact array
+    COPY_IN_TARGET = 16384      # place does nothing: the library shares the memory, and copies it on its own stream
     SEAL = 8192                 # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
 
 

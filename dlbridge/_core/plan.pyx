@@ -48,6 +48,7 @@ from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, is_den
 from dlbridge._core.place cimport (
     COPY,
     COPY_BY_TARGET,
+    COPY_IN_TARGET,
     COPY_SPAN,
     FETCH,
     IN_C_ORDER,
@@ -107,7 +108,8 @@ cdef dict ACCESS = {
 
 
 cdef bint is_copy(const Decision* decision) noexcept nogil:
-    return decision.steps & (COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | FETCH | UPLOAD)
+    return decision.steps & (
+        COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD)
 
 
 cdef str reason_words(const Managed* managed, Target target, Reason reason):
@@ -174,12 +176,12 @@ cdef int decide(
     if not target.supports & SHARING:
         want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy == COPY_ALWAYS and not is_copy(out):
-        want(out, copy_step(managed), COPY_ASKED)
+        want(out, copy_step(managed, target, out), COPY_ASKED)
     if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
         decide_access(managed, target, request, out)
     # Access comes first, so that an address does not decide whether writable memory is shared.
     if not is_copy(out) and is_misaligned(managed, target):
-        want(out, copy_step(managed), MISALIGNED)
+        want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, MISALIGNED)
     if request.copy == COPY_NEVER and is_copy(out):
         raise copy_required(managed, target, out)
     if needs_kernel(managed, out):
@@ -190,9 +192,15 @@ cdef int decide(
     return 0
 
 
-cdef int32_t copy_step(const Managed* managed) noexcept:
-    """The copy of memory that stays where it is, and needs no other change."""
-    return COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN
+cdef int32_t copy_step(const Managed* managed, Target target, const Decision* decision) noexcept:
+    """The copy of memory that stays where it is, and needs no other change.
+
+    On a device, a library whose streams nobody can ask for releases memory when its last use is queued. So a copy of
+    dlbridge's own would be given back too early, and the library makes one.
+    """
+    if is_host(managed.abi.dl_tensor.device.device_type):
+        return COPY
+    return COPY_IN_TARGET if target.copies_own and not decision.steps & TO_HOST_LABEL else COPY_SPAN
 
 
 cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcept:
@@ -414,5 +422,5 @@ cdef int decide_access(
         raise refusal(ConversionError, target.name, "readonly", '"error"', ACCESS[reason].format(target=target.name),
                       'pass readonly="copy", or "share" and do not write')
     host = is_host(managed.abi.dl_tensor.device.device_type)
-    want(out, separate_steps(managed) if host else <int32_t> COPY_SPAN, reason)
+    want(out, separate_steps(managed) if host else copy_step(managed, target, out), reason)
     return 0

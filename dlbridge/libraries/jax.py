@@ -43,6 +43,14 @@ def is_traced(tracer: Any) -> bool:
     return True
 
 
+def copied(array: Any) -> Any:
+    """A copy on the array's device, also while jax.jit or jax.grad trace a function."""
+    import jax
+
+    with jax.ensure_compile_time_eval():
+        return array.copy()
+
+
 LIBRARY = Library(
     name="jax",
     roots=("jax", "jaxlib"),
@@ -97,6 +105,8 @@ LIBRARY = Library(
         {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}, "jax#18385",
         "narrows them silently unless jax_enable_x64 is on"),
     dtype_namespace="numpy",
+    copier=Fact(copied, "DALI#5617", "has streams that nobody can ask for, and releases memory when its last "
+                "use is queued; the export of the copy makes the stream that it is given wait until the copy is done"),
     upload="cuda",
     hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),
     default_host=Fact(default_host, "seen in 0.10.2", "imports to the first device, whatever jax.default_device() is"),

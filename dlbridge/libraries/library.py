@@ -53,7 +53,7 @@ class Arrays(NamedTuple):
     no_memory: Fact | None = None           # True: it has a shape alone
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
     owned_on: Fact | None = None            # the device where only the managed export of its exchange table is right
-    host_number: Fact | None = None                # a function of the array: which of the host's devices it is on
+    host_number: Fact | None = None         # a function of the array: which of the host's devices it is on
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     # ---- streams
@@ -92,6 +92,7 @@ class Library(NamedTuple):
     hosts: Fact | None = None               # a function of the module: how many devices of the host it numbers
     default_host: Fact | None = None        # … on which of them it makes arrays
     devices: Fact | None = None             # by the names of its device objects' types: how device= writes one, or None
+    copier: Fact | None = None              # a function of its array: a copy there, where its streams are unknown
     upload: str = ""                        # the device that it copies host memory to, as in device=
     uploader: Callable[[Any, Any, int | None], Any] | None = None   # … by this, of the module, an ndarray and an index
 

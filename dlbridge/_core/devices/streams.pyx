@@ -24,6 +24,7 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.atomic cimport count_one, exchange_pointer, load_pointer, lock, store_flag, unlock
 from dlbridge._core.block cimport (
+    OWNS_BASE,
     OWNS_OBJECT,
     OWNS_VERSIONED,
     OWNS_WRAPPED,
@@ -231,6 +232,18 @@ cdef int make_handover(Managed* managed) except -1:
     """Put a Handover around a block's owner before the block is lent. Other threads may use the block after that."""
     get_or_make_handover(managed)
     return 0
+
+
+cdef int settle(Managed* managed) except -1:
+    """Note that the consumer will let the producer's stream wait for its work."""
+    get_or_make_handover(managed).settled = True
+    return 0
+
+
+cdef bint is_settled(const Handover* handover) noexcept nogil:
+    """Whether the block that this one shares the memory of is settled."""
+    cdef Handover* base = handover_of(<Managed*> handover.wrapped.owner) if handover.wrapped.owns == OWNS_BASE else NULL
+    return base != NULL and base.settled
 
 
 cdef int inherit(Managed* managed, const Managed* base) except -1:
@@ -528,7 +541,7 @@ cdef void release_reference(PyObject* reference) noexcept nogil:
 
 
 cdef bint needs_order(const Handover* handover) noexcept nogil:
-    if handover.producer.number == STREAM_UNORDERED:
+    if handover.producer.number == STREAM_UNORDERED or is_settled(handover):
         return False
     if handover.told:
         return handover.lent or handover.consumer.number != STREAM_UNORDERED
@@ -580,6 +593,7 @@ operations.set_told = set_told
 operations.set_allocator = set_allocator
 operations.set_producer_event = set_producer_event
 operations.label_device = label_device
+operations.settle = settle
 operations.inherit = inherit
 operations.make_handover = make_handover
 operations.stream_of = stream_of

@@ -29,6 +29,7 @@ ctypedef struct Operations:
     int (*set_allocator)(Managed* managed, Tell tell, object array) except -1
     int (*set_producer_event)(Managed* managed, void* event) except -1
     int (*make_handover)(Managed* managed) except -1
+    int (*settle)(Managed* managed) except -1
     int (*inherit)(Managed* managed, const Managed* base) except -1
     int (*label_device)(Managed* managed) except -1
     int64_t (*stream_of)(const Managed* managed) noexcept

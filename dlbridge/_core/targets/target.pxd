@@ -39,6 +39,7 @@ cdef class Target:
     cdef Deliver deliver
     cdef Upload upload                  # or NULL
     cdef int32_t upload_type            # DLPack's type of the devices that upload copies to; 0 if there are none
+    cdef bint copies_own                # whether it copies device memory itself, since its streams are not known
     cdef CurrentStream current_stream   # or NULL: the library names its stream to the Tensor that it consumes
     cdef Adjust adjust                  # or NULL
     cdef const DLPackExchangeAPI* api   # or NULL

@@ -116,6 +116,7 @@ cdef class Target:
         facts = self.facts
         if facts.start:
             facts.start.value(self.namespace)
+        self.copies_own = facts.copier is not None
         self.gpus = facts.gpus.value(self.namespace) if facts.gpus else -1
         self.hosts = facts.hosts.value(self.namespace) if facts.hosts else 0
         if facts.upload:

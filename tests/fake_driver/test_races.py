@@ -1,0 +1,61 @@
+"""Loops that a GPU would run at once: nothing is read before it is written, or written before it was read."""
+
+import pytest
+from fake_driver.harness import run
+
+LOOP = """
+    import dlbridge
+    from dlbridge.devices.streams import unordered_releases
+    from fake_driver.producers import Interface, Stream, driver
+    driver.make_current(0)
+    from fake_driver.xla import Array, compute
+    start, first = driver.allocate(0, 16), Stream(driver.value("StreamCreate", 1))
+    source = dlbridge.asdlpack(Interface(start, stream=first.handle), stream=first)
+
+    def loop(**keywords):
+        for _ in range(4):
+            driver.use(start, first.handle, "write")
+            array = dlbridge.convert(source, "xla", **keywords)
+            assert type(array) is Array
+            array.read()
+            del array
+"""
+
+
+@pytest.mark.parametrize("keywords", ["", "copy=True"])
+def test_a_copy_for_a_library_whose_streams_nobody_can_ask_for_is_its_own(keywords):
+    run(
+        LOOP + f"""
+    loop({keywords})
+    assert driver.races() == []
+    assert unordered_releases() == 0
+    pool = driver.log("MemAllocAsync", "MemFreeAsync")
+    assert len(pool) == 8 and all(line.endswith(f"stream={{compute:#x}}") for line in pool)
+    assert driver.log("StreamSynchronize") == []            # the host waits for nobody
+    """
+    )
+
+
+def test_memory_that_is_shared_must_not_be_written_before_it_was_read():
+    """The control: what the docs forbid is a race."""
+    run(
+        LOOP + """
+    loop(readonly="share")
+    assert len(driver.races()) == 3 and unordered_releases() == 4
+    """
+    )
+
+
+def test_what_explain_says_of_such_a_copy():
+    run(
+        LOOP + """
+    assert dlbridge.explain(source, "xla").action == "copy"
+    try:
+        dlbridge.convert(source, "xla", copy=False)
+    except dlbridge.CopyRequiredError as error:
+        assert error.field == "memory"
+    else:
+        raise SystemExit("shared")
+    assert driver.log("MemAllocAsync") == []
+    """
+    )

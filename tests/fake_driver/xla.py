@@ -1,0 +1,63 @@
+"""A consumer that behaves as XLA does, for code that harness.run() runs: ``from fake_driver.xla import compute``.
+
+It has a stream that nobody can ask for, which waits for the stream that an import comes from. An array releases memory
+as soon as its last use is queued. ``convert(x, "xla")`` gives its arrays, which are immutable.
+"""
+
+import sys
+import types
+from typing import Any
+
+from fake_driver.control import driver
+from fake_driver.producers import CUDA, Producer, delete, tensor_of
+
+from dlbridge.libraries import library
+from dlbridge.libraries.library import Fact, Library
+
+compute = driver.value("StreamCreate", 1)         # it does not block with the legacy stream
+__version__ = "1"
+
+
+class Array:
+    """Four numbers of memory that was imported, or of its own."""
+
+    def __init__(self, start: int, capsule: object = None) -> None:
+        self.start, self.capsule = start, capsule
+
+    def __del__(self) -> None:
+        if self.capsule is None:
+            driver.call("MemFreeAsync", self.start, compute)
+        else:
+            delete(self.capsule)
+
+    def read(self) -> None:
+        driver.use(self.start, compute, "read")
+
+    def copy(self) -> "Array":
+        made = driver.value("MemAllocAsync", 16, compute)
+        driver.call("MemcpyDtoDAsync", made, self.start, 16, compute)
+        return Array(made)
+
+    def __dlpack__(self, *, stream: int) -> object:
+        event = driver.value("EventCreate", 2)
+        driver.call("EventRecord", event, compute)
+        driver.call("StreamWaitEvent", stream, event, 0)
+        driver.call("EventDestroy", event)
+        self.exported = Producer(self.start)
+        return self.exported.capsule()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, 0
+
+
+def from_dlpack(producer: Any) -> Array:
+    capsule = producer.__dlpack__(stream=compute)
+    return Array(tensor_of(capsule).data, capsule)
+
+
+found = library.files()
+sys.modules["dlbridge.libraries.xla"] = types.SimpleNamespace(LIBRARY=Library(      # type: ignore[assignment]
+    name="xla", module="fake_driver.xla", delivery="importer", importer="from_dlpack", array_types=("Array",),
+    lacks=(Fact("WRITABLE", "as JAX's", "has immutable arrays"), Fact("HOST", "as of a GPU", "has none")),
+    copier=Fact(Array.copy, "as JAX's", "has streams that nobody can ask for")))
+library.files = lambda: found | {"xla"}
