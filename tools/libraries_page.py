@@ -87,9 +87,11 @@ SOURCE_FACTS = {
     "copies": "reading copies", "masked": "refused where `{}` is set", "no_memory": "refused",
     "shells": "refused where it has such a type", "owned_on": "only its managed export is used on {}",
     "columns": "is a dictionary of its columns in batches",
-    "host": "is asked which device of the host it is on", "refused": "refused", "names_stream": "names its stream",
+    "host_number": "is asked which device of the host it is on", "refused": "refused",
+    "names_stream": "names its stream",
     "none_is_unordered": "takes None for no order", "stream_object": "its stream is kept alive",
     "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",
+    "zero_stream": "its stream 0 is a default one",
 }
 TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if library.delivery]
 

@@ -40,3 +40,4 @@ cpdef enum Known:
     STREAM_OBJECT = 256
     COPIES = 512
     HOST_NUMBER = 1024
+    ZERO_STREAM = 2048

@@ -62,6 +62,7 @@ class Arrays(NamedTuple):
     stream_object: Fact | None = None       # a function of the array: the stream that its interface names, or None
     default_unsaid: Fact | None = None      # True: its interface says None of work on the default stream
     repeats_unsaid: Fact | None = None      # True: its interface says None of strides that are not compact
+    zero_stream: Fact | None = None         # a function: the default stream that its interface means by 0, 1 or 2
 
 
 class Library(NamedTuple):

@@ -5,6 +5,14 @@ from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRI
 
 SEEN = "seen in 0.30.4"         # of numba-cuda
 
+
+def default_stream() -> int:
+    """Which of the two default streams its stream 0 is, in the numbers of the array API standard."""
+    from numba import config
+
+    return 2 if config.CUDA_PER_THREAD_DEFAULT_STREAM else 1
+
+
 LIBRARY = Library(
     name="numba",
     module="numba.cuda",
@@ -15,6 +23,8 @@ LIBRARY = Library(
             stream_object=Fact(lambda array: getattr(array, "stream", None), SEEN, "keeps it with the array"),
             default_unsaid=Fact(True, SEEN, "says None of what its kernels on the default stream still write"),
             repeats_unsaid=Fact(True, SEEN, "says None of strides that repeat rows"),
+            zero_stream=Fact(default_stream, SEEN, "says 0 of its default stream: the legacy one, or the thread's by "
+                             "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM"),
         ),
     ),
     delivery="numba",

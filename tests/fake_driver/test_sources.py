@@ -316,3 +316,23 @@ def test_event_of_an_arrow_array_is_waited_for_on_the_device(platform):
         """,
         platform,
     )
+
+
+@pytest.mark.needs("numba")
+@pytest.mark.parametrize(("per_thread", "stream"), [("0", 1), ("1", 2)])
+def test_numbas_stream_0_is_a_default_stream(per_thread, stream):
+    run(
+        f"""
+        import warnings
+        import dlbridge
+        import numpy as np
+        from fake_driver.producers import driver, ordered
+        from numba import cuda
+        warnings.simplefilter("ignore", DeprecationWarning)     # Numba's handle is a subclass of int
+        source = cuda.to_device(np.arange(4, dtype="f4"), stream=cuda.default_stream())
+        assert source.__cuda_array_interface__["stream"] == 0
+        then = driver.stream()
+        assert ordered(lambda: dlbridge.asdlpack(source, stream=then)) == [({stream}, then)]
+        """,
+        NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=per_thread,
+    )

@@ -19,7 +19,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport find_typestr
-from dlbridge._core.facts cimport DEFAULT_UNSAID, REPEATS_UNSAID, STREAM_OBJECT
+from dlbridge._core.facts cimport DEFAULT_UNSAID, REPEATS_UNSAID, STREAM_OBJECT, ZERO_STREAM
 from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, new_offer
@@ -46,6 +46,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not isinstance(interface, dict):
         raise _refused("__cuda_array_interface__", type(interface).__qualname__, "is not a dict")
     interface = dict(interface)
+    if offer.known & ZERO_STREAM and type(interface.get("stream")) is int and not interface["stream"]:
+        interface["stream"] = offer.facts.find("zero_stream")()
     check_entries(interface)
     if offer.optional and not has_typestr(interface.get("typestr")):
         return NULL             # bfloat16 and the like are "V2" here; another protocol can name them

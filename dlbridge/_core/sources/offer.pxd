@@ -20,7 +20,7 @@ ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
 ctypedef bint (*Borrow)(object obj, Offer offer, View* out) noexcept
 
 cdef enum:
-    LEGACY_WRITABLE = 2048      # beside facts.Known: its legacy capsules may be written where nothing says otherwise
+    LEGACY_WRITABLE = 4096      # beside facts.Known: its legacy capsules may be written where nothing says otherwise
 
 
 cdef class Offer:
