@@ -529,6 +529,8 @@ def examine(
         elif decision.reason:
             facts["reason"] = reason_text(managed, route.target, decision.reason)
             facts["hint"] = reason_hint(decision.reason)
+        elif route.target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not decision.steps:
+            facts["hint"] = f"keep the source, and do not write to it, until {facts['target']} has done its work"
     finally:
         managed_release(managed)
 

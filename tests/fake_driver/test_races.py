@@ -50,6 +50,9 @@ def test_what_explain_says_of_such_a_copy():
     run(
         LOOP + """
     assert dlbridge.explain(source, "xla").action == "copy"
+    shared = dlbridge.explain(source, "xla", readonly="share")
+    assert (shared.action, shared.hint) == (
+        "share", "keep the source, and do not write to it, until xla has done its work")
     try:
         dlbridge.convert(source, "xla", copy=False)
     except dlbridge.CopyRequiredError as error:
