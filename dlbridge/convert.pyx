@@ -3,6 +3,7 @@
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
+from libc.string cimport memset
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
@@ -43,13 +44,15 @@ from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_co
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_NEVER,
+    KEYWORDS,
     NOTHING_ASKED,
     Request,
+    keyword_of,
     parse_keyword,
     parse_request,
     wants_versioned,
 )
-from dlbridge._core.route cimport Route, aim, array_type, find_route, find_route_to, route_to
+from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of, reads_by_copy
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
@@ -263,11 +266,12 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     return convert_to(src, versioned_capsule() if wants_versioned(max_version) else "dlpack", &request)
 
 
-# ---- without keywords ------------------------------------------------------------------------------------------------
+# ---- without Cython's wrapper ----------------------------------------------------------------------------------------
 
-# Cython's wrapper of a function with five keywords fills in, counts and lets go seven objects for each call. That is a
-# third of what convert(src, to) costs beside the target library's own constructor. A C function in front of the wrapper
-# serves the plainest calls itself, and hands on every other call.
+# For each call, Cython's wrapper of such a function fills in, counts and releases an object for each parameter. That is
+# a third of what convert(src, to) costs beside the target library's own constructor. So a C function is in front of
+# each wrapper. That of convert() serves calls with keywords that it knows, and that of asdlpack() serves asdlpack(src).
+# They hand on every other call to the wrapper.
 
 # A function of METH_FASTCALL | METH_KEYWORDS. names are the keywords of the last arguments, or NULL.
 ctypedef object (*Quick)(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names)
@@ -300,16 +304,26 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
     """convert() by keywords that it has. The wrapper says what is wrong with other ones."""
     cdef Request request = NOTHING_ASKED
     cdef PyObject* to = arguments[1] if count == 2 else NULL
+    cdef PyObject* values[KEYWORDS]
     cdef PyObject* name
     cdef Py_ssize_t index
+    cdef int keyword
+    memset(values, 0, sizeof(values))
     for index in range(0 if names == NULL else PyTuple_GET_SIZE(<tuple> names)):
         name = PyTuple_GET_ITEM(<tuple> names, index)
-        if name == <PyObject*> "to" and to == NULL:
+        keyword = keyword_of(name)
+        if keyword >= 0:
+            values[keyword] = arguments[count + index]
+        elif name == <PyObject*> "to" and to == NULL:
             to = arguments[count + index]
-        elif not parse_keyword(&request, name, <object> arguments[count + index]):
+        else:
             return PyObject_Vectorcall(whole_convert, arguments, count, names)
     if to == NULL or not 1 <= count <= 2:
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
+    # In the order of parse_request(), whatever the order in the call, so that the first error is the same.
+    for keyword in range(KEYWORDS):
+        if values[keyword] != NULL:
+            parse_keyword(&request, keyword, <object> values[keyword])
     return convert_to(<object> arguments[0], <object> to, &request)
 
 
@@ -429,14 +443,17 @@ cdef Route delivery_to(object to, str otherwise, Request* request):
     that no library makes, such as bytes.
     """
     cdef PyObject* found = cached(ROUTES, <PyObject*> None, <PyObject*> to)
+    cdef Route route
     if found != NULL:
         return aim(request, <Route> steal(found))
+    kind = array_type(to)
     try:
-        return find_route_to(None, to, request)
+        route = find_route(None, to if kind is None else kind)
     except UnsupportedError:
         if isinstance(to, (str, type)) or not has_offer(offers_of(type(to)), to):
             raise
-    return route_to(None, otherwise, request)
+        return route_to(None, otherwise, request)
+    return aim_at(to, route, request)
 
 
 cdef str nearest(const Managed* managed, Target target):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_New
+from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -28,18 +29,19 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
+    OWNS_OBJECT,
     OWNS_WRAPPED,
     PROTOCOL_DLBRIDGE,
     PROTOCOL_DLPACK,
     SWAPPED,
     Managed,
+    Owns,
     Release,
     Wrapped,
     managed_checked,
     managed_data,
     managed_from_tensor,
     managed_own,
-    managed_own_object,
     managed_own_storage,
     managed_release,
     managed_shape,
@@ -157,10 +159,20 @@ cdef DLManagedTensorVersioned* make(const DLTensor* like, uint64_t flags, void* 
         if called == NULL:
             managed_release(managed)
             raise MemoryError
-        managed_own(managed, OWNS_WRAPPED, called)
+        own(managed, OWNS_WRAPPED, called)
     elif owner != NULL:
-        managed_own_object(managed, <object> owner)
+        Py_INCREF(<object> owner)
+        own(managed, OWNS_OBJECT, owner)
     return &managed.abi
+
+
+cdef void own(Managed* managed, Owns owns, void* owner) noexcept:
+    """Take over an owner. Of device memory, the note of its stream is wrapped around the owner."""
+    cdef Wrapped* wrapped = <Wrapped*> managed.abi.manager_ctx
+    if managed.owns == OWNS_WRAPPED:
+        wrapped.owns, wrapped.owner = owns, owner
+    else:
+        managed_own(managed, owns, owner)
 
 
 cdef Managed* on_default_stream(Managed* managed) except NULL:
@@ -269,7 +281,7 @@ cdef inline bint is_compact(const DLTensor* tensor) noexcept nogil:
 
 # ---- look, or acquire ------------------------------------------------------------------------------------------------
 
-# The two that follow, as functions whose caller takes the exception itself.
+# The types of look() and bring() for a caller that takes the exception itself.
 ctypedef int (*Look)(object obj, const Want* want, View* out) noexcept
 ctypedef Managed* (*Bring)(object obj, tuple offers, const Want* want) noexcept
 

@@ -96,7 +96,7 @@ cdef extern from "Python.h":
     object PyPickleBuffer_FromObject(object exporter)
 
 cdef enum:
-    FEW = 1 << 10               # so many bytes are copied faster than they are held
+    FEW = 1 << 10               # fewer bytes are copied, which is faster than keeping the received ones
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
@@ -634,7 +634,7 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
 
 
 cdef int check_buffer(Tensor tensor, int flags) except -1:
-    """Refuse memory that the protocol cannot dtype_name, and read-only memory if the consumer asks to write."""
+    """Refuse memory that the protocol cannot describe, and read-only memory if the consumer asks to write."""
     cdef Managed* managed = tensor.managed
     if get_row(managed.row).format == NULL or managed_packed(managed) or not is_host(
             managed.abi.dl_tensor.device.device_type):

@@ -11,7 +11,8 @@ keep           The block holds a reference to one more object, beside its owner.
 retain         One more reference to the block.
 drop           One reference less. The last one releases the owner, if it is still there, and frees the block.
 drop_second    The same for a reference beside one that stays: no atomic step is needed with the GIL.
-release        Release the owner now, whatever references are left, and drop one reference. Deleters do this.
+release        Release the owner now, whatever references are left, and drop one reference. The deleter of a block does
+               this, unless the block is lent: the deleter of a lent block drops.
 share          A new block over the same memory, which owns a reference to the first one.
 seal           No code writes to the memory any more: it is dlbridge's own, and from now on the block is read-only.
 take           Make a block that owns what is given. It is consumed also when that fails.
@@ -141,7 +142,7 @@ ctypedef object (*FindStorage)(object owner)
 cdef FindStorage find_storage
 cdef void set_find_storage(FindStorage found) noexcept
 
-# The release of each kind of owner, by Owns. block.pyx fills in OWNS_BASE, since this module does not know blocks.
+# The release of each kind of owner, by Owns. block.pyx fills them in.
 cdef Release[OWNER_KINDS] releases
 
 cdef void release_owner(uint8_t owns, void* owner) noexcept nogil
@@ -174,8 +175,7 @@ cdef enum Protocol:
 
 
 # How the memory differs from a compact block of native words. DLPack cannot express these four marks, so place resolves
-# them before the block travels. The other marks say what the strides do (layout.Form). A target says which marks it
-# holds.
+# those that the target does not support. The other marks say what the strides do (layout.Form).
 cdef enum Mark:
     SWAPPED = 1             # the bytes of an element are in the other order
     BYTE_STRIDES = 2        # strides are in bytes, since one of them is not a multiple of the item size

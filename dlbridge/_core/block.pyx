@@ -266,8 +266,8 @@ cdef bint managed_set_plain(
 cdef object managed_unwrapped(Managed* managed):
     """The object that keeps the memory alive, if it is the block's only owner. The block is freed then.
 
-    None if it is not, and the block stays. This is for a consumer that supports an object itself. For read-only memory
-    the block stays too, because the object might give the memory out as writable.
+    None if it is not, and the block stays. This is for a consumer that keeps a reference to the object itself. For
+    read-only memory the block stays too, because the object might give the memory out as writable.
     """
     if managed.owns != OWNS_OBJECT or load(&managed.references) != 1 or (
             managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY):
@@ -381,9 +381,10 @@ cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil:
 
 
 cdef bint released_early(Managed* managed) noexcept nogil:
-    """Drop a reference to an owner that other code holds too, and free the block. False, and nothing done, otherwise.
+    """If other code holds the owner too, drop the block's reference to it, and free the block.
 
-    The owner goes on living, so no release nests, however long the chain is that the owner belongs to.
+    Otherwise nothing is done, and the answer is False. The owner goes on living, so no release nests, however long the
+    chain is that the owner belongs to.
     """
     cdef Attachment attachment
     cdef PyObject* owner = NULL

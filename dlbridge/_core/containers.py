@@ -148,7 +148,7 @@ def fields_of(container: Any) -> list[str]:
 
 # ---- the kinds -------------------------------------------------------------------------------------------------------
 
-# Of these very types, most containers are. They hold nothing beside their values.
+# Most containers are of exactly these types, and have nothing beside their values.
 EXACT: dict[type, Kind] = {
     dict: Kind(dict.values, keys, lambda container, values: dict(zip(container, values, strict=True))),
     list: Kind(list.__iter__, places, lambda container, values: values),

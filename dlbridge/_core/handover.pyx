@@ -82,7 +82,11 @@ cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* req
 
 
 cdef int64_t settle(Managed* managed, const Request* request) except? -2:
-    """The stream on which the memory is ready, which will wait for the library's copy: no release needs an order."""
+    """Note that no release of this memory needs an order, since its stream will wait for the library's copy.
+
+    Returns that stream, on which the memory is ready. If the caller wants no order, nothing is noted, and
+    STREAM_UNORDERED is returned.
+    """
     cdef int64_t stream
     if request.has_stream and request.stream == STREAM_UNORDERED:
         return STREAM_UNORDERED

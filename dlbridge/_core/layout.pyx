@@ -1,8 +1,8 @@
 """Shape arithmetic on plain arrays of int64: no objects, no GIL, no exception.
 
-No step is ever taken along an axis of length 1, so its stride reaches no memory; nor does any stride of an array
-without elements. Some libraries read the order of the axes from such strides (pytorch#163274), and others refuse or
-miscount unusual ones (numpy#23349, jax#25066). So they are kept where they could be ones that a library has chosen.
+No step is ever taken along an axis of length 1, so its stride reaches no memory. Some libraries read the order of the
+axes from such strides (pytorch#163274), and others refuse or miscount unusual ones (numpy#23349, jax#25066). So such a
+stride is kept if a library could have chosen it. An array without elements always gets compact strides.
 """
 
 from libc.stdlib cimport llabs

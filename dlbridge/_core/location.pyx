@@ -1,4 +1,6 @@
-"""On which device an array is, and whether that is the one wanted. ``hosts`` is how many of the host a library numbers.
+"""On which device an array is, and whether that is the one wanted.
+
+``hosts`` is the number of devices that a library sees on the host.
 """
 
 from dlbridge._core.abi cimport DLDevice, kDLCPU

@@ -43,9 +43,10 @@ ctypedef struct Decision:
 
 
 cdef inline bint supports_access(const Managed* managed, Target target) noexcept nogil:
-    """Whether the target's arrays are read-only, or writable, where the memory is.
+    """Whether the target has read-only arrays for read-only memory, or writable ones for writable memory.
 
-    Memory of which that is not known may be written by its exporter, and not by the target.
+    If it is not known whether the memory may be written, its exporter may still write to it. A target with immutable
+    arrays does not support such memory.
     """
     if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
         return target.supports & <uint32_t> WRITABLE
@@ -56,9 +57,9 @@ cdef inline bint is_aligned(const Managed* managed, Target target) noexcept nogi
     return <size_t> managed_data(managed) & target.low_bits[managed.row] == 0
 
 cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
-    """Whether memory can be shared as it is: the target holds all of its marks, and the caller asks for nothing else.
+    """Whether memory can be shared as it is: the target supports its marks, and the caller asks for nothing else.
 
-    False does not mean that a copy is needed: less plain memory is left to decide().
+    False does not mean that a copy is needed: decide() then finds what is needed.
     """
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     return (

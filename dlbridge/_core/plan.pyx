@@ -157,7 +157,7 @@ cdef int decide(
 ) except -1:
     """Decide what is done with the memory.
 
-    This is a pure function of the memory, of what the target holds, of the keywords, and of what was gathered.
+    This is a pure function of the memory, of what the target supports, of the keywords, and of what was gathered.
     """
     out.steps = 0
     out.reason = NO_REASON

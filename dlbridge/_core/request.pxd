@@ -19,6 +19,16 @@ cdef enum ReadonlyPolicy:
     READONLY_SHARE
     READONLY_ERROR
 
+# The keywords of convert(), in the order in which they are parsed.
+cdef enum Keyword:
+    KEYWORD_DEVICE
+    KEYWORD_STREAM
+    KEYWORD_COPY
+    KEYWORD_READONLY
+    KEYWORD_DETACH
+    KEYWORD_NARROW
+    KEYWORDS
+
 # Finds the stream that a target's library uses on a device, as the array API standard numbers it. Returns the object
 # that keeps its handle alive, or None.
 ctypedef object (*CurrentStream)(PyObject* target, const DLDevice* device, int64_t* out)
@@ -43,8 +53,9 @@ cdef Request NOTHING_ASKED      # every keyword at its default
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach, object narrow,
 ) except -1
-# Parses one keyword of convert(). False where none has this name, or where the name is not interned.
-cdef bint parse_keyword(Request* request, PyObject* name, object value) except -1
+# The Keyword of an interned name, or -1.
+cdef int keyword_of(PyObject* name) noexcept
+cdef int parse_keyword(Request* request, int keyword, object value) except -1
 cdef inline object consumer_stream(const Request* request, const DLDevice* device, int64_t* out):
     """Find the stream on which the consumer will use the memory: the one asked for, or its library's current one.
 

@@ -30,23 +30,32 @@ cdef int parse_request(
     return 0
 
 
-cdef bint parse_keyword(Request* request, PyObject* name, object value) except -1:
+cdef int keyword_of(PyObject* name) noexcept:
     # Keywords in Python's code are interned, so two of the same text are one object.
-    if name == <PyObject*> "copy":
-        parse_copy(request, value)
-    elif name == <PyObject*> "readonly":
-        parse_readonly(request, value)
-    elif name == <PyObject*> "device":
+    return (
+        <int> KEYWORD_COPY if name == <PyObject*> "copy" else
+        <int> KEYWORD_READONLY if name == <PyObject*> "readonly" else
+        <int> KEYWORD_DEVICE if name == <PyObject*> "device" else
+        <int> KEYWORD_STREAM if name == <PyObject*> "stream" else
+        <int> KEYWORD_DETACH if name == <PyObject*> "detach" else
+        <int> KEYWORD_NARROW if name == <PyObject*> "narrow" else -1
+    )
+
+
+cdef int parse_keyword(Request* request, int keyword, object value) except -1:
+    if keyword == KEYWORD_DEVICE:
         parse_device_keyword(request, value)
-    elif name == <PyObject*> "stream":
+    elif keyword == KEYWORD_STREAM:
         parse_stream_keyword(request, value)
-    elif name == <PyObject*> "detach":
+    elif keyword == KEYWORD_COPY:
+        parse_copy(request, value)
+    elif keyword == KEYWORD_READONLY:
+        parse_readonly(request, value)
+    elif keyword == KEYWORD_DETACH:
         request.detach = value
-    elif name == <PyObject*> "narrow":
-        request.narrow = value
     else:
-        return False
-    return True
+        request.narrow = value
+    return 0
 
 
 cdef int parse_device_keyword(Request* request, object device) except -1:

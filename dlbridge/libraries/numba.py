@@ -1,5 +1,7 @@
 """Numba for CUDA: device arrays, through the CUDA array interface on both sides."""
 
+from typing import Any
+
 from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES
 
@@ -10,7 +12,8 @@ def default_stream() -> int:
     """Which of the two default streams its stream 0 is, in the numbers of the array API standard."""
     from numba import config
 
-    return 2 if config.CUDA_PER_THREAD_DEFAULT_STREAM else 1
+    settings: Any = config
+    return 2 if settings.CUDA_PER_THREAD_DEFAULT_STREAM else 1
 
 
 LIBRARY = Library(

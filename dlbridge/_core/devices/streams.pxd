@@ -21,7 +21,7 @@ ctypedef struct Handover:
     Driver* driver              # NULL until two streams must be ordered
     int32_t device_id           # the driver's number of the device; valid once driver is set
     Stream producer             # the stream on which the memory is ready
-    bint told                   # that is a stream which the producer was told: its own is not known
+    bint told                   # whether the producer was told that stream; its own is then not known
     bint settled                # a consumer lets the producer's stream wait by itself, so releases need no order
     unsigned char lent          # of told memory: whether a consumer has been given it
     Stream consumer             # the stream that it was handed to; UNORDERED before that, and if no order is wanted

@@ -241,7 +241,7 @@ cdef int settle(Managed* managed) except -1:
 
 
 cdef bint is_settled(const Handover* handover) noexcept nogil:
-    """Whether the block that this one shares the memory of is settled."""
+    """Whether this block shares the memory of another block, and that one is settled."""
     cdef Handover* base = handover_of(<Managed*> handover.wrapped.owner) if handover.wrapped.owns == OWNS_BASE else NULL
     return base != NULL and base.settled
 

@@ -41,7 +41,7 @@ ctypedef struct Libtorch:
     AskHandle is_neg
     AskHandle is_conj
     AskTrace trace
-    void* release_lazy_clone    # what lets go of memory that is copied when it is first written
+    void* release_lazy_clone    # the function that releases the memory of lazy clones; only its address is compared
 
 ctypedef struct Storages:
     size_t held                 # the offset of the storage's pointer in a C++ tensor; 0 if torch must be asked

@@ -160,7 +160,7 @@ cdef size_t find_resizable(tuple examples) except? 0:
 
 
 cdef size_t find_release(tuple examples) except? 0:
-    """The offset at which the storages of lazy clones, and no others, have the function that lets go of such memory."""
+    """The offset at which the storages of lazy clones, and no others, have the function that releases their memory."""
     cdef size_t offset
     is_one = sys.modules["torch"]._C._is_cow_tensor
     for offset in range(2 * sizeof(void*), LEAST_STORAGE, sizeof(void*)):

@@ -53,7 +53,7 @@ from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 
 # The storage takes the place of the tensor, since ``.data =`` puts another storage under a tensor.
-# tensor.numpy() holds no less: an alias of the tensor, whose storage cannot be resized any more.
+# tensor.numpy() does the same: it keeps an alias of the tensor, whose storage cannot be resized any more.
 set_find_storage(libtorch.storage_object)
 
 # What an export leaves out.
@@ -121,7 +121,7 @@ cdef bint borrow(object obj, Offer offer, View* out) noexcept:
 
 
 cdef inline bint is_byte(DLDataType dtype) noexcept:
-    """Whether this is how a dtype of fewer bits is exported too."""
+    """Whether it is int8 or uint8, as which torch also exports dtypes of fewer bits."""
     return dtype.bits == 8 and dtype.code <= kDLUInt
 
 
@@ -269,7 +269,7 @@ cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request
     """
     cdef uint32_t state = state_of(tensor)
     cdef int code
-    if is_byte(managed.abi.dl_tensor.dtype):
+    if is_byte(managed.abi.dl_tensor.dtype) and not state & FAILED:
         check_shell(managed, tensor, offer)
     if not state:
         return managed

@@ -60,8 +60,8 @@ cdef class Offers(Entry):
 cdef tuple find_offers(object kind):
     """Find the offers of a type. The first type of a library imports what is known of the library."""
     cdef size_t before = count_registrations()
-    cdef bint collects = pause_collector()
     cdef Offers found = Offers.__new__(Offers)
+    cdef bint collects = pause_collector()
     try:
         found.kind = kind
         found.offers = list_offers(kind)
@@ -186,8 +186,8 @@ def _unsupported(kind, facts):
 def add_source(accepts, function, writable):
     """Put a source before all others.
 
-    ``accepts(type)`` says whether it serves a type, and ``function(obj)`` gives a producer. ``writable`` says whether
-    the memory may be written where that gives a legacy capsule.
+    ``accepts(type)`` says whether it serves a type, and ``function(obj)`` gives a producer. If the producer gives a
+    legacy capsule, ``writable`` says whether its memory may be written.
     """
     registered.insert(0, (accepts, offer_function(function, facts_of(object), writable)))
 
