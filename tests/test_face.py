@@ -695,6 +695,15 @@ def test_a_delivery_like_a_torch_tensor():
 
 
 @pytest.mark.needs("torch")
+def test_a_delivery_like_an_array_without_memory_raises():
+    """It is an array of a library that is known, so no other library's array takes its place."""
+    import torch
+
+    with pytest.raises(dlbridge.UnsupportedError, match="is_meta"):
+        face.deliver(face.make((3,), FLOAT32, 0, "drop", 0), torch.zeros(2, device="meta"))
+
+
+@pytest.mark.needs("torch")
 def test_memory_that_is_read_only_is_not_writable_in_torch():
     owner = np.arange(3.0)
     tensor = face.deliver(face.make((3,), FLOAT64, READ_ONLY, owner, owner.ctypes.data), "torch")

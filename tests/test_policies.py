@@ -460,3 +460,12 @@ def test_negative_bit_where_torch_has_no_exchange_api(monkeypatch, target):
     finally:
         monkeypatch.undo()
         clear_cache()
+
+
+def test_the_first_wrong_keyword_is_the_same_in_any_order():
+    wrong = {"device": "nowhere", "readonly": "perhaps"}
+    for keywords in wrong, dict(reversed(wrong.items())):
+        with pytest.raises(dlbridge.DeviceError, match="nowhere"):
+            dlbridge.convert(np.zeros(3), "numpy", **keywords)
+    with pytest.raises(TypeError, match="unknown"):
+        dlbridge.convert(np.zeros(3), "numpy", readonly="perhaps", unknown=1)
