@@ -453,7 +453,7 @@ cdef Route delivery_to(object to, str otherwise, Request* request):
         if isinstance(to, (str, type)) or not has_offer(offers_of(type(to)), to):
             raise
         return route_to(None, otherwise, request)
-    return aim_at(to, route, request)
+    return aim_at(to, kind, route, request)
 
 
 cdef str nearest(const Managed* managed, Target target):

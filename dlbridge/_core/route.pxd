@@ -20,7 +20,7 @@ cdef inline Route route_to(object src, object to, Request* request):
     return aim(request, <Route> steal(found)) if found != NULL else find_route_to(src, to, request)
 
 cdef Route find_route_to(object src, object to, Request* request)
-cdef Route aim_at(object to, Route route, Request* request)
+cdef Route aim_at(object to, object kind, Route route, Request* request)
 cdef Route find_route(object src, object to)
 cdef object array_type(object to)
 cdef Route aim(Request* request, Route route)

@@ -21,12 +21,12 @@ cdef class Route:
 cdef Route find_route_to(object src, object to, Request* request):
     """Find a route. An array stands for its type, and for its device, unless the caller asks for another one."""
     cdef object kind = array_type(to)
-    return aim_at(to, find_route(src, to if kind is None else kind), request)
+    return aim_at(to, kind, find_route(src, to if kind is None else kind), request)
 
 
-cdef Route aim_at(object to, Route route, Request* request):
-    """As aim(). If ``to`` is an array, its device is noted too."""
-    if array_type(to) not in (None, memoryview) and not request.has_device:
+cdef Route aim_at(object to, object kind, Route route, Request* request):
+    """As aim(). If ``to`` is an array, which has a kind, its device is noted too."""
+    if kind is not None and kind is not memoryview and not request.has_device:
         find_device(to, route.target.hosts, &request.device)
         request.has_device = True
     return aim(request, route)
