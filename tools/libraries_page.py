@@ -66,14 +66,14 @@ FORMS = {
     "PINNED": "pinned memory", "UNIFIED": "managed memory", "PACKED": "packed elements below a byte",
     "PADDED": "padded elements below a byte", "BOOLS": "bools",
 }
-# What makes a target's arrays, by the first part of its delivery.
+# What makes a target's arrays, by its name, by its delivery, or by the first part of that.
 DELIVERIES = {
     "numpy": "NumPy's C API", "torch": "its C exchange API; before 2.10 a capsule", "exchange": "its C exchange API",
     "jax": "jaxlib's importer, with a legacy capsule", "cupy": "`cupy.from_dlpack`, with a `Tensor`; not run on a GPU",
     "numba": "`numba.cuda.from_cuda_array_interface`; not run on a GPU",
     "onnxruntime": "`OrtValue`'s importer, with a legacy capsule",
     "pyarrow": "an `Array` where there is one axis, by `Array.from_buffers`; else a `Tensor`, by `Tensor.from_numpy`",
-    "buffer": "a memoryview over a `Tensor`", "capsule": "a capsule", "tensor": "a `Tensor`",
+    "tensor:prepare_memoryview": "a memoryview over a `Tensor`", "capsule": "a capsule", "tensor": "a `Tensor`",
     "importer": "its `{importer}`, with a `Tensor`",
     "importer:prepare_for_capsules": "its `{importer}`, with a legacy capsule",
     "importer:prepare_for_ndarrays": "its own constructor, over an ndarray",
@@ -141,7 +141,8 @@ def targets() -> Iterator[list[str]]:
     """A row for each target: how its arrays are made, and what pip installs."""
     for library in libraries().values():
         if library.delivery:
-            words = DELIVERIES.get(library.delivery) or DELIVERIES[library.delivery.partition(":")[0]]
+            keys = library.name, library.delivery, library.delivery.partition(":")[0]
+            words = next(DELIVERIES[key] for key in keys if key in DELIVERIES)
             own = library.name in ("memoryview", "dlpack", "dlbridge")
             yield [f'`"{library.name}"`', words.format(importer=library.importer),
                    "" if own else f"`{library.install or library.name}`"]
