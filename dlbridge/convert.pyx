@@ -321,7 +321,7 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
     if to == NULL or not 1 <= count <= 2:
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
     # In the order of parse_request(), whatever the order in the call, so that the first error is the same.
-    for keyword in range(KEYWORDS):
+    for keyword in range(<int> KEYWORDS):
         if values[keyword] != NULL:
             parse_keyword(&request, keyword, <object> values[keyword])
     return convert_to(<object> arguments[0], <object> to, &request)

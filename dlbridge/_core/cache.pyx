@@ -68,7 +68,7 @@ cdef void renew(Cache* cache) noexcept:
     cdef int section
     cdef int slot
     cache.registrations = load_size(&registrations)
-    for section in range(SECTIONS):
+    for section in range(<int> SECTIONS):
         for slot in range(ENTRIES):
             drop(exchange(&cache.entries[section][slot], NULL))
 
