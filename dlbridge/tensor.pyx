@@ -575,7 +575,7 @@ cdef int32_t export_device(const Managed* managed, object stream, object dl_devi
 
 
 cdef int check_stream(object stream, int32_t device_type) except -1:
-    """Refuse what is no stream, where no stream is waited for, and any stream for the host's memory."""
+    """Refuse any stream for memory of the host, and for devices without streams what is not even a number."""
     cdef bint on_host = is_host(device_type)
     if (on_host or not has_streams(device_type)) and (not PyLong_Check(stream) or type(stream) is bool):
         parse_stream(stream, "dlpack")

@@ -255,19 +255,25 @@ cdef Managed* managed_share(Managed* base) except NULL
 cdef inline bint managed_set_compact(
     Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes,
 ) noexcept nogil:
-    """Take the shape of memory that is known to be sound and compact in C order. Row and data are set before.
+    """Take the shape of memory that is compact in C order. Row and data are set before.
 
-    The block then needs no other check. False where there are no elements, or more than any memory has
-    (numpy.lib.stride_tricks), and where an axis of one element has another stride: the layout is still to be taken
-    then, and to be checked.
+    If True, the block needs no other check. If False, managed_set_layout() has to take the layout.
     """
-    cdef DLTensor* tensor = &managed.abi.dl_tensor
-    cdef int shift = get_row(managed.row).item_shift
+    return set_compact(&managed.abi.dl_tensor, shape, strides_bytes, get_row(managed.row).item_shift)
+
+cdef inline bint set_compact(
+    DLTensor* tensor, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, int item_shift,
+) noexcept nogil:
+    """Take a compact layout of NumPy, as shape and strides of a DLTensor that has room for them.
+
+    False where there are no elements, or more than any memory has (numpy.lib.stride_tricks), and where an axis of one
+    element has another stride.
+    """
     cdef int64_t count = 1
     cdef int32_t axis = tensor.ndim
     while axis:
         axis -= 1
-        if strides_bytes[axis] != count << shift:
+        if strides_bytes[axis] != count << item_shift:
             return False
         tensor.shape[axis] = shape[axis]
         tensor.strides[axis] = count

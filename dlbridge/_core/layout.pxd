@@ -30,7 +30,7 @@ cdef enum Form:
     BACKWARD = 16           # a stride is negative
     REPEATED = 32           # a stride is zero
     STRIDED = 64            # the strides are not those of a compact array in C order
-    LENGTH_1 = 128          # an axis of one element has a stride that says more, such as torch's order of axes
+    LENGTH_1 = 128          # an axis of one element has another stride than in C order, as torch's formats do
 
 
 ctypedef struct Span:

@@ -40,7 +40,7 @@ ctypedef struct Driver:
     int32_t host_type                   # DLPack's type of pinned memory
     int32_t managed_type                # DLPack's type of managed memory; device_type if DLPack has no such type
     void* contexts[MAX_DEVICES]         # the primary contexts, retained once
-    void* events[MAX_DEVICES]           # an event of each device that is not in use; taken and put back atomically
+    void* events[MAX_DEVICES]           # by device: one to use again, or NULL while it is in use; swapped atomically
 
 # What went wrong. driver_error() puts it into words once the thread holds the GIL again.
 ctypedef struct Failure:

@@ -12,8 +12,8 @@ How it is checked before use
     The symbols are looked up in the libraries that torch has loaded. The offsets are searched for in a few example
     tensors. For each of them the functions must give the answers that Python gives, and the byte must be the only one
     that ``tensor.numpy()`` clears. The storage found must be ``tensor.untyped_storage()``. The function must be that of
-    lazy clones in those tensors that ``torch._C._is_cow_tensor`` says are some. All of that happens once, outside of
-    any trace; what is then said to be traced is asked of Python once more before the warning.
+    lazy clones in those tensors that are lazy clones by ``torch._C._is_cow_tensor``. All of that happens once, outside
+    of any trace; what is then said to be traced is asked of Python once more before the warning.
 What happens without it
     Python is asked, with six calls for each tensor. ``numpy()`` of a tensor over the storage clears the byte, which
     is possible on the CPU alone. A stream counts as one that may go away.

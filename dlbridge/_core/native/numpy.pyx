@@ -5,13 +5,11 @@ in this way, because wrong values would then pass for right ones.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLDevice,
-    DLTensor,
     kDLCPU,
 )
 from dlbridge._core.block cimport (
@@ -26,10 +24,10 @@ from dlbridge._core.block cimport (
     managed_set_compact,
     managed_set_layout,
     managed_set_row,
+    set_compact,
     view_strided,
 )
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, hint_of_kind
-from dlbridge._core.layout cimport LARGEST_SPAN
 from dlbridge._core.numpy_api cimport (
     ARRAY_C_CONTIGUOUS,
     ARRAY_WRITEABLE,
@@ -156,22 +154,6 @@ cdef inline bint is_own_memory(object array) noexcept:
     while base != NULL and isinstance(<object> base, ndarray):
         base = array_base(<object> base)
     return base == NULL or type(<object> base) is not between and not counts_exports(Py_TYPE(base))
-
-
-cdef inline bint set_compact(
-    DLTensor* tensor, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, int item_shift,
-) noexcept:
-    """Take a layout as managed_set_compact() does; False where it needs those of view_strided()."""
-    cdef int64_t count = 1
-    cdef int32_t axis = tensor.ndim
-    while axis:
-        axis -= 1
-        if strides_bytes[axis] != count << item_shift:
-            return False
-        tensor.shape[axis] = shape[axis]
-        tensor.strides[axis] = count
-        count *= shape[axis]        # NumPy makes sure that the product fits
-    return 0 < count <= LARGEST_SPAN >> 8
 
 
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:

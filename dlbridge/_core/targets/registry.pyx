@@ -116,9 +116,9 @@ def _by_namespace(space):
 
 
 def _by_type(kind):
-    """The target of an array type or of a subclass, or None. The type may be of an unknown library.
+    """The target whose arrays have this type or a base of it; or the type's module, with from_dlpack; or None.
 
-    numpy.float32 is not an array type, for example.
+    A type of a library need not be one of its arrays: numpy.float32 is none.
     """
     cdef Target target
     if kind is memoryview:

@@ -100,7 +100,8 @@ cdef class Target:
         self.read_alignments()
         if not self.gpus:
             self.supports &= ~<unsigned int> OTHER_DEVICES
-        # fits() looks neither at HOST and SHARING nor at how many axes and hosts there are: others have no plain rows.
+        # fits() takes memory of a plain row without a look at the number of axes, and at which host's it is. So a
+        # library that is particular about either has no plain rows.
         self.plain_rows = 0
         if self.supports & HOST and self.supports & SHARING and self.hosts < 2 and not self.fewest_axes and (
                 self.most_axes == MAX_NDIM):
