@@ -182,8 +182,8 @@ def test_jaxs_own_copy_is_one_while_a_function_is_traced_too():
     from dlbridge.libraries.jax import LIBRARY
 
     array = jax.numpy.arange(3.0)
-    copies = [LIBRARY.copier.value(array)]
-    jax.jit(lambda: copies.append(LIBRARY.copier.value(array)))()
+    copies = [LIBRARY.copier.value(array, None)]
+    jax.jit(lambda: copies.append(LIBRARY.copier.value(array, None)))()
     for copy in copies:
         assert isinstance(copy, jax.Array)
         assert copy.tolist() == [0, 1, 2]

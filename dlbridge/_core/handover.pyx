@@ -102,10 +102,8 @@ cdef int64_t settle(Managed* managed, const Request* request) except? -2:
 
 cdef object hand_over_library_copy(object array, Target target, int64_t stream):
     """The library's own copy of an array. The source's stream waits for it, so that the source may be written again."""
-    copy = call_consumer(target.facts.copier.value, target, array)
-    if stream != STREAM_UNORDERED:
-        call_consumer(lambda made: made.__dlpack__(stream=stream), target, copy)        # for its order alone
-    return copy
+    waiting = None if stream == STREAM_UNORDERED else stream
+    return call_consumer(lambda shared: target.facts.copier.value(shared, waiting), target, array)
 
 
 cdef object hand_over_upload(object array, Target target, const Request* request):

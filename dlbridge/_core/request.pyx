@@ -130,13 +130,12 @@ cdef object stream_handle(object stream):
 
 
 cdef bint keeps_handle(object stream) except -1:
-    """Whether a stream lives as long as this object.
+    """Whether a stream lives as long as this object. An integer keeps no stream alive."""
+    if stream is None or PyLong_Check(stream):
+        return False
+    from dlbridge.libraries.library import keeps_stream     # imported with the first stream object
 
-    An integer keeps no stream alive, and neither does an object around an external stream.
-    """
-    return not (
-        stream is None or PyLong_Check(stream) or "External" in type(stream).__name__
-        or getattr(stream, "external", False) is True)
+    return keeps_stream(stream)
 
 
 cdef int64_t checked_stream(object handle, str stage) except? -2:

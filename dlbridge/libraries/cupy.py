@@ -3,13 +3,24 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Library, keeps_stream
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 
 def device_named(device: Any) -> str:
     """Builds for ROCm have the same devices."""
     return f"{'rocm' if sys.modules['cupy'].cuda.runtime.is_hip else 'cuda'}:{device.id}"
+
+
+def current_stream(array: Any) -> Any:
+    """CuPy's current stream on the device of an array. No array knows the stream that it was written on."""
+    return sys.modules["cupy"].cuda.get_current_stream(array.device.id)
+
+
+def keeps_handle(stream: Any) -> bool:
+    """Whether a stream is CuPy's own, or made of an object of another library that keeps its stream alive."""
+    foreign = getattr(stream, "_foreign_stream_ref", None)
+    return foreign is None or keeps_stream(foreign)
 
 
 LIBRARY = Library(
@@ -19,19 +30,21 @@ LIBRARY = Library(
         Arrays(
             "ndarray",
             preferred=Fact("cuda_array_interface", "seen in 14.2",
-                           "names the stream that the array was written on, so the way back can be ordered too; "
-                           "__dlpack__ is told the consumer's, and waits by itself"),
+                           "names its current stream, so the way back can be ordered too; __dlpack__ is told the "
+                           "consumer's, and waits by itself"),
         ),
         Arrays(
             "*",
-            stream_object=Fact(lambda array: sys.modules["cupy"].cuda.get_current_stream(), "seen in 14.2",
-                               "names its current stream"),
+            stream_object=Fact(current_stream, "seen in 14.2",
+                               "names the current stream of the current device, which need not be the array's"),
         ),
     ),
     delivery="cupy",
     importer="from_dlpack",
     array_types=("ndarray",),
     devices=Fact({"Device": device_named}, "seen in 14.2"),
+    streams=Fact({"Stream": keeps_handle, "ExternalStream": lambda stream: False}, "seen in 14.2",
+                 "leaves the life of an external stream to the program"),
     lacks=(
         Fact("HOST", "seen in 14.2", "has the memory of GPUs only"),
         Fact("PINNED", "seen in 14.2", "refuses the device type"),

@@ -43,12 +43,18 @@ def is_traced(tracer: Any) -> bool:
     return True
 
 
-def copied(array: Any) -> Any:
-    """A copy on the array's device, also while jax.jit or jax.grad trace a function."""
+def copied(array: Any, stream: int | None) -> Any:
+    """A copy on the array's device, also while jax.jit or jax.grad trace a function.
+
+    A stream is made to wait for the copy: the export does that for the stream that it is given.
+    """
     import jax
 
     with jax.ensure_compile_time_eval():
-        return array.copy()
+        copy = array.copy()
+        if stream is not None:
+            copy.__dlpack__(stream=stream)
+        return copy
 
 
 LIBRARY = Library(
@@ -106,7 +112,7 @@ LIBRARY = Library(
         "narrows them silently unless jax_enable_x64 is on"),
     dtype_namespace="numpy",
     copier=Fact(copied, "DALI#5617", "has streams that nobody can ask for, and releases memory when its last "
-                "use is queued; the export of the copy makes the stream that it is given wait until the copy is done"),
+                "use is queued"),
     upload="cuda",
     hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),
     default_host=Fact(default_host, "seen in 0.10.2", "imports to the first device, whatever jax.default_device() is"),

@@ -59,7 +59,7 @@ class Arrays(NamedTuple):
     # ---- streams
     names_stream: Fact | None = None        # True: its exchange table names the stream that the memory is ready on
     none_is_unordered: Fact | None = None   # True: __dlpack__ takes None where the standard has -1
-    stream_object: Fact | None = None       # a function of the array: the stream that its interface names, or None
+    stream_object: Fact | None = None       # a function of the array: the object of the stream that it is ready on
     default_unsaid: Fact | None = None      # True: its interface says None of work on the default stream
     repeats_unsaid: Fact | None = None      # True: its interface says None of strides that are not compact
     zero_stream: Fact | None = None         # a function: the default stream that its interface means by 0, 1 or 2
@@ -93,7 +93,9 @@ class Library(NamedTuple):
     hosts: Fact | None = None               # a function of the module: how many devices of the host it numbers
     default_host: Fact | None = None        # … on which of them it makes arrays
     devices: Fact | None = None             # by the names of its device objects' types: how device= writes one, or None
-    copier: Fact | None = None              # a function of its array: a copy there, where its streams are unknown
+    streams: Fact | None = None             # by the names of its streams' types: does one keep its handle alive
+    copier: Fact | None = None              # where its streams are unknown: a function of its array, and of the stream
+    #                                         that has to wait for the copy, or None; it gives the copy
     upload: str = ""                        # the device that it copies host memory to, as in device=
     uploader: Callable[[Any, Any, int | None], Any] | None = None   # … by this, of the module, an ndarray and an index
 
@@ -252,12 +254,25 @@ def records_of(kind: Any) -> Iterator[tuple[Library, Arrays]]:
 def device_text(device: Any) -> str | None:
     """How ``device=`` writes a library's own device object, or None."""
     kind = getattr(device, "__class__", None)       # Numba's current device is a weak proxy, which says so
-    for base in (kind if isinstance(kind, type) else type(device)).__mro__:
+    write = function_for(kind if isinstance(kind, type) else type(device), "devices")
+    return None if write is None else write(device)
+
+
+def keeps_stream(stream: Any) -> bool:
+    """Whether a stream lives as long as the object that names it; that of an unknown library is believed to."""
+    keeps = function_for(type(stream), "streams")
+    return keeps is None or bool(keeps(stream))
+
+
+@lru_cache(maxsize=64)
+def function_for(kind: Any, field: str) -> Callable[[Any], Any] | None:
+    """What a library's table has for a type, or for the nearest of its bases; or None."""
+    for base in kind.__mro__:
         library = library_of(top_module(base))
-        write = library.devices.value.get(base.__name__) if library is not None and library.devices else None
-        if write is not None:
-            text: str | None = write(device)
-            return text
+        fact = getattr(library, field, None)
+        function: Callable[[Any], Any] | None = fact.value.get(base.__name__) if fact is not None else None
+        if function is not None:
+            return function
     return None
 
 

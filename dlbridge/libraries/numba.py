@@ -16,6 +16,12 @@ def default_stream() -> int:
     return 2 if settings.CUDA_PER_THREAD_DEFAULT_STREAM else 1
 
 
+def stream_of(array: Any) -> Any:
+    """The stream that an array was made with, or None for a default one: its 0 means one of two."""
+    stream = getattr(array, "stream", None)
+    return stream if stream is not None and int(stream) else None
+
+
 LIBRARY = Library(
     name="numba",
     module="numba.cuda",
@@ -23,7 +29,7 @@ LIBRARY = Library(
     arrays=(
         Arrays(
             "*",
-            stream_object=Fact(lambda array: getattr(array, "stream", None), SEEN, "keeps it with the array"),
+            stream_object=Fact(stream_of, SEEN, "keeps it with the array"),
             default_unsaid=Fact(True, SEEN, "says None of what its kernels on the default stream still write"),
             repeats_unsaid=Fact(True, SEEN, "says None of strides that repeat rows"),
             zero_stream=Fact(default_stream, SEEN, "says 0 of its default stream: the legacy one, or the thread's by "
@@ -34,6 +40,7 @@ LIBRARY = Library(
     array_types=("devicearray.DeviceNDArray",),
     devices=Fact(dict.fromkeys(("Device", "_DeviceContextManager"), lambda device: f"cuda:{device.id}"),
                  "seen in numba-cuda 0.30"),
+    streams=Fact({"Stream": lambda stream: not stream.external}, SEEN, "does not keep an external stream alive"),
     lacks=(
         Fact("HOST", SEEN, "has the memory of GPUs only"),
         Fact("ZERO_STRIDES", SEEN, "takes them, and says of the array that it is compact"),

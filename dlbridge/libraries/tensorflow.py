@@ -1,7 +1,24 @@
 """TensorFlow: immutable tensors, through legacy capsules."""
 
+from typing import Any
+
 from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN, compact
+
+
+def copied(tensor: Any, stream: int | None) -> Any:
+    """A copy on the tensor's device, also while tf.function traces.
+
+    No stream has to wait for it: its export makes the host wait until it is done.
+    """
+    import tensorflow
+
+    with tensorflow.init_scope():
+        copy = tensorflow.raw_ops.DeepCopy(x=tensor)
+        if stream is not None:
+            tensorflow.experimental.dlpack.to_dlpack(copy)
+        return copy
+
 
 LIBRARY = Library(
     name="tensorflow",
@@ -29,6 +46,8 @@ LIBRARY = Library(
     ),
     alignment=Fact(64, "seen in 2.21", "takes what is not aligned, and ends the process later"),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16"), "seen in 2.21"),),
+    copier=Fact(copied, "seen in 2.21", "has streams that nobody can ask for, and releases memory when its last use is "
+                "queued"),
     gpus=Fact(lambda tensorflow: len(tensorflow.config.list_logical_devices("GPU")), "seen in 2.21",
               "lets memory of a device that it does not see go twice"),
 )

@@ -16,6 +16,14 @@ def plain(wrapper: Any) -> Any:
         return wrapper.as_subclass(torch.Tensor)
 
 
+def is_own(stream: Any) -> bool:
+    """Whether a stream is the default one or of torch's pool, which live for ever. An external one's id is its address.
+
+    External streams are not of a type of their own: torch.cuda.current_stream() gives a Stream.
+    """
+    return bool(stream.stream_id == 0 or stream.stream_id & 1)
+
+
 LIBRARY = Library(
     name="torch",
     arrays=(
@@ -40,6 +48,8 @@ LIBRARY = Library(
             ),
             exchange=Fact("torch.Tensor", SEEN, "has an exchange table since 2.10"),
             names_stream=Fact(True, SEEN, "gives the current stream of the device"),
+            stream_object=Fact(lambda tensor: sys.modules["torch"].cuda.current_stream(tensor.device), SEEN,
+                               "tells the consumer's stream to wait for its current one"),
             shells=Fact(tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)), SEEN,
                         "exports types below a byte as int8 and uint8"),
             owned_on=Fact("metal", "pytorch#182924", "adds the offset of a slice to a handle in the borrowed view"),
@@ -75,4 +85,5 @@ LIBRARY = Library(
     ),
     aligned_dtypes=Fact(("complex128",), SEEN, "ends the process in kernels over what is not aligned to 16 bytes"),
     dtype_namespace="",
+    streams=Fact({"Stream": is_own}, SEEN, "does not keep an external stream alive"),
 )

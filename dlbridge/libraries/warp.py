@@ -17,10 +17,19 @@ def start(warp: Any) -> None:
         setattr(warp.config, field, before)
 
 
+def current_stream(array: Any) -> Any:
+    """Warp's current stream on the array's device, or None for the host's memory."""
+    return array.device.stream if array.device.is_cuda else None
+
+
 LIBRARY = Library(
     name="warp",
     install="warp-lang",
-    arrays=(Arrays("indexedarray", {"": "pass x.contiguous()"}),),
+    arrays=(
+        Arrays("indexedarray", {"": "pass x.contiguous()"}),
+        Arrays("array", stream_object=Fact(current_stream, "seen in 1.19", "makes the consumer's stream wait for it")),
+    ),
+    streams=Fact({"Stream": lambda stream: stream.owner}, "seen in 1.19", "does not keep an external stream alive"),
     delivery="importer",
     importer="from_dlpack",
     array_types=("array",),

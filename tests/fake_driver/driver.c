@@ -282,6 +282,13 @@ static int order(handle stream_handle, handle event_handle, int record)
     return SUCCESS;
 }
 
+static int device_of(handle of)
+{
+    struct object *stream = find(STREAM, of);
+    no_dead(of);
+    return of < 3 ? current() : stream ? stream->device : -1;
+}
+
 static int capture_status(handle of, int *status)
 {
     struct object *stream;
@@ -557,6 +564,14 @@ BOTH("StreamWaitEvent", cuStreamWaitEvent, hipStreamWaitEvent, (handle stream, h
      flags ? INVALID_VALUE : order(stream, event, 0), "stream=0x%lx event=0x%lx device=%d", stream, event, current())
 BOTH("StreamIsCapturing", cuStreamIsCapturing, hipStreamIsCapturing, (handle stream, int *status),
      capture_status(stream, status), "stream=0x%lx device=%d", stream, current())
+#if HIP
+int hipStreamGetDevice(handle stream, int *device)
+    CALL("StreamGetDevice", (*device = device_of(stream)) < 0 ? INVALID_HANDLE : SUCCESS, "stream=0x%lx", stream)
+#else
+int cuStreamGetCtx(handle stream, handle *context)
+    CALL("StreamGetCtx", (*context = (handle)&devices[device_of(stream) & 1], device_of(stream)) < 0
+         ? INVALID_HANDLE : SUCCESS, "stream=0x%lx", stream)
+#endif
 BOTH("ThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode, hipThreadExchangeStreamCaptureMode,
      (int *mode), exchange_capture_mode(mode), "mode=%d", capture_mode)
 BOTH("StreamSynchronize", cuStreamSynchronize, hipStreamSynchronize, (handle stream),

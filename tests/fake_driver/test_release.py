@@ -60,6 +60,68 @@ def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
     )
 
 
+@both
+def test_a_consumer_on_another_device_is_waited_for(platform):
+    run(
+        """
+        import dlbridge
+        from dlbridge.devices.streams import unordered_releases
+        from fake_driver.producers import Interface, Stream, counts, delete, driver, fields
+        driver.make_current(0)
+        driver.value("DevicePrimaryCtxRetain", 1)           # a stream there has it
+        start, first, then = driver.allocate(0, 16), Stream(driver.stream(0)), Stream(driver.stream(1))
+        for _ in range(2):
+            driver.use(start, first.handle, "write")
+            capsule = dlbridge.asdlpack(Interface(start), stream=first).__dlpack__(stream=then)
+            driver.use(start, then.handle, "read")
+            before = counts()
+            driver.clear()
+            delete(capsule)
+            refused, record = driver.log("EventRecord")         # an event is of one device
+            assert refused.endswith("-> 400") and fields(record)["stream"] == then.handle
+            [wait] = driver.log("StreamWaitEvent")
+            assert (fields(wait)["stream"], fields(wait)["event"]) == (first.handle, fields(record)["event"])
+            assert counts()[:2] == before[:2] and counts()[3] == before[3] and driver.current_device() == 0
+        driver.use(start, first.handle, "write")
+        assert driver.races() == [] and unordered_releases() == 0
+        then, call = Stream(driver.stream(1)), "StreamGetDevice" if driver.hip else "StreamGetCtx"
+        capsule = dlbridge.asdlpack(Interface(start), stream=first).__dlpack__(stream=then)
+        driver.fail(call, 719)
+        delete(capsule)
+        assert unordered_releases() == 1
+        """,
+        platform,
+    )
+
+
+@pytest.mark.needs("numba")
+def test_an_external_stream_is_known_by_what_it_is_and_not_by_its_name():
+    run(
+        """
+        import dlbridge
+        from dlbridge.devices.streams import unordered_releases
+        from fake_driver.producers import Interface, Stream, driver
+        from numba import cuda
+        driver.make_current(0)
+        start, own, handle = driver.allocate(0, 16), cuda.stream(), driver.stream()
+
+        class Mine(type(own)):
+            pass
+
+        class ExternalSensor(Stream):       # its object is the stream
+            pass
+
+        for stream, counted in [
+            (own, 0), (cuda.external_stream(handle), 1), (Mine(own.handle), 0), (Mine(own.handle, external=True), 1),
+            (ExternalSensor(handle), 0),
+        ]:
+            before = unordered_releases()
+            del [dlbridge.asdlpack(Interface(start, stream=1), stream=stream)][0]
+            assert unordered_releases() - before == counted, stream
+        """
+    )
+
+
 @pytest.mark.needs("numba")
 def test_the_order_is_record_wait_free():
     run(
@@ -396,6 +458,86 @@ def test_a_daemon_thread_that_lets_go_at_the_end_does_no_harm(platform):
             platform,
         )
         assert (ended.stderr, ended.stdout) == ("", "")
+
+
+POOLED = """
+    import sys
+    import types
+    import dlbridge
+    from dlbridge.devices.streams import unordered_releases
+    from dlbridge.libraries import library
+    from dlbridge.libraries.library import Arrays, Fact, Library
+    from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver
+    driver.make_current(0)
+    own, then = Stream(driver.stream()), Stream(driver.stream())
+
+    class Pooled(Producer):
+        '''It gives its block back on its own stream, at once.'''
+
+        def __dlpack__(self, *, stream):
+            event = driver.value("EventCreate", 2)
+            driver.call("EventRecord", event, own.handle)
+            driver.call("StreamWaitEvent", stream, event, 0)
+            driver.call("EventDestroy", event)
+            return super().__dlpack__(stream=stream)
+
+        def _delete(self, address):
+            super()._delete(address)
+            driver.call("MemFreeAsync", self.tensor.data, own.handle)
+
+    def producer():
+        start = driver.value("MemAllocAsync", 16, own.handle)
+        driver.use(start, own.handle, "write")
+        return Pooled(start, (ROCM if driver.hip else CUDA, 0))
+
+    def used(made, stream):
+        '''What a consumer of the memory does.'''
+        driver.use(made.data_ptr, stream, "read")
+
+    def lend(stream):
+        capsule = dlbridge.asdlpack(producer(), stream=stream).__dlpack__(stream=then)
+        driver.use(tensor_of(capsule).data, then.handle, "read")
+        delete(capsule)
+
+    ways = (
+        lambda: used(dlbridge.asdlpack(producer(), stream=then), then.handle),
+        lambda: lend(then),
+        lambda: lend(None),
+        lambda: dlbridge.asdlpack(producer(), copy=True),
+        lambda: dlbridge.asdlpack(producer(), stream=then, copy=True),
+    )
+"""
+
+
+@both
+def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_if_that_is_known(platform):
+    run(
+        POOLED + """
+    from fake_driver.producers import tensor_of
+    for way in ways:
+        before = unordered_releases()
+        way()
+        assert unordered_releases() == before + 1
+    assert len(driver.races()) == 3                 # the legacy stream orders the other two
+
+    sys.modules["pooled"] = types.ModuleType("pooled")
+    sys.modules["dlbridge.libraries.pooled"] = types.SimpleNamespace(LIBRARY=Library(
+        name="pooled", arrays=(Arrays("Pooled", stream_object=Fact(lambda array: own, "of this test")),)))
+    found = library.files()
+    library.files = lambda: found | {"pooled"}
+    library.library_of.cache_clear()
+    Pooled.__module__ = "pooled"
+    dlbridge.register_source(type("Another", (), {}), lambda array: array)      # clears what was cached of types
+    for way in ways:
+        before = unordered_releases()
+        way()
+        assert driver.races() == []
+        assert unordered_releases() == before
+    dlbridge.asdlpack(producer(), stream=-1)        # no order was wanted
+    assert unordered_releases() == before
+    """,
+        platform,
+    )
 
 
 @both

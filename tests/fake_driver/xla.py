@@ -50,6 +50,13 @@ class Array:
         return CUDA, 0
 
 
+def copied(array: Array, stream: int | None) -> Array:
+    copy = array.copy()
+    if stream is not None:
+        copy.__dlpack__(stream=stream)
+    return copy
+
+
 def from_dlpack(producer: Any) -> Array:
     capsule = producer.__dlpack__(stream=compute)
     return Array(tensor_of(capsule).data, capsule)
@@ -59,5 +66,5 @@ found = library.files()
 sys.modules["dlbridge.libraries.xla"] = types.SimpleNamespace(LIBRARY=Library(      # type: ignore[assignment]
     name="xla", module="fake_driver.xla", delivery="importer", importer="from_dlpack", array_types=("Array",),
     lacks=(Fact("WRITABLE", "as JAX's", "has immutable arrays"), Fact("HOST", "as of a GPU", "has none")),
-    copier=Fact(Array.copy, "as JAX's", "has streams that nobody can ask for")))
+    copier=Fact(copied, "as JAX's", "has streams that nobody can ask for")))
 library.files = lambda: found | {"xla"}

@@ -284,3 +284,16 @@ def test_the_device_of_an_array_is_one(row):
 def test_every_pair(row, other):
     source = numbers_for(row if 2 not in row.axes else other)
     assert other.values(dlbridge.convert(row.make(source), other.name)) == source.tolist()
+
+
+def test_tensorflows_own_copy_is_one_while_a_function_is_traced_too():
+    import tensorflow
+
+    from dlbridge.libraries.tensorflow import LIBRARY
+
+    tensor, copies = tensorflow.constant([0.0, 1, 2]), []
+    copies.append(LIBRARY.copier.value(tensor, None))
+    tensorflow.function(lambda: copies.append(LIBRARY.copier.value(tensor, 1)))()
+    for copy in copies:
+        assert copy.numpy().tolist() == [0, 1, 2]
+        assert np.from_dlpack(copy).ctypes.data != np.from_dlpack(tensor).ctypes.data

@@ -21,6 +21,7 @@ ctypedef struct Calls:
     int (*event_record)(void* event, void* stream) noexcept nogil
     int (*stream_wait_event)(void* stream, void* event, unsigned int flags) noexcept nogil
     int (*stream_is_capturing)(void* stream, int* status) noexcept nogil
+    int (*stream_get_context)(void* stream, void** context) noexcept nogil      # of ROCm: its device, an int
     int (*stream_synchronize)(void* stream) noexcept nogil
     int (*exchange_capture_mode)(int* mode) noexcept nogil
     int (*copy_to_host)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil

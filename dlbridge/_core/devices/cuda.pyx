@@ -27,6 +27,7 @@ cdef enum:
     ATTRIBUTE_MEMORY_TYPE = 2
     ATTRIBUTE_IS_MANAGED = 8
     ATTRIBUTE_DEVICE_ORDINAL = 9
+    INVALID_HANDLE = 400                # …_INVALID_HANDLE
     CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
     CAPTURE_RELAXED = 2                 # …_STREAM_CAPTURE_MODE_RELAXED
     CONCURRENT_MANAGED_ACCESS = 89      # only of CUDA: ROCm's managed memory has no DLPack type
@@ -54,6 +55,7 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.event_record): ("cuEventRecord", "hipEventRecord"),
     offset_in_calls(&PATTERN.stream_wait_event): ("cuStreamWaitEvent", "hipStreamWaitEvent"),
     offset_in_calls(&PATTERN.stream_is_capturing): ("cuStreamIsCapturing", "hipStreamIsCapturing"),
+    offset_in_calls(&PATTERN.stream_get_context): ("cuStreamGetCtx", "hipStreamGetDevice"),
     offset_in_calls(&PATTERN.stream_synchronize): ("cuStreamSynchronize", "hipStreamSynchronize"),
     offset_in_calls(&PATTERN.exchange_capture_mode): (
         "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"),
@@ -186,16 +188,19 @@ ctypedef struct Entered:
 
 cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
     """Make a device's primary context the current one, unless it is. leave() restores the context that was current."""
+    return enter_context(driver, primary_context(driver, device_id, failure), entered, failure)
+
+
+cdef bint enter_context(Driver* driver, void* context, Entered* entered, Failure* failure) noexcept nogil:
     cdef Calls* calls = &driver.calls
-    cdef void* primary = primary_context(driver, device_id, failure)
     entered.pushed = False
     entered.before = NULL
     entered.capture_mode = CAPTURE_RELAXED
-    if primary == NULL or failed(
+    if context == NULL or failed(
             driver, &calls.context_get_current, calls.context_get_current(&entered.before), failure):
         return False
-    if entered.before != primary:
-        entered.pushed = not failed(driver, &calls.context_push, calls.context_push(primary), failure)
+    if entered.before != context:
+        entered.pushed = not failed(driver, &calls.context_push, calls.context_push(context), failure)
         return entered.pushed
     return True
 
@@ -356,10 +361,14 @@ cdef bint order_streams(
 cdef void order_by_event(Driver* driver, int32_t device_id, void* first, void* then, Failure* failure) noexcept nogil:
     cdef Calls* calls = &driver.calls
     cdef void* event = exchange_pointer(&driver.events[device_id], NULL)
+    cdef int error
     if event == NULL and failed(
             driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
         return
-    if not failed(driver, &calls.event_record, calls.event_record(event, first), failure):
+    error = calls.event_record(event, first)
+    if error == INVALID_HANDLE:
+        order_across_devices(driver, first, then, failure)
+    elif not failed(driver, &calls.event_record, error, failure):
         failed(driver, &calls.stream_wait_event, calls.stream_wait_event(then, event, 0), failure)
     if is_well(failure):
         event = exchange_pointer(&driver.events[device_id], event)
@@ -367,6 +376,38 @@ cdef void order_by_event(Driver* driver, int32_t device_id, void* first, void* t
     # a call for it failed.
     if event != NULL:
         failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
+
+
+cdef void order_across_devices(Driver* driver, void* first, void* then, Failure* failure) noexcept nogil:
+    """Let a stream of the current device wait for one of another device, where the event has to be made."""
+    cdef Calls* calls = &driver.calls
+    cdef void* event = NULL
+    cdef void* context = context_of_stream(driver, first, failure)
+    cdef Entered entered
+    if context == NULL:
+        failed(driver, &calls.event_record, INVALID_HANDLE, failure)
+        return
+    if not enter_context(driver, context, &entered, failure):
+        return
+    if not failed(driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
+        failed(driver, &calls.event_record, calls.event_record(event, first), failure)
+    leave(driver, &entered, failure)
+    if is_well(failure):
+        failed(driver, &calls.stream_wait_event, calls.stream_wait_event(then, event, 0), failure)
+    if event != NULL:
+        failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
+
+
+cdef void* context_of_stream(Driver* driver, void* stream, Failure* failure) noexcept nogil:
+    cdef Calls* calls = &driver.calls
+    cdef void* found = NULL
+    cdef ptrdiff_t device_id
+    if failed(driver, &calls.stream_get_context, calls.stream_get_context(stream, &found), failure):
+        return NULL
+    device_id = <ptrdiff_t> found
+    if driver.family == ROCM:
+        return primary_context(driver, <int32_t> device_id, failure) if 0 <= device_id < MAX_DEVICES else NULL
+    return found
 
 
 cdef bint order_after_event(

@@ -21,11 +21,13 @@ ctypedef struct Handover:
     Driver* driver              # NULL until two streams must be ordered
     int32_t device_id           # the driver's number of the device; valid once driver is set
     Stream producer             # the stream on which the memory is ready
-    bint told                   # whether the producer was told that stream; its own is then not known
+    bint told                   # whether the producer was told that stream, so that its own is another one
+    Stream own                  # if told: the producer's own stream; UNORDERED if it is not known
     bint settled                # a consumer lets the producer's stream wait by itself, so releases need no order
-    unsigned char lent          # of told memory: whether a consumer has been given it
+    unsigned char used          # whether the memory was used on the stream on which it is ready
     Stream consumer             # the stream that it was handed to; UNORDERED before that, and if no order is wanted
     Tell tell                   # how the producer's allocator is told of consumers; or NULL
     PyObject* array             # the producer's array, which tell is called with, owned; or NULL
+    int64_t own_stream          # the producer's own stream, which tell is called with
     unsigned char lock          # of driver and device_id
     unsigned long thread        # the thread whose default stream STREAM_PER_THREAD_DEFAULT means

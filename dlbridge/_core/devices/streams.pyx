@@ -69,7 +69,7 @@ def unordered_releases():
     """How often memory went back to its producer without an order between the streams.
 
     That happens if a handle could be stale, since no object keeps its stream alive, if a stream is being captured, and
-    if the memory came by ``__dlpack__``, which does not say what the producer's own stream is.
+    if the memory came by ``__dlpack__`` of a library that does not say what its own stream is.
     """
     return unordered
 
@@ -90,7 +90,7 @@ cdef Handover* wrap(Managed* managed) except NULL:
     handover.wrapped.release = release_handover
     handover.wrapped.owns = managed.owns
     handover.wrapped.owner = managed.abi.manager_ctx
-    handover.producer.number = handover.consumer.number = STREAM_UNORDERED
+    handover.producer.number = handover.own.number = handover.consumer.number = STREAM_UNORDERED
     handover.thread = PyThread_get_thread_ident()
     managed_own(managed, OWNS_WRAPPED, handover)
     return handover
@@ -179,18 +179,27 @@ cdef int set_told(Managed* managed, int64_t stream, object keeper) except -1:
     return 0
 
 
+cdef int set_own(Managed* managed, int64_t stream, object keeper) except -1:
+    """Note the own stream of a producer that was told another: the memory goes back in the order of that one."""
+    need_driver(managed, handover_of(managed))      # no error can be raised when the memory goes back
+    return fill_stream(&handover_of(managed).own, stream, keeper, False)
+
+
 cdef bint is_lent(const Handover* handover) noexcept nogil:
     """Whether the memory is of a block of dlbridge's own."""
     cdef DLManagedTensorVersioned* foreign = <DLManagedTensorVersioned*> handover.wrapped.owner
     return handover.wrapped.owns == OWNS_VERSIONED and foreign.deleter in (sole_deleter, lent_deleter)
 
 
-cdef int set_allocator(Managed* managed, Tell tell, object array) except -1:
-    """Note how the producer's allocator is told of consumers. The memory's stream is known already."""
+cdef int set_allocator(Managed* managed, Tell tell, object array, int64_t stream) except -1:
+    """Note how the producer's allocator is told that the producer's own stream, this one, uses the memory.
+
+    The stream on which the memory is ready was noted before.
+    """
     cdef Handover* handover = handover_of(managed)
     cdef PyObject* before = handover.array
     Py_INCREF(array)
-    handover.tell, handover.array = tell, <PyObject*> array
+    handover.tell, handover.array, handover.own_stream = tell, <PyObject*> array, stream
     release_reference(before)
     return 0
 
@@ -255,7 +264,7 @@ cdef int inherit(Managed* managed, const Managed* base) except -1:
     cdef Handover* handover = handover_of(base)
     if handover == NULL:
         return 0
-    handover.lent = True
+    handover.used = True
     return inherit_stream(managed, handover)
 
 
@@ -263,7 +272,9 @@ cdef int inherit_stream(Managed* managed, Handover* handover) except -1:
     cdef const Stream* ready = ready_stream(handover)
     cdef object keeper = <object> ready.keeper if ready.keeper != NULL else None
     set_producer(managed, usable_number(handover, ready), keeper, ready.lasts)
-    return set_allocator(managed, handover.tell, <object> handover.array) if handover.array != NULL else 0
+    if handover.array != NULL:
+        set_allocator(managed, handover.tell, <object> handover.array, handover.own_stream)
+    return 0
 
 
 cdef Stream* ready_stream(Handover* handover) noexcept nogil:
@@ -316,7 +327,7 @@ cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint la
         need_driver(managed, handover)
         order_on_device(handover.driver, handover.device_id, ready, stream)
         if handover.array != NULL:
-            handover.tell(<object> handover.array)
+            handover.tell(<object> handover.array, handover.own_stream)
     return fill_stream(&handover.consumer, stream, keeper, lasts)
 
 
@@ -482,6 +493,7 @@ cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbyte
             pooled.driver, pooled.device_id, &pooled.memory, begin, nbytes, stream, &failure)
     if not done:
         raise driver_error(pooled.driver, &failure)
+    handover.used = True
     if producer != STREAM_UNORDERED and producer != stream:
         # This is done now, while both handles are valid. The source may be released as soon as this function returns.
         order_on_device(pooled.driver, pooled.device_id, stream, producer)
@@ -530,6 +542,7 @@ cdef void release_handover(void* owner) noexcept nogil:
         count_one(&unordered)
     release_owner(handover.wrapped.owns, handover.wrapped.owner)
     release_reference(handover.producer.keeper)
+    release_reference(handover.own.keeper)
     release_reference(handover.consumer.keeper)
     release_reference(handover.array)
     free(handover)
@@ -540,12 +553,17 @@ cdef void release_reference(PyObject* reference) noexcept nogil:
         release_owner(OWNS_OBJECT, reference)
 
 
-cdef bint needs_order(const Handover* handover) noexcept nogil:
+cdef bint needs_order(Handover* handover) noexcept nogil:
     if handover.producer.number == STREAM_UNORDERED or is_settled(handover):
         return False
-    if handover.told:
-        return handover.lent or handover.consumer.number != STREAM_UNORDERED
-    return handover.consumer.number not in (STREAM_UNORDERED, handover.producer.number)
+    if handover.consumer.number == STREAM_UNORDERED and not handover.used:
+        return False
+    return ready_stream(handover).number != own_stream(handover).number
+
+
+cdef Stream* own_stream(Handover* handover) noexcept nogil:
+    """The stream in whose order the producer gives the memory back."""
+    return &handover.own if handover.told else &handover.producer
 
 
 cdef bint order_producer(Handover* handover) noexcept nogil:
@@ -554,14 +572,15 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
     False if the producer's own stream is not known, if a handle could be stale, if a stream is being captured, or if
     the driver refuses. No error is raised.
     """
+    cdef Stream* used = ready_stream(handover)
+    cdef Stream* own = own_stream(handover)
     cdef Failure failure = Failure(0, 0, False)
     cdef PyThreadState* gil
     cdef bint ordered
-    if handover.told or not is_sound(handover, &handover.producer) or not is_sound(handover, &handover.consumer):
+    if own.number == STREAM_UNORDERED or not is_sound(handover, own) or not is_sound(handover, used):
         return False
     gil = give_up_gil()
-    ordered = cuda.order_streams(
-        handover.driver, handover.device_id, handover.consumer.number, handover.producer.number, &failure)
+    ordered = cuda.order_streams(handover.driver, handover.device_id, used.number, own.number, &failure)
     take_gil(gil)
     return ordered
 
@@ -590,6 +609,7 @@ cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogi
 operations.locate = locate
 operations.set_producer = set_producer
 operations.set_told = set_told
+operations.set_own = set_own
 operations.set_allocator = set_allocator
 operations.set_producer_event = set_producer_event
 operations.label_device = label_device

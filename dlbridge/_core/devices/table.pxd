@@ -16,8 +16,8 @@ cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept n
 cdef str device_name(DLDevice device)
 
 
-# Tells the allocator of an array's memory that another stream uses the memory too.
-ctypedef int (*Tell)(object array) except -1
+# Tells the allocator of an array's memory that the producer's stream uses the memory.
+ctypedef int (*Tell)(object array, int64_t stream) except -1
 
 # The operations on memory of CUDA and ROCm. devices/streams fills them in. That module is imported with the first such
 # memory (operations.pxd), so that a program without any does not pay for it.
@@ -26,7 +26,8 @@ ctypedef struct Operations:
     int (*locate)(Managed* managed) except -1
     int (*set_producer)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
     int (*set_told)(Managed* managed, int64_t stream, object keeper) except -1
-    int (*set_allocator)(Managed* managed, Tell tell, object array) except -1
+    int (*set_own)(Managed* managed, int64_t stream, object keeper) except -1
+    int (*set_allocator)(Managed* managed, Tell tell, object array, int64_t stream) except -1
     int (*set_producer_event)(Managed* managed, void* event) except -1
     int (*make_handover)(Managed* managed) except -1
     int (*settle)(Managed* managed) except -1

@@ -5,11 +5,13 @@ no export of torch 2.13 checks the negative bit: a tensor that has it arrives ev
 """
 
 import sys
+from functools import partial
 
 from libc.stdint cimport int64_t, uint32_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
     DLDataType,
     DLDevice,
     DLManagedTensorVersioned,
@@ -243,22 +245,26 @@ cdef int note_producer(Managed* managed, object keeper, Offer offer) except -1:
         managed_release(managed)
         raise
     exchange.note_producer(managed, offer.api, lasts)
-    return 0 if pinned else device_operations().set_allocator(managed, record_stream, keeper)
+    if lasts:
+        device_operations().set_allocator(managed, record_stream, keeper, device_operations().stream_of(managed))
+    return 0
 
 
-cdef int record_stream(object keeper) except -1:
-    """Tell torch's allocator that torch's own current stream uses the memory.
+cdef int record_stream(object keeper, int64_t stream) except -1:
+    """Tell torch's allocator that a stream of torch's own uses the memory, the one that was current at the export.
 
     The allocator reuses memory in the order of the stream that it was allocated for, and of the streams that it was
-    told of. torch's current stream waits for the consumer's stream when the consumer lets go. The allocator must not be
-    told of the consumer's stream: it asks its streams when the memory is freed, and a foreign stream may be gone by
-    then, which ends the process.
+    told of. torch's stream waits for the consumer's stream when the consumer lets go. The allocator must not be told of
+    the consumer's stream, nor of an external one that is torch's current stream: it asks its streams when the memory is
+    freed, and a foreign stream may be gone by then, which ends the process.
     """
     torch = sys.modules["torch"]
     tensor = keeper
     if not isinstance(keeper, torch.Tensor):
         tensor = torch.empty(0, dtype=torch.uint8, device=keeper.device).set_(keeper)
-    tensor.record_stream(torch.cuda.current_stream(keeper.device))
+    # The allocator compares streams by their handles, so an ExternalStream stands for the stream itself.
+    used = torch.cuda.default_stream if stream == STREAM_LEGACY_DEFAULT else partial(torch.cuda.ExternalStream, stream)
+    tensor.record_stream(used(keeper.device))
     return 0
 
 

@@ -6,7 +6,6 @@ from libc.stdint cimport int64_t
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
     STREAM_LEGACY_DEFAULT,
-    STREAM_PER_THREAD_DEFAULT,
     STREAM_UNORDERED,
     kDLCUDA,
 )
@@ -91,19 +90,14 @@ cdef int note_producer(Managed* managed, object obj, Offer offer, dict interface
     keeper = None
     if given is not None:
         stream = given
-        if stream > STREAM_PER_THREAD_DEFAULT:
-            keeper = stream_object(obj, offer, stream)
+        if offer.known & STREAM_OBJECT and (found := offer.facts.find("stream_object")(obj)) is not None:
+            stream = stream_handle(found) or STREAM_LEGACY_DEFAULT
+            keeper = found if keeps_handle(found) else None
     elif interface.get("version", 0) >= 3 and not offer.known & DEFAULT_UNSAID:
         stream = STREAM_UNORDERED
     else:
         stream = STREAM_LEGACY_DEFAULT
     return device_operations().set_producer(managed, stream, keeper, False)
-
-
-cdef object stream_object(object obj, Offer offer, int64_t stream):
-    """The object behind a stream's handle, or None."""
-    found = offer.facts.find("stream_object")(obj) if offer.known & STREAM_OBJECT else None
-    return found if stream_handle(found) == stream and keeps_handle(found) else None
 
 
 cdef int check_entries(dict interface) except -1:

@@ -51,9 +51,9 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
-from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED
+from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED, STREAM_OBJECT
 from dlbridge._core.pending cimport take_error
-from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream
+from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, keeps_handle, stream_handle
 from dlbridge._core.sources.exporter cimport (
     ACCESS_UNSAID,
     ACCESS_WRITABLE,
@@ -197,6 +197,8 @@ cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) 
     managed = with_row(ask(obj, method, offer, known, keywords), row, offer)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
         _set_ready(managed, told, keeper)
+        if told is not None and offer.known & STREAM_OBJECT:
+            _set_own(managed, obj, offer)
     if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
         managed_release(managed)
         raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",
@@ -275,6 +277,19 @@ cdef int _set_ready(Managed* managed, object stream, object keeper) except -1:
     """Note that the producer made the memory ready on the stream that it was told, or on the default one."""
     try:
         device_operations().set_told(managed, stream or STREAM_LEGACY_DEFAULT, keeper)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return 0
+
+
+cdef int _set_own(Managed* managed, object obj, Offer offer) except -1:
+    """Note the producer's own stream, which it does not say in its capsule."""
+    try:
+        own = offer.facts.find("stream_object")(obj)
+        if own is not None:
+            device_operations().set_own(
+                managed, stream_handle(own) or STREAM_LEGACY_DEFAULT, own if keeps_handle(own) else None)
     except BaseException:
         managed_release(managed)
         raise
