@@ -260,7 +260,8 @@ def device_text(device: Any) -> str | None:
 
 def keeps_stream(stream: Any) -> bool:
     """Whether a stream lives as long as the object that names it; that of an unknown library is believed to."""
-    keeps = function_for(type(stream), "streams")
+    kind: Any = type(stream)
+    keeps = function_for(kind, "streams")
     return keeps is None or bool(keeps(stream))
 
 

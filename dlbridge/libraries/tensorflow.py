@@ -1,5 +1,6 @@
 """TensorFlow: immutable tensors, through legacy capsules."""
 
+import sys
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library
@@ -11,8 +12,7 @@ def copied(tensor: Any, stream: int | None) -> Any:
 
     No stream has to wait for it: its export makes the host wait until it is done.
     """
-    import tensorflow
-
+    tensorflow = sys.modules["tensorflow"]
     with tensorflow.init_scope():
         copy = tensorflow.raw_ops.DeepCopy(x=tensor)
         if stream is not None:
