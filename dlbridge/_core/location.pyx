@@ -31,7 +31,7 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
     try:
         find_exported(array, out)
         if hosts > 1 and out.device_type == kDLCPU and offer.known & HOST_NUMBER:
-            out.device_id = offer.facts.find("host_number")(array)
+            out.device_id = offer.values[<int> HOST_NUMBER](array)
     except Exception as error:
         refused = refusal_by_facts(array, offer.facts, "convert")
         if refused is None:

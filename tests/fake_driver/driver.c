@@ -45,7 +45,7 @@ enum { ERRORS(CONSTANT) };
 static const struct { int code; const char *says[2]; } errors[] = {ERRORS(ROW)};
 #define EACH(index, table) size_t index = 0; index < sizeof table / sizeof *table; index++
 
-static struct device { int retained; } devices[2];      /* its address is the handle of its primary context */
+static struct device { int retained; size_t kept; } devices[2];     /* its address is the handle of its primary context */
 
 enum { LANES = 256 };
 static struct lane {                                    /* where work is in order: the host, and each stream */
@@ -551,6 +551,12 @@ BOTH("PointerGetAttribute", cuPointerGetAttribute, hipPointerGetAttribute, (void
 BOTH("PointerGetAttributes", cuPointerGetAttributes, hipDrvPointerGetAttributes,
      (unsigned n, int *attributes, void **values, handle of), pointer_attributes(n, attributes, values, of),
      "pointer=0x%lx", of)
+BOTH("DeviceGetMemPool", cuDeviceGetMemPool, hipDeviceGetMemPool, (handle *pool, int device),
+     (*pool = (handle)&devices[device & 1].kept, check(device)), "device=%d", device)
+BOTH("MemPoolGetAttribute", cuMemPoolGetAttribute, hipMemPoolGetAttribute, (size_t *pool, int attribute, size_t *value),
+     attribute == 4 ? (*value = *pool, SUCCESS) : INVALID_VALUE, "attribute=%d", attribute)
+BOTH("MemPoolSetAttribute", cuMemPoolSetAttribute, hipMemPoolSetAttribute, (size_t *pool, int attribute, size_t *value),
+     attribute == 4 ? (*pool = *value, SUCCESS) : INVALID_VALUE, "attribute=%d value=%zu", attribute, *value)
 BOTH("MemAllocAsync", cuMemAllocAsync, hipMallocAsync, (handle *start, size_t n, handle stream),
      allocate_in_order(start, n, stream), "pointer=0x%lx bytes=%zu stream=0x%lx", code ? 0 : *start, n, stream)
 BOTH("MemFreeAsync", cuMemFreeAsync, hipFreeAsync, (handle start, handle stream),

@@ -53,8 +53,7 @@ def test_no_other_call_is_made_than_those_that_order_and_locate(platform):
         """
         import dlbridge
         from fake_driver.producers import Interface, driver
-        # Whether the memory is of the device's primary context; ROCm's contexts are its devices.
-        LOCATE = ["PointerGetAttributes"] if driver.hip else ["PointerGetAttributes", "CtxGetCurrent"]
+        LOCATE = ["PointerGetAttributes"]
         ORDER = ["CtxGetCurrent", "StreamIsCapturing", "StreamIsCapturing", "EventRecord", "StreamWaitEvent"]
         driver.make_current(0)
         start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
@@ -73,6 +72,46 @@ def test_no_other_call_is_made_than_those_that_order_and_locate(platform):
         assert driver.log() == []
         """,
         platform,
+    )
+
+
+@pytest.mark.needs("numba")
+def test_how_many_calls_of_the_driver_each_hand_over_makes():
+    """torch.from_dlpack(a CuPy array) makes 2 on one stream and 6 on two, by its source, and orders no release."""
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, Producer, Stream, delete, driver
+        from numba import cuda
+        driver.make_current(0)
+        start, same, other = driver.allocate(0, 16), Stream(driver.stream()), Stream(driver.stream())
+        interface, producer = Interface(start, stream=same.handle), Producer(start)
+        numbas = cuda.as_cuda_array(interface)
+        kept = dlbridge.asdlpack(interface, stream=same)
+
+        def delivered(source, stream):
+            results = []
+            for _ in range(2):          # the first one makes an event
+                driver.clear()
+                results.append(dlbridge.to_dlpack(source, stream=stream))
+            return len(driver.log())
+
+        def released(stream):
+            capsule = dlbridge.asdlpack(interface, stream=same).__dlpack__(stream=stream)
+            driver.clear()
+            delete(capsule)
+            return len(driver.log())
+
+        counts = {source: (delivered(source, same), delivered(source, other)) for source in (
+            interface, numbas, producer, kept)}
+        assert counts == {
+            interface: (1, 6),          # where the memory is; which context is current, two captures, record, wait
+            numbas: (1, 6),
+            producer: (0, 0),           # it orders by itself
+            kept: (0, 5),
+        }
+        assert (released(same), released(other)) == (0, 5)
+        """
     )
 
 

@@ -492,6 +492,39 @@ def test_a_legacy_capsule_of_read_only_memory_is_a_copy():
     )
 
 
+@pytest.mark.parametrize("platform", ["cuda", "hip"])
+def test_the_pool_keeps_what_is_freed_for_the_next_copy(platform):
+    run(
+        """
+        import ctypes
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+
+        def kept(device, value=None):
+            pool = driver.value("DeviceGetMemPool", device)
+            found = ctypes.c_size_t(value or 0)
+            driver.call("MemPoolSetAttribute" if value else "MemPoolGetAttribute", pool, ctypes.c_int(4),
+                        ctypes.byref(found))
+            return found.value
+
+        for device, before, after in (0, 0, 1 << 30), (1, 1 << 40, 1 << 40):        # another library has set it
+            source = Interface(driver.allocate(device, 16), stream=1)
+            if before:
+                kept(device, before)
+            driver.clear()
+            for _ in range(2):
+                dlbridge.asdlpack(source, copy=True)
+            assert len(driver.log("DeviceGetMemPool")) == 1
+            assert kept(device) == after
+        for call in "DeviceGetMemPool", "MemPoolGetAttribute", "MemPoolSetAttribute":
+            driver.fail(call, 801)
+        assert dlbridge.asdlpack(source, copy=True).nbytes == 16
+        """,
+        platform,
+    )
+
+
 def test_a_copy_is_ready_on_the_stream_on_which_it_was_made():
     run(
         """

@@ -26,6 +26,9 @@ ctypedef struct Calls:
     int (*exchange_capture_mode)(int* mode) noexcept nogil
     int (*copy_to_host)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
     int (*copy_on_device)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
+    int (*device_get_pool)(void** pool, int device) noexcept nogil
+    int (*pool_get_attribute)(void* pool, int attribute, void* value) noexcept nogil
+    int (*pool_set_attribute)(void* pool, int attribute, void* value) noexcept nogil
     int (*allocate)(void** memory, size_t nbytes, void* stream) noexcept nogil
     int (*deallocate)(void* memory, void* stream) noexcept nogil
     int (*error_get_name)(int error, const char** text) noexcept nogil
@@ -41,6 +44,7 @@ ctypedef struct Driver:
     int32_t host_type                   # DLPack's type of pinned memory
     int32_t managed_type                # DLPack's type of managed memory; device_type if DLPack has no such type
     void* contexts[MAX_DEVICES]         # the primary contexts, retained once
+    bint keeps_freed[MAX_DEVICES]       # whether the device's pool was told to keep what is freed
     void* events[MAX_DEVICES]           # by device: one to use again, or NULL while it is in use; swapped atomically
 
 # What went wrong. driver_error() puts it into words once the thread holds the GIL again.

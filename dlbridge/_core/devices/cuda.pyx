@@ -4,7 +4,7 @@ dlbridge is linked with neither driver, and loads one only for device memory. Th
 """
 
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from posix.dlfcn cimport RTLD_NOW, dlopen, dlsym
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost
@@ -31,6 +31,8 @@ cdef enum:
     CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
     CAPTURE_RELAXED = 2                 # …_STREAM_CAPTURE_MODE_RELAXED
     CONCURRENT_MANAGED_ACCESS = 89      # only of CUDA: ROCm's managed memory has no DLPack type
+    RELEASE_THRESHOLD = 4               # of a pool
+    KEPT_BYTES = 1 << 30
 
 # The file names of each family's driver, by the name that users have for the family.
 LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
@@ -61,6 +63,9 @@ cdef dict SYMBOLS = {
         "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"),
     offset_in_calls(&PATTERN.copy_to_host): ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
     offset_in_calls(&PATTERN.copy_on_device): ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
+    offset_in_calls(&PATTERN.device_get_pool): ("cuDeviceGetMemPool", "hipDeviceGetMemPool"),
+    offset_in_calls(&PATTERN.pool_get_attribute): ("cuMemPoolGetAttribute", "hipMemPoolGetAttribute"),
+    offset_in_calls(&PATTERN.pool_set_attribute): ("cuMemPoolSetAttribute", "hipMemPoolSetAttribute"),
     offset_in_calls(&PATTERN.allocate): ("cuMemAllocAsync", "hipMallocAsync"),
     offset_in_calls(&PATTERN.deallocate): ("cuMemFreeAsync", "hipFreeAsync"),
     offset_in_calls(&PATTERN.error_get_name): ("cuGetErrorName", "hipDrvGetErrorName"),
@@ -319,8 +324,8 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
     cdef Entered entered
     cdef Failure failure = Failure(0, 0, False)
     cdef bint known
-    if context == NULL:
-        return 0                # memory of a pool, which belongs to the device
+    if context == NULL or context == load_pointer(&driver.contexts[ordinal]):
+        return 0                # without one it is memory of a pool, which belongs to the device
     with nogil:
         known = enter(driver, ordinal, &entered, &failure) and leave(driver, &entered, &failure)
     if not known:
@@ -477,11 +482,32 @@ cdef bint duplicate_bytes(
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
+    keep_freed(driver, device_id)
     if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
             driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
         failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
     leave(driver, &entered, failure)
     return is_well(failure)
+
+
+cdef void keep_freed(Driver* driver, int32_t device_id) noexcept nogil:
+    """Let a device's pool keep some of the memory that is freed, for the next copies.
+
+    By itself it gives everything back to the system whenever the program waits for the device, and maps it anew. What
+    another library has set is not lowered. A failure is no error: copies are then slower.
+    """
+    cdef Calls* calls = &driver.calls
+    cdef void* pool = NULL
+    cdef int device = 0
+    cdef uint64_t kept = 0
+    if load_flag(&driver.keeps_freed[device_id]):
+        return
+    store_flag(&driver.keeps_freed[device_id], True)
+    if calls.device_get(&device, device_id) or calls.device_get_pool(&pool, device) or calls.pool_get_attribute(
+            pool, RELEASE_THRESHOLD, &kept) or kept >= KEPT_BYTES:
+        return
+    kept = KEPT_BYTES
+    calls.pool_set_attribute(pool, RELEASE_THRESHOLD, &kept)
 
 
 cdef bint deallocate(Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil:

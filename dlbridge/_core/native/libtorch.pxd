@@ -23,7 +23,7 @@ How to delete it
 """
 
 from cpython.object cimport PyObject
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
 from dlbridge._core.atomic cimport load_size
 from dlbridge._core.block cimport CONJUGATED, NEGATED
@@ -67,7 +67,8 @@ cdef int keep_size(object storage) except -1
 # Warn as tensor.numpy() does; the values that leave torch become constants of the trace.
 cdef int warn_of_trace() except -1
 cdef bint ask_lazy_clone(object tensor) noexcept
-cdef bint is_own_stream(int device_id) except -1
+# Whether torch's current stream on a device, which is this one, is of torch's own and so lives for ever.
+cdef bint is_own_stream(int device_id, int64_t stream) except -1
 cdef uint32_t ask_python(object tensor) noexcept
 
 cdef inline uint32_t state_of(object tensor) noexcept:

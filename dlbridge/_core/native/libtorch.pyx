@@ -9,8 +9,9 @@ import sys
 import warnings
 
 from cpython.object cimport PyObject
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 
+from dlbridge._core.abi cimport STREAM_PER_THREAD_DEFAULT
 from dlbridge._core.atomic cimport load_size, lock, store_size, unlock
 from dlbridge._core.block cimport CONJUGATED, NEGATED
 
@@ -276,13 +277,22 @@ cdef bint ask_lazy_clone(object tensor) noexcept:
 
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
-cdef bint is_own_stream(int device_id) except -1:
-    """Whether torch's current stream is of torch's own pool, which lives for ever.
+cdef enum:
+    OWN_STREAMS = 256               # torch's pools have 32 streams for each device and priority
 
-    The ids of other streams are their addresses, which are even.
-    """
+# The streams of torch's pools that were current, by their handles: since they live for ever, no other stream has one.
+cdef size_t[OWN_STREAMS] own_streams
+
+
+cdef bint is_own_stream(int device_id, int64_t stream) except -1:
+    """Whether a stream is a default one or of torch's pools. The ids of others are their addresses, which are even."""
+    cdef size_t* place = &own_streams[stream >> 4 & OWN_STREAMS - 1]
+    if stream <= STREAM_PER_THREAD_DEFAULT or load_size(place) == <size_t> stream:
+        return True
     try:
         number = sys.modules["torch"]._C._cuda_getCurrentStream(device_id)[0]
     except Exception:
         return False
-    return number == 0 or number & 1 == 1
+    if number & 1:
+        store_size(place, <size_t> stream)
+    return number & 1

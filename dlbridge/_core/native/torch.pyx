@@ -238,15 +238,16 @@ cdef int note_producer(Managed* managed, object keeper, Offer offer) except -1:
     On failure the block is released.
     """
     cdef bint pinned = is_host(managed.abi.dl_tensor.device.device_type)
+    cdef int64_t stream = exchange.current_stream(managed, offer.api)
     cdef bint lasts
     try:
-        lasts = not pinned and libtorch.is_own_stream(managed.abi.dl_tensor.device.device_id)
+        lasts = not pinned and libtorch.is_own_stream(managed.abi.dl_tensor.device.device_id, stream)
     except BaseException:
         managed_release(managed)
         raise
-    exchange.note_producer(managed, offer.api, lasts)
+    exchange.note_producer(managed, stream, lasts)
     if lasts:
-        device_operations().set_allocator(managed, record_stream, keeper, device_operations().stream_of(managed))
+        device_operations().set_allocator(managed, record_stream, keeper, stream)
     return 0
 
 

@@ -46,7 +46,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise _refused("__cuda_array_interface__", type(interface).__qualname__, "is not a dict")
     interface = dict(interface)
     if offer.known & ZERO_STREAM and type(interface.get("stream")) is int and not interface["stream"]:
-        interface["stream"] = offer.facts.find("zero_stream")()
+        interface["stream"] = offer.values[<int> ZERO_STREAM]()
     check_entries(interface)
     if offer.optional and not has_typestr(interface.get("typestr")):
         return NULL             # bfloat16 and the like are "V2" here; another protocol can name them
@@ -90,7 +90,8 @@ cdef int note_producer(Managed* managed, object obj, Offer offer, dict interface
     keeper = None
     if given is not None:
         stream = given
-        if offer.known & STREAM_OBJECT and (found := offer.facts.find("stream_object")(obj)) is not None:
+        found = offer.values[<int> STREAM_OBJECT](obj) if offer.known & STREAM_OBJECT else None
+        if found is not None:
             stream = stream_handle(found) or STREAM_LEGACY_DEFAULT
             keeper = found if keeps_handle(found) else None
     elif interface.get("version", 0) >= 3 and not offer.known & DEFAULT_UNSAID:

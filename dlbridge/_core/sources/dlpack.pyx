@@ -286,7 +286,7 @@ cdef int _set_ready(Managed* managed, object stream, object keeper) except -1:
 cdef int _set_own(Managed* managed, object obj, Offer offer) except -1:
     """Note the producer's own stream, which it does not say in its capsule."""
     try:
-        own = offer.facts.find("stream_object")(obj)
+        own = offer.values[<int> STREAM_OBJECT](obj)
         if own is not None:
             device_operations().set_own(
                 managed, stream_handle(own) or STREAM_LEGACY_DEFAULT, own if keeps_handle(own) else None)

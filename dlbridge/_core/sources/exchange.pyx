@@ -77,24 +77,21 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise refused(obj, take_error())
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
-        note_producer(managed, offer.api, False)
+        note_producer(managed, current_stream(managed, offer.api), False)
     return managed
 
 
 cdef int check_gradient(object obj, Offer offer) except -1:
     """Refuse an array that takes part in a gradient, since the table exports it as if it did not."""
-    field = offer.facts.find("gradient_free")
+    field = offer.values[<int> GRADIENT_FREE]
     if not getattr(obj, field):
         raise refusal(ConversionError, top_module(type(obj)), field, False,
                       "since a gradient would be lost, and writes bypass it", "pass detach=True, or x.detach()")
     return 0
 
 
-cdef int note_producer(Managed* managed, const DLPackExchangeAPI* api, bint lasts) except -1:
-    """Note that the memory is ready on the library's current stream; on failure the block is released.
-
-    ``lasts`` says whether that stream lives as long as the process.
-    """
+cdef int64_t current_stream(Managed* managed, const DLPackExchangeAPI* api) except? -2:
+    """The library's current stream, on which the memory is ready; on failure the block is released."""
     cdef DLDevice device = managed.abi.dl_tensor.device
     cdef void* stream = NULL
     try:
@@ -104,8 +101,19 @@ cdef int note_producer(Managed* managed, const DLPackExchangeAPI* api, bint last
             raise take_error() or refusal(
                 ConversionError, "exchange_api", "current_work_stream", device_name(device),
                 "has no current stream, and no reason is given", "pass a DLPack capsule")
-        return device_operations().set_producer(
-            managed, <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT, None, stream != NULL and lasts)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT
+
+
+cdef int note_producer(Managed* managed, int64_t stream, bint lasts) except -1:
+    """Note the stream on which the memory is ready; on failure the block is released.
+
+    ``lasts`` says whether that stream lives as long as the process.
+    """
+    try:
+        return device_operations().set_producer(managed, stream, None, lasts)
     except BaseException:
         managed_release(managed)
         raise

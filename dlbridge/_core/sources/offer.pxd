@@ -30,6 +30,7 @@ cdef class Offer:
     cdef readonly str protocol              # the name of the source's file
     cdef readonly object facts              # libraries/library.Facts of the type
     cdef unsigned int known                 # facts.Known, or'ed
+    cdef dict values                        # by these bits: the values of the facts
     cdef const DLPackExchangeAPI* api       # of an offer of exchange: the type's table
     cdef unsigned int keywords              # of an offer of dlpack: the keywords that __dlpack__ takes
     cdef bint sole                          # no other protocol may serve this type

@@ -46,9 +46,9 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts):
     if facts.records:
         from dlbridge._core.facts import Known
 
-        for bit in Known:
-            if facts.find(bit.name.lower()):
-                offer.known |= <unsigned int> bit
+        offer.values = {int(bit): value for bit in Known if (value := facts.find(bit.name.lower()))}
+        for bit in offer.values:
+            offer.known |= <unsigned int> bit
     return offer
 
 
@@ -59,7 +59,7 @@ cdef int element_row(object obj, Offer offer) except -2:
     """
     if not offer.known & ELEMENT_TYPE:
         return NO_ROW
-    name = offer.facts.find("element_type")(obj)
+    name = offer.values[<int> ELEMENT_TYPE](obj)
     if name is None:
         return NO_ROW
     row = find_name(name)

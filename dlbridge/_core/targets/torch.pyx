@@ -56,7 +56,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
         out[0] = stream if stream else STREAM_LEGACY_DEFAULT
     else:
         table_stream(target, device, out)
-    return torch.namespace if is_own_stream(device.device_id) else None
+    return torch.namespace if is_own_stream(device.device_id, out[0]) else None
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
