@@ -22,13 +22,19 @@ def folder(driver: str | None) -> Path:
     where = Path(tempfile.mkdtemp(prefix="fake_driver_"))
     atexit.register(shutil.rmtree, where, ignore_errors=True)
     if driver is not None:
-        library = LIBRARIES[driver]
-        flags = [*FLAGS, f"-DHIP={int(driver == 'hip')}", f"-Wl,-soname,{library}"]
-        command = [os.environ.get("CC", "cc"), *flags, SOURCE, "-o", where / library, "-ldl"]
-        built = subprocess.run(command, capture_output=True, text=True)
-        if built.returncode:
-            raise RuntimeError(f"the fake driver does not build\n{built.stderr}")
+        build(where, driver)
     return where
+
+
+def build(where: str | Path, driver: str) -> None:
+    """Build the library of `driver` into a folder."""
+    library = LIBRARIES[driver]
+    Path(where).mkdir(exist_ok=True)
+    flags = [*FLAGS, f"-DHIP={int(driver == 'hip')}", f"-Wl,-soname,{library}"]
+    command = [os.environ.get("CC", "cc"), *flags, SOURCE, "-o", Path(where, library), "-ldl"]
+    built = subprocess.run(command, capture_output=True, text=True)
+    if built.returncode:
+        raise RuntimeError(f"the fake driver does not build\n{built.stderr}")
 
 
 def run(

@@ -52,3 +52,4 @@ def _everything_done():
         from gpu import libraries
 
         libraries.synchronize()
+        assert libraries.races() == []

@@ -49,10 +49,15 @@ class Row:
 
 
 def rows():
+    from gpu.libraries import FAKE
+
     cupy_torch = ('convert(a, "torch")', "torch.from_dlpack(a)")
     torch_cupy = ('convert(a, "cupy")', "cupy.from_dlpack(a)")
     numba_torch = ('convert(a, "torch")', 'torch.as_tensor(a, device="cuda")')
     torch_numba = ('convert(a, "numba")', "cuda.as_cuda_array(a)")
+    if FAKE:
+        pool_numba = ('convert(a, "numba")', "cuda.as_cuda_array(a)", None, "pool", ("numba",))
+        return [Row("pool -> Numba", *pool_numba), Row("pool -> Numba, two streams", *pool_numba, side=True)]
     cupy_jax = ('convert(a, "jax", readonly="share")', "jax.dlpack.from_dlpack(a)")
     return [
         Row("CuPy -> torch", *cupy_torch, 0.35, "cupy", ("torch",)),

@@ -419,6 +419,24 @@ class Jax:
     def copied(self, array, stream):
         return self.module.numpy.array(array, copy=True)
 
+    @functools.cached_property
+    def _slow(self):
+        jax = self.module
+        matrix = jax.numpy.ones((4096, 4096), jax.numpy.float32) / 4096
+
+        @jax.jit
+        def slow(array, times):
+            busy = jax.lax.fori_loop(0, times, lambda _, made: made @ matrix, matrix)
+            return array + (busy[0, 0] * 0).astype(array.dtype)
+
+        one = jax.numpy.zeros(1, jax.numpy.int32)
+        times = calibrated(lambda count: slow(one, count).block_until_ready(), lambda: None, 20)
+        return lambda array: slow(array, times)
+
+    def used_later(self, array):
+        """What an array has once a slow kernel, which is queued now, has run."""
+        return self._slow(array)
+
     def current(self, stream):
         return contextlib.nullcontext()
 
@@ -450,7 +468,28 @@ def described_values(interface, dtype):
 
 
 CLASSES = {kind.name: kind for kind in (Torch, Cupy, Numba, Jax)}
+FAKE = bool(os.environ.get("FAKE_DRIVER"))
 _found = {}
+if FAKE:
+    from gpu import fake
+
+    _found = {name: Unusable("it is not on the fake driver") for name in CLASSES} | {"xla": fake.Xla()}
+    CLASSES = {kind.name: kind for kind in (fake.Numba, fake.Pool)}
+    del _found["numba"]
+
+
+def cases(*given):
+    """These cases; on the fake driver those of its own libraries in place of CuPy and torch, and none of JAX."""
+    if not FAKE:
+        return given
+    names = {"cupy": "pool", "torch": "numba"}
+    of_fakes = (tuple(names.get(part, part) for part in case) for case in given if "jax" not in case)
+    return tuple(dict.fromkeys(case for case in of_fakes if case[0] != case[1]))
+
+
+def races():
+    """What the fake driver saw since the last call that did not follow what it has to follow."""
+    return fake.driver.races() if FAKE else []
 
 
 def find(name):

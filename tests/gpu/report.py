@@ -74,12 +74,10 @@ def shown(facts):
     return "\n".join(lines)
 
 
-def tests(path):
+def tests(paths):
     """Counts, and what failed and what was skipped with its reason, from pytest's XML."""
-    if not path.exists():
-        return {}
     found = {"passed": 0, "failed": [], "skipped": {}}
-    for case in ElementTree.parse(path).iter("testcase"):
+    for case in (case for path in paths for case in ElementTree.parse(path).iter("testcase")):
         name = f"{case.get('classname', '').rpartition('.')[2]}::{case.get('name')}"
         skipped = case.find("skipped")
         if case.find("failure") is not None or case.find("error") is not None:
@@ -102,20 +100,20 @@ def summary(folder, out):
     found = {
         "machine": loaded(folder / "inventory.json"),
         "parts": parts,
-        "tests": tests(folder / "tests.xml"),
-        "latency": loaded(folder / "latency.json"),
-        "soak": loaded(folder / "soak.json"),
+        "tests": tests(sorted(out.glob("*.xml"))),
+        "latency": loaded(out / "latency.json"),
+        "soak": loaded(out / "soak.json"),
     }
     lines = [shown(found["machine"]), ""]
     lines += [f"{part:24}{became}" for part, became in parts.items()]
-    if found["tests"]:
-        counts = found["tests"]
+    counts = found["tests"]
+    if counts["passed"] or counts["failed"] or counts["skipped"]:
         skipped = sum(counts["skipped"].values())
         lines += ["", f"tests: {counts['passed']} passed, {len(counts['failed'])} failed, {skipped} not run"]
         lines += [f"  FAILED {name}" for name in counts["failed"]]
         lines += [f"  not run ({count}): {reason}" for reason, count in sorted(counts["skipped"].items())]
-    for part in ("latency", "soak"):
-        log = folder / f"{part}.log"
+    for part in ("first", "pointers", "calls", "latency", "soak"):
+        log = out / f"{part}.log"
         if log.exists():
             lines += ["", f"{part}:", log.read_text().rstrip()]
     text = "\n".join(lines) + "\n"

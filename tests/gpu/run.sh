@@ -2,14 +2,18 @@
 # All tests that need a GPU, in one command, on a machine that has nothing but Python, a GPU and some of the libraries:
 #     bash tests/gpu/run.sh
 # It uses no network. What the machine lacks is taken from a folder of wheels (pack.sh fills one). Settings, by environment:
-#     PART      tests, latency, soak, all (the default), or build: list what is there, build, and stop
+#     PART      some of these, in this order: first pointers races order calls latency rest soak; all (the default); or
+#               build: list what is there, build, and stop
 #     WHEELS    the folder of wheels (tests/gpu/wheels)
 #     OUT       where the report goes: report.txt, report.json, logs (tests/gpu/report)
 #     LIMIT     seconds for everything together (570); what does not fit is said to be not run
 #     COUNT     hand-overs of the soak (1000000)
-#     ROUNDS    rounds of every race (200)
+#     ROUNDS    rounds of every race (200), and LATENCY_ROUNDS of every latency (400)
 #     PYTHON    the interpreter (python3)
 #     EVENTS    0: do not put the library that counts live CUDA events before the driver in the soak
+#     GPU_FAKE  1: on the fake driver of tests/fake_driver, on a machine without a GPU, to see that all of this works
+# Each part stands alone, and writes its lines as it goes. Within 10 minutes for a command, these three do all of it:
+#     PART="first pointers races order"    PART="calls latency rest"    PART=soak
 # The exit status: 0 if something ran and all that ran passed, 1 if anything failed, 2 if nothing could be run.
 set -uo pipefail
 exec </dev/null
@@ -26,21 +30,24 @@ export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu} XLA_PYTHON_CLIENT_PREALLOCATE=${XLA_PYTHON_CLIENT_PREALLOCATE:-false}
 export NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS=0
 
-case $part in tests|latency|soak|all|build) ;; *) echo "PART=$part: one of tests, latency, soak, all, build"; exit 2 ;; esac
+parts="first pointers races order calls latency rest soak"
+[ "$part" != all ] || part=$parts
+for name in $part; do
+    case " $parts build " in *" $name "*) ;; *) echo "PART=$name: some of $parts; all; or build"; exit 2 ;; esac
+done
 command -v "$python" >/dev/null || { echo "PYTHON=$python: not found"; exit 2; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-rm -f "$out"/{report.txt,report.json,build.log,tests.log,tests.xml,latency.json,soak.json}
+rm -f "$out"/*.{txt,json,log,xml}
 : >"$work/parts"
 
 stage() { printf '\n==== %s (after %d s)\n' "$1" "$SECONDS"; }
 # What became of a part, for the report; also when a later one is cut off.
 became() {
     printf '%s\t%s\n' "$1" "$2" >>"$work/parts"
-    [ ! -f "$out/tests.xml" ] || cp "$out/tests.xml" "$work/"
     "$python" "$here/report.py" summary "$work" "$out"
 }
 finish() {
@@ -90,6 +97,11 @@ stage "what is here"
 sources_are_those_of() { (cd "$repository" && sha256sum --check --quiet "$1"); }
 build() {
     cd "$repository" || return 1
+    if [ "${GPU_FAKE:-0}" = 1 ]; then
+        echo "the installed one"
+        installed=yes
+        return
+    fi
     if "$python" "$here/wheels.py" --has cython; then
         echo "by Cython"
         "$python" setup.py build_ext --inplace >"$out/build.log" 2>&1
@@ -132,8 +144,13 @@ fi
 became build passed
 [ "$part" != build ] || finish 0 "built; nothing else was asked for"
 
+if [ "${GPU_FAKE:-0}" = 1 ]; then
+    stage "the fake driver"
+    "$python" -P -c 'import sys; from fake_driver import harness; harness.build(sys.argv[1], "cuda")' "$work/fake" || exit 2
+    export LD_LIBRARY_PATH=$work/fake FAKE_DRIVER=libcuda.so.1
+fi
 if reason=$("$python" -P -c 'from gpu import driver; import sys; r = driver.why_no_gpu(); print(r); sys.exit(not r)'); then
-    for name in tests latency soak; do became "$name" "not run: $reason"; done
+    for name in $part; do became "$name" "not run: $reason"; done
     finish 2 "nothing was run: $reason"
 fi
 
@@ -149,29 +166,29 @@ limited() {
         return
     fi
     stage "$name (at most $left s)"
-    timeout --signal=INT --kill-after=20 "$left" "$@" 2>&1 | tee "$work/$name.log"
+    timeout --signal=INT --kill-after=20 "$left" "$@" 2>&1 | tee "$out/$name.log"
     status=${PIPESTATUS[0]}
-    [ ! -f "$work/$name.json" ] || cp "$work/$name.json" "$out/"
-    if [ "$name$status" = tests0 ] && ! tail -n 1 "$work/tests.log" | grep -q ' passed'; then
-        became tests "not run: every test was skipped"
-        return
+    if [ -f "$out/$name.xml" ]; then
+        [ "$status" != 0 ] || tail -n 1 "$out/$name.log" | grep -q ' passed' || status=skipped
+        [ "$status" != 2 ] || status=interrupted
     fi
     case $status in
         0) became "$name" passed; ran=1 ;;
-        2) if [ "$name" = tests ]; then became tests "failed: interrupted"; failed=1; else became "$name" "not run"; fi ;;
+        2) became "$name" "not run" ;;
+        skipped) became "$name" "not run: every test was skipped" ;;
         124|137) became "$name" "failed: not through after $left s"; failed=1 ;;
         *) became "$name" "failed ($status)"; failed=1 ;;
     esac
 }
 
-run_tests() {
-    # The suite's own conftest wants libraries that are not needed here.
-    limited tests "$python" -P -m pytest -m gpu "$here" --rootdir "$repository" -c "$repository/pyproject.toml" \
-        --confcutdir "$here" -p no:cacheprovider -q -rfEs --durations=10 --junitxml "$out/tests.xml"
-    [ ! -f "$work/tests.log" ] || cp "$work/tests.log" "$out/"
+# script NAME [ARGUMENT…]
+script() { limited "$1" "$python" -P "$here/$1.py" "${@:2}"; }
+# tests NAME FILE…; the suite's own conftest wants libraries that are not needed here.
+tests() {
+    limited "$1" "$python" -P -m pytest -m gpu "${@:2}" --rootdir "$repository" -c "$repository/pyproject.toml" \
+        --confcutdir "$here" -p no:cacheprovider -q -rfEs --durations=10 --junitxml "$out/$1.xml"
 }
-run_latency() { limited latency "$python" -P "$here/latency.py" --json "$work/latency.json"; }
-run_soak() {
+soak() {
     local before_driver=
     if [ "${EVENTS:-1}" = 0 ]; then
         echo "live events are not counted: EVENTS=0"
@@ -181,13 +198,21 @@ run_soak() {
         echo "live events are not counted: events.c cannot be built"
     fi
     LD_LIBRARY_PATH=$before_driver${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
-        limited soak "$python" -P "$here/soak.py" --count "${COUNT:-1000000}" --json "$work/soak.json"
+        script soak --count "${COUNT:-1000000}" --json "$out/soak.json"
 }
 
-for name in tests latency soak; do
-    case $part in
-        all|"$name") "run_$name" ;;
-        *) became "$name" "not run: PART=$part" ;;
+for name in $parts; do
+    case " $part " in
+        *" $name "*) ;;
+        *) became "$name" "not run: PART=$part"; continue ;;
+    esac
+    case $name in
+        races) tests races test_races.py ;;
+        order) tests order test_handover.py test_release.py test_streams.py test_capture.py ;;
+        latency) script latency --json "$out/latency.json" --rounds "${LATENCY_ROUNDS:-400}" ;;
+        rest) tests rest test_state.py test_pairs.py test_memory.py ;;      # managed memory comes last there
+        soak) soak ;;
+        *) script "$name" ;;
     esac
 done
 

@@ -105,10 +105,11 @@ def main():
         return 2
     results = {}
     warnings.simplefilter("ignore")
-    for source, target in PAIRS:
+    pairs = libraries.cases(*PAIRS)
+    for source, target in pairs:
         name = f"{source} -> {target}"
         try:
-            result = measure(source, target, options.count // len(PAIRS))
+            result = measure(source, target, options.count // len(pairs))
         except libraries.Unusable as reason:
             result = {"missing": str(reason)}
         except Exception as error:          # one pair that fails leaves the others to be soaked
