@@ -1,4 +1,4 @@
-"""What each call of the driver takes, in nanoseconds above a foreign call that does nothing: python tests/gpu/calls.py"""
+"""What each call of the driver takes, in ns above a foreign call that does nothing: python tests/gpu/calls.py"""
 
 import ctypes
 import sys

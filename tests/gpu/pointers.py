@@ -29,7 +29,8 @@ KINDS = {
         "import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'; import torch; "
         "kept = torch.zeros(BYTES, dtype=torch.uint8, device='cuda'); start = kept.data_ptr()", "cuda:0"),
     "torch's pinned memory": (
-        "import torch; kept = torch.zeros(BYTES, dtype=torch.uint8).pin_memory(); start = kept.data_ptr()", "cuda_host:0"),
+        "import torch; kept = torch.zeros(BYTES, dtype=torch.uint8).pin_memory(); start = kept.data_ptr()",
+        "cuda_host:0"),
     "cuMemAllocManaged": ("start = allocated('cuMemAllocManaged', SIZE, ctypes.c_uint(1))", "cuda_managed:0"),
 }
 SIZE = ctypes.c_size_t(BYTES)
