@@ -69,8 +69,8 @@ from dlbridge._core.block cimport (
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
-from dlbridge._core.dtypes cimport dtype_name, find_name, get_row, row_typestr
-from dlbridge._core.layout cimport STRIDED, Span
+from dlbridge._core.dtypes cimport dtype_name, find_name, find_sized, get_row, numpy_dtype, row_typestr
+from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span
 from dlbridge._core.pickling cimport flattened, picklable, unpickled
 from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, separate_steps
 from dlbridge._core.request cimport (
@@ -90,7 +90,17 @@ from dlbridge._core.sources.array_struct cimport (
     PyArrayInterface,
 )
 
-from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, full_name, refusal, shown
+import numpy
+
+from dlbridge.errors import (
+    ConversionError,
+    CopyRequiredError,
+    DeviceError,
+    MissingLibraryError,
+    full_name,
+    refusal,
+    shown,
+)
 
 cdef extern from "Python.h":
     object PyPickleBuffer_FromObject(object exporter)
@@ -143,8 +153,9 @@ cdef class Tensor:
         The number of axes, and the number of elements.
     itemsize, nbytes : int
         The bytes of one element (0 where elements below a byte are packed), and those of all elements, without gaps.
-    dtype : str
-        NumPy's name of the dtype, or that of ml_dtypes (``"bfloat16"``).
+    dtype : numpy.dtype or str
+        The dtype, by ml_dtypes where NumPy has none (``bfloat16``). It is equal to its name. It is the name alone where
+        ml_dtypes is not installed or has no such type, and for packed elements.
     device : str
         The device as ``device=`` takes it: ``"cpu"``, ``"cuda:1"``.
     pickled_on : str
@@ -166,7 +177,7 @@ cdef class Tensor:
     >>> import numpy, dlbridge
     >>> tensor = dlbridge.asdlpack(numpy.zeros((3, 4), "float32"))
     >>> tensor.shape, tensor.dtype, tensor.protocol
-    ((3, 4), 'float32', 'numpy')
+    ((3, 4), dtype('float32'), 'numpy')
     >>> numpy.from_dlpack(tensor).ctypes.data == tensor.data_ptr
     True
     """
@@ -216,7 +227,12 @@ cdef class Tensor:
 
     @property
     def dtype(self):
-        return dtype_name(self.managed.abi.dl_tensor.dtype)
+        if managed_packed(self.managed):
+            return name_of(self)
+        try:
+            return numpy_dtype(self.managed.row)
+        except MissingLibraryError:
+            return name_of(self)
 
     @property
     def device(self):
@@ -247,7 +263,7 @@ cdef class Tensor:
         return managed_owner(self.managed)
 
     def __repr__(self):
-        return (f"dlbridge.Tensor(shape={self.shape}, strides={self.strides}, dtype={self.dtype}, "
+        return (f"dlbridge.Tensor(shape={self.shape}, strides={self.strides}, dtype={name_of(self)}, "
                 f"device={self.device}, readonly={self.readonly}, protocol={self.protocol}, "
                 f"data_ptr={self.data_ptr:#x})")
 
@@ -258,7 +274,7 @@ cdef class Tensor:
         owner = self.owner
         value_bits = dtype.bits * dtype.lanes
         item_bits = 8 * self.itemsize or value_bits
-        memory = picture.Memory(self.shape, self.strides, item_bits, item_bits, value_bits, self.dtype, self.device,
+        memory = picture.Memory(self.shape, self.strides, item_bits, item_bits, value_bits, name_of(self), self.device,
                                 self.nbytes, self.readonly)
         return picture.of_tensor(memory, "" if owner is None else shown(type(owner), full_name), self.protocol,
                                  self.data_ptr)
@@ -268,6 +284,42 @@ cdef class Tensor:
         cdef Span span = managed_span(self.managed)
         own_bytes = span.high_bytes - span.low_bytes if self.managed.owns == OWNS_MEMORY else 0
         return object.__sizeof__(self) + sizeof(Managed) + 16 * self.managed.abi.dl_tensor.ndim + own_bytes
+
+    # ---- as an ndarray ----
+
+    def __len__(self):
+        if not self.managed.abi.dl_tensor.ndim:
+            raise TypeError("Tensor: shape (): has no length (it has no axis)")
+        return self.managed.abi.dl_tensor.shape[0]
+
+    def __getitem__(self, key):
+        """What an ndarray over the same memory gives: another ndarray over it, or a scalar."""
+        return ndarray_of(self, None, None)[key]
+
+    def __iter__(self):
+        return iter(ndarray_of(self, None, None))
+
+    def __bool__(self):
+        return bool(only_element(self, ValueError))
+
+    def __int__(self):
+        return int(only_element(self, TypeError))
+
+    def __float__(self):
+        return float(only_element(self, TypeError))
+
+    def __array__(self, dtype=None, copy=None):
+        """An ndarray over the same memory, for dtypes of ml_dtypes too, which no other protocol of NumPy can name."""
+        return ndarray_of(self, dtype, copy)
+
+    def __getattr__(self, name):
+        """Say why there is no such attribute: also of a property that raised AttributeError, so that hasattr() is False."""
+        if name in ("__array_interface__", "__array_struct__", "__cuda_array_interface__"):
+            raise AttributeError(f"{name}: {name_of(self)} on {self.device}: has no such face (use __dlpack__)")
+        if not name.startswith("_") and hasattr(numpy.ndarray, name):
+            raise AttributeError(
+                f'Tensor: attribute {name}: is an ndarray\'s (pass dlbridge.convert(x, "numpy") where it is needed)')
+        raise AttributeError(f"'dlbridge.Tensor' object has no attribute {name!r}")
 
     # ---- copies and pickles ----
 
@@ -320,7 +372,7 @@ cdef class Tensor:
             The memory is on another device, or the stream is not one of that device.
         CopyRequiredError
             A copy is needed and ``copy=False``.
-        TypeError
+        TypeError, ValueError
             A keyword has a value that it does not take.
         """
         cdef bint versioned = wants_versioned(max_version)
@@ -348,39 +400,27 @@ cdef class Tensor:
 
     @property
     def __array_interface__(self):
-        typestr = self._host_typestr("__array_interface__")
+        typestr = host_typestr(self)
         hold_for_good(self)
-        step = managed_item_bytes(self.managed)
         return {
             "shape": self.shape,
             "typestr": typestr,
             "descr": [("", typestr)],
             "data": (self.data_ptr, self.readonly),
-            "strides": integers(self.managed.abi.dl_tensor.strides, self.managed.abi.dl_tensor.ndim, step),
+            "strides": interface_strides(self.managed),
             "version": 3,
         }
 
     @property
     def __cuda_array_interface__(self):
         if not has_streams(self.managed.abi.dl_tensor.device.device_type):
-            raise AttributeError(f"__cuda_array_interface__: device {self.device}: has no such face (use __dlpack__)")
+            raise AttributeError
         return cuda_interface(self.managed)
 
     @property
     def __array_struct__(self):
-        self._host_typestr("__array_struct__")
+        host_typestr(self)
         return new_array_struct(self.managed)
-
-    def _host_typestr(self, face):
-        """The typestr of memory that the CPU may read from now on.
-
-        Memory that a host protocol cannot describe raises AttributeError, so that hasattr() is False.
-        """
-        typestr = row_typestr(self.managed.row)
-        if typestr is None or not is_host(self.managed.abi.dl_tensor.device.device_type):
-            raise AttributeError(f"{face}: {self.dtype} on {self.device}: has no such face (use __dlpack__)")
-        await_for_cpu(self.managed)
-        return typestr
 
 
 # ---- pickles ---------------------------------------------------------------------------------------------------------
@@ -402,9 +442,9 @@ cdef tuple pickled(Tensor tensor, int protocol):
         pickled_device(tensor).device_type, pickled_device(tensor).device_id)
     if protocol >= 5:
         return _from_buffer, (
-            PyPickleBuffer_FromObject(flat), offset_bytes, shape, strides, tensor.dtype, padded, *device)
+            PyPickleBuffer_FromObject(flat), offset_bytes, shape, strides, name_of(tensor), padded, *device)
     elements = PyBytes_FromStringAndSize(managed_data(flat.managed), flat.managed.abi.dl_tensor.shape[0])
-    return _from_bytes, (elements, shape, strides, tensor.dtype, padded, tensor.readonly, offset_bytes, *device)
+    return _from_bytes, (elements, shape, strides, name_of(tensor), padded, tensor.readonly, offset_bytes, *device)
 
 
 cdef DLDevice pickled_device(Tensor tensor) noexcept:
@@ -444,6 +484,50 @@ cdef Tensor made_again(Managed* managed, int32_t device_type, int32_t device_id)
     return tensor
 
 
+# ---- as an ndarray ---------------------------------------------------------------------------------------------------
+
+cdef str name_of(Tensor tensor):
+    return dtype_name(tensor.managed.abi.dl_tensor.dtype)
+
+
+cdef object only_element(Tensor tensor, object error):
+    """The element of a Tensor that has only one, as a scalar of NumPy."""
+    if managed_count(tensor.managed) != 1:
+        raise error(f"Tensor: shape {tensor.shape}: has not one element (pass dlbridge.convert(x, \"numpy\") to NumPy)")
+    return ndarray_of(tensor, None, None).reshape(())[()]
+
+
+cdef object ndarray_of(Tensor tensor, object dtype, object copy):
+    """An ndarray over the same memory, by words of the same size where NumPy's protocols cannot name the dtype."""
+    cdef Managed* managed = tensor.managed
+    if managed_packed(managed) or not is_host(managed.abi.dl_tensor.device.device_type):
+        raise TypeError(f"Tensor: {name_of(tensor)} on {tensor.device}: is no memory of NumPy "
+                        '(pass dlbridge.convert(x, "numpy", device="cpu") to NumPy)')
+    if row_typestr(managed.row) is not None:
+        return numpy.array(memoryview(tensor), dtype, copy=copy)
+    words = new_tensor(shared_in_order(managed), READONLY_SHARE)
+    managed_set_row((<Tensor> words).managed, find_sized(b"u", get_row(managed.row).item_bytes))
+    return numpy.array(numpy.asarray(words).view(numpy_dtype(managed.row)), dtype, copy=copy)
+
+
+cdef object host_typestr(Tensor tensor):
+    """The typestr of memory that the CPU may read from now on, or an AttributeError, which __getattr__() words."""
+    cdef Managed* managed = tensor.managed
+    typestr = row_typestr(managed.row)
+    if typestr is None or not is_host(managed.abi.dl_tensor.device.device_type):
+        raise AttributeError
+    await_for_cpu(managed)
+    return typestr
+
+
+cdef object interface_strides(const Managed* managed):
+    """Strides in bytes, or None where they say nothing more than C order, which some consumers ask for (Pillow)."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    if not managed.marks & (STRIDED | LENGTH_1):
+        return None
+    return integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
+
+
 cdef void hold_for_good(Tensor tensor) noexcept:
     """Hold the block for a consumer that is told an address, since nothing says when it is done with that."""
     if not tensor.address_told:
@@ -461,7 +545,8 @@ cdef dict cuda_interface(Managed* managed):
     typestr = row_typestr(managed.row)
     if typestr is None:
         raise AttributeError(
-            f"__cuda_array_interface__: dtype {dtype_name(tensor.dtype)}: has no typestr (use __dlpack__)")
+            f"__cuda_array_interface__: {dtype_name(tensor.dtype)} on {device_name(tensor.device)}: has no such face "
+            "(use __dlpack__)")
     return {
         "shape": managed_shape(managed),
         "typestr": typestr,
@@ -480,7 +565,7 @@ cdef object export_capsule(Tensor tensor, bint versioned, object stream, object 
     cdef int32_t steps = export_device(tensor.managed, stream, dl_device)
     cdef Managed* managed
     if copy is not None and copy is not True and copy is not False:
-        raise TypeError(f"dlpack: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
+        raise ValueError(f"dlpack: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
     if copy is True:
         on_host = is_host(tensor.managed.abi.dl_tensor.device.device_type) or steps & FETCH
         steps |= COPY if on_host else <int32_t> COPY_SPAN
@@ -626,7 +711,7 @@ cdef int fill_buffer(Py_buffer* view, Tensor tensor, int flags) except -1:
     if flags & PyBUF_STRIDES != PyBUF_STRIDES:
         view.strides = NULL
     if flags & PyBUF_ND != PyBUF_ND:
-        view.shape = NULL
+        view.ndim, view.shape = 1, NULL         # bytes side by side; hashlib refuses more axes
     if flags & PyBUF_FORMAT != PyBUF_FORMAT:
         view.format = NULL
     view.obj = tensor
@@ -638,7 +723,7 @@ cdef int check_buffer(Tensor tensor, int flags) except -1:
     cdef Managed* managed = tensor.managed
     if get_row(managed.row).format == NULL or managed_packed(managed) or not is_host(
             managed.abi.dl_tensor.device.device_type):
-        raise refusal(ConversionError, "buffer", "dtype", f"{tensor.dtype} on {tensor.device}",
+        raise refusal(ConversionError, "buffer", "dtype", f"{name_of(tensor)} on {tensor.device}",
                       "has no PEP 3118 form", "use __dlpack__")
     if flags & PyBUF_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
         raise refusal(ConversionError, "buffer", "flags", "PyBUF_WRITABLE", "asks for more than read-only memory gives",

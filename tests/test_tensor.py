@@ -2,13 +2,17 @@
 
 import copy
 import ctypes
+import functools
 import gc
+import hashlib
+import hmac
 import itertools
 import pickle
 import subprocess
 import sys
 import threading
 import weakref
+import zlib
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +23,7 @@ from support.importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_nam
 from support.optional import marked
 
 import dlbridge
+from dlbridge.testing.child import run_in_child
 
 
 @pytest.fixture
@@ -49,6 +54,118 @@ def test_attributes(source):
 def test_attributes_of_packed_elements():
     tensor = dlbridge.asdlpack(dlbridge.to_dlpack(np.zeros((3, 5), ml_dtypes.float4_e2m1fn)))
     assert (tensor.dtype, tensor.size, tensor.itemsize, tensor.nbytes) == ("float4_e2m1fn", 15, 0, 8)
+
+
+# ---- as an ndarray ---------------------------------------------------------------------------------------------------
+
+@pytest.mark.needs("ml_dtypes")
+@pytest.mark.parametrize("name", ["bool", "uint8", "int64", "float16", "complex64", "bfloat16", "float8_e4m3fn"])
+def test_its_dtype_is_a_dtype_of_numpy_and_equal_to_its_name(name):
+    tensor = dlbridge.asdlpack(torch.ones(2, 3, dtype=getattr(torch, name)))
+    assert isinstance(tensor.dtype, np.dtype)
+    assert tensor.dtype == name == str(tensor.dtype)
+    array = np.asarray(tensor)
+    assert array.dtype == tensor.dtype
+    assert array.ctypes.data == tensor.data_ptr
+    assert array.astype("c8").tolist() == [[1, 1, 1], [1, 1, 1]]
+    copied = np.array(tensor, copy=True)
+    assert copied.ctypes.data != tensor.data_ptr
+    assert np.asarray(tensor, dtype="c16").tolist() == [[1, 1, 1], [1, 1, 1]]
+
+
+def test_its_dtype_is_a_name_where_numpy_has_no_such_dtype():
+    tensor = dlbridge.asdlpack(torch.zeros(2, dtype=torch.float4_e2m1fn_x2))
+    assert (type(tensor.dtype), tensor.dtype) == (str, "float4_e2m1fn_x2")
+    with pytest.raises(dlbridge.MissingLibraryError):
+        np.asarray(tensor)
+
+    def without_ml_dtypes():
+        sys.modules["ml_dtypes"] = None
+        return dlbridge.asdlpack(torch.zeros(2, dtype=torch.float8_e5m2fnuz)).dtype
+
+    assert run_in_child(without_ml_dtypes).result() == "float8_e5m2fnuz"
+
+
+@pytest.mark.parametrize("array", [np.uint8(53), np.array(True), np.array(-2.5, "f4"), np.array([[7]])], ids=str)
+def test_a_number(array):
+    tensor = dlbridge.asdlpack(array)
+    assert (int(tensor), float(tensor), bool(tensor)) == (int(array.item()), float(array.item()), bool(array.item()))
+    assert (int(dlbridge.asdlpack(b"5")), float(dlbridge.asdlpack(b"5"))) == (53, 53.0)      # not the text
+
+
+@pytest.mark.parametrize("array", [np.zeros(0), np.ones(2), np.frombuffer(b"53", "u1")], ids=["none", "two", "text"])
+def test_what_is_no_number(array):
+    tensor = dlbridge.asdlpack(array)
+    for function, error in (int, TypeError), (float, TypeError), (bool, ValueError):
+        with pytest.raises(error, match=r"^Tensor: shape .*: has not one element \(.*numpy"):
+            function(tensor)
+
+
+def test_a_length_elements_and_rows(source, tensor):
+    assert len(tensor) == 4
+    assert (tensor[1, 2], tensor[-1].tolist()) == (source[1, 2], source[-1].tolist())
+    assert tensor[::2].ctypes.data == source.ctypes.data
+    assert [row.tolist() for row in tensor] == source.tolist()
+    assert source[0, 3] in dlbridge.asdlpack(source[0])
+    for function in len, iter:
+        with pytest.raises(TypeError):
+            function(dlbridge.asdlpack(np.array(1)))
+
+
+def test_bytes_side_by_side_for_what_wants_nothing_else(source, tensor):
+    for function in hashlib.sha256, functools.partial(hmac.digest, b"key", digest="md5"), zlib.crc32, bytes:
+        made, expected = function(tensor), function(source)
+        assert getattr(made, "digest", lambda made=made: made)() == getattr(
+            expected, "digest", lambda expected=expected: expected)()
+    with pytest.raises(BufferError):
+        zlib.crc32(dlbridge.asdlpack(source.T))
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.needs("ml_dtypes")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_jax_takes_it(dtype):
+    import jax
+
+    made = jax.numpy.asarray(dlbridge.asdlpack(torch.ones(2, 3, dtype=dtype)))
+    assert (str(made.dtype), made.tolist()) == (str(dtype).partition(".")[2], [[1, 1, 1], [1, 1, 1]])
+
+
+def test_torch_takes_it():
+    """torch.asarray() asks for a buffer first and takes its bytes for float32, as of any buffer."""
+    for dtype in torch.float32, torch.int16, torch.bfloat16:
+        expected = torch.ones(2, 3, dtype=dtype)
+        for function in torch.as_tensor, torch.tensor:
+            made = function(dlbridge.asdlpack(expected))
+            assert made.dtype == dtype
+            assert torch.equal(made, expected)
+
+
+@pytest.mark.needs("PIL")
+def test_pillow_takes_it():
+    from PIL import Image
+
+    pixels = numbered((4, 6), "uint8")
+    image = Image.fromarray(dlbridge.asdlpack(pixels))
+    assert (image.size, list(image.tobytes())) == ((6, 4), pixels.ravel().tolist())
+    assert dlbridge.asdlpack(pixels).__array_interface__["strides"] is None
+    assert dlbridge.asdlpack(pixels.T).__array_interface__["strides"] == (1, 6)
+
+
+def test_what_only_an_ndarray_has_is_said(tensor):
+    with pytest.raises(AttributeError, match=r"^Tensor: attribute ctypes: is an ndarray's \(pass dlbridge.convert"):
+        _ = tensor.ctypes
+    with pytest.raises(AttributeError, match=r"^'dlbridge.Tensor' object has no attribute 'anything'$"):
+        _ = tensor.anything
+    assert not hasattr(tensor, "__cuda_array_interface__")
+
+
+@pytest.mark.needs("ml_dtypes")
+def test_packed_elements_are_no_memory_of_numpy():
+    tensor = dlbridge.asdlpack(dlbridge.to_dlpack(np.zeros((3, 5), ml_dtypes.float4_e2m1fn)))
+    assert type(tensor.dtype) is str
+    with pytest.raises(TypeError, match=r"^Tensor: float4_e2m1fn on cpu: is no memory of NumPy"):
+        np.asarray(tensor)
 
 
 @pytest.mark.parametrize("name", ["shape", "strides", "ndim", "size", "itemsize", "nbytes", "dtype", "device",
@@ -154,7 +271,7 @@ def check_buffer(tensor, source, flags, readonly):
     view = get_buffer(tensor, flags)
     try:
         assert view.buf == source.ctypes.data or not source.size
-        assert (view.len, view.itemsize, view.ndim) == (source.nbytes, 4, source.ndim)
+        assert (view.len, view.itemsize, view.ndim) == (source.nbytes, 4, source.ndim if flags & ND == ND else 1)
         assert bool(view.readonly) is readonly
         assert view.format == (b"f" if flags & FORMAT else None)
         if flags & ND == ND and source.ndim:
@@ -409,7 +526,8 @@ def test_owner_is_the_source():
 
 @pytest.mark.parametrize("copy", [1, "no"])
 def test_copy_is_one_of_three(tensor, copy):
-    with pytest.raises(TypeError, match=r"^dlpack: copy .*\(.+\)$"):
+    """A ValueError, as NumPy's."""
+    with pytest.raises(ValueError, match=r"^dlpack: copy .*\(.+\)$"):
         tensor.__dlpack__(copy=copy)
 
 

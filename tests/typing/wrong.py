@@ -43,7 +43,7 @@ tensor.shape = (3,)  # E: misc
 tensor.readonly = False  # E: misc
 tensor.numpy()  # E: attr-defined
 tensor + 1  # E: operator
-len(tensor)  # E: arg-type
+[][tensor]  # E: call-overload
 tensor.__dlpack__(None)  # E: call-arg
 tensor.__dlpack__(stream=1.0)  # E: arg-type
 tensor.__dlpack__(max_version="1.0")  # E: arg-type
