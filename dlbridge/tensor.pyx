@@ -312,15 +312,6 @@ cdef class Tensor:
         """An ndarray over the same memory, for dtypes of ml_dtypes too, which no other protocol of NumPy can name."""
         return ndarray_of(self, dtype, copy)
 
-    def __getattr__(self, name):
-        """Say why there is no such attribute: also of a property that raised AttributeError, so that hasattr() is False."""
-        if name in ("__array_interface__", "__array_struct__", "__cuda_array_interface__"):
-            raise AttributeError(f"{name}: {name_of(self)} on {self.device}: has no such face (use __dlpack__)")
-        if not name.startswith("_") and hasattr(numpy.ndarray, name):
-            raise AttributeError(
-                f'Tensor: attribute {name}: is an ndarray\'s (pass dlbridge.convert(x, "numpy") where it is needed)')
-        raise AttributeError(f"'dlbridge.Tensor' object has no attribute {name!r}")
-
     # ---- copies and pickles ----
 
     def __copy__(self):
@@ -400,7 +391,7 @@ cdef class Tensor:
 
     @property
     def __array_interface__(self):
-        typestr = host_typestr(self)
+        typestr = host_typestr(self, "__array_interface__")
         hold_for_good(self)
         return {
             "shape": self.shape,
@@ -414,12 +405,12 @@ cdef class Tensor:
     @property
     def __cuda_array_interface__(self):
         if not has_streams(self.managed.abi.dl_tensor.device.device_type):
-            raise AttributeError
+            raise no_face("__cuda_array_interface__", self.managed)
         return cuda_interface(self.managed)
 
     @property
     def __array_struct__(self):
-        host_typestr(self)
+        host_typestr(self, "__array_struct__")
         return new_array_struct(self.managed)
 
 
@@ -510,14 +501,23 @@ cdef object ndarray_of(Tensor tensor, object dtype, object copy):
     return numpy.array(numpy.asarray(words).view(numpy_dtype(managed.row)), dtype, copy=copy)
 
 
-cdef object host_typestr(Tensor tensor):
-    """The typestr of memory that the CPU may read from now on, or an AttributeError, which __getattr__() words."""
+cdef object host_typestr(Tensor tensor, str face):
+    """The typestr of memory that the CPU may read from now on.
+
+    Memory that a host protocol cannot describe raises AttributeError, so that hasattr() is False.
+    """
     cdef Managed* managed = tensor.managed
     typestr = row_typestr(managed.row)
     if typestr is None or not is_host(managed.abi.dl_tensor.device.device_type):
-        raise AttributeError
+        raise no_face(face, managed)
     await_for_cpu(managed)
     return typestr
+
+
+cdef object no_face(str face, const Managed* managed):
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    return AttributeError(
+        f"{face}: {dtype_name(tensor.dtype)} on {device_name(tensor.device)}: has no such face (use __dlpack__)")
 
 
 cdef object interface_strides(const Managed* managed):
@@ -544,9 +544,7 @@ cdef dict cuda_interface(Managed* managed):
     cdef int64_t stream = device_operations().stream_of(managed)
     typestr = row_typestr(managed.row)
     if typestr is None:
-        raise AttributeError(
-            f"__cuda_array_interface__: {dtype_name(tensor.dtype)} on {device_name(tensor.device)}: has no such face "
-            "(use __dlpack__)")
+        raise no_face("__cuda_array_interface__", managed)
     return {
         "shape": managed_shape(managed),
         "typestr": typestr,

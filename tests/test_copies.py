@@ -56,6 +56,34 @@ def test_layouts_for_other_libraries(layout, target):
     assert not np.shares_memory(copied, array)
 
 
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_copy_of_bools_has_only_the_bytes_0_and_1(layout):
+    """Libraries compute with others: JAX's sum of a 255 is 255."""
+    source = LAYOUTS[layout]("uint8").view(bool)
+    expected = source.view("uint8") != 0
+    source.flags.writeable = False
+    for target, copy in ("numpy", True), ("torch", None), ("torch", True), ("jax", True):
+        copied = np.asarray(dlbridge.convert(source, target, copy=copy))
+        assert np.array_equal(copied.view("uint8"), expected)
+
+
+def test_bools_that_are_shared_are_as_they_are():
+    source = np.array([0, 1, 2, 255], "u1").view(bool)
+    assert np.asarray(dlbridge.convert(source, "torch", copy=False)).view("uint8").tolist() == [0, 1, 2, 255]
+
+
+@pytest.mark.needs("PIL")
+@pytest.mark.needs("jax")
+def test_jax_adds_bools_of_an_image():
+    import jax
+    from PIL import Image
+
+    image = Image.fromarray(np.array([[0, 255], [255, 255]], "u1")).convert("1")
+    for source in image, dlbridge.convert(image, "torch"), np.array([0, 2, 2, 2], "u1").view(bool):
+        assert int(jax.numpy.sum(dlbridge.convert(source, "jax"))) == 3
+
+
 @st.composite
 def views(draw):
     """Slices, permutations and repetitions of random memory."""

@@ -152,14 +152,6 @@ def test_pillow_takes_it():
     assert dlbridge.asdlpack(pixels.T).__array_interface__["strides"] == (1, 6)
 
 
-def test_what_only_an_ndarray_has_is_said(tensor):
-    with pytest.raises(AttributeError, match=r"^Tensor: attribute ctypes: is an ndarray's \(pass dlbridge.convert"):
-        _ = tensor.ctypes
-    with pytest.raises(AttributeError, match=r"^'dlbridge.Tensor' object has no attribute 'anything'$"):
-        _ = tensor.anything
-    assert not hasattr(tensor, "__cuda_array_interface__")
-
-
 @pytest.mark.needs("ml_dtypes")
 def test_packed_elements_are_no_memory_of_numpy():
     tensor = dlbridge.asdlpack(dlbridge.to_dlpack(np.zeros((3, 5), ml_dtypes.float4_e2m1fn)))

@@ -13,6 +13,7 @@ cdef enum Change:
     KEEP
     SWAP                # reversed
     SWAP_HALVES         # reversed in each half; the halves are the two parts of a complex number
+    TRUTH               # of one byte: 1 unless it is 0
 
 
 ctypedef struct Axis:

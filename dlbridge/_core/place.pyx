@@ -14,6 +14,7 @@ from dlbridge._core.abi cimport (
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLTensor,
+    kDLBool,
     kDLCPU,
     kDLComplex,
 )
@@ -40,7 +41,7 @@ from dlbridge._core.block cimport (
     managed_strides,
     managed_take_versioned,
 )
-from dlbridge._core.copying cimport SWAP, SWAP_HALVES, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
+from dlbridge._core.copying cimport SWAP, SWAP_HALVES, TRUTH, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW
@@ -168,6 +169,8 @@ cdef Managed* copied_span(Managed* source) except NULL:
     if nbytes:          # a source without elements may have no address, and memcpy() must not be given NULL
         begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, 1)
         add_axis(&copy, nbytes, 1, 1)
+        if is_bool(source):
+            copy.change = TRUTH
         run_copy(&copy, nbytes)
     return like_span(made, source, span)
 
@@ -194,7 +197,15 @@ cdef Managed* fetched(Managed* source) except NULL:
     except BaseException:
         managed_release(made)
         raise
+    if is_bool(source):
+        make_bools(<char*> made.abi.dl_tensor.data, nbytes)
     return like_span(made, source, span)
+
+
+cdef void make_bools(char* bytes_of, int64_t nbytes) noexcept nogil:
+    cdef int64_t index
+    for index in range(nbytes):
+        bytes_of[index] = bytes_of[index] != 0
 
 
 cdef Managed* like_span(Managed* made, const Managed* source, Span span) except NULL:
@@ -314,20 +325,24 @@ cdef void run_copy(Copy* copy, int64_t nbytes) noexcept:
 
 
 cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil:
-    """Describe a copy of elements as a copy of words, so that no value is interpreted."""
+    """Describe a copy of elements as a copy of words, so that no number is interpreted."""
     cdef const DLTensor* tensor = &source.abi.dl_tensor
     cdef int64_t item_bytes = managed_item_bytes(source)
     cdef int64_t step = 1 if source.marks & BYTE_STRIDES else item_bytes
     cdef bint complex_words = tensor.dtype.code == kDLComplex
     cdef int32_t axis
     if managed_packed(source) or not source.marks:
-        # Both sides are compact, and the bytes do not change.
+        # Both sides are compact, and the bytes of numbers do not change.
         begin_copy(copy, managed_data(into), managed_data(source), 1)
         add_axis(copy, managed_nbytes(source), 1, 1)
+        if is_bool(source):
+            copy.change = TRUTH
         return
     begin_copy(copy, managed_data(into), managed_data(source), item_bytes)
     for axis in range(tensor.ndim):
         add_axis(copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * item_bytes, tensor.strides[axis] * step)
+    if is_bool(source):
+        copy.change = TRUTH
     if source.marks & SWAPPED:
         copy.change = SWAP_HALVES if complex_words else SWAP
     # On a little-endian machine the sign of an IEEE number, and of bfloat16, is the highest bit of its last byte.
@@ -337,6 +352,14 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
             flip(copy, item_bytes // 2 - 1)
     if source.marks & CONJUGATED and complex_words:
         flip(copy, item_bytes - 1)
+
+
+cdef inline bint is_bool(const Managed* managed) noexcept nogil:
+    """Whether elements are bools, of which a copy has only the bytes 0 and 1.
+
+    Libraries that are given others compute with them: JAX adds a 255 as that many.
+    """
+    return managed.abi.dl_tensor.dtype.code == kDLBool and managed.abi.dl_tensor.dtype.bits == 8
 
 
 # ---- elements below a byte -----------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ cdef extern from *:
     typedef dlbridge_vector_8 dlbridge_word_16;
 
     #define DLBRIDGE_KEEP(word) (word)
+    #define DLBRIDGE_TRUTH(word) (word != 0)
     #define DLBRIDGE_HALVES_4(word) ((word & 0x00FF00FFu) << 8 | (word >> 8 & 0x00FF00FFu))
     #define DLBRIDGE_HALVES_8(word) (__builtin_bswap64(word) << 32 | __builtin_bswap64(word) >> 32)
     #define DLBRIDGE_HALVES_16(word) ((dlbridge_word_16) {__builtin_bswap64(word[0]), __builtin_bswap64(word[1])})
@@ -128,6 +129,7 @@ cdef extern from *:
     #define DLBRIDGE_HIGH_16(a, b) (b)
 
     #define DLBRIDGE_VECTOR_KEEP(a) (a)
+    #define DLBRIDGE_VECTOR_TRUTH(a) ((dlbridge_vector_1) (a != 0) & 1)
     #define DLBRIDGE_REVERSE_2(a) (dlbridge_vector_1) {a[1], a[0], a[3], a[2], a[5], a[4], a[7], a[6],                 \
                                                        a[9], a[8], a[11], a[10], a[13], a[12], a[15], a[14]}
     #define DLBRIDGE_REVERSE_4(a) (dlbridge_vector_1) {a[3], a[2], a[1], a[0], a[7], a[6], a[5], a[4],                 \
@@ -196,6 +198,7 @@ cdef extern from *:
         DLBRIDGE_CHANGING_LINE(dlbridge_halves_4, 4, DLBRIDGE_HALVES_4, suffix, target)                                \
         DLBRIDGE_CHANGING_LINE(dlbridge_halves_8, 8, DLBRIDGE_HALVES_8, suffix, target)                                \
         DLBRIDGE_LINE(dlbridge_halves_16##suffix, dlbridge_word_16, DLBRIDGE_HALVES_16, , target)                      \
+        DLBRIDGE_CHANGING_LINE(dlbridge_truth_1, 1, DLBRIDGE_TRUTH, suffix, target)                                    \
         DLBRIDGE_TILE(dlbridge_keep_tile_1##suffix, 1, DLBRIDGE_VECTOR_KEEP, target)                                   \
         DLBRIDGE_TILE(dlbridge_keep_tile_2##suffix, 2, DLBRIDGE_VECTOR_KEEP, target)                                   \
         DLBRIDGE_TILE(dlbridge_keep_tile_4##suffix, 4, DLBRIDGE_VECTOR_KEEP, target)                                   \
@@ -207,19 +210,22 @@ cdef extern from *:
         DLBRIDGE_TILE(dlbridge_halves_tile_4##suffix, 4, DLBRIDGE_REVERSE_2, target)                                   \
         DLBRIDGE_TILE(dlbridge_halves_tile_8##suffix, 8, DLBRIDGE_REVERSE_4, target)                                   \
         DLBRIDGE_TILE(dlbridge_halves_tile_16##suffix, 16, DLBRIDGE_REVERSE_8, target)                                 \
-        static const dlbridge_line dlbridge_lines##suffix[3][5] = {                                                    \
+        DLBRIDGE_TILE(dlbridge_truth_tile_1##suffix, 1, DLBRIDGE_VECTOR_TRUTH, target)                                 \
+        static const dlbridge_line dlbridge_lines##suffix[4][5] = {                                                    \
             {dlbridge_keep_1##suffix, dlbridge_keep_2##suffix, dlbridge_keep_4##suffix, dlbridge_keep_8##suffix,       \
              dlbridge_keep_16##suffix},                                                                                \
             {dlbridge_keep_1##suffix, dlbridge_swap_2##suffix, dlbridge_swap_4##suffix, dlbridge_swap_8##suffix,       \
              NULL},                                                                                                    \
-            {NULL, NULL, dlbridge_halves_4##suffix, dlbridge_halves_8##suffix, dlbridge_halves_16##suffix}};           \
-        static const dlbridge_tile dlbridge_tiles##suffix[3][5] = {                                                    \
+            {NULL, NULL, dlbridge_halves_4##suffix, dlbridge_halves_8##suffix, dlbridge_halves_16##suffix},            \
+            {dlbridge_truth_1##suffix, NULL, NULL, NULL, NULL}};                                                       \
+        static const dlbridge_tile dlbridge_tiles##suffix[4][5] = {                                                    \
             {dlbridge_keep_tile_1##suffix, dlbridge_keep_tile_2##suffix, dlbridge_keep_tile_4##suffix,                 \
              dlbridge_keep_tile_8##suffix, dlbridge_keep_tile_16##suffix},                                             \
             {dlbridge_keep_tile_1##suffix, dlbridge_swap_tile_2##suffix, dlbridge_swap_tile_4##suffix,                 \
              dlbridge_swap_tile_8##suffix, NULL},                                                                      \
             {NULL, NULL, dlbridge_halves_tile_4##suffix, dlbridge_halves_tile_8##suffix,                               \
-             dlbridge_halves_tile_16##suffix}};
+             dlbridge_halves_tile_16##suffix},                                                                         \
+            {dlbridge_truth_tile_1##suffix, NULL, NULL, NULL, NULL}};
 
     DLBRIDGE_KERNELS(, )
     #ifdef __x86_64__

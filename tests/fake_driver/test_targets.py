@@ -492,6 +492,20 @@ def test_a_legacy_capsule_of_read_only_memory_is_a_copy():
     )
 
 
+def test_bools_that_come_to_the_host_have_only_the_bytes_0_and_1():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        start = driver.allocate(0, 4)
+        driver.write(start, bytes([0, 1, 2, 255]))
+        found = dlbridge.convert(Interface(start, typestr="|b1"), "numpy", device="cpu")
+        assert found.view("u1").tolist() == [0, 1, 1, 1]
+        """
+    )
+
+
 @pytest.mark.parametrize("platform", ["cuda", "hip"])
 def test_the_pool_keeps_what_is_freed_for_the_next_copy(platform):
     run(

@@ -16,8 +16,8 @@ from fuzz.harness import (
     Extents,
     ProducersError,
     check,
+    check_elements,
     compact,
-    elements_of,
     every_face,
     explained,
     hand_over,
@@ -154,4 +154,4 @@ def check_made(fields, described, action, copy, made, taken):
         if copy is False or not (copy or swapped or odd):
             described.check_tensor(made)
         if described.may_copy() and not swapped:
-            check(elements_of(made) == described.elements(), "elements", fields.__dict__)
+            check_elements(made, described, fields.__dict__)

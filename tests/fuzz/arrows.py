@@ -16,7 +16,7 @@ from fuzz.harness import (
     Described,
     ProducersError,
     check,
-    elements_of,
+    check_elements,
     every_face,
     explained,
     hand_over,
@@ -345,4 +345,4 @@ def check_made(fields, described, action, copy, made, taken):
         if copy is False or not copy:
             described.check_tensor(made)
         if described.may_copy():
-            check(elements_of(made) == described.elements(), "elements", fields.__dict__)
+            check_elements(made, described, fields.__dict__)

@@ -15,8 +15,8 @@ from fuzz.harness import (
     Extents,
     capsule_is,
     check,
+    check_elements,
     compact,
-    elements_of,
     every_face,
     explained,
     hand_over,
@@ -183,4 +183,4 @@ def check_made(fields, described, action, copy, made, taken):
         if copy is not True:
             described.check_tensor(made)
         if fields.device_type == 1 and made.itemsize and described.may_copy():
-            check(elements_of(made) == described.elements(), "elements", fields.__dict__)
+            check_elements(made, described, fields.__dict__)

@@ -207,6 +207,14 @@ def check(holds, *facts):
         raise Violation(*facts)
 
 
+def check_elements(tensor, described, *facts):
+    """The elements arrived; of bools, whether they are true, since a copy has only the bytes 0 and 1."""
+    found, expected = elements_of(tensor), described.elements()
+    if tensor.dtype == "bool":
+        found, expected = (bytes(map(bool, elements)) for elements in (found, expected))
+    check(found == expected, "elements", *facts)
+
+
 class Described:
     """What a producer says of its memory, in Python's numbers; what dlbridge makes of it is held against this."""
 

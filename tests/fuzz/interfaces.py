@@ -9,8 +9,8 @@ from fuzz.harness import (
     Described,
     ProducersError,
     check,
+    check_elements,
     compact,
-    elements_of,
     every_face,
     explained,
     hand_over,
@@ -169,5 +169,5 @@ def run(source, cuda=False):
         if isinstance(data, (bytes, bytearray)) and 0 not in expected.shape:
             check(expected.span[1] - expected.span[0] <= len(data), "beyond the buffer", entries)
         if expected.may_copy() and not swapped and action in (take, every_face):
-            check(elements_of(made) == expected.elements(), "elements", entries)
+            check_elements(made, expected, entries)
     MEMORY.check()
