@@ -53,6 +53,8 @@ def test_every_version_of_the_interface_is_read(platform):
                 source = Interface(start + offset, shape, typestr, strides=strides)
                 found = dlbridge.convert(source, "numpy", device="cpu")
                 assert (found.dtype, found.shape) == (expected.dtype, shape)
+                if typestr == "|b1":            # a copy has only the bytes 0 and 1
+                    expected = expected.view("u1") != 0
                 assert found.tobytes() == expected.tobytes(), (typestr, offset, shape, strides)
                 # In the machine's own byte order, and in elements' strides.
                 found = np.from_dlpack(dlbridge.asdlpack(source, device="cpu"))
