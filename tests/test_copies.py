@@ -56,7 +56,6 @@ def test_layouts_for_other_libraries(layout, target):
     assert not np.shares_memory(copied, array)
 
 
-@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_copy_of_bools_has_only_the_bytes_0_and_1(layout):
     """Libraries compute with others: JAX's sum of a 255 is 255."""
