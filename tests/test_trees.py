@@ -380,27 +380,78 @@ def test_no_library_is_needed_to_walk(to, said):
     assert done.stdout.strip().startswith(said)
 
 
-@pytest.mark.needs("torch", "jax", "optree")
-@pytest.mark.parametrize("library", ["optree", "torch", "jax"])
-def test_what_a_library_has_registered_is_walked(library):
-    class Sample:
-        def __init__(self, image, name):
-            self.image, self.name = image, name
-
-    def flatten(sample):
-        return [sample.image], sample.name
-
-    def unflatten(name, images):
-        return Sample(images[0], name)
-
+def register_for(library, kind, flatten, unflatten):
+    """Register a container whose two functions are as JAX's."""
     if library == "optree":
-        optree.register_pytree_node(Sample, flatten, unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
+        optree.register_pytree_node(kind, flatten, unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)
     elif library == "torch":
-        torch.utils._pytree.register_pytree_node(Sample, flatten, lambda images, name: unflatten(name, list(images)))
+        torch.utils._pytree.register_pytree_node(kind, flatten, lambda values, extra: unflatten(extra, list(values)))
     else:
-        jax.tree_util.register_pytree_node(Sample, flatten, unflatten)
-    made = dlbridge.convert_tree([Sample(np.ones(2), "a")], "torch")[0]
-    assert (type(made), type(made.image), made.name) == (Sample, torch.Tensor, "a")
+        jax.tree_util.register_pytree_node(kind, flatten, unflatten)
+
+
+libraries_with_trees = pytest.mark.parametrize("library", ["optree", "torch", "jax"])
+
+
+@pytest.mark.needs("torch", "jax", "optree")
+@libraries_with_trees
+def test_a_registered_container_is_taken_apart_once_and_made_again_once(library):
+    """Its constructor looks at what it is given."""
+    calls = []
+
+    class Gauss:
+        def __init__(self, mean):
+            self.mean, self.size = mean, mean.shape[0]
+
+    def flatten(gauss):
+        calls.append("flatten")
+        return (gauss.mean,), "extra"
+
+    def unflatten(extra, values):
+        calls.append("unflatten")
+        assert extra == "extra"
+        return Gauss(*values)
+
+    register_for(library, Gauss, flatten, unflatten)
+    made = dlbridge.convert_tree(Gauss(np.ones(2)), "torch")
+    assert (type(made), type(made.mean), made.size, calls) == (Gauss, torch.Tensor, 2, ["flatten", "unflatten"])
+
+
+@pytest.mark.needs("torch", "jax", "optree")
+@libraries_with_trees
+def test_what_the_functions_of_a_registered_container_raise_is_raised(library):
+    class Broken:
+        pass
+
+    def flatten(broken):
+        raise LookupError("mine")
+
+    register_for(library, Broken, flatten, lambda extra, values: Broken())
+    with pytest.raises(LookupError, match="mine"):
+        dlbridge.convert_tree([Broken()], "torch")
+
+
+@pytest.mark.needs("torch", "jax", "optree")
+@libraries_with_trees
+@pytest.mark.parametrize("by_type", [False, True])
+def test_a_registered_container_that_poses_as_an_array_is_one_for_convert_alone(library, by_type):
+    """As flax.nnx.Param does, which convert() takes for its array."""
+    class Param:
+        def __init__(self, array):
+            self.array = array
+
+        def __getattr__(self, name):
+            if name == "array":
+                raise AttributeError(name)
+            return getattr(self.array, name)
+
+    if by_type:
+        Param.__array_interface__ = property(lambda param: param.array.__array_interface__)
+    register_for(library, Param, lambda param: ((param.array,), None), lambda extra, values: Param(*values))
+    array = np.ones(2)
+    made = dlbridge.convert_tree({"kernel": Param(array)}, "torch")["kernel"]
+    assert (type(made), type(made.array)) == (Param, torch.Tensor)
+    assert type(dlbridge.convert(Param(array), "torch")) is torch.Tensor
 
 
 # ---- accepts ---------------------------------------------------------------------------------------------------------

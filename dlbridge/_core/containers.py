@@ -6,7 +6,6 @@ torch or JAX is walked by these.
 
 import copy
 import dataclasses
-import functools
 import sys
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable
@@ -15,8 +14,13 @@ from typing import Any, NamedTuple
 
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
 
-# Whatever registers its own containers. The modules are asked if they are loaded: only then can anything be registered.
-WALKERS = ("optree", "torch.utils._pytree", "jax.tree_util")
+# Where containers are registered, and how one is made again there, of the structure and the values that it was taken
+# apart into. The modules are asked if they are loaded: only then can anything be registered.
+WALKERS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
+    "optree": lambda walker, structure, values: walker.tree_unflatten(structure, values),
+    "torch.utils._pytree": lambda walker, structure, values: walker.tree_unflatten(values, structure),
+    "jax.tree_util": lambda walker, structure, values: walker.tree_unflatten(structure, values),
+}
 
 
 class Kind(NamedTuple):
@@ -181,27 +185,21 @@ def kind_of(thing: Any) -> Kind | None:
 
 
 def registered_kind(thing: Any) -> Kind | None:
-    """The kind of a container that is registered with a library, which then walks through it, or None."""
-    for name in WALKERS:
+    """The kind of a container that is registered with a library, or None.
+
+    The library takes it apart here, once, and makes it again of the structure that it gave then: nothing is made of
+    other values than those, and what its functions raise is raised.
+    """
+    for name, unflatten in WALKERS.items():
         walker = sys.modules.get(name)
-        if walker is not None and (values := children_by(walker, thing)) is not None:
+        if walker is None:
+            continue
+        whole = [thing]         # emptied, since torch's function keeps what it is given in a cycle
+        try:
+            values, structure = walker.tree_flatten(thing, is_leaf=lambda value, whole=whole: value is not whole[0])
+        finally:
+            whole.clear()
+        if len(values) != 1 or values[0] is not thing:
             return Kind(lambda container: values, lambda container: [f"<{index}>" for index in range(len(values))],
-                        functools.partial(remake_by, walker))
+                        lambda container, given: unflatten(walker, structure, given))
     return None
-
-
-def children_by(walker: Any, thing: Any) -> list[Any] | None:
-    """What is directly in a container, by the library that knows it; None where it is none."""
-    found: list[Any] = []
-    try:
-        walker.tree_map(found.append, thing, is_leaf=lambda value: value is not thing)
-    except (MemoryError, RecursionError):
-        raise
-    except Exception:
-        return None             # such as keys that cannot be sorted
-    return None if len(found) == 1 and found[0] is thing else found
-
-
-def remake_by(walker: Any, container: Any, values: list[Any]) -> Any:
-    given = iter(values)
-    return walker.tree_map(lambda value: next(given), container, is_leaf=lambda value: value is not container)

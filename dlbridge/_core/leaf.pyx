@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from dlbridge._core.containers import registered_kind
 from dlbridge._core.sources.arrow import check_given, chunks_of
 
 
@@ -39,12 +40,12 @@ def role_of(obj):
     """OTHER, VALUE, ARRAY or TABLE. It is found once for each type that says it."""
     cdef TypeRole found = None
     try:
-        found = role_of_type(type(obj))
+        found = role_of_type(obj)
         if found.role == IN_REFERENT:
             return role_of(obj.__init__.__self__)
         if found.role != IN_INSTANCE:
             return found.role
-        if not has_offer(offers_of(type(obj)), obj):
+        if not has_offer(offers_of(type(obj)), obj) or registered_kind(obj) is not None:
             return ROLE_OTHER
         return ROLE_ARRAY if table_behind(obj) is None else ROLE_TABLE
     except (MemoryError, RecursionError):
@@ -53,7 +54,8 @@ def role_of(obj):
         return ROLE_ARRAY if is_of_a_class(obj) and found is None else ROLE_OTHER
 
 
-cdef TypeRole role_of_type(object kind):
+cdef TypeRole role_of_type(object obj):
+    cdef object kind = type(obj)
     cdef PyObject* found = cached_of_type(ROLES, <PyObject*> kind, <PyObject*> None)
     cdef size_t before = count_registrations()
     cdef TypeRole made
@@ -61,7 +63,7 @@ cdef TypeRole role_of_type(object kind):
         return <TypeRole> steal(found)
     made = TypeRole.__new__(TypeRole)
     made.kind = kind
-    made.role = find_role(kind)
+    made.role = find_role(kind, obj)
     put(ROLES, made, before)
     return made
 
@@ -78,7 +80,8 @@ cdef bint is_of_a_class(object obj) except -1:
         return False
 
 
-cdef Role find_role(object kind) except *:
+cdef Role find_role(object kind, object obj) except *:
+    """The role of a type, of which obj is the first object. What libraries know as a container is one: flax.nnx."""
     # numpy.float64 is a float, and numpy.complex128 a complex.
     if issubclass(kind, VALUES) and not issubclass(kind, np.number):
         return ROLE_VALUE
@@ -86,7 +89,9 @@ cdef Role find_role(object kind) except *:
         return IN_REFERENT
     if columns_in(kind) is not None:
         return ROLE_TABLE
-    return ROLE_ARRAY if len(offers_of(kind)) > 1 else IN_INSTANCE
+    if len(offers_of(kind)) == 1:
+        return IN_INSTANCE
+    return ROLE_ARRAY if registered_kind(obj) is None else ROLE_OTHER
 
 
 cdef object table_behind(object obj):

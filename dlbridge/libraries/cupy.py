@@ -32,9 +32,6 @@ LIBRARY = Library(
             preferred=Fact("cuda_array_interface", "seen in 14.2",
                            "names its current stream, so the way back can be ordered too; __dlpack__ is told the "
                            "consumer's, and waits by itself"),
-        ),
-        Arrays(
-            "*",
             stream_object=Fact(current_stream, "seen in 14.2",
                                "names the current stream of the current device, which need not be the array's"),
         ),
