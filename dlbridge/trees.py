@@ -27,8 +27,9 @@ def convert_tree(tree: Any, to: Any, *, others: str = "pass", columns: str = "ra
     ----------
     tree : dict, list, tuple, deque, UserDict, dataclass, or any subclass of these
         Arrays in containers, nested to any depth; classes of attrs and pydantic, and what is registered with optree,
-        torch or JAX, are containers too. A table of pandas, polars or pyarrow becomes a dictionary of its columns. The
-        tree is not changed: the result is a new one of the same form. No constructor of a dataclass runs.
+        torch or JAX, are containers too, also where they pose as arrays (flax.nnx). A table of pandas, polars or
+        pyarrow becomes a dictionary of its columns, and a structured ndarray one of its fields, each of which is a
+        view. The tree is not changed: the result is a new one of the same form. No constructor of a dataclass runs.
     to
         As for :func:`dlbridge.convert`.
     others : {"pass", "raise"}

@@ -454,6 +454,45 @@ def test_a_registered_container_that_poses_as_an_array_is_one_for_convert_alone(
     assert type(dlbridge.convert(Param(array), "torch")) is torch.Tensor
 
 
+# ---- records ---------------------------------------------------------------------------------------------------------
+
+RECORDS = np.array([(1, 2.5), (3, 4.5)], [("id", "i8"), ("x", "f8")])
+
+
+@pytest.mark.parametrize("target", ["torch", "numpy", "memoryview"])
+@pytest.mark.parametrize("records", [RECORDS, RECORDS.view(np.recarray), RECORDS[:, None]],
+                         ids=["ndarray", "recarray", "two axes"])
+def test_records_are_dictionaries_of_their_fields(records, target):
+    made = dlbridge.convert_tree({"points": records, "y": np.ones(1)}, target)["points"]
+    assert list(made) == ["id", "x"]
+    for name, field in made.items():
+        assert np.asarray(field).tolist() == records[name].tolist()
+        assert np.shares_memory(np.asarray(field), RECORDS)
+
+
+def test_records_in_records():
+    inner = np.dtype([("a", "i4"), ("w", "U2")])
+    records = np.array([((7, "ab"), 1.5)], [("inner", inner), ("x", "f4")])
+    with pytest.raises(dlbridge.ConversionError, match=r"column \['k'\]\['inner'\]\['w'\]: numpy: dtype"):
+        dlbridge.convert_tree({"k": records}, "torch")
+    made = dlbridge.convert_tree({"k": records}, "torch", columns="pass")["k"]
+    assert (made["inner"]["a"].tolist(), made["inner"]["w"].tolist(), made["x"].tolist()) == ([7], ["ab"], [1.5])
+
+
+def test_records_with_a_mask_are_refused():
+    masked = np.ma.array(RECORDS, mask=[(True, False), (False, False)])
+    with pytest.raises(dlbridge.UnsupportedError, match=r"column \['id'\]: numpy: mask"):
+        dlbridge.convert_tree(masked, "torch")
+
+
+def test_records_as_an_argument():
+    @dlbridge.accepts("torch")
+    def total(points):
+        return float(points["x"].sum())
+
+    assert total(RECORDS) == 7
+
+
 # ---- accepts ---------------------------------------------------------------------------------------------------------
 
 @dlbridge.accepts("torch", returns="like")

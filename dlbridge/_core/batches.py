@@ -70,7 +70,9 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
 
     def convert_column(table: Any, name: Any, column: Any) -> Any:
         try:
-            return convert(column, to, **keywords)
+            return convert_table(column) if role_of(column) == TABLE else convert(column, to, **keywords)
+        except Failure as failure:
+            raise Failure(table, failure.error, "column", f"[{name!r}]{failure.rest}") from None
         except DLBridgeError as error:
             if columns == "pass" and is_of_column(error):
                 return column

@@ -185,21 +185,26 @@ def kind_of(thing: Any) -> Kind | None:
 
 
 def registered_kind(thing: Any) -> Kind | None:
-    """The kind of a container that is registered with a library, or None.
-
-    The library takes it apart here, once, and makes it again of the structure that it gave then: nothing is made of
-    other values than those, and what its functions raise is raised.
-    """
+    """The kind of a container that is registered with a library, or None."""
     for name, unflatten in WALKERS.items():
         walker = sys.modules.get(name)
-        if walker is None:
-            continue
-        whole = [thing]         # emptied, since torch's function keeps what it is given in a cycle
-        try:
-            values, structure = walker.tree_flatten(thing, is_leaf=lambda value, whole=whole: value is not whole[0])
-        finally:
-            whole.clear()
-        if len(values) != 1 or values[0] is not thing:
-            return Kind(lambda container: values, lambda container: [f"<{index}>" for index in range(len(values))],
-                        lambda container, given: unflatten(walker, structure, given))
+        kind = None if walker is None else kind_by(walker, unflatten, thing)
+        if kind is not None:
+            return kind
     return None
+
+
+def kind_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing: Any) -> Kind | None:
+    """The kind of a container that a library takes apart here, once, and makes again of the structure that it gives now.
+
+    So nothing is ever made of other values than those to come. What the functions of the container raise is raised.
+    """
+    whole = [thing]             # emptied, since torch's function keeps what it is given in a cycle
+    try:
+        values, structure = walker.tree_flatten(thing, is_leaf=lambda value: value is not whole[0])
+    finally:
+        whole.clear()
+    if len(values) == 1 and values[0] is thing:
+        return None
+    return Kind(lambda container: values, lambda container: [f"<{index}>" for index in range(len(values))],
+                lambda container, given: unflatten(walker, structure, given))

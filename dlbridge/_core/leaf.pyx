@@ -4,6 +4,7 @@ cimport cython
 from cpython.object cimport PyObject
 
 from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
+from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport has_offer, offers_of
 
@@ -34,6 +35,7 @@ cdef class TypeRole(Entry):
     """The role of a type."""
 
     cdef Role role
+    cdef bint records           # whether its arrays may have fields, as NumPy's
 
 
 def role_of(obj):
@@ -43,6 +45,8 @@ def role_of(obj):
         found = role_of_type(obj)
         if found.role == IN_REFERENT:
             return role_of(obj.__init__.__self__)
+        if found.records and has_fields(obj):
+            return ROLE_TABLE
         if found.role != IN_INSTANCE:
             return found.role
         if not has_offer(offers_of(type(obj)), obj) or registered_kind(obj) is not None:
@@ -64,6 +68,7 @@ cdef TypeRole role_of_type(object obj):
     made = TypeRole.__new__(TypeRole)
     made.kind = kind
     made.role = find_role(kind, obj)
+    made.records = made.role == ROLE_ARRAY and issubclass(kind, np.ndarray)
     put(ROLES, made, before)
     return made
 
@@ -94,6 +99,10 @@ cdef Role find_role(object kind, object obj) except *:
     return ROLE_ARRAY if registered_kind(obj) is None else ROLE_OTHER
 
 
+cdef inline bint has_fields(object array) except -1:
+    return array_type(array) == NPY_VOID and array.dtype.names is not None
+
+
 cdef object table_behind(object obj):
     """The table that a proxy hands on the methods of, or None."""
     for name in ("__arrow_c_stream__", "__arrow_c_array__"):
@@ -104,10 +113,12 @@ cdef object table_behind(object obj):
 
 
 def columns_of(table, unpack):
-    """The columns of a table, each with its name, or an array if it has none after all.
+    """The columns of a table, each with its name, or an array if it has none after all. Records have their fields.
 
     ``unpack`` says whether bools of one bit are unpacked, which is a copy.
     """
+    if isinstance(table, np.ndarray):
+        return [(name, table[name]) for name in table.dtype.names]
     columns = columns_in(type(table))
     if columns is None:
         table = table_behind(table)

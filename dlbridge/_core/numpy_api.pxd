@@ -27,6 +27,7 @@ cdef extern from *:
         PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *) (dtype), ndim, (const npy_intp *) (shape),               \
                              (const npy_intp *) (strides), data, flags, NULL)
     """
+    const int NPY_VOID
     const int ARRAY_WRITEABLE "NPY_ARRAY_WRITEABLE"
     const int ARRAY_C_CONTIGUOUS "NPY_ARRAY_C_CONTIGUOUS"
     int import_array_api "_import_array"() except -1
