@@ -79,7 +79,7 @@ def test_jax_adds_bools_of_an_image():
     from PIL import Image
 
     image = Image.fromarray(np.array([[0, 255], [255, 255]], "u1")).convert("1")
-    for source in image, dlbridge.convert(image, "torch"), np.array([0, 2, 2, 2], "u1").view(bool):
+    for source in dlbridge.convert(image, "torch"), np.array([0, 2, 2, 2], "u1").view(bool):
         assert int(jax.numpy.sum(dlbridge.convert(source, "jax"))) == 3
 
 
@@ -127,6 +127,16 @@ def test_lines_of_any_length_in_the_other_byte_order(dtype, step):
     source = random_bits((5 * 1025,), np.dtype(dtype).newbyteorder(">"))
     for count in (*range(1, 36), *(words + more for words in (64, 128, 256, 512, 1024) for more in (-1, 0, 1))):
         check(source[::step][:count])
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("dtype", [">f4", ">c16"])
+def test_a_copy_in_the_other_byte_order_keeps_the_order_of_axes(dtype):
+    batch = random_bits((2, 8, 7, 3), np.dtype(dtype)).transpose(0, 3, 1, 2)
+    assert dlbridge.convert(batch, "torch").is_contiguous(memory_format=torch.channels_last)
+    assert dlbridge.convert(batch.T, "torch").stride() == tuple(step // batch.itemsize for step in batch.T.strides)
+    check(batch)
+    assert dlbridge.convert(batch[:, ::2], "torch").is_contiguous()
 
 
 # ---- lazy signs ------------------------------------------------------------------------------------------------------

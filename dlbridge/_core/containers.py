@@ -195,7 +195,7 @@ def registered_kind(thing: Any) -> Kind | None:
 
 
 def kind_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing: Any) -> Kind | None:
-    """The kind of a container that a library takes apart here, once, and makes again of the structure that it gives now.
+    """The kind of a container that a library takes apart here, once, and makes again of the structure that it has then.
 
     So nothing is ever made of other values than those to come. What the functions of the container raise is raised.
     """

@@ -217,8 +217,8 @@ cdef Managed* like_span(Managed* made, const Managed* source, Span span) except 
 
 
 cdef bint keeps_order(Managed* source) noexcept nogil:
-    """Whether memory is dense and in native byte order, so that its copy can keep the order of its axes."""
-    return not source.marks & (SWAPPED | BYTE_STRIDES) and is_dense(
+    """Whether memory is dense, so that its copy can keep the order of its axes."""
+    return not source.marks & BYTE_STRIDES and is_dense(
         source.abi.dl_tensor.ndim, source.abi.dl_tensor.shape, source.abi.dl_tensor.strides, managed_count(source))
 
 
