@@ -25,10 +25,10 @@ NAMED = {
 }
 
 
-def early_reads(producer, consumer, rounds, keywords, stop=False, writing=None):
+def early_reads(producer, consumer, rounds, keywords, stop=False, writing=None, reading=None):
     """In how many rounds the consumer saw other values than the producer's last; with ``stop`` the first is enough."""
     writing = producer.new_stream() if writing is None else writing
-    reading = reading_stream(consumer)
+    reading = reading_stream(consumer) if reading is None else reading
     source = producer.empty(COUNT, writing)
     early = 0
     # One round more, unseen: first calls load kernels and take memory, which waits for the device by itself.
@@ -79,6 +79,13 @@ def test_default_stream_is_waited_for(source, target, library):
     writing = 0 if source == "numba" else producer.legacy_stream()
     rounds = max(1, ROUNDS // 10)
     assert early_reads(producer, consumer, rounds, lambda stream: {}, writing=writing) == 0
+
+
+def test_numbas_default_stream_is_waited_for_by_a_threads_own(library):
+    numba = library("numba")
+    own = numba.module.per_thread_default_stream()
+    rounds = max(1, ROUNDS // 10)
+    assert early_reads(numba, numba, rounds, lambda stream: {"stream": stream}, writing=0, reading=own) == 0
 
 
 @pytest.mark.parametrize("named", [name for name in NAMED if name != "current"])
