@@ -89,7 +89,7 @@ SOURCE_FACTS = {
     "columns": "is a dictionary of its columns in batches",
     "host_number": "is asked which device of the host it is on", "refused": "refused",
     "names_stream": "names its stream",
-    "none_is_unordered": "takes None for no order", "stream_object": "its stream is kept alive",
+    "none_is_unordered": "takes None for no order", "stream_object": "its stream is known",
     "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",
     "zero_stream": "its stream 0 is a default one",
 }
