@@ -40,7 +40,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport find_name, get_row
-from dlbridge._core.layout cimport MAX_NDIM, add_overflows, multiply_overflows
+from dlbridge._core.layout cimport MAX_NDIM, add_overflows, fill_compact, multiply_overflows
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.arrow_schema cimport Description, hint_of, read_schema, refused
@@ -198,7 +198,8 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
     try:
         ask_schema(&stream, &schema)
         read_schema(&schema, offer, &description)
-        only_chunk(&stream, &array, offer)
+        if not has_chunk(&stream, &array, offer):
+            return block_of_nothing(&description)
         return block_of(&array, None, &description, cpu, True, offer)
     finally:
         with nogil:
@@ -230,14 +231,14 @@ cdef void end_stream(ArrowArrayStream* stream) noexcept nogil:
         stream.release(stream)
 
 
-cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) except -1:
-    """The only chunk that has elements, or the last chunk if none has any."""
+cdef bint has_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) except -1:
+    """Whether there is a chunk: the only one that has elements, or the last one if none has any."""
     cdef ArrowArray following
     ask_next(stream, chunk)
     while chunk.release != NULL:
         ask_next(stream, &following)
         if following.release == NULL:
-            return 0
+            return True
         if chunk.length and following.length:
             following.release(&following)
             raise refusal(ConversionError, "arrow", "chunks", "2 or more", "are not one block of memory",
@@ -247,7 +248,7 @@ cdef int only_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) ex
         else:
             chunk.release(chunk)
             chunk[0] = following
-    raise refusal(ConversionError, "arrow", "chunks", 0, "are no memory", "there is nothing to convert")
+    return False
 
 
 cdef int ask_schema(ArrowArrayStream* stream, ArrowSchema* schema) except -1:
@@ -421,6 +422,20 @@ cdef Managed* block_of(
     managed.abi.dl_tensor.device = device
     managed = without_nulls(managed_checked(managed), description, ranges, is_ready, offer)
     return managed if description.row != find_name("bool") else with_plain_bools(managed, is_ready, offer)
+
+
+cdef Managed* block_of_nothing(const Description* description) except NULL:
+    """A block without elements, for a stream without chunks, as of a column whose rows were all dropped."""
+    cdef Managed* managed = managed_new(PROTOCOL_ARROW, 1 + description.ndim)
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t axis
+    managed_set_row(managed, description.row)
+    tensor.shape[0] = 0
+    for axis in range(description.ndim):
+        tensor.shape[1 + axis] = description.shape[axis]
+    fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    return managed_checked(managed)
 
 
 cdef void fill(Managed* managed, const Description* description, int64_t length, const Range* values) noexcept:
