@@ -159,11 +159,11 @@ _Source = TypeVar("_Source")
 
 @overload
 def register_source(
-    type_or_predicate: type[_Source], acquire: Callable[[_Source], object], *, writable: bool = False,
+    type_or_predicate: type[_Source], acquire: Callable[[_Source], object], *, readonly: bool | None = None,
 ) -> None: ...
 @overload
 def register_source(
-    type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object], *, writable: bool = False,
+    type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object], *, readonly: bool | None = None,
 ) -> None: ...
 def register_target(
     name: str,

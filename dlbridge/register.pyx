@@ -16,7 +16,7 @@ SAYABLE = ("NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED")
 ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-def register_source(type_or_predicate, acquire, *, writable=False):
+def register_source(type_or_predicate, acquire, *, readonly=None):
     """Teach dlbridge to take a type.
 
     Parameters
@@ -27,9 +27,10 @@ def register_source(type_or_predicate, acquire, *, writable=False):
     acquire : callable
         ``acquire(obj)`` gives anything that dlbridge takes: an object with ``__dlpack__``, a DLPack capsule, an array.
         It must keep the memory alive.
-    writable : bool, default False
-        Whether the memory of a legacy DLPack capsule may be written. Such a capsule does not say so. dlbridge knows it
-        of the libraries that it was taught, and takes all other such memory as read-only.
+    readonly : bool, optional
+        Whether the memory is read-only, where a producer does not say so: a legacy DLPack capsule cannot. True: it is,
+        whatever gives it. False: memory of a legacy capsule is not, which you promise. By default dlbridge concludes it
+        from the library that made the capsule, and takes what it knows nothing of as writable.
 
     Examples
     --------
@@ -49,7 +50,9 @@ def register_source(type_or_predicate, acquire, *, writable=False):
         raise TypeError(f"register_source: type {type_or_predicate!r}: is neither a type nor callable (pass one)")
     if not callable(acquire):
         raise TypeError(f"register_source: acquire {acquire!r}: is not callable (pass a function of the object)")
-    add_source(accepts, acquire, writable)
+    if readonly is not None and not isinstance(readonly, bool):
+        raise TypeError(f"register_source: readonly {shown(readonly)}: is neither a bool nor None (pass one)")
+    add_source(accepts, acquire, readonly)
     clear_cache()
 
 

@@ -32,7 +32,7 @@ class Fault(NamedTuple):
 FAULTS = (
     # ---- facts
     Fault("capsules of immutable arrays are writable", CORE + "sources/exporter.pyx",
-          "ACCESS_READ_ONLY if library().makes_immutable(owner) else ACCESS_WRITABLE", "ACCESS_WRITABLE",
+          "immutable = owner is not None and library().makes_immutable(owner)", "immutable = False",
           "legacy_capsules"),
     Fault("JAX's arrays may change", "dlbridge/libraries/jax.py",
           'Fact("WRITABLE", "seen in 0.10.2", "has immutable arrays"),', "", "immutable_targets"),

@@ -165,7 +165,6 @@ cdef enum Protocol:
     PROTOCOL_EXCHANGE_API
     PROTOCOL_DLPACK
     PROTOCOL_DLPACK_LEGACY
-    PROTOCOL_DLPACK_UNSAID      # legacy, and it is not known whether the memory may be written; flagged as read-only
     PROTOCOL_CUDA_ARRAY_INTERFACE
     PROTOCOL_ARRAY_STRUCT
     PROTOCOL_ARRAY_INTERFACE
@@ -353,7 +352,6 @@ cdef inline void managed_drop_second(Managed* managed) noexcept nogil:
         managed_drop(managed)
 
 cdef bint managed_alone(const Managed* managed) noexcept nogil
-cdef bint managed_unsaid(const Managed* managed) noexcept nogil
 cdef void managed_seal(Managed* managed) noexcept nogil
 cdef object managed_unwrapped(Managed* managed)
 cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil

@@ -99,7 +99,6 @@ cdef dict PROTOCOL_NAMES = {
     PROTOCOL_EXCHANGE_API: "exchange_api",
     PROTOCOL_DLPACK: "dlpack",
     PROTOCOL_DLPACK_LEGACY: "dlpack (legacy)",
-    PROTOCOL_DLPACK_UNSAID: "dlpack (legacy)",
     PROTOCOL_CUDA_ARRAY_INTERFACE: "cuda_array_interface",
     PROTOCOL_ARRAY_STRUCT: "array_struct",
     PROTOCOL_ARRAY_INTERFACE: "array_interface",
@@ -184,16 +183,6 @@ cdef bint owns_lone_bytes(const Managed* managed) noexcept nogil:
     """Whether a block owns the buffer of bytes that no other code has, such as those of a pickle."""
     cdef PyObject* received = exporter(managed.abi.manager_ctx) if managed.owns == OWNS_BUFFER else NULL
     return received != NULL and is_bytes(received) and not others_hold(received)
-
-
-cdef bint managed_unsaid(const Managed* managed) noexcept nogil:
-    """Whether the memory is flagged as read-only because it is not known whether it may be written."""
-    cdef const Managed* base = managed
-    if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-        return False
-    while base != NULL and base.protocol != PROTOCOL_DLPACK_UNSAID:
-        base = lender(base)
-    return base != NULL
 
 
 cdef void managed_seal(Managed* managed) noexcept nogil:

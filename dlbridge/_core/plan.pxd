@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, uint32_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
 from dlbridge._core.atomic cimport load_rows
-from dlbridge._core.block cimport Managed, managed_data, managed_unsaid
+from dlbridge._core.block cimport Managed, managed_data
 from dlbridge._core.devices.table cimport same_device
 from dlbridge._core.facts cimport READ_ONLY, WRITABLE
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
@@ -28,7 +28,6 @@ cdef enum Reason:
     READ_ONLY_MEMORY
     WRITABLE_MEMORY
     ANOTHER_HOST
-    UNSAID_ACCESS
 
 
 # What the library and the driver have to be asked before a decision. They are asked only if it matters for this memory.
@@ -43,15 +42,9 @@ ctypedef struct Decision:
 
 
 cdef inline bint supports_access(const Managed* managed, Target target) noexcept nogil:
-    """Whether the target has read-only arrays for read-only memory, or writable ones for writable memory.
-
-    If it is not known whether the memory may be written, its exporter may still write to it. A target with immutable
-    arrays does not support such memory.
-    """
-    if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-        return target.supports & <uint32_t> WRITABLE
-    return target.supports & <uint32_t> READ_ONLY and (
-        target.supports & <uint32_t> WRITABLE or not managed_unsaid(managed))
+    """Whether the target has read-only arrays for read-only memory, or writable ones for writable memory."""
+    return target.supports & (
+        <uint32_t> READ_ONLY if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else <uint32_t> WRITABLE)
 
 cdef inline bint is_aligned(const Managed* managed, Target target) noexcept nogil:
     return <size_t> managed_data(managed) & target.low_bits[managed.row] == 0

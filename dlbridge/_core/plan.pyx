@@ -24,7 +24,6 @@ from dlbridge._core.block cimport (
     managed_packed,
     managed_shape,
     managed_strides,
-    managed_unsaid,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host, same_device
@@ -93,8 +92,6 @@ cdef dict REASONS = {
                        'pass readonly="share" and do not write'),
     WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change",
                       'pass readonly="share" and do not write'),
-    UNSAID_ACCESS: ("memory", "is of a legacy DLPack capsule, which does not say whether it may be written",
-                    'pass readonly="share" and do not write'),
     ANOTHER_HOST: ("device", "is not the first of the host's, on which {target} shares memory", 'pass device="cpu:0"'),
 }
 
@@ -103,7 +100,6 @@ cdef dict REASONS = {
 cdef dict ACCESS = {
     READ_ONLY_MEMORY: "the memory is read-only, and {target} cannot be told",
     WRITABLE_MEMORY: "the memory is writable, and the arrays of {target} must not change",
-    UNSAID_ACCESS: "the memory is of a legacy DLPack capsule, which does not say whether it may be written",
 }
 
 
@@ -411,8 +407,7 @@ cdef int decide_access(
 ) except -1:
     """Decide about memory that is read-only on one side and writable on the other, unless the caller shares it."""
     cdef bint writable = not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
-    cdef Reason reason = (
-        WRITABLE_MEMORY if writable else UNSAID_ACCESS if managed_unsaid(managed) else READ_ONLY_MEMORY)
+    cdef Reason reason = WRITABLE_MEMORY if writable else READ_ONLY_MEMORY
     if managed_count(managed) == 0:
         return 0
     if writable and managed_alone(managed):

@@ -1,10 +1,12 @@
 """DLPack capsules: "dltensor", which has no flags, and "dltensor_versioned"."""
 
-from dlbridge.libraries.library import Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import DLPACK
 
 LIBRARY = Library(
     name="dlpack",
+    # The types of pydlpack, whose module has this name too.
+    arrays=(Arrays("*", immutable=Fact(True, "seen in 0.2.1", "exports the memory of any library without a flag")),),
     delivery="capsule:prepare_legacy",
     lacks=(
         Fact("READ_ONLY", "dlpack 1.3", "has no flags"),

@@ -155,8 +155,7 @@ def run(source):
     if name == (b"dltensor" if versioned else b"dltensor_versioned"):
         return                  # the name of another struct than is there: who believes it is lost
     flags = fields.flags & 7 if versioned else 0
-    # A legacy capsule does not say whether its memory may be written, so it counts as read-only.
-    described = fields.described(flags if versioned else 1)
+    described = fields.described(flags)
     if name not in NAMES[:2] or (versioned and fields.major != 1):
         described = Described(None, None, None, 1)
     if not described.may_copy():

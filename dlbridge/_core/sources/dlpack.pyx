@@ -40,7 +40,6 @@ from dlbridge._core.atomic cimport load_bits, store_bits
 from dlbridge._core.block cimport (
     PROTOCOL_DLPACK,
     PROTOCOL_DLPACK_LEGACY,
-    PROTOCOL_DLPACK_UNSAID,
     Managed,
     managed_from_tensor,
     managed_keep,
@@ -54,15 +53,9 @@ from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED, STREAM_OBJECT
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, keeps_handle, stream_handle
-from dlbridge._core.sources.exporter cimport (
-    ACCESS_UNSAID,
-    ACCESS_WRITABLE,
-    Access,
-    access_by_deleter,
-    is_writable_elsewhere,
-    set_access,
-)
+from dlbridge._core.sources.exporter cimport frees_immutable, is_read_only_elsewhere
 from dlbridge._core.sources.offer cimport (
+    LEGACY_READ_ONLY,
     LEGACY_WRITABLE,
     Offer,
     element_row,
@@ -108,22 +101,21 @@ cdef Offer offers(object kind, object facts):
     if method is None:
         return None
     offer = offer_method(method, facts)
-    if defined_by_library(kind):
-        offer.known |= LEGACY_WRITABLE
+    offer.known |= access_by_class(kind)
     return offer
 
 
-cdef bint defined_by_library(object kind) except -1:
-    """Whether the class that defines ``__dlpack__`` is of a library that is known, with writable arrays of its own."""
+cdef unsigned int access_by_class(object kind):
+    """What the library of the class that defines ``__dlpack__`` says of its memory; nothing if it is not known."""
     for base in kind.__mro__:
         if "__dlpack__" in vars(base):
             root = top_module(base)
             found = library().library_of(root)
-            # Code that exec() runs can define classes of "builtins", dlbridge.testing has producers of any kind, and
-            # pydlpack's module "dlpack" exports the memory of others.
-            return (found is not None and root not in ("builtins", "dlbridge", "dlpack") and bool(found.delivery)
-                    and not library().makes_immutable(found))
-    return False
+            # dlbridge.testing has producers of any kind.
+            if found is None or not found.delivery or root == "dlbridge":
+                return 0
+            return LEGACY_READ_ONLY if library().makes_immutable(found) else LEGACY_WRITABLE
+    return 0
 
 
 cdef Offer offers_instance(object obj, object facts):
@@ -214,7 +206,7 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
         raise refusal(ConversionError, "dlpack", "__dlpack__", f"of {type(obj).__qualname__}",
                       f"returned a {type(capsule).__qualname__}, not a capsule", REPORT)
     try:
-        managed = take_capsule(capsule, False, ACCESS_WRITABLE if offer.known & LEGACY_WRITABLE else ACCESS_UNSAID)
+        managed = take_capsule(capsule, False)
     except BaseException:
         # The capsule is released while the error is caught. Its destructor may be Python code, which would lose a
         # pending error.
@@ -224,17 +216,17 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
         managed_keep(managed, obj)
     if offer.known & IMMUTABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    elif managed.protocol == PROTOCOL_DLPACK_UNSAID:
+    elif managed.protocol == PROTOCOL_DLPACK_LEGACY and not offer.known & LEGACY_WRITABLE:
         capsule = None          # for the same reason
-        ask_elsewhere(obj, managed)
+        set_access(managed, obj, offer)
     return managed
 
 
-cdef int ask_elsewhere(object obj, Managed* managed) except -1:
-    """Note whether another protocol says that the memory may be written. On failure the block is released."""
+cdef int set_access(Managed* managed, object obj, Offer offer) except -1:
+    """Note whether the memory of a legacy capsule is read-only. On failure the block is released."""
     try:
-        if is_writable_elsewhere(obj, managed):
-            set_access(managed, ACCESS_WRITABLE)
+        if offer.known & LEGACY_READ_ONLY or is_read_only_elsewhere(obj, managed):
+            managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     except BaseException:
         managed_release(managed)
         raise
@@ -332,21 +324,17 @@ cdef object _call(object method, Offer offer, unsigned int known, dict keywords)
 # ---- capsules ------------------------------------------------------------------------------------------------------
 
 cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) except? NULL:
-    return take_capsule(obj, request.peek, ACCESS_UNSAID)
+    return take_capsule(obj, request.peek)
 
 
-cdef Managed* take_capsule(object capsule, bint peek, Access access) except NULL:
+cdef Managed* take_capsule(object capsule, bint peek) except NULL:
     """Consume a capsule, which another thread may be consuming too."""
     with cython.critical_section(capsule):
-        return take_named(capsule, peek, access)
+        return take_named(capsule, peek)
 
 
-cdef Managed* take_named(object capsule, bint peek, Access access) except NULL:
-    """Make a block of a capsule. The capsule is renamed only after the validation, so that a failure loses nothing.
-
-    ``access`` is what counts of a legacy capsule if its deleter is not known; a versioned one says it.
-    """
-    cdef Access freed_by
+cdef Managed* take_named(object capsule, bint peek) except NULL:
+    """Make a block of a capsule. The capsule is renamed only after the validation, so that a failure loses nothing."""
     cdef DLManagedTensorVersioned* versioned
     cdef DLManagedTensor* legacy
     cdef Managed* managed
@@ -366,12 +354,13 @@ cdef Managed* take_named(object capsule, bint peek, Access access) except NULL:
         return managed
     if PyCapsule_IsValid(capsule, LEGACY_NAME):
         legacy = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)
-        freed_by = access_by_deleter(<const void*> legacy.deleter)
+        immutable = frees_immutable(<const void*> legacy.deleter)
         # The question may run Python code, and then another thread may have consumed the capsule.
         if not PyCapsule_IsValid(capsule, LEGACY_NAME):
             raise _refused_capsule(capsule)
         managed = managed_from_tensor(PROTOCOL_DLPACK_LEGACY, &legacy.dl_tensor, 0)
-        set_access(managed, access if freed_by == ACCESS_UNSAID else freed_by)
+        if immutable:
+            managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
         if peek:
             managed_own_object(managed, capsule)
         else:

@@ -20,7 +20,9 @@ ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
 ctypedef bint (*Borrow)(object obj, Offer offer, View* out) noexcept
 
 cdef enum:
-    LEGACY_WRITABLE = 4096      # beside facts.Known: its legacy capsules may be written where nothing says otherwise
+    # Beside facts.Known: whether the memory of its legacy capsules, which do not say it, may be written.
+    LEGACY_WRITABLE = 4096
+    LEGACY_READ_ONLY = 8192
 
 
 cdef class Offer:

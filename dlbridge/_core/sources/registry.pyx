@@ -2,16 +2,16 @@
 
 cimport cython
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.block cimport Managed, managed_keep, managed_unsaid
+from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
 from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
 from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.facts cimport COPIES, FORGETS, IMMUTABLE
 from dlbridge._core.native cimport numpy, torch
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources cimport array_interface, array_struct, arrow, buffer, cuda_array_interface, dlpack, exchange
-from dlbridge._core.sources.exporter cimport ACCESS_WRITABLE, set_access
 from dlbridge._core.sources.offer cimport LEGACY_WRITABLE, Offer, element_row, facts_of, new_offer, top_module, with_row
 
 from dlbridge.errors import CopyRequiredError, UnsupportedError, refusal
@@ -86,7 +86,7 @@ cdef tuple list_offers(object kind):
         (<Offer> offer).optional = True
     gives = facts.find("gives")
     if gives is not None:
-        given = offer_function(gives, facts, True)
+        given = offer_function(gives, facts)
         given.optional = True
         offers.insert(0, given)
     return tuple(first + offers + last)
@@ -183,21 +183,21 @@ def _unsupported(kind, facts):
 
 # ---- functions that give something with a protocol -------------------------------------------------------------------
 
-def add_source(accepts, function, writable):
-    """Put a source before all others.
+def add_source(accepts, function, readonly):
+    """Put a source before all others, as :func:`dlbridge.register_source`.
 
-    ``accepts(type)`` says whether it serves a type, and ``function(obj)`` gives a producer. If the producer gives a
-    legacy capsule, ``writable`` says whether its memory may be written.
+    ``accepts(type)`` says whether it serves a type, and ``function(obj)`` gives a producer.
     """
-    registered.insert(0, (accepts, offer_function(function, facts_of(object), writable)))
+    offer = offer_function(function, facts_of(object))
+    if readonly is not None:
+        offer.known |= IMMUTABLE if readonly else LEGACY_WRITABLE
+    registered.insert(0, (accepts, offer))
 
 
-cdef Offer offer_function(object function, object facts, bint writable):
+cdef Offer offer_function(object function, object facts):
     """The offer for a library whose arrays have no protocol, or for a source that a user registered."""
     offer = new_offer("function", acquire_by_function, facts)
     offer.function = function
-    if writable:
-        offer.known |= LEGACY_WRITABLE
     return offer
 
 
@@ -226,8 +226,8 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
         managed_keep(managed, obj)
     if offer.known & COPIES:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
-    if offer.known & LEGACY_WRITABLE and managed_unsaid(managed):
-        set_access(managed, ACCESS_WRITABLE)
+    if offer.known & LEGACY_WRITABLE and managed.protocol == PROTOCOL_DLPACK_LEGACY:
+        managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
     if offer.known & IMMUTABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     return with_row(managed, row, offer)
