@@ -2,7 +2,7 @@
 
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
 from dlbridge._core.abi cimport (
@@ -12,9 +12,11 @@ from dlbridge._core.abi cimport (
     DLPACK_MINOR_VERSION,
     DLDevice,
 )
+from dlbridge._core.atomic cimport add, load
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
     NOT_YET_OWNED,
+    PROTOCOL_DLPACK,
     Managed,
     Protocol,
     managed_nbytes,
@@ -53,7 +55,7 @@ from dlbridge._core.request cimport (
     wants_versioned,
 )
 from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to
-from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of, reads_by_copy
+from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
@@ -300,6 +302,28 @@ cdef inline bint is_to(PyObject* names) noexcept:
         PyTuple_GET_ITEM(<tuple> names, 0) == <PyObject*> "to")
 
 
+cdef int32_t copies_made = 0        # by all threads; it may go round
+
+
+cdef object convert_once(object src, object to, dict memo):
+    """convert(src, to) in a tree: what is in several places is copied once.
+
+    The memo has copies by the id of their source, with the source, so that no other object gets its id meanwhile. What
+    is shared needs no memo. If another thread copies meanwhile, the memo is right all the same.
+    """
+    cdef PyObject* arguments[2]
+    cdef int32_t before = load(&copies_made)
+    if memo:
+        found = memo.get(<size_t> <PyObject*> src)
+        if found is not None:
+            return found[1]
+    arguments[0], arguments[1] = <PyObject*> src, <PyObject*> to
+    result = convert_plainly(NULL, arguments, 2, NULL)
+    if load(&copies_made) != before:
+        memo[<size_t> <PyObject*> src] = src, result
+    return result
+
+
 cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject* names):
     """convert() by keywords that it has. The wrapper says what is wrong with other ones."""
     cdef Request request = NOTHING_ASKED
@@ -416,6 +440,8 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     except BaseException:
         managed_release(managed)
         raise
+    if is_copy(&decision):
+        add(&copies_made, 1)
     if decision.steps:
         managed = hand_over_copy(place(managed, decision.steps, target.api), decision.steps, request)
     managed_own_storage(managed)
@@ -535,7 +561,8 @@ def examine(
             managed_set_row(managed, find_name(name))
         gather(managed, route.target, &request, &findings)
         decide(managed, route.target, &request, &findings, &decision)
-        by_copy = reads_by_copy(route.offers)
+        # What a producer of DLPack has copied is shared from there on, and needs no other copy.
+        by_copy = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK
         facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
         if by_copy:
             facts["reason"] = "memory is read by a copy, which is all that its library gives"
@@ -545,7 +572,7 @@ def examine(
             facts["hint"] = "nothing to do: narrow=True asks for it"
         elif decision.reason:
             facts["reason"] = reason_text(managed, route.target, decision.reason)
-            facts["hint"] = reason_hint(decision.reason)
+            facts["hint"] = reason_hint(managed, decision.reason)
         elif route.target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not decision.steps:
             facts["hint"] = f"keep the source, and do not write to it, until {facts['target']} has done its work"
     finally:

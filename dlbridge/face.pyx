@@ -58,6 +58,7 @@ from dlbridge._core.handover cimport hand_over
 from dlbridge._core.layout cimport REPEATED
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, place
+from dlbridge._core.plan cimport contiguous_hint, order_hint
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_of
@@ -398,22 +399,20 @@ cdef int32_t device_steps(Managed* managed, const Want* want) except -1:
                   "is not the host, which is wanted", 'pass dlbridge.convert(x, "numpy", device="cpu")')
 
 
-cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
-
-
 cdef int32_t copy_steps(Managed* managed, const Want* want) except -1:
     """The copy that is needed, if it is allowed. On a device the memory is taken as it is."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef tuple lack = None
     if managed.marks & SWAPPED:
-        lack = ("byte order", "is not this machine's", 'pass x.astype(x.dtype.newbyteorder("="))')
+        lack = ("byte order", "is not this machine's", order_hint(managed))
     elif managed.marks & LAZY:
         lack = ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()")
     elif managed.marks & BYTE_STRIDES:
-        lack = ("strides", f"{managed_strides(managed)} in bytes are no multiples of the item size", CONTIGUOUS)
+        lack = ("strides", f"{managed_strides(managed)} in bytes are no multiples of the item size",
+                contiguous_hint(managed))
     elif want.flags & WANT_C_ORDER and not is_compact(tensor):
         lack = ("strides", f"{managed_strides(managed)} of shape {managed_shape(managed)} are not in C order, which is "
-                "wanted", CONTIGUOUS)
+                "wanted", contiguous_hint(managed))
     elif is_misaligned(tensor):
         lack = ("data", f"at {<size_t> managed_data(managed):#x} is not aligned to {alignment_of(tensor.dtype)} bytes",
                 "pass a copy")

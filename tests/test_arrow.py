@@ -59,18 +59,18 @@ def test_nulls_that_a_slice_leaves_out_do_not_matter():
 
 
 REFUSED = {
-    "bool": (lambda: pyarrow.array([True]), r"format 'b': has eight bools in a byte \(cast it to uint8"),
+    "bool": (lambda: pyarrow.array([True]), r"format 'b': has eight bools in a byte \(pass x.fill_null\(False\)"),
     "nulls": (lambda: pyarrow.array([1, None]), r"null_count 1: .*\(pass x.fill_null\(0\), or x.drop_null\(\)\)"),
     "strings": (lambda: pyarrow.array(["a"]), "format 'u': are strings"),
-    "lists": (lambda: pyarrow.array([[1]]), r"format '\+l': are nested \(pass x.flatten\(\)"),
+    "lists": (lambda: pyarrow.array([[1]]), r"format '\+l': are lists \(pass x.flatten\(\)"),
     "only nulls": (lambda: pyarrow.nulls(3), "format 'n': has nothing but nulls"),
-    "dates": (lambda: pyarrow.array([0], pyarrow.date32()), r"format 'tdD': are dates \(cast it to int32"),
+    "dates": (lambda: pyarrow.array([0], pyarrow.date32()), r"format 'tdD': are dates \(pass x.cast\(.int32.\)"),
     "points in time": (lambda: pyarrow.array([0], pyarrow.timestamp("s")), "format 'tss:': are points in time"),
     "decimals": (lambda: pyarrow.array([1], pyarrow.decimal128(3)), "format 'd:3,0': are decimals"),
-    "categories": (lambda: pyarrow.array(["a"]).dictionary_encode(), r"dictionary 'i': .*x.dictionary_decode\(\)"),
-    "opaque": (lambda: opaque(), r"extension:name 'arrow.opaque': .* int32 .*\(pass x.cast\(x.type.storage_type\)\)"),
+    "categories": (lambda: pyarrow.array(["a"]).dictionary_encode(), r"dictionary 'i': .*x.indices"),
+    "opaque": (lambda: opaque(), r"extension:name 'arrow.opaque': .* int32 .*\(pass x.storage\)"),
     "opaque in chunks": (lambda: pyarrow.chunked_array([opaque()]), "extension:name 'arrow.opaque': .* int32 "),
-    "columns": (lambda: pyarrow.table({"a": [1]}), r"format '\+s': has columns \(pass it to dlbridge.convert_tree\)"),
+    "columns": (lambda: pyarrow.table({"a": [1]}), r"format '\+s': .*\(call dlbridge.convert_tree\(x, to, columns="),
     "chunks": (lambda: pyarrow.chunked_array([[1], [2]]), r"chunks 2 or more: .*x.combine_chunks\(\)"),
 }
 
@@ -474,7 +474,7 @@ def test_metadata_are_read(make):
     for metadata in (metadata_of(), metadata_of(other), metadata_of(other, (name, b""), other)):
         assert dlbridge.convert(make(metadata=metadata), "numpy").tolist() == [0, 1, 2, 3, 4, 5]
     source = make(metadata=metadata_of(other, (b"ARROW:extension:metadata", b"2"), (name, b"fixed.point")))
-    with pytest.raises(dlbridge.ConversionError, match=r"'fixed.point': .* float32 .*\(pass its storage, x.storage or"):
+    with pytest.raises(dlbridge.ConversionError, match=r"'fixed.point': .* float32 .*\(pass pyarrow\..*\.storage\)"):
         dlbridge.convert(source, "numpy")
     assert source.released["array"] == 0            # the capsule's, or not yet asked for
     with pytest.raises(dlbridge.ConversionError, match=r"'arrow\.bool8': .* float32 "):

@@ -50,6 +50,38 @@ def test_containers_stay_what_they_are():
     assert [values.tolist() for values in batch.label] == [[3, 4], [0.5, 0.5], [2, 2]]
 
 
+@pytest.mark.parametrize(("samples", "values"), [
+    ([np.int64(1), 2], [1, 2]), ([1, np.float64(2.5)], [1, 2.5]), ([np.bool_(True), False], [True, False]),
+    ([np.uint8(1), np.uint8(2)], [1, 2]), ([1, 2.5], [1, 2.5]), ([True, False], [True, False]),
+    ([(1, np.int64(2)), (np.int64(3), 4)], [[1, 3], [2, 4]]), ([{"x": np.int64(1)}, {"x": 2}], {"x": [1, 2]}),
+], ids=repr)
+def test_numbers_of_python_and_of_numpy(samples, values):
+    batch = dlbridge.collate(samples)
+    if isinstance(batch, dict):
+        assert {key: part.tolist() for key, part in batch.items()} == values
+    elif isinstance(batch, list):
+        assert [part.tolist() for part in batch] == values
+    else:
+        assert batch.tolist() == values
+        plain = {*map(type, samples)} == {int, float}       # torch takes them for its own default type
+        assert batch.dtype == (torch.float32 if plain else torch.as_tensor(np.array(samples)).dtype)
+
+
+@pytest.mark.parametrize("samples", [
+    [], [(1, 2), (3,)], [{"x": 1}, {}], [1, "a"],
+], ids=repr)
+def test_what_differs_is_refused_as_by_torch(samples):
+    with pytest.raises(Exception) as theirs:
+        torch.utils.data.default_collate(samples)
+    with pytest.raises(theirs.type):
+        dlbridge.collate(samples)
+
+
+def test_an_error_says_where_the_sample_is_wrong():
+    with pytest.raises(dlbridge.ConversionError, match=r"leaf \['x'\]\[1\]: numpy: dtype"):
+        dlbridge.collate([{"x": [1, np.zeros(2, "M8[s]")]}])
+
+
 def test_it_is_torchs_own_for_tensors():
     samples = [{"x": torch.randn(3), "y": index} for index in range(3)]
     ours, theirs = dlbridge.collate(samples), torch.utils.data.default_collate(samples)

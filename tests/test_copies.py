@@ -83,6 +83,70 @@ def test_jax_adds_bools_of_an_image():
         assert int(jax.numpy.sum(dlbridge.convert(source, "jax"))) == 3
 
 
+# ---- interfaces that are computed when they are asked for -----------------------------------------------------------
+
+class Anew:
+    """Has new bytes each time, as Pillow's images."""
+
+    def __init__(self, kept=False):
+        self.array = np.arange(6.0)
+        self.kept = kept
+
+    @property
+    def __array_interface__(self):
+        array = self.array if self.kept else self.array.copy()
+        return array.__array_interface__ | {"keeper": array}
+
+
+class ByBytes(Anew):
+    @property
+    def __array_interface__(self):
+        return {"shape": (6,), "typestr": "<f8", "version": 3, "data": self.array.tobytes()}
+
+
+@pytest.mark.parametrize("kind", [Anew, ByBytes])
+def test_an_interface_that_is_made_anew_is_a_copy(kind):
+    source = kind()
+    with pytest.raises(dlbridge.CopyRequiredError, match=f"array_interface: copy False: but {kind.__name__} copies"):
+        dlbridge.convert(source, "numpy", copy=False)
+    with pytest.raises(dlbridge.CopyRequiredError):
+        dlbridge.asdlpack(source, copy=False)
+    plan = dlbridge.explain(source, "numpy")
+    assert (plan.action, plan.hint) == ("copy", "nothing to do: it is copied")
+    assert dlbridge.convert(source, "numpy").tolist() == source.array.tolist()
+
+
+def test_an_interface_that_stays_is_shared():
+    source = Anew(kept=True)
+    assert dlbridge.explain(source, "numpy").action == "share"
+    assert dlbridge.convert(source, "numpy", copy=False).ctypes.data == source.array.ctypes.data
+
+
+def test_an_interface_of_no_elements_is_no_copy():
+    source = Anew()
+    source.array = np.zeros((0, 3))
+    assert dlbridge.convert(source, "numpy", copy=False).shape == (0, 3)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, AttributeError, ValueError])
+def test_an_interface_that_fails_the_second_time(error):
+    class Failing(Anew):
+        asked = 0
+
+        @property
+        def __array_interface__(self):
+            self.asked += 1
+            if self.asked == 2:
+                raise error
+            return self.array.__array_interface__
+
+    source = Failing(kept=True)
+    before = sys.getrefcount(source)
+    with pytest.raises(error):
+        dlbridge.convert(source, "numpy", copy=False)
+    assert sys.getrefcount(source) == before
+
+
 @st.composite
 def views(draw):
     """Slices, permutations and repetitions of random memory."""

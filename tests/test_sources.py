@@ -240,7 +240,7 @@ UNSUPPORTED = (
     ("scipy sparse", sparse_scipy, "toarray"),
     ("sparse COO", lambda: torch.eye(3).to_sparse(), "to_dense"),
     ("sparse CSR", lambda: torch.eye(3).to_sparse_csr(), "to_dense"),
-    ("meta", lambda: torch.zeros(3, device="meta"), "to_empty"),
+    ("meta", lambda: torch.zeros(3, device="meta"), "empty_like"),
     ("FakeTensor", fake_tensor, "torch.compile"),
     ("nested", lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]), "unbind"),
     ("quantized", lambda: torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8), "int_repr"),

@@ -906,7 +906,7 @@ def test_a_proxy_of_a_table_is_that_table(wrap, make):
 @pytest.mark.needs("pyarrow")
 def test_without_pyarrow_a_table_is_refused(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(dlbridge.ConversionError, match="pass its columns one by one"):
+    with pytest.raises(dlbridge.ConversionError, match="with pyarrow installed"):
         dlbridge.convert_tree([ByStream(pa.table({"a": [1]}))], "numpy")
     assert dlbridge.convert_tree([ByStream(pa.chunked_array([[1]]))], "numpy")[0].tolist() == [1]
 
@@ -964,3 +964,52 @@ def test_a_leaf_that_failed_is_let_go():
         assert alive() is None
     finally:
         gc.enable()
+
+
+# ---- one array in several places -------------------------------------------------------------------------------------
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("keywords", [{}, {"copy": True}, {"readonly": "copy"}], ids=repr)
+def test_an_array_in_several_places_is_copied_once(keywords):
+    """Weights that are tied stay so: what is written in one place is seen in the other."""
+    weight = np.arange(3.0)
+    weight.flags.writeable = False
+    tree = {"encoder": [weight], "decoder": {"out": weight}, "other": np.array([9.0])}
+    converted = dlbridge.convert_tree(tree, "torch", **keywords)
+    assert converted["encoder"][0] is converted["decoder"]["out"]
+    assert converted["encoder"][0].tolist() == [0, 1, 2]
+    converted["encoder"][0].zero_()
+    assert converted["other"].tolist() == [9]
+    assert weight.tolist() == [0, 1, 2]
+
+
+@pytest.mark.needs("torch")
+def test_an_argument_that_is_given_twice_is_copied_once():
+    weight = np.arange(3.0)
+    weight.flags.writeable = False
+    assert dlbridge.accepts("torch")(lambda a, b, *, c: a is b and b is c)(weight, [weight][0], c=weight)
+
+
+@pytest.mark.needs("torch")
+def test_two_arrays_over_the_same_memory_are_copied_twice():
+    memory = np.arange(3.0)
+    memory.flags.writeable = False
+    first, second = dlbridge.convert_tree([memory[:2], memory[:2]], "torch")
+    assert first.data_ptr() != second.data_ptr()
+
+
+@pytest.mark.needs("torch")
+def test_no_copy_outlives_the_call():
+    weight = np.arange(3.0)
+    weight.flags.writeable = False
+    before = sys.getrefcount(weight)
+    assert dlbridge.convert_tree([weight], "torch")[0] is not dlbridge.convert_tree([weight], "torch")[0]
+    assert sys.getrefcount(weight) == before
+
+
+@pytest.mark.needs("torch", "pyarrow")
+def test_columns_that_come_and_go_are_not_taken_for_each_other():
+    """They are objects of this moment, and the next one may get the id of the last."""
+    table = pa.table({f"c{index}": [float(index)] for index in range(100)})
+    converted = dlbridge.convert_tree([table, table], "torch", copy=True)
+    assert all(part[f"c{index}"].tolist() == [index] for part in converted for index in range(100))

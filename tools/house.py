@@ -45,7 +45,7 @@ FLOORS = (
         Room("convert: acquire, place, deliver", ("convert", "__init__"), on_the_way=True),
         Room("explain", ("explain",)),
         Room("register", ("register",)),
-        Room("trees", ("trees", "_core.batches")),
+        Room("trees", ("trees", "_core.batches", "_core.walk")),
         Room("face, pointer: for extensions", ("face", "pointer")),
         Room("devices/", ("devices.",)),
     )),

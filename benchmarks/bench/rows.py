@@ -93,6 +93,7 @@ LIBRARIES = {
     "paddle": Library(("paddle",), "paddlepaddle"),
     "pandas": Library(("pandas",), "pandas"),
     "polars": Library(("polars",), "polars"),
+    "pyarrow": Library(("pyarrow",), "pyarrow"),
 }
 
 # The inputs that several groups use: a name, and the expression that makes it.

@@ -11,12 +11,14 @@ import numpy as np
 
 from dlbridge._core.containers import EXACT, kind_of
 from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, role_of
+from dlbridge._core.walk import Plainly, give_values
 from dlbridge.convert import check_target, convert
 from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
-Takers = dict[int, Callable[[Any], Any]]        # a function of a leaf for each role
+Memo = dict[int, tuple[Any, Any]]               # by the id of a leaf: the leaf, which keeps its id, and its copy
+Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each role
 
 OTHERS = ("pass", "raise")
 # Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
@@ -29,7 +31,7 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
     plain = not keywords and all(type(given) is str for given in (to, others, columns))
     take = plain_takers(to, others, columns) if plain else takers(to, others, columns, keywords)
     try:
-        return map_leaves(take, tree)
+        return map_leaves(take, tree, {})
     except Failure as failure:
         report(failure, [("", tree)])
 
@@ -64,13 +66,13 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
         if given not in OTHERS:
             raise ValueError(f'convert_tree: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
 
-    def refuse(leaf: Any) -> Any:
+    def refuse(leaf: Any, memo: Memo) -> Any:
         raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), "is no array",
                                     'pass others="pass" to hand it on'))
 
-    def convert_column(table: Any, name: Any, column: Any) -> Any:
+    def convert_column(table: Any, name: Any, column: Any, memo: Memo) -> Any:
         try:
-            return convert_table(column) if role_of(column) == TABLE else convert(column, to, **keywords)
+            return convert_table(column, memo) if role_of(column) == TABLE else convert(column, to, **keywords)
         except Failure as failure:
             raise Failure(table, failure.error, "column", f"[{name!r}]{failure.rest}") from None
         except DLBridgeError as error:
@@ -78,23 +80,28 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
                 return column
             raise Failure(table, error, "column", f"[{name!r}]") from None
 
-    def convert_unknown(table: Any, array: Any) -> Any:
+    def convert_unknown(table: Any, array: Any, memo: Memo) -> Any:
         try:
-            return convert_array(array)     # an array of words is handed on, since the table may have been a stream
+            return convert_array(array, memo)   # an array of words is handed on, since the table may have been a stream
         except Failure as failure:
             raise Failure(table, failure.error) from None
 
-    def convert_table(table: Any) -> Any:
+    def convert_table(table: Any, memo: Memo) -> Any:
         try:
             given = columns_of(table, keywords.get("copy") is not False)
         except DLBridgeError as error:
             raise Failure(table, error) from None
         if not isinstance(given, list):
-            return convert_unknown(table, given)
+            return convert_unknown(table, given, memo)
         if len(dict(given)) < len(given):
             raise Failure(table, refusal(UnsupportedError, "convert_tree", "columns", [name for name, _ in given],
                                          "have a name more than once", "rename them"))
-        return {name: convert_column(table, name, column) for name, column in given}
+        if columns == "raise":
+            try:
+                return {name: convert(column, to, **keywords) for name, column in given}
+            except DLBridgeError:
+                pass            # one of them is a table itself, or its error is raised once more, with its name
+        return {name: convert_column(table, name, column, memo) for name, column in given}
 
     other = unchanged if others == "pass" else refuse
     convert_array = converter(to, keywords, others)
@@ -104,69 +111,66 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
 plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, keywords={}))
 
 
-def converter(to: Any, keywords: dict[str, Any], others: str) -> Callable[[Any], Any]:
-    """A function that converts a leaf. It is the most of what a batch costs."""
+def converter(to: Any, keywords: dict[str, Any], others: str) -> Callable[[Any, Memo], Any]:
+    """A function that converts a leaf, which is copied once for all its places. It is most of what a batch costs."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
         if others == "pass" and not isinstance(error, DeviceError) and has_words(leaf):
             check_target(to)        # the error may be about that
             return leaf
         raise Failure(leaf, error) from None
 
-    def convert_plainly(leaf: Any) -> Any:
+    def convert_with_keywords(leaf: Any, memo: Memo) -> Any:
         try:
-            return convert(leaf, to)
+            if id(leaf) not in memo:
+                memo[id(leaf)] = leaf, convert(leaf, to, **keywords)
+            return memo[id(leaf)][1]
         except DLBridgeError as error:
             return failed(leaf, error)
 
-    def convert_with_keywords(leaf: Any) -> Any:
-        try:
-            return convert(leaf, to, **keywords)
-        except DLBridgeError as error:
-            return failed(leaf, error)
-
-    return convert_with_keywords if keywords else convert_plainly
+    return convert_with_keywords if keywords else Plainly(to, failed)
 
 
 def has_words(array: Any) -> bool:
     """Whether the elements of an array are strings or objects."""
     try:
-        dtype = array.dtype if hasattr(array, "dtype") else array.type
-        kind = getattr(dtype, "kind", None)
-        if isinstance(kind, str) or isinstance(dtype, str):
-            return kind in WORD_KINDS
-        return str(getattr(dtype, "name", dtype)).lower() in WORD_TYPES
+        return is_word_type(array.dtype if hasattr(array, "dtype") else array.type)
     except Exception:
         return False            # the array's own error is the one to report
 
 
+@functools.lru_cache(maxsize=256)
+def is_word_type(dtype: Any) -> bool:
+    kind = getattr(dtype, "kind", None)
+    if isinstance(kind, str) or isinstance(dtype, str):
+        return kind in WORD_KINDS
+    return str(getattr(dtype, "name", dtype)).lower() in WORD_TYPES
+
+
 def is_of_column(error: DLBridgeError) -> bool:
     """Whether an error is about what a column has in it, and not about the target, a keyword or a copy."""
-    return type(error) is ConversionError and error.stage in ("arrow", "numpy")
+    return type(error) in (ConversionError, UnsupportedError) and error.stage in ("arrow", "numpy", "source")
 
 
-def unchanged(leaf: Any) -> Any:
+def unchanged(leaf: Any, memo: Memo) -> Any:
     return leaf
 
 
 AS_THEY_ARE: Takers = dict.fromkeys((OTHER, VALUE, ARRAY, TABLE), unchanged)
 
 
-def map_leaves(take: Takers, tree: Any) -> Any:
+def map_leaves(take: Takers, tree: Any, memo: Memo) -> Any:
     """A container of what the function of each leaf's role gives for it."""
     role = role_of(tree)
     if role != OTHER:
-        return take[role](tree)
-    give = take[ARRAY]
+        return take[role](tree, memo)
     kind = EXACT.get(type(tree))
     if kind is not None:
-        # An array is given here, since one more call would cost a fifth of its conversion.
-        return kind.remake(tree, [
-            give(value) if role_of(value) == ARRAY else map_leaves(take, value) for value in kind.values(tree)])
+        return kind.remake(tree, give_values(take, kind.values(tree), memo, map_leaves))
     kind = kind_of(tree)
     if kind is None:
-        return take[OTHER](tree)
+        return take[OTHER](tree, memo)
     before = list(kind.values(tree))
-    values = [map_leaves(take, value) for value in before]
+    values = [map_leaves(take, value, memo) for value in before]
     # Many objects of a batch have no arrays in them, and not all of them can be made again.
     return tree if all(map(operator.is_, values, before)) else kind.remake(tree, values)
 
@@ -181,12 +185,69 @@ def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
             yield from leaves(path + label, value)
 
 
+# ---- collate ---------------------------------------------------------------------------------------------------------
+
 def collate(samples: Sequence[Any]) -> Any:
     """Stack the samples of a batch, as :func:`dlbridge.collate`."""
     check_target("torch")
-    stack = importlib.import_module("torch.utils.data").default_collate
-    # Read-only memory can be shared here, since only the copies leave this function.
-    return stack([convert_tree(sample, "torch", "pass", "raise", {"readonly": "share"}) for sample in samples])
+    stack = torch_data().default_collate
+    try:
+        return stack_alike(stack, samples)
+    except (DLBridgeError, Unlike):
+        # What is read-only is shared here too, since only the copies leave this function.
+        return stack([convert_tree(sample, "torch", "pass", "raise", {"readonly": "share"}) for sample in samples])
+
+
+@functools.cache
+def torch_data() -> Any:
+    return importlib.import_module("torch.utils.data")
+
+
+class Unlike(Exception):
+    """Samples that are not stacked part by part."""
+
+
+def stack_alike(stack: Callable[[Any], Any], samples: Sequence[Any]) -> Any:
+    """Stack samples of one type: Python's own containers part by part, as torch does, and arrays at once."""
+    kinds = {*map(type, samples)}
+    if kinds <= torchs_own():
+        return stack(samples)
+    kind = type(samples[0])
+    if len(kinds) == 1 and issubclass(kind, (dict, tuple, list)):
+        return stack_parts(stack, samples, kind)
+    if all(issubclass(each, NUMBERS) for each in kinds):
+        return stack_numbers(samples)
+    if role_of(samples[0]) != ARRAY:
+        raise Unlike
+    return stack([convert(sample, "torch", readonly="share") for sample in samples])
+
+
+NUMBERS = (np.number, np.bool_, int, float)
+
+
+@functools.cache
+def torchs_own() -> set[type]:
+    """What torch stacks itself, or leaves as it is."""
+    return {int, float, bool, str, bytes, importlib.import_module("torch").Tensor}
+
+
+def stack_parts(stack: Callable[[Any], Any], samples: Sequence[Any], kind: Any) -> Any:
+    """Stack containers of one type, which becomes the type that torch's function gives for it."""
+    if kind is dict:
+        return {key: stack_alike(stack, [sample[key] for sample in samples]) for key in samples[0]}
+    if (kind in (tuple, list) or hasattr(kind, "_make")) and len({*map(len, samples)}) == 1:
+        parts = [stack_alike(stack, parts) for parts in zip(*samples, strict=True)]
+        return kind._make(parts) if hasattr(kind, "_make") else parts
+    raise Unlike
+
+
+def stack_numbers(numbers: Sequence[Any]) -> Any:
+    """Stack NumPy's numbers, with Python's among them."""
+    stacked: Any = convert(np.array(numbers), "torch")
+    return stacked if torch_data().get_worker_info() is None else stacked.share_memory_()
+
+
+# ---- accepts ---------------------------------------------------------------------------------------------------------
 
 
 def accepts(
@@ -247,9 +308,10 @@ class Boundary:
 
     def inward(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         take = self.take
+        memo: Memo = {}
         try:
-            arguments = [map_leaves(take, value) for value in given[self.bound:]]
-            words = {name: map_leaves(take, value) for name, value in named.items()} if named else named
+            arguments = give_values(take, given[self.bound:], memo, map_leaves)
+            words = {name: map_leaves(take, value, memo) for name, value in named.items()} if named else named
         except Failure as failure:
             report(failure, named_arguments(self.function, given, named)[self.bound:])
         return [*given[:1], *arguments] if self.bound else arguments, words
@@ -259,8 +321,8 @@ class Boundary:
             return result
         try:
             if role_of(result) == ARRAY:
-                return convert(result, like, **self.back)
-            return map_leaves({**AS_THEY_ARE, ARRAY: converter(like, self.back, "pass")}, result)
+                return convert(result, like, **self.back) if self.back else convert(result, like)
+            return map_leaves({**AS_THEY_ARE, ARRAY: converter(like, self.back, "pass")}, result, {})
         except DLBridgeError:
             if has_words(result):
                 return result

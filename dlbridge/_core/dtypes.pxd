@@ -55,4 +55,3 @@ cdef object row_typestr(int row)
 cdef int find_name(str name) except -2
 cdef uint64_t rows_named(object names)
 cdef str dtype_name(DLDataType dtype)
-cdef str hint_of_kind(object numpy_kind)

@@ -298,22 +298,4 @@ cdef str dtype_name(DLDataType dtype):
     return NAMES[row] if row >= 0 else f"(code={dtype.code}, bits={dtype.bits}, lanes={dtype.lanes})"
 
 
-cdef dict HINTS = {
-    "M": 'pass x.view("int64")',
-    "m": 'pass x.view("int64")',
-    "O": 'objects have no fixed size: make it numeric first, x.astype("float64")',
-    "V": 'pass one field, x["name"], or the bytes, x.view("uint8"); of ml_dtypes\' types the ndarray itself',
-    "S": 'pass the bytes, x.view("uint8")',
-    "U": 'pass the code points, x.view("uint32")',
-    "T": "strings of variable length have no fixed size: encode them first",
-    "f": 'pass x.astype("float64")',
-    "c": 'pass x.astype("complex128")',
-}
-
-
-cdef str hint_of_kind(object numpy_kind):
-    """What the caller can do about a NumPy type that DLPack has no code for, by the kind in its typestr."""
-    return HINTS.get(numpy_kind, "convert it to a numeric type first")
-
-
 _build_tables()

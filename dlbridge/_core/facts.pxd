@@ -41,3 +41,4 @@ cpdef enum Known:
     COPIES = 512
     HOST_NUMBER = 1024
     ZERO_STREAM = 2048
+    ARROW_FORM = 4096

@@ -17,14 +17,6 @@ from dlbridge._core.containers import registered_kind
 from dlbridge._core.sources.arrow import check_given, chunks_of
 
 
-cdef enum Role:
-    IN_INSTANCE             # of a type without a protocol, whose instances may have one
-    IN_REFERENT             # of weak proxies
-    ROLE_OTHER
-    ROLE_VALUE
-    ROLE_ARRAY
-    ROLE_TABLE
-
 OTHER, VALUE, ARRAY, TABLE = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE
 # Some of these offer a protocol, and yet they are no arrays in a batch.
 VALUES = (str, bytes, int, float, complex, type(None))
@@ -39,12 +31,17 @@ cdef class TypeRole(Entry):
 
 
 def role_of(obj):
-    """OTHER, VALUE, ARRAY or TABLE. It is found once for each type that says it."""
+    """OTHER, VALUE, ARRAY or TABLE."""
+    return <int> role_of_object(obj)
+
+
+cdef Role role_of_object(object obj) except *:
+    """The role of an object, which is found once for each type that says it."""
     cdef TypeRole found = None
     try:
         found = role_of_type(obj)
         if found.role == IN_REFERENT:
-            return role_of(obj.__init__.__self__)
+            return role_of_object(obj.__init__.__self__)
         if found.records and has_fields(obj):
             return ROLE_TABLE
         if found.role != IN_INSTANCE:
@@ -68,7 +65,7 @@ cdef TypeRole role_of_type(object obj):
     made = TypeRole.__new__(TypeRole)
     made.kind = kind
     made.role = find_role(kind, obj)
-    made.records = made.role == ROLE_ARRAY and issubclass(kind, np.ndarray)
+    made.records = made.role == ROLE_ARRAY and issubclass(kind, (np.ndarray, np.void))
     put(ROLES, made, before)
     return made
 
@@ -100,7 +97,8 @@ cdef Role find_role(object kind, object obj) except *:
 
 
 cdef inline bint has_fields(object array) except -1:
-    return array_type(array) == NPY_VOID and array.dtype.names is not None
+    """Whether an ndarray, or one of its elements, is of records."""
+    return (not isinstance(array, np.ndarray) or array_type(array) == NPY_VOID) and array.dtype.names is not None
 
 
 cdef object table_behind(object obj):
@@ -117,7 +115,7 @@ def columns_of(table, unpack):
 
     ``unpack`` says whether bools of one bit are unpacked, which is a copy.
     """
-    if isinstance(table, np.ndarray):
+    if isinstance(table, (np.ndarray, np.void)):
         return [(name, table[name]) for name in table.dtype.names]
     columns = columns_in(type(table))
     if columns is None:

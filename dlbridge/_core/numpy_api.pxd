@@ -20,6 +20,7 @@ cdef extern from *:
     #define dlbridge_array_shape(array) ((const Py_ssize_t *) PyArray_DIMS(DLBRIDGE_ARRAY(array)))
     #define dlbridge_array_strides(array) ((const Py_ssize_t *) PyArray_STRIDES(DLBRIDGE_ARRAY(array)))
     #define dlbridge_array_base(array) PyArray_BASE(DLBRIDGE_ARRAY(array))
+    #define dlbridge_array_of_scalar(scalar) PyArray_FromScalar(scalar, NULL)
     #define dlbridge_array_is_swapped(array) PyArray_ISBYTESWAPPED(DLBRIDGE_ARRAY(array))
     #define dlbridge_array_set_base(array, base) PyArray_SetBaseObject(DLBRIDGE_ARRAY(array), base)
     /* Steals dtype. */
@@ -37,6 +38,7 @@ cdef extern from *:
     void* array_data "dlbridge_array_data"(object array) noexcept
     const Py_ssize_t* array_shape "dlbridge_array_shape"(object array) noexcept
     const Py_ssize_t* array_strides "dlbridge_array_strides"(object array) noexcept
+    object array_of_scalar "dlbridge_array_of_scalar"(object scalar)
     PyObject* array_base "dlbridge_array_base"(object array) noexcept
     bint array_is_swapped "dlbridge_array_is_swapped"(object array) noexcept
     int array_set_base "dlbridge_array_set_base"(object array, object base) except -1      # steals base

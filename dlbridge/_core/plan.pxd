@@ -72,4 +72,6 @@ cdef int decide(
 ) except -1
 cdef bint is_copy(const Decision* decision) noexcept nogil
 cdef str reason_text(const Managed* managed, Target target, Reason reason)
-cdef str reason_hint(Reason reason)
+cdef str reason_hint(const Managed* managed, Reason reason)
+cdef str order_hint(const Managed* managed)
+cdef str contiguous_hint(const Managed* managed)

@@ -16,6 +16,8 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
+    PROTOCOL_EXCHANGE_API,
+    PROTOCOL_NUMPY,
     SWAPPED,
     Managed,
     managed_alone,
@@ -69,12 +71,13 @@ from dlbridge._core.targets.target cimport Target
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
 
-cdef str CONTIGUOUS = "pass numpy.ascontiguousarray(x) or x.contiguous()"
+# In place of hints that depend on who has the memory.
+cdef str CONTIGUOUS = "make it contiguous"
+cdef str NATIVE = "swap its bytes"
 # For each reason: the field, why it makes a copy necessary, and the hint.
 cdef dict REASONS = {
     COPY_ASKED: ("copy", "was asked for", "pass copy=None"),
-    BYTE_ORDER: ("byte order", "is not this machine's, and {target} has no other",
-                 'pass x.astype(x.dtype.newbyteorder("="))'),
+    BYTE_ORDER: ("byte order", "is not this machine's, and {target} has no other", NATIVE),
     LAZY_BITS: ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()"),
     ODD_STRIDE: ("strides", "{strides} in bytes are no multiples of the item size, and {target} counts in elements",
                  CONTIGUOUS),
@@ -120,8 +123,23 @@ cdef str reason_text(const Managed* managed, Target target, Reason reason):
     return f"{REASONS[reason][0]} {reason_words(managed, target, reason)}"
 
 
-cdef str reason_hint(Reason reason):
-    return REASONS[reason][2]
+cdef str reason_hint(const Managed* managed, Reason reason):
+    hint = REASONS[reason][2]
+    if hint is CONTIGUOUS:
+        return contiguous_hint(managed)
+    return order_hint(managed) if hint is NATIVE else hint
+
+
+cdef str contiguous_hint(const Managed* managed):
+    if managed.protocol == PROTOCOL_EXCHANGE_API:
+        return "pass x.contiguous()"
+    return "pass numpy.ascontiguousarray(x)" if is_host(managed.abi.dl_tensor.device.device_type) else COPY_THERE
+
+
+cdef str order_hint(const Managed* managed):
+    if managed.protocol == PROTOCOL_NUMPY:
+        return 'pass x.astype(x.dtype.newbyteorder("="))'
+    return 'pass numpy.array(x, numpy.asarray(x).dtype.newbyteorder("="))'
 
 
 cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
@@ -129,7 +147,7 @@ cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
 
 cdef object copy_required(const Managed* managed, Target target, const Decision* decision):
     cdef Reason reason = decision.reason
-    hint = COPY_THERE if needs_kernel(managed, decision) else f"{reason_hint(reason)}, or pass copy=None"
+    hint = COPY_THERE if needs_kernel(managed, decision) else f"{reason_hint(managed, reason)}, or pass copy=None"
     return refusal(CopyRequiredError, target.name, REASONS[reason][0], reason_words(managed, target, reason),
                    "needs a copy, and copy=False forbids it", hint)
 
@@ -374,9 +392,11 @@ cdef int decide_pairs(const Managed* managed, Target target, Decision* out) exce
 
 
 cdef object lacks_dtype(const Managed* managed, Target target):
+    hint = f"convert it to a type that {target.name} has"
+    if managed.protocol != PROTOCOL_EXCHANGE_API and is_host(managed.abi.dl_tensor.device.device_type):
+        hint += ', or pass its bits, numpy.ascontiguousarray(x).view("uint8")'
     return refusal(ConversionError, target.name, "dtype", dtype_name(managed.abi.dl_tensor.dtype),
-                   f"is a type that {target.name} does not have", f'pass its bits, x.view("uint8"), or a type that '
-                   f"{target.name} has")
+                   f"is a type that {target.name} does not have", hint)
 
 
 cdef int decide_layout(const Managed* managed, Target target, Decision* out) except -1:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 # Files of this folder that have no library of that name.
-HELPERS = ("library", "others", "profiles", "tensor_types")
+HELPERS = ("hints", "library", "others", "profiles", "tensor_types")
 
 
 class Fact(NamedTuple):
@@ -29,6 +29,12 @@ class Fact(NamedTuple):
     below: str = ""         # the first version that it no longer applies to; "" while there is none
 
 
+class Copied(NamedTuple):
+    """What a ``gives`` function returns in place of an array where it had to copy the elements."""
+
+    array: Any
+
+
 class Arrays(NamedTuple):
     """What is known of a type whose instances hold arrays; it holds for subclasses as well.
 
@@ -36,8 +42,9 @@ class Arrays(NamedTuple):
     """
 
     name: str                               # of the type, without its module; "*" for every type of the library
-    # By the field of the error, for Arrow's formats after "format " (arrow_schema.HINTS); "" for every other field.
-    hints: Mapping[str, str] = MappingProxyType({})
+    # What to do instead, by the field of the error; "" for every other field. Tests run the code in it, with the array
+    # as x. A function of the array gives one. hints.ARROW has the fields of Arrow's errors, with {x} for the array.
+    hints: Mapping[str, str | Callable[[Any], str]] = MappingProxyType({})
     # ---- which protocol, and what to call
     preferred: Fact | None = None           # the protocol that serves this type best, by the name of its source
     exchange: Fact | None = None            # the type's full name: its exchange table may be used as it is
@@ -49,6 +56,8 @@ class Arrays(NamedTuple):
     element_type: Fact | None = None        # a function of the array: its dtype's name, None where the export says it
     gradient_free: Fact | None = None       # the attribute that is False where a gradient would be lost
     copies: Fact | None = None              # True: each export is a copy
+    arrow_form: Fact | None = None          # a function of the array: the dtype, shape, strides and read-only flag of
+    #                                         the memory that Arrow's interface gives flat; None where it has none
     masked: Fact | None = None              # of ndarrays: the attribute that has a mask, or numpy.ma.nomask
     no_memory: Fact | None = None           # True: it has a shape alone
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
@@ -56,6 +65,7 @@ class Arrays(NamedTuple):
     host_number: Fact | None = None         # a function of the array: which of the host's devices it is on
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
+    unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked
     # ---- streams
     names_stream: Fact | None = None        # True: its exchange table names the stream that the memory is ready on
     none_is_unordered: Fact | None = None   # True: __dlpack__ takes None where the standard has -1
@@ -305,10 +315,16 @@ class Facts:
                 return name, fact
         return None
 
-    def hint(self, field: str) -> str | None:
-        """What to do instead where an error is about this field, or None."""
+    def hint(self, field: str, array: Any = None) -> str | None:
+        """What to do instead where an error is about this field, or None. Some hints need the array."""
         for wanted in (field, ""):
             for _, record in self.records:
-                if wanted in record.hints:
-                    return record.hints[wanted]
+                hint = record.hints.get(wanted)
+                if callable(hint):
+                    try:
+                        hint = hint(array)
+                    except Exception:
+                        hint = None         # a file was closed, for example
+                if hint is not None:
+                    return hint
         return None

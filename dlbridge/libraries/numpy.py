@@ -1,18 +1,13 @@
 """NumPy: ndarrays, through NumPy's C API on both sides."""
 
-import numpy as np
-
 from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
 
 LIBRARY = Library(
     name="numpy",
     arrays=(
-        # Scalars of ml_dtypes' types are among them. Their interfaces do not say their type.
-        Arrays("generic",
-               gives=Fact(np.asarray, "seen in 2.4.6", "takes its scalars as arrays without axes"),
-               copies=Fact(True, "seen in 2.4.6", "refuses numpy.asarray(scalar, copy=False)")),
-        Arrays("MaskedArray", {"mask": "pass x.filled(value), or x.data if the mask does not matter"},
+        Arrays("generic", copies=Fact(True, "seen in 2.4.6", "refuses numpy.asarray(scalar, copy=False)")),
+        Arrays("MaskedArray", {"mask": "pass x.filled(0), or x.data if the mask does not matter"},
                masked=Fact("mask", "numpy 2.0", "keeps a mask beside the values that it exports")),
     ),
     delivery="numpy",

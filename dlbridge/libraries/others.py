@@ -1,16 +1,50 @@
 """Libraries whose arrays are never taken as they are, and what to do instead; and those with one fact only."""
 
+from typing import Any
+
 from dlbridge.libraries.library import Arrays, Fact, Library
 
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
+AS_LIST = {"": "pass numpy.array(list(x))"}
 # What is not in memory, or not yet, is not brought there unasked.
 INDEXED = {"": "pass x[...]"}
+DENSE = {"": "pass x.toarray()"}
+MATRIX = {"": "pass x.as_matrix()"}
+COEFFICIENTS = {"": "pass x.c, its coefficients"}
+
+
+def hint_for_group(group: Any) -> str:
+    """Of something that has arrays by name: the code for the first."""
+    name = next((name for name, member in group.items() if hasattr(member, "shape")), None)
+    return "it has no arrays" if name is None else f"pass its arrays one by one, x[{name!r}][...]"
+
+
+def hint_for_dataset(dataset: Any) -> str:
+    name = next(iter(dataset.data_vars), None)
+    return "it has no variables" if name is None else f"pass its variables one by one, x[{name!r}].data"
+
+
+def hint_for_awkward(array: Any) -> str:
+    """By the type, since only arrays of one length each are NumPy's, and flattening drops what is missing."""
+    if array.fields:
+        return f"pass its fields one by one, x[{array.fields[0]!r}]"
+    text = array.typestr
+    if "string" in text or "bytes" in text:
+        return "it has strings, which no array library has"
+    if "var" in text or "?" in text:
+        return "pass awkward.flatten(x, axis=None)"
+    return "pass awkward.to_numpy(x)"
+
+
+GROUP = {"": hint_for_group}
 
 LIBRARIES = (
     Library(
         name="builtins",
         arrays=(
             *(Arrays(name, AS_NUMPY) for name in ("list", "tuple", "range", "int", "float", "complex")),
+            *(Arrays(name, AS_LIST) for name in (
+                "set", "frozenset", "generator", "map", "filter", "dict_values", "dict_keys")),
             Arrays("str", {"": "pass x.encode()"}),
             Arrays("dict", {"": "pass its values one by one"}),
             Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
@@ -20,7 +54,7 @@ LIBRARIES = (
     Library(
         name="astropy",
         arrays=(
-            Arrays("MaskedNDArray", {"mask": "pass x.filled(value), or x.unmasked if the mask does not matter"},
+            Arrays("MaskedNDArray", {"mask": "pass x.filled(0), or x.unmasked if the mask does not matter"},
                    masked=Fact("mask", "seen in 8.0.2", "keeps a mask beside the values that it exports")),
         ),
     ),
@@ -33,8 +67,8 @@ LIBRARIES = (
     Library(
         name="av",
         arrays=(
-            Arrays("VideoFrame", {"": "pass x.planes[0], or x.to_ndarray()"}),
-            Arrays("AudioFrame", {"": "pass x.planes[0], or x.to_ndarray()"}),
+            Arrays("VideoFrame", {"": "pass x.to_ndarray()"}),
+            Arrays("AudioFrame", {"": "pass x.to_ndarray()"}),
         ),
     ),
     Library(
@@ -43,7 +77,16 @@ LIBRARIES = (
             Arrays(name, gives=Fact(lambda proxy: proxy.__init__.__self__, "seen in 3.11", "does not keep its object"))
             for name in ("ProxyType", "CallableProxyType")),
     ),
-    Library(name="awkward", arrays=(Arrays("*", {"": "pass awkward.to_numpy(x, allow_missing=False)"}),)),
+    Library(name="awkward", arrays=(
+        Arrays("Array", {"": hint_for_awkward}),
+        Arrays("Record", {"": lambda record: f"pass its fields one by one, x[{record.fields[0]!r}]"}),
+    )),
+    Library(name="_io", arrays=(Arrays("BytesIO", {"": "pass x.getbuffer()"}),)),
+    Library(name="multiprocessing", arrays=(
+        Arrays("SharedMemory", {"": "pass x.buf"}),
+        Arrays("SynchronizedArray", {"": "pass x.get_obj()"}),
+    )),
+    Library(name="cffi", roots=("_cffi_backend",), arrays=(Arrays("_CDataBase", {"": "pass ffi.buffer(x)"}),)),
     Library(
         name="cuda.core",
         devices=Fact({"Device": lambda device: f"cuda:{device.device_id}"}, "seen in 1.2.2"),
@@ -52,16 +95,26 @@ LIBRARIES = (
                    exchange=Fact("cuda.core._memoryview.StridedMemoryView", "seen in 1.2.2")),
         ),
     ),
-    Library(
-        name="pillow",
-        module="PIL.Image",
-    ),
     Library(name="cv2", arrays=(Arrays("UMat", {"": "pass x.get()"}),)),
-    Library(name="h5py", arrays=(Arrays("*", INDEXED),)),
-    Library(
-        name="scipy",
-        arrays=(Arrays("*", {"": "pass x.toarray(), or its parts x.data, x.indices, x.indptr"}),),
-    ),
-    Library(name="xarray", arrays=(Arrays("*", {"": "pass x.data"}),)),
-    Library(name="zarr", arrays=(Arrays("*", INDEXED),)),
+    Library(name="h5py", arrays=(Arrays("Dataset", INDEXED), Arrays("Group", GROUP))),
+    Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays("Dataset", {
+        "": lambda dataset: hint_for_group(dataset.variables)}))),
+    Library(name="scipy", arrays=(
+        Arrays("_spbase", DENSE),
+        Arrays("spmatrix", DENSE),
+        Arrays("Rotation", MATRIX),
+        Arrays("RigidTransform", MATRIX),
+        Arrays("BSpline", COEFFICIENTS),
+        Arrays("PPoly", COEFFICIENTS),
+    )),
+    Library(name="xarray", arrays=(
+        Arrays("DataArray", {"": "pass x.data"}, unasked=Fact(
+            "offers its values by a flat copy of everything alone", "seen in 2026.9.0",
+            "makes a table of its values and coordinates for its Arrow stream")),
+        Arrays("NamedArray", {"": "pass x.data"}),
+        Arrays("Dataset", {"": hint_for_dataset}),
+        Arrays("DataTree", {"": "pass x.to_dataset()"}),
+    )),
+    Library(name="zarr", arrays=(Arrays("Array", INDEXED), Arrays("Group", {
+        "": lambda group: hint_for_group(dict(group.members()))}))),
 )

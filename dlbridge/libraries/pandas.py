@@ -5,23 +5,42 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.errors import UnsupportedError, refusal
+from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
 
 def memory_of(series: Any) -> Any:
     """The ndarray that a series lies over, or None.
 
     None of a series of pandas' own types that has missing values or stands for points in time: the error of its Arrow
-    stream says more. Sparse arrays cannot be read as Arrow; the error about their type says more.
+    stream says more.
     """
     dtype, arrays = series.dtype, sys.modules["pandas"].arrays
     if isinstance(dtype, np.dtype):
         return None if dtype.kind in "mM" else series.values
     if isinstance(series.array, arrays.SparseArray):
-        return series.array
+        raise refusal(UnsupportedError, "source", "type", "pandas.Series of SparseArray", "keeps its elements by index",
+                      "pass x.sparse.to_dense()")
     if isinstance(series.array, (arrays.IntegerArray, arrays.FloatingArray, arrays.BooleanArray)):
         return None if series.hasnans else read_only(series.to_numpy(dtype.numpy_dtype))
     return None
+
+
+def memory_of_frame(frame: Any) -> Any:
+    """The ndarray (rows, columns) of a frame whose columns are of one type of numbers, or None; or a copy of it.
+
+    A frame keeps columns of one type in one block, if it was made so; the first column then begins where all do.
+    """
+    dtypes = set(frame.dtypes)
+    dtype = dtypes.pop() if len(dtypes) == 1 else None
+    numbers = getattr(dtype, "numpy_dtype", dtype)
+    if not isinstance(numbers, np.dtype) or numbers.kind not in "biufc":
+        return None
+    if numbers is not dtype and frame.isna().any(axis=None):
+        return None
+    array = frame.to_numpy(numbers)
+    begins = numbers is dtype and array.ctypes.data == frame.iloc[:, 0].to_numpy().ctypes.data
+    return read_only(array) if begins else Copied(array)
 
 
 def read_only(array: Any) -> Any:
@@ -32,9 +51,11 @@ def read_only(array: Any) -> Any:
 
 
 def columns(frame: Any, unpack: bool) -> list[tuple[Any, Any]]:
-    """The columns of a frame; Arrow's bools, which it has eight to a byte, as ndarrays."""
-    return [(name, series.to_numpy("bool") if unpack and has_bits(series) else series)
-            for name, series in frame.items()]
+    """The columns of a frame: numbers as the ndarrays that they are in, Arrow's bools, eight to a byte, unpacked."""
+    return [
+        (name, series.to_numpy() if isinstance(dtype := series.dtype, np.dtype) and dtype.kind in "biufc" else
+         series.to_numpy("bool") if unpack and has_bits(series) else series)
+        for name, series in frame.items()]
 
 
 def has_bits(series: Any) -> bool:
@@ -48,25 +69,29 @@ LIBRARY = Library(
         Arrays(
             "Series",
             {
-                "null_count": "pass x.fillna(0), or x.dropna()",
-                "dictionary": 'pass x.astype("category").cat.codes',
-                "chunks": "pass x.to_numpy()",
-                "extension": 'pass x.array.asi8 of periods, else x.to_numpy()',
-                "format b": 'pass x.fillna(False).to_numpy("bool")',
-                "format td": 'pass x.astype("int32[pyarrow]"), or "int64[pyarrow]" if it has 64 bits',
-                "format tt": 'pass x.astype("int32[pyarrow]"), or "int64[pyarrow]" if it has 64 bits',
-                "format ts": 'pass x.astype("int64")',
-                "format tD": 'pass x.astype("int64")',
-                "format d": 'pass x.astype("float64")',
-                "format +s": 'pass its parts, x.struct.field("name"), or x.array.left.to_numpy() of intervals',
-                "format +": "pass x.list.flatten()",
+                "null_count": "pass {x}.fillna(0), or {x}.dropna()",
+                "null lists": "pass {x}.dropna()",
+                "dictionary": 'pass {x}.astype("category").cat.codes',
+                "b": 'pass {x}.fillna(False).to_numpy("bool")',
+                "tdD": 'pass {x}.astype("int32[pyarrow]")',
+                "tdm": 'pass {x}.astype("int64[pyarrow]")',
+                "tts": 'pass {x}.astype("int32[pyarrow]")',
+                "ttm": 'pass {x}.astype("int32[pyarrow]")',
+                "tt": 'pass {x}.astype("int64[pyarrow]")',
+                "ts": 'pass {x}.astype("int64")',
+                "tD": 'pass {x}.astype("int64")',
+                "d": 'pass {x}.astype("float64")',
+                "+s": "pass one of its parts, {x}.struct.field(0)",
+                "+": "pass {x}.list.flatten()",
+                "flatten": ".list.flatten()",
             },
             gives=Fact(memory_of, "seen in 3.1.1",
                        "copies what is not contiguous, or has objects, into its Arrow stream"),
         ),
         Arrays(
             "DataFrame",
-            {"format +s": "pass x.to_numpy() if its columns are of one type, or it to dlbridge.convert_tree"},
+            {"+s": 'call dlbridge.convert_tree(x, to, columns="pass")'},
+            gives=Fact(memory_of_frame, "seen in 3.1.1", "has columns of one type in one block"),
             columns=Fact(columns, "seen in 3.1.1", "has series as columns, some of them over Arrow's bools"),
         ),
         Arrays("Categorical", {"type": "pass x.codes"}),
@@ -75,6 +100,10 @@ LIBRARY = Library(
         *(Arrays(f"{kind}{form}", {"type": "pass x.asi8"})
           for kind in ("Datetime", "Timedelta", "Period") for form in ("Index", "Array")),
         *(Arrays(name, {"type": "there is no value to convert"}) for name in ("NAType", "NaTType")),
-        Arrays("*", {"type": "pass x.to_numpy()"}),
+        Arrays("SparseArray", {"type": "pass x.to_dense()"}),
+        *(Arrays(name, {"type": "pass pandas.Series(x)"}) for name in ("Index", "ExtensionArray")),
+        *(Arrays(name, {"type": "pass numpy.int64(x.value)"}) for name in ("Timestamp", "Timedelta")),
+        Arrays("Period", {"type": "pass numpy.int64(x.ordinal)"}),
+        Arrays("Interval", {"type": "pass numpy.array([x.left, x.right])"}),
     ),
 )

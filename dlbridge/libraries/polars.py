@@ -3,9 +3,9 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
-INTEGERS = "pass x.to_physical()"
+INTEGERS = "pass {x}.to_physical()"
 
 
 def columns(frame: Any, unpack: bool) -> list[tuple[str, Any]]:
@@ -15,27 +15,49 @@ def columns(frame: Any, unpack: bool) -> list[tuple[str, Any]]:
             for series in frame.get_columns()]
 
 
+def memory_of_frame(frame: Any) -> Any:
+    """The ndarray (rows, columns) of a frame whose columns are of one type of numbers, or None; or a copy of it."""
+    dtypes, polars = set(frame.dtypes), sys.modules["polars"]
+    dtype = dtypes.pop() if len(dtypes) == 1 else None
+    if dtype is None or not (dtype.is_integer() or dtype.is_float() or dtype == polars.Boolean):
+        return None
+    if any(column.null_count() for column in frame.get_columns()):
+        return None
+    try:
+        return frame.to_numpy(allow_copy=False)
+    except RuntimeError:
+        pass                    # most frames have a block of memory for each column
+    try:
+        return Copied(frame.to_numpy())
+    except polars.exceptions.PolarsError:
+        return None             # NumPy has no integers of 128 bits
+
+
 LIBRARY = Library(
     name="polars",
     arrays=(
         Arrays(
             "Series",
             {
-                "null_count": "pass x.fill_null(0), or x.drop_nulls()",
+                "null_count": "pass {x}.fill_null(0), or {x}.drop_nulls()",
+                "null lists": "pass {x}.drop_nulls()",
                 "dictionary": INTEGERS,
-                "chunks": "pass x.rechunk()",
-                "extension": "pass x.ext.storage()",
-                "format b": "pass x.to_numpy()",
-                **{f"format t{letter}": INTEGERS for letter in "dtsD"},
-                "format d": "pass x.cast(float)",
-                "format +s": 'pass its fields one by one, x.struct.field("name")',
-                "format +": "pass x.explode()",
+                "chunks": "pass {x}.rechunk()",
+                "extension": "pass {x}.ext.storage()",
+                "b": "pass {x}.fill_null(False).to_numpy()",
+                **dict.fromkeys(("tdD", "tdm", "tts", "ttm", "tt", "ts", "tD"), INTEGERS),
+                "d": "pass {x}.cast(float)",
+                "+s": "pass one of its fields, {x}.struct.field({x}.struct.fields[0])",
+                "+": "pass {x}.explode()",
+                "w": "no array library has objects",
+                "flatten": ".explode()",
+                "pyarrow": "x.to_arrow()",
             },
         ),
-        Arrays("DataFrame", {"format +s": "pass it to dlbridge.convert_tree"},
+        Arrays("DataFrame", {"+s": 'call dlbridge.convert_tree(x, to, columns="pass")'},
+               gives=Fact(memory_of_frame, "seen in 1.42", "has an array of NumPy for columns of one type"),
                columns=Fact(columns, "seen in 1.42", "has eight bools in a byte")),
-        Arrays("LazyFrame", {"type": "pass the columns of x.collect() one by one"}),
+        Arrays("LazyFrame", {"type": 'call dlbridge.convert_tree(x.collect(), to, columns="pass")'}),
         Arrays("Expr", {"type": "pass a column of the frame that it is evaluated in"}),
-        Arrays("*", {"type": "pass x.to_numpy()"}),
     ),
 )

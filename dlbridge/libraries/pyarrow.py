@@ -1,6 +1,7 @@
 """pyarrow: immutable arrays of one axis, and tensors."""
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,11 @@ COMPACT = "has compact arrays; of tensors alone it takes others"
 
 def columns(table: Any, unpack: bool) -> list[tuple[str, Any]]:
     """The columns of a table or a batch; bools, which Arrow has eight to a byte, as ndarrays."""
+    bools = sys.modules["pyarrow"].lib.Type_BOOL
     return [
-        (name, column.to_numpy(zero_copy_only=False)
-         if unpack and str(column.type) == "bool" and not column.null_count else column)
-        for name, column in zip(table.column_names, table.columns, strict=True)]
+        (field.name, column.to_numpy(zero_copy_only=False)
+         if unpack and field.type.id == bools and not column.null_count else column)
+        for field, column in zip(table.schema, table.columns, strict=True)]
 
 
 class Given:
@@ -87,15 +89,12 @@ def make(pyarrow: Any, array: Any, dtype: str) -> Any:
 LIBRARY = Library(
     name="pyarrow",
     arrays=(
-        *(Arrays(name, {"format +s": "pass it to dlbridge.convert_tree"},
+        *(Arrays(name, {"+s": 'call dlbridge.convert_tree(x, to, columns="pass")'},
                  columns=Fact(columns, SEEN, "has eight bools in a byte")) for name in ("Table", "RecordBatch")),
-        Arrays("RecordBatchReader", {"format +s": "pass it to dlbridge.convert_tree"},
+        Arrays("RecordBatchReader", {"+s": 'call dlbridge.convert_tree(x, to, columns="pass")'},
                columns=Fact(columns_of_reader, SEEN, "is read once")),
-        Arrays("ChunkedArray", {
-            "dictionary": "pass x.combine_chunks().dictionary_decode(), or its indices",
-            "format +": "pass x.combine_chunks().flatten(), or the parts one by one",
-        }),
-        Arrays("*", {"extension": "pass x.cast(x.type.storage_type)"},
+        Arrays("ChunkedArray", {"pyarrow": "x.combine_chunks()"}),
+        Arrays("*", {"pyarrow": "x"},
                preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but gives no hint")),
     ),
     delivery="importer:prepare_for_ndarrays",

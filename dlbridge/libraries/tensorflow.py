@@ -20,19 +20,28 @@ def copied(tensor: Any, stream: int | None) -> Any:
         return copy
 
 
+def hint_for_type(tensor: Any) -> str:
+    if tensor.dtype.is_integer:
+        return "pass tensorflow.cast(x, tensorflow.int8)"
+    return "it has strings, variants or resources, which no other library has"
+
+
 LIBRARY = Library(
     name="tensorflow",
     arrays=(
         Arrays(
             "EagerTensor",
-            {"element type": "use x.numpy() for strings, and tf.cast(x, tf.int8) for small integers"},
+            {"element type": hint_for_type},
             immutable=Fact(True, "seen in 2.21", "gives a legacy capsule, which has no flags"),
             element_type=Fact(lambda tensor: tensor.dtype.name, "seen in 2.21",
                               "ends the process where strings or resources are exported"),
         ),
         Arrays("RaggedTensor", {"": "pass x.to_tensor()"}),
-        Arrays("SparseTensor", {"": "pass tf.sparse.to_dense(x)"}),
-        Arrays("*", {"": "pass tf.convert_to_tensor(x), where x has a value yet"}),
+        Arrays("SparseTensor", {"": "pass tensorflow.sparse.to_dense(x)"}),
+        *(Arrays(name, {"": "pass tensorflow.convert_to_tensor(x)"}) for name in ("Variable", "IndexedSlices")),
+        Arrays("TensorArray", {"": "pass x.stack()"}),
+        *(Arrays(name, {"": "it has a value only when its graph runs: call what needs one by numpy_function"})
+          for name in ("SymbolicTensor", "KerasTensor")),
     ),
     delivery="importer:prepare_for_capsules",
     importer="experimental.dlpack.from_dlpack",

@@ -85,7 +85,7 @@ LIBRARY = Library(
     arrays=(
         Arrays(
             "Tensor",
-            {"element type": "pass x.cast() to a type that has memory"},
+            {"element type": "pass x.float()"},
             gives=Fact(read, SEEN, "has no protocol"),
             element_type=Fact(element_type, SEEN, "is read as bytes"),
         ),

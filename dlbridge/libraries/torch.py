@@ -34,8 +34,8 @@ LIBRARY = Library(
                 "is_sparse_csr": "pass x.to_dense()",
                 "is_mkldnn": "pass x.to_dense()",
                 "is_nested": "pass x.to_padded_tensor(0.0), or its parts, x.unbind()",
-                "is_quantized": "pass x.int_repr() or x.dequantize()",
-                "is_meta": "materialise it first, x.to_empty(device='cpu') then fill it",
+                "is_quantized": "pass x.int_repr(), or x.dequantize()",
+                "is_meta": 'pass torch.empty_like(x, device="cpu"), filled first',
                 "dtype": "pass x.view(torch.uint8)",
             },
             refused=(       # in this order

@@ -59,10 +59,10 @@ def test_tensorflow_is_not_asked_for_what_has_no_numbers(made):
             try:
                 convert({made}, "numpy")
             except dlbridge.ConversionError as error:
-                print(error.field, error.hint.partition(" ")[0])
+                print(error.field, error.hint.partition(", ")[0])
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "element type use\nleaf use\n", done.stderr[-500:]
+    assert done.stdout == "element type it has strings\nleaf it has strings\n", done.stderr[-500:]
 
 
 def test_tensorflow_would_end_the_process():

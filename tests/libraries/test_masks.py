@@ -36,7 +36,7 @@ def test_a_mask_is_not_dropped(make, convert):
 
 def test_the_hints():
     x = Masked(VALUES.copy(), mask=[False, True, False])
-    assert dlbridge.explain(x, "numpy").hint == "pass x.filled(value), or x.unmasked if the mask does not matter"
+    assert dlbridge.explain(x, "numpy").hint == "pass x.filled(0), or x.unmasked if the mask does not matter"
     assert dlbridge.convert(x.filled(9), "numpy").tolist() == [0, 9, 2]
     assert dlbridge.convert(x.unmasked, "numpy").tolist() == [0, 1, 2]
 

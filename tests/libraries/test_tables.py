@@ -52,9 +52,9 @@ def test_what_is_no_array_raises_or_passes(make):
 
 def test_a_sparse_column_is_named():
     frame = pandas.DataFrame({"dense": [1, 2], "few": pandas.arrays.SparseArray([0, 5])})
-    with pytest.raises(dlbridge.UnsupportedError, match=r"^convert_tree: column \['x'\]\['few'\]: .*to_numpy"):
+    with pytest.raises(dlbridge.UnsupportedError, match=r"^convert_tree: column \['x'\]\['few'\]: .*to_dense\(\)"):
         dlbridge.convert_tree({"x": frame}, "torch")
-    with pytest.raises(dlbridge.UnsupportedError, match="to_numpy"):
+    with pytest.raises(dlbridge.UnsupportedError, match=r"to_dense\(\)"):
         dlbridge.convert(frame["few"], "torch")
 
 
@@ -88,3 +88,53 @@ def test_a_function_is_called_with_the_columns():
 
     assert total(polars.DataFrame({"a": [1, 2], "b": [3.0, 4.0]})) == 10
     assert isinstance(dlbridge.convert_tree(pandas.DataFrame({"a": [1.0]}), "torch")["a"], torch.Tensor)
+
+
+# ---- frames as arrays ------------------------------------------------------------------------------------------------
+
+ROWS = [[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]]
+FRAMES = {
+    "pandas, one block": (lambda: pandas.DataFrame(np.array(ROWS), columns=["b", "a"]), True),
+    "pandas, a block each": (lambda: pandas.concat([pandas.Series([row[axis] for row in ROWS], name="ba"[axis])
+                                                    for axis in range(2)], axis=1), None),
+    "pandas, nullable": (lambda: pandas.DataFrame(np.array(ROWS), columns=["b", "a"]).astype("Float64"), False),
+    "pandas, of Arrow": (lambda: pandas.DataFrame(np.array(ROWS)).astype("float64[pyarrow]"), False),
+    "polars": (lambda: polars.DataFrame({"b": [1.0, 2, 3], "a": [4.0, 5, 6]}), False),
+    "polars, one block": (lambda: polars.DataFrame(np.asfortranarray(ROWS)), None),
+}
+
+
+@pytest.mark.parametrize(("make", "shared"), FRAMES.values(), ids=FRAMES)
+def test_a_frame_of_one_type_is_an_array_of_rows_and_columns(make, shared):
+    frame = make()
+    array = dlbridge.convert(frame, "numpy")
+    assert (array.tolist(), array.dtype) == (ROWS, np.float64)
+    assert dlbridge.convert(frame, "torch").tolist() == ROWS
+    action = dlbridge.explain(frame, "numpy").action
+    assert action == ("share" if shared else "copy") or shared is None
+    if action == "share":
+        assert not array.flags.writeable
+        assert np.shares_memory(dlbridge.convert(frame, "numpy", copy=False), array)
+        assert dlbridge.explain(frame, "torch").action == "copy"
+    else:
+        with pytest.raises(dlbridge.CopyRequiredError):
+            dlbridge.convert(frame, "numpy", copy=False)
+    columns = dlbridge.convert_tree(frame, "numpy")
+    assert [column.tolist() for column in columns.values()] == np.transpose(ROWS).tolist()
+    assert dlbridge.accepts("numpy")(type)(frame) is dict
+
+
+@pytest.mark.parametrize("frame", [
+    pandas.DataFrame({"x": [1], "y": [1.5]}), pandas.DataFrame({"x": [1], "y": [True]}), pandas.DataFrame(),
+    pandas.DataFrame({"x": ["a"]}), pandas.DataFrame({"x": pandas.to_datetime(["2020-01-01"])}),
+    pandas.DataFrame({"x": [1, None]}, dtype="Int64"), polars.DataFrame({"x": [1], "y": [1.5]}), polars.DataFrame(),
+    polars.DataFrame({"x": [1, None]}), polars.DataFrame({"x": ["a"]}), polars.DataFrame({"x": [2**100]}),
+], ids=lambda frame: f"{type(frame).__module__.partition('.')[0]} {list(frame.dtypes)}")
+def test_other_frames_are_sent_to_convert_tree(frame):
+    with pytest.raises(dlbridge.ConversionError, match=r"call dlbridge.convert_tree\(x, to, columns="):
+        dlbridge.convert(frame, "numpy")
+
+
+def test_bools_of_a_frame():
+    assert dlbridge.convert(pandas.DataFrame({"x": [True], "y": [False]}), "torch").tolist() == [[True, False]]
+    assert dlbridge.convert(polars.DataFrame({"x": [True], "y": [False]}), "torch").tolist() == [[True, False]]

@@ -7,6 +7,7 @@ in this way, because wrong values would then pass for right ones.
 from cpython.object cimport PyObject, PyTypeObject
 
 from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLDevice,
@@ -27,7 +28,7 @@ from dlbridge._core.block cimport (
     set_compact,
     view_strided,
 )
-from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, hint_of_kind
+from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row
 from dlbridge._core.numpy_api cimport (
     ARRAY_C_CONTIGUOUS,
     ARRAY_WRITEABLE,
@@ -36,29 +37,36 @@ from dlbridge._core.numpy_api cimport (
     array_flags,
     array_is_swapped,
     array_ndim,
+    array_of_scalar,
     array_shape,
     array_strides,
     array_type,
+    import_array_api,
 )
-from dlbridge._core.request cimport Request
+from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport counts_exports, held_buffer
-from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.sources.offer cimport Offer, hints, new_offer
 from dlbridge._core.view cimport View
 
 import numpy as np
 
-from dlbridge.errors import ConversionError, UnsupportedError, full_name, refusal, shown
+from dlbridge.errors import ConversionError, CopyRequiredError, UnsupportedError, full_name, refusal, shown
 
 
 cdef extern from "Python.h":
     PyTypeObject* Py_TYPE(PyObject* obj) noexcept
 
+import_array_api()              # for PyArray_FromScalar; all else are macros
 cdef type ndarray = np.ndarray
 # What numpy.lib.stride_tricks puts between an array and its base (seen in 2.4.6).
 cdef type between = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)
 
 
 cdef Offer offers(object kind, object facts):
+    if issubclass(kind, np.generic):
+        offer = new_offer("numpy", acquire_scalar, facts)
+        offer.sole = True
+        return offer
     if not issubclass(kind, np.ndarray):
         return None
     offer = new_offer("numpy", acquire if facts.find("masked") is None else acquire_masked, facts)
@@ -98,6 +106,17 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         return managed
     managed_set_layout(managed, array_shape(obj), array_strides(obj))
     return managed_checked(managed)
+
+
+cdef Managed* acquire_scalar(object obj, Offer offer, const Request* request) except? NULL:
+    """A number of NumPy is a value, of which an array without axes is a copy. It goes by all types, ml_dtypes' too."""
+    cdef Managed* managed
+    if request.copy == COPY_NEVER:
+        raise refusal(CopyRequiredError, "numpy", "copy", False,
+                      f"but {shown(type(obj), full_name)} is a value, and not memory", "pass copy=None")
+    managed = acquire(array_of_scalar(obj), offer, request)
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    return managed
 
 
 cdef int hold_base(Managed* managed, object array) except -1:
@@ -165,4 +184,8 @@ cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) ex
 
 cdef Managed* refuse_dtype(object array) except NULL:
     dtype = array.dtype
-    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", hint_of_kind(dtype.kind))
+    cdef int ndim = array_ndim(array)
+    # CPython 3.11 loses the arguments of a call that it has no memory for, so that the array is none of them.
+    side_by_side = ndim > 0 and array_strides(array)[ndim - 1] == dtype.itemsize
+    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type",
+                  hints().for_array(dtype, side_by_side))

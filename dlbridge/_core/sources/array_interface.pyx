@@ -4,24 +4,26 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE,
     Managed,
     managed_checked,
     managed_count,
+    managed_data,
     managed_own_object,
     managed_release,
     managed_span,
 )
+from dlbridge._core.facts cimport COPIES
 from dlbridge._core.layout cimport Span
-from dlbridge._core.request cimport Request
+from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport HeldBuffer
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, new_offer
 
 
-from dlbridge.errors import REPORT
+from dlbridge.errors import REPORT, CopyRequiredError, refusal
 
 
 cdef Offer offers(object kind, object facts):
@@ -42,6 +44,7 @@ cdef Offer _offer(object holder, object facts):
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef object interface
+    cdef Managed* managed
     try:
         interface = obj.__array_interface__
     except AttributeError:
@@ -49,7 +52,39 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not isinstance(interface, dict):
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "__array_interface__", type(interface).__qualname__,
                            "is not a dict", REPORT)
-    return build(obj, interface if type(interface) is dict else dict(interface), (obj, interface))
+    managed = build(obj, interface if type(interface) is dict else dict(interface), (obj, interface))
+    return unless_copied(managed, obj, offer, request) if request.copy == COPY_NEVER or request.peek else managed
+
+
+cdef Managed* unless_copied(Managed* managed, object obj, Offer offer, const Request* request) except? NULL:
+    """Flag a copy, for explain(), or refuse it, for copy=False: an interface that is made anew when it is asked for.
+
+    Other protocols are asked before it is refused. Nobody else needs to know, and it costs a second look.
+    """
+    try:
+        copied = offer.known & COPIES or not offer.facts.records and is_made_anew(managed, obj)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if not copied:
+        return managed
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    if request.copy != COPY_NEVER:
+        return managed
+    managed_release(managed)
+    if offer.optional:
+        return NULL
+    raise refusal(CopyRequiredError, "array_interface", "copy", False,
+                  f"but {type(obj).__qualname__} copies its memory each time that it is asked for", "pass copy=None")
+
+
+cdef bint is_made_anew(const Managed* first, object obj) except -1:
+    """Whether the interface has another address now, while the first one is held."""
+    interface = obj.__array_interface__
+    cdef Managed* second = build(obj, dict(interface), (obj, interface))
+    cdef bint moved = managed_count(first) != 0 and managed_data(first) != managed_data(second)
+    managed_release(second)
+    return moved
 
 
 cdef Managed* acquire_attributes(object obj, Offer offer, const Request* request) except? NULL:
@@ -81,7 +116,7 @@ cdef Managed* build(object obj, dict interface, object owner) except NULL:
     if mask is not None:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "mask", type(mask).__qualname__,
                            "would be dropped, and masked values would pass for real ones",
-                           "fill it first, x.filled(value)")
+                           "fill it first")
     if not isinstance(data, tuple):
         offset = interface.get("offset")
         buffer = bytes_of(obj if data is None else data)

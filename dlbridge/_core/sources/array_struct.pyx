@@ -13,9 +13,9 @@ from dlbridge._core.block cimport (
     managed_set_layout,
     managed_set_row,
 )
-from dlbridge._core.dtypes cimport find_sized, hint_of_kind
+from dlbridge._core.dtypes cimport find_sized
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.sources.offer cimport Offer, hints, new_offer
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
@@ -55,7 +55,7 @@ cdef Managed* block_of(object obj, object capsule) except NULL:
     if row < 0:
         kind = chr(<unsigned char> interface.typekind)
         raise refusal(ConversionError, "array_struct", "typekind", f"{kind!r} of {interface.itemsize} bytes",
-                      "has no DLPack type", hint_of_kind(kind))
+                      "has no DLPack type", hints().for_struct(kind, interface.flags & ARRAY_STRUCT_NOTSWAPPED))
     if interface.nd and interface.shape == NULL:
         raise _refused("shape", "NULL", f"has no extents for nd {interface.nd}")
     owner = (obj, capsule)      # made first: if that fails, there is no block yet that could be lost

@@ -22,6 +22,7 @@ from dlbridge._core.arrow_abi cimport (
 )
 from dlbridge._core.atomic cimport load_pointer, replace_pointer
 from dlbridge._core.block cimport (
+    OWNS_BASE,
     OWNS_NOTHING,
     OWNS_WRAPPED,
     PROTOCOL_ARROW,
@@ -30,23 +31,26 @@ from dlbridge._core.block cimport (
     managed_checked,
     managed_count,
     managed_data,
+    managed_nbytes,
     managed_new,
     managed_own,
     managed_own_object,
     managed_release,
     managed_set_row,
+    managed_span,
     release_foreign,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport find_name, get_row
+from dlbridge._core.facts cimport ARROW_FORM
 from dlbridge._core.layout cimport MAX_NDIM, add_overflows, fill_compact, multiply_overflows
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.arrow_schema cimport Description, hint_of, read_schema, refused
 from dlbridge._core.sources.offer cimport Offer, new_offer
 
-from dlbridge.errors import ConversionError, refusal
+from dlbridge.errors import ConversionError, CopyRequiredError, DLBridgeError, full_name, refusal, shown
 
 cdef extern from *:
     int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
@@ -88,7 +92,9 @@ cdef Offer offer_of(object holder, object facts):
     if hasattr(holder, "__arrow_c_array__"):
         return new_offer("arrow", acquire_array, facts)
     if hasattr(holder, "__arrow_c_stream__"):
-        return new_offer("arrow", acquire_array_stream, facts)
+        offer = new_offer("arrow", acquire_array_stream, facts)
+        offer.is_stream = True
+        return offer
     return None
 
 
@@ -97,7 +103,56 @@ ctypedef Managed* (*Take)(object answer, Offer offer, const Request* request) ex
 
 
 cdef Managed* acquire_array(object obj, Offer offer, const Request* request) except? NULL:
+    if offer.known & ARROW_FORM:
+        return acquire_formed(obj, offer, request)
     return ask(obj, "__arrow_c_array__", take_array, offer, request)
+
+
+cdef Managed* acquire_formed(object obj, Offer offer, const Request* request) except? NULL:
+    """An array that has another form than Arrow says; its own protocol copies, and was declined with copy=False."""
+    cdef Managed* flat
+    cdef Managed* managed
+    try:
+        flat = ask(obj, "__arrow_c_array__", take_array, offer, request)
+    except ConversionError as error:
+        raise copy_required(obj, error.reason) from error
+    if flat == NULL:
+        return NULL
+    try:
+        form = offer.values[<int> ARROW_FORM](obj)
+        if form is None:
+            raise copy_required(obj, "its elements have another form in memory")
+        managed = managed_new(PROTOCOL_ARROW, len(form[1]))
+    except BaseException:
+        managed_release(flat)
+        raise
+    managed_own(managed, OWNS_BASE, flat)
+    return give_form(managed, flat, form)
+
+
+cdef object copy_required(object obj, str reason):
+    return refusal(CopyRequiredError, "arrow", "copy", False,
+                   f"but {type(obj).__qualname__} can only be copied: {reason}", "pass copy=None")
+
+
+cdef Managed* give_form(Managed* managed, const Managed* flat, tuple form) except NULL:
+    """Put a block on the memory of another one, which it owns. On failure it is released."""
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t nbytes = managed_nbytes(flat)
+    cdef int axis
+    name, shape, strides, read_only = form
+    tensor.data = managed_data(flat)
+    tensor.device = flat.abi.dl_tensor.device
+    managed_set_row(managed, find_name(name))
+    for axis in range(tensor.ndim):
+        tensor.shape[axis], tensor.strides[axis] = shape[axis], strides[axis]
+    if read_only:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    managed = managed_checked(managed)
+    if managed_span(managed).high_bytes <= nbytes:
+        return managed
+    managed_release(managed)
+    raise refused("length", nbytes, f"bytes are fewer than shape {shape} has")
 
 
 cdef Managed* acquire_device_array(object obj, Offer offer, const Request* request) except? NULL:
@@ -112,7 +167,15 @@ cdef Managed* ask(object obj, str name, Take take, Offer offer, const Request* r
     method = getattr(obj, name, None)
     if method is None:
         return NULL
-    answer = method()
+    try:
+        answer = method()
+    except (DLBridgeError, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        if not offer.facts.records:
+            raise
+        raise refusal(ConversionError, "arrow", name, shown(type(obj), full_name), f"gives nothing: {error}",
+                      hint_of(offer, "nothing", 0)) from error
     try:
         return take(answer, offer, request)
     except BaseException:
@@ -242,7 +305,7 @@ cdef bint has_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) ex
         if chunk.length and following.length:
             following.release(&following)
             raise refusal(ConversionError, "arrow", "chunks", "2 or more", "are not one block of memory",
-                          hint_of(offer, "chunks", "pass x.combine_chunks(), or the chunks one by one"))
+                          hint_of(offer, "chunks", 0))
         if chunk.length:
             following.release(&following)
         else:
@@ -587,7 +650,7 @@ cdef Managed* without_nulls(
                       "count them, x.null_count or so")
     raise refusal(ConversionError, "arrow", "null_count", nulls,
                   "elements have no value, which no array library can say",
-                  hint_of(offer, "null_count", "pass x.fill_null(0), or x.drop_null()"))
+                  hint_of(offer, "null_count" if level == description.levels else "null lists", level))
 
 
 cdef int64_t nulls_in(const Range* elements, bint is_ready) noexcept nogil:
@@ -619,7 +682,7 @@ cdef Managed* with_plain_bools(Managed* managed, bint is_ready, Offer offer) exc
     managed_release(managed)
     raise refusal(ConversionError, "arrow", "bool8", "of other bytes than 0 and 1" if is_ready else "on a device",
                   "would be no bools to any array library" if is_ready else "cannot be looked into",
-                  hint_of(offer, "extension", "pass its storage, x.storage or so"))
+                  hint_of(offer, "extension", 0))
 
 
 cdef int64_t count_nulls(const uint8_t* bits, int64_t index, int64_t end) noexcept nogil:

@@ -21,5 +21,5 @@ ctypedef struct Description:
 # An error if the type is one that DLPack does not have.
 cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) except -1
 # The hint that the library's facts have for a field, or the usual one.
-cdef str hint_of(Offer offer, str field, str usual)
+cdef str hint_of(Offer offer, str field, int32_t levels)
 cdef object refused(str field, object value, str wrong)

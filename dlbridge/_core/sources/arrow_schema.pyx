@@ -11,47 +11,31 @@ from dlbridge._core.arrow_abi cimport ArrowSchema
 from dlbridge._core.block cimport integers
 from dlbridge._core.dtypes cimport find_arrow, find_name, row_name
 from dlbridge._core.layout cimport LARGEST_SPAN, MAX_NDIM, fill_compact
-from dlbridge._core.sources.offer cimport Offer
+from dlbridge._core.sources.offer cimport Offer, hints
 
 import math
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
-# CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the hint, by how the
-# format begins. The first line that fits counts.
-HINTS = {
-    "b": ("has eight bools in a byte", "cast it to uint8, then view the result as bool"),
-    "n": ("has nothing but nulls", "there is nothing to convert"),
-    "td": ("are dates", "cast it to int32 or int64"),
-    "tt": ("are times of the day", "cast it to int32 or int64"),
-    "ts": ("are points in time", "cast it to int64"),
-    "tD": ("are durations", "cast it to int64"),
-    "d": ("are decimals", "cast it to float64"),
-    "+s": ("has columns", "pass its columns one by one"),
-    "+": ("are nested", "pass x.flatten(), or the parts one by one"),
-    "u": ("are strings", "no array library has them"),
-    "U": ("are strings", "no array library has them"),
-    "v": ("are strings, or bytes", "no array library has them"),
-    "z": ("are bytes of any length", "no array library has them"),
-    "Z": ("are bytes of any length", "no array library has them"),
-    "": ("has no DLPack type", "cast it to a type of numbers"),
-}
 EXTENSION_NAME, EXTENSION_TEXT = b"ARROW:extension:name", b"ARROW:extension:metadata"
 UNKNOWN = -1                            # the length of lists whose type does not say it
 
 
 cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) except -1:
     check_schema(schema)
-    axes = tensor_axes(schema, offer)
     out.levels = 0
+    if schema.metadata == NULL and schema.dictionary == NULL and find_arrow(schema.format) >= 0:
+        out.row, out.ndim = find_arrow(schema.format), 0        # numbers, as most columns are
+        return 0
+    axes = tensor_axes(schema, offer)
     while find_list(schema, axes is not None, out):
         if out.levels == MAX_NDIM - 1:
             raise refused("format", "+", f"is that of a list in {MAX_NDIM - 1} others")
         if extension_of(schema) and (axes is None or out.levels):
-            raise refuse_extension(extension_of(schema), "lists are their storage alone", offer)
+            raise refuse_extension(extension_of(schema), "lists are their storage alone", offer, out.levels)
         schema = only_child(schema)
         out.levels += 1
-    out.row = row_of(schema, offer)
+    out.row = row_of(schema, offer, out.levels)
     if axes is None:
         axes = integers(out.lengths, out.levels, 1), range(out.levels)
     else:
@@ -79,7 +63,7 @@ cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
         return axes_of(name, lambda: json.loads(text))
     except Exception as error:
         raise refusal(ConversionError, "arrow", EXTENSION_TEXT.decode(), repr(text), f"is no shape of {name.decode()}",
-                      hint_of(offer, "extension", "pass its storage, x.storage or so")) from error
+                      hint_of(offer, "extension", 0)) from error
 
 
 cdef bint find_list(const ArrowSchema* schema, bint is_tensor, Description* out) except -1:
@@ -135,23 +119,23 @@ cdef int describe_axes(object shape, object order, Description* out) except -1:
 
 # ---- the values ------------------------------------------------------------------------------------------------------
 
-cdef int row_of(const ArrowSchema* schema, Offer offer) except -1:
+cdef int row_of(const ArrowSchema* schema, Offer offer, int32_t levels) except -1:
     """The row of a schema's dtype, or an error. A type that DLPack has needs neither children nor a dictionary."""
     row = find_arrow(schema.format)
     if row >= 0 and schema.dictionary == NULL:
-        return row if schema.metadata == NULL else row_of_extension(schema, row, offer)
+        return row if schema.metadata == NULL else row_of_extension(schema, row, offer, levels)
     text = (<bytes> schema.format).decode("utf-8", "replace")
     if schema.dictionary != NULL:
         raise refusal(ConversionError, "arrow", "dictionary", repr(text), "are indices of other values",
-                      hint_of(offer, "dictionary", "pass x.dictionary_decode(), or x.indices"))
-    for beginning, (wrong, hint) in HINTS.items():
-        if text.startswith(beginning):
-            break
-    raise refusal(ConversionError, "arrow", "format", repr(text), wrong,
-                  hint_of(offer, f"format {beginning}", hint))
+                      hint_of(offer, "dictionary", levels))
+    name = extension_of(schema)
+    if name:
+        raise refuse_extension(name, f"{text!r} is their storage alone", offer, levels)
+    beginning, wrong = hints().about_format(text)
+    raise refusal(ConversionError, "arrow", "format", repr(text), wrong, hint_of(offer, beginning, levels))
 
 
-cdef int row_of_extension(const ArrowSchema* schema, int row, Offer offer) except -1:
+cdef int row_of_extension(const ArrowSchema* schema, int row, Offer offer, int32_t levels) except -1:
     """The row of a type that may be more than its numbers: a period, a number with a fixed point.
 
     CDataInterface, "Extension arrays": a reader that does not know the type sees its numbers alone.
@@ -161,13 +145,12 @@ cdef int row_of_extension(const ArrowSchema* schema, int row, Offer offer) excep
         return row
     if name == b"arrow.bool8" and row == find_name("int8"):
         return find_name("bool")
-    raise refuse_extension(name, f"{row_name(row)} is their storage alone", offer)
+    raise refuse_extension(name, f"{row_name(row)} is their storage alone", offer, levels)
 
 
-cdef object refuse_extension(bytes name, str storage, Offer offer):
+cdef object refuse_extension(bytes name, str storage, Offer offer, int32_t levels):
     return refusal(ConversionError, "arrow", EXTENSION_NAME.decode(), repr(name.decode("utf-8", "replace")),
-                   f"is what its values are, and {storage}",
-                   hint_of(offer, "extension", "pass its storage, x.storage or so"))
+                   f"is what its values are, and {storage}", hint_of(offer, "extension", levels))
 
 
 # ---- metadata: a number of pairs, each text after its length ---------------------------------------------------------
@@ -206,8 +189,9 @@ cdef int32_t take_length(const char** at) except -1:
 
 # ---- errors ----------------------------------------------------------------------------------------------------------
 
-cdef str hint_of(Offer offer, str field, str usual):
-    return offer.facts.hint(field) or usual
+cdef str hint_of(Offer offer, str field, int32_t levels):
+    """The hint for an error about values in so many lists, which the code in it flattens first."""
+    return hints().for_arrow(offer.facts, field, levels, offer.is_stream)
 
 
 cdef object refused(str field, object value, str wrong):

@@ -19,11 +19,11 @@ from dlbridge._core.block cimport (
     managed_set_row,
     managed_take_buffer,
 )
-from dlbridge._core.dtypes cimport find_format, hint_of_kind
+from dlbridge._core.dtypes cimport find_format
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.sources.offer cimport Offer, hints, new_offer
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
@@ -40,9 +40,6 @@ cdef extern from *:
     """
     bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
     bint type_counts_exports "dlbridge_counts_exports"(PyTypeObject* kind) noexcept
-
-# PEP 3118 letters without a DLPack type, with the typestr kind that has the same hint.
-cdef dict KINDS = {"g": "f", "O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}
 
 
 cdef Offer offers(object kind, object facts):
@@ -104,7 +101,7 @@ cdef int check_view(const Py_buffer* view, int row) except -1:
     if row < 0:
         text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
         raise refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
-                      hint_of_kind(KINDS.get(text.lstrip("@=<>!0123456789")[:1])))
+                      hints().for_buffer(text))
     for axis in range(view.ndim):
         if view.suboffsets[axis] >= 0:
             raise _refused("suboffsets", integers(<const int64_t*> view.suboffsets, view.ndim, 1),

@@ -8,6 +8,7 @@ from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM
 
 from dlbridge._core.block cimport (
+    PROTOCOL_CUDA_ARRAY_INTERFACE,
     SWAPPED,
     Managed,
     Protocol,
@@ -16,8 +17,9 @@ from dlbridge._core.block cimport (
     managed_set_row,
     protocol_name,
 )
-from dlbridge._core.dtypes cimport find_typestr, hint_of_kind
+from dlbridge._core.dtypes cimport find_typestr
 from dlbridge._core.layout cimport MAX_NDIM
+from dlbridge._core.sources.offer cimport hints
 
 from dlbridge.errors import REPORT, ConversionError, refusal, shown
 
@@ -52,7 +54,9 @@ cdef int read_typestr(Protocol protocol, object typestr, bint* swapped) except -
     typestr = typestr if type(typestr) is str else str.__str__(typestr)
     row = find_typestr(typestr, swapped)
     if row < 0:
-        raise refuse_field(protocol, "typestr", typestr, "has no DLPack type", hint_of_kind(typestr[1:2]))
+        raise refuse_field(protocol, "typestr", typestr, "has no DLPack type",
+                           "convert it to a type of numbers first" if protocol == PROTOCOL_CUDA_ARRAY_INTERFACE
+                           else hints().for_exporter(typestr[1:2], typestr[:1]))
     return row
 
 

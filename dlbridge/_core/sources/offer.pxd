@@ -21,8 +21,8 @@ ctypedef bint (*Borrow)(object obj, Offer offer, View* out) noexcept
 
 cdef enum:
     # Beside facts.Known: whether the memory of its legacy capsules, which do not say it, may be written.
-    LEGACY_WRITABLE = 4096
-    LEGACY_READ_ONLY = 8192
+    LEGACY_WRITABLE = 1 << 16
+    LEGACY_READ_ONLY = 1 << 17
 
 
 cdef class Offer:
@@ -38,6 +38,7 @@ cdef class Offer:
     cdef bint sole                          # no other protocol may serve this type
     cdef bint optional                      # other offers are asked after it, so it can decline
     cdef object function                    # of a function's offer: it gives an object with a protocol
+    cdef bint is_stream                     # of arrow: the method gives a stream
     cdef tuple whole_bytes                  # of torch: its dtypes of one byte whose export says all
     cdef int owned_on                       # of torch: the device type where its borrowed view is wrong, or 0
 
@@ -45,6 +46,7 @@ cdef class Offer:
 # What is known of a type, and the first part of its module's name (libraries/library).
 cdef object facts_of(object kind)
 cdef object library()               # libraries/library itself
+cdef object hints()                 # libraries/hints itself
 cdef str top_module(object kind)
 cdef Offer new_offer(str protocol, Acquire acquire, object facts)
 # The row of the dtype that the library names, or NO_ROW if its export says the dtype.

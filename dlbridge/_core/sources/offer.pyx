@@ -30,6 +30,18 @@ cdef object library():
     return imported
 
 
+cdef object imported_hints = None
+
+
+cdef object hints():
+    global imported_hints
+    if imported_hints is None:
+        from dlbridge.libraries import hints as found       # with the first error
+
+        imported_hints = found
+    return imported_hints
+
+
 cdef object facts_of(object kind):
     return library().Facts(kind)
 
@@ -64,7 +76,7 @@ cdef int element_row(object obj, Offer offer) except -2:
         return NO_ROW
     row = find_name(name)
     if row == NO_ROW or get_row(row).subbyte:
-        raise _refused_type(offer, name)
+        raise _refused_type(offer, name, obj)
     return row
 
 
@@ -74,14 +86,14 @@ cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL:
         return managed
     if get_row(row).item_bytes != get_row(managed.row).item_bytes or managed_packed(managed):
         managed_release(managed)
-        raise _refused_type(offer, row_name(row))
+        raise _refused_type(offer, row_name(row), None)
     managed_set_row(managed, row)
     return managed
 
 
-cdef object _refused_type(Offer offer, object name):
+cdef object _refused_type(Offer offer, object name, object obj):
     return refusal(ConversionError, offer.protocol, "element type", name, "has no form in the library's own export",
-                   offer.facts.hint("element type") or "convert it to another type first")
+                   offer.facts.hint("element type", obj) or "convert it to another type first")
 
 
 cdef object refusal_by_facts(object array, object facts, str stage):

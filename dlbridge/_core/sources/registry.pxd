@@ -20,8 +20,6 @@ cdef inline tuple offers_of(object kind):
 
 cdef tuple find_offers(object kind)
 cdef bint has_offer(tuple offers, object obj) except -1
-# Whether the library gives nothing but a copy of its memory.
-cdef bint reads_by_copy(tuple offers) noexcept
 
 cdef inline Managed* acquire_by(tuple offers, object src, const Request* request) except NULL:
     """Ask one offer after the other. If a producer's own code raises, no other offer is asked."""

@@ -12,7 +12,16 @@ from dlbridge._core.facts cimport COPIES, FORGETS, IMMUTABLE
 from dlbridge._core.native cimport numpy, torch
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources cimport array_interface, array_struct, arrow, buffer, cuda_array_interface, dlpack, exchange
-from dlbridge._core.sources.offer cimport LEGACY_WRITABLE, Offer, element_row, facts_of, new_offer, top_module, with_row
+from dlbridge._core.sources.offer cimport (
+    LEGACY_WRITABLE,
+    Offer,
+    element_row,
+    facts_of,
+    library,
+    new_offer,
+    top_module,
+    with_row,
+)
 
 from dlbridge.errors import CopyRequiredError, UnsupportedError, refusal
 
@@ -84,6 +93,8 @@ cdef tuple list_offers(object kind):
                 break
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
+    if facts.find("unasked"):
+        offers.insert(0, new_offer("refusal", refuse_unasked, facts))
     gives = facts.find("gives")
     if gives is not None:
         given = offer_function(gives, facts)
@@ -147,10 +158,6 @@ cdef Managed* acquire_from(object exporter, const Request* request) except NULL:
         Py_LeaveRecursiveCall()
 
 
-cdef bint reads_by_copy(tuple offers) noexcept:
-    return (<Offer> PyTuple_GET_ITEM(offers, 0)).known & COPIES
-
-
 cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL:
     cdef Managed* managed
     cdef Offer offer
@@ -162,7 +169,7 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
             return managed
     if _load_plugins(type(src)):
         return acquire_by(offers_of(type(src)), src, request)
-    raise _unsupported(type(src), (<Offer> offers[len(offers) - 1]).facts)
+    raise _unsupported(src, (<Offer> offers[len(offers) - 1]).facts)
 
 
 def _load_plugins(kind):
@@ -173,12 +180,18 @@ def _load_plugins(kind):
     return any([load(group, name) for name in {top_module(base): None for base in kind.__mro__}])
 
 
-def _unsupported(kind, facts):
+cdef Managed* refuse_unasked(object obj, Offer offer, const Request* request) except? NULL:
+    raise _unsupported(obj, offer.facts)
+
+
+def _unsupported(src, facts):
+    kind = type(src)
     module = getattr(kind, "__module__", "builtins")
     shown = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
-    return refusal(
-        UnsupportedError, "source", "type", shown, "offers no array protocol", facts.hint("type") or
+    usual = "pass numpy.asarray(x)" if hasattr(kind, "__array__") else (
         "pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol")
+    return refusal(UnsupportedError, "source", "type", shown, facts.find("unasked") or "offers no array protocol",
+                   facts.hint("type", src) or usual)
 
 
 # ---- functions that give something with a protocol -------------------------------------------------------------------
@@ -204,12 +217,14 @@ cdef Offer offer_function(object function, object facts):
 cdef Managed* acquire_by_function(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
     cdef int row = element_row(obj, offer)
-    if offer.known & COPIES and request.copy == COPY_NEVER:
-        raise refusal(CopyRequiredError, offer.protocol, "copy", False,
-                      f"but {type(obj).__qualname__} gives its elements by a copy alone", "pass copy=None")
     made = offer.function(obj)
     if made is None and offer.optional:
         return NULL
+    copied = offer.known & COPIES or isinstance(made, library().Copied)
+    if copied and request.copy == COPY_NEVER:
+        raise refusal(CopyRequiredError, offer.protocol, "copy", False,
+                      f"but {type(obj).__qualname__} gives its elements by a copy alone", "pass copy=None")
+    made = made.array if isinstance(made, library().Copied) else made
     if made is obj:
         raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
                       "return an object with __dlpack__ or a DLPack capsule")
@@ -224,7 +239,7 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
         Py_LeaveRecursiveCall()
     if offer.known & FORGETS:
         managed_keep(managed, obj)
-    if offer.known & COPIES:
+    if copied:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     if offer.known & LEGACY_WRITABLE and managed.protocol == PROTOCOL_DLPACK_LEGACY:
         managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY

@@ -31,10 +31,9 @@ cdef object accepts(const Managed* managed, Target target):
     """Refuse dtypes that JAX would narrow. JAX is asked each time, since jax.enable_x64() is a context manager too."""
     if not target.asked_rows >> managed.row & 1 or target.namespace.config.jax_enable_x64:
         return None
-    name = row_name(managed.row)
-    narrow = target.facts.wide_dtypes.value[name]
-    return refusal(ConversionError, "jax", "dtype", name, "would be narrowed silently, since jax_enable_x64 is off",
-                   f'jax.config.update("jax_enable_x64", True), or pass x.astype("{narrow}")')
+    return refusal(ConversionError, "jax", "dtype", row_name(managed.row),
+                   "would be narrowed silently, since jax_enable_x64 is off",
+                   'jax.config.update("jax_enable_x64", True), or pass narrow=True')
 
 
 cdef object deliver(Managed* managed, Target target):

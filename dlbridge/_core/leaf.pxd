@@ -1,0 +1,13 @@
+"""What an object is in a batch."""
+
+
+cdef enum Role:
+    IN_INSTANCE             # of a type without a protocol, whose instances may have one
+    IN_REFERENT             # of weak proxies
+    ROLE_OTHER
+    ROLE_VALUE
+    ROLE_ARRAY
+    ROLE_TABLE
+
+
+cdef Role role_of_object(object obj) except *

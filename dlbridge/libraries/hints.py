@@ -1,0 +1,125 @@
+"""What to do instead: hints that are code, for what NumPy and Arrow can say and DLPack cannot.
+
+Tests run the code, with the object that was refused as x.
+"""
+
+import re
+import sys
+from typing import Any
+
+from dlbridge.libraries.library import Facts
+
+# ---- NumPy's types ---------------------------------------------------------------------------------------------------
+
+# What to pass in place of elements that DLPack has no type for, by NumPy's kind: of an array {x}, or {compact} where
+# its elements have to lie side by side; {order} is theirs, if it is not the machine's.
+NUMPY = {
+    "M": 'pass {x}.view("{order}i8")',
+    "m": 'pass {x}.view("{order}i8")',
+    "O": 'pass {x}.astype("float64"), if all its objects are numbers',
+    "V": 'pass the bytes, {compact}.view("uint8")',
+    "S": 'pass the bytes, {compact}.view("uint8")',
+    "U": 'pass the code points, {compact}.view("{order}u4")',
+    "T": 'pass the code points, numpy.atleast_1d({x}.tolist()).view("u4")',
+    "f": 'pass {x}.astype("float64")',
+    "c": 'pass {x}.astype("complex128")',
+}
+NO_HINT = "its elements are no numbers, and no array library has them"
+NUMBERS = "?bBhHiIlLqQefdFD"        # letters of NumPy's types that DLPack has
+KINDS = {"O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}      # of PEP 3118's letters
+SWAPPED = ">" if sys.byteorder == "little" else "<"             # the order that is not the machine's
+
+
+def for_array(dtype: Any, side_by_side: bool) -> str:
+    """What to pass in place of an ndarray whose elements DLPack has no type for.
+
+    A view of other sizes needs one axis at least, along which the elements lie side by side.
+    """
+    if dtype.names:
+        field = next((name for name in dtype.names if dtype[name].base.char in NUMBERS), None)
+        one = "" if field is None else f"pass one field, x[{field!r}], or "
+        return one + 'call dlbridge.convert_tree(x, to, columns="pass")'
+    if not dtype.itemsize:
+        return "its elements have no bytes"
+    return hint(dtype.kind, dtype.byteorder, "x", "x" if side_by_side else "numpy.ascontiguousarray(x)")
+
+
+def for_exporter(kind: str, order: str) -> str:
+    """What to pass in place of another object that NumPy takes, by the kind and the byte order of its elements."""
+    return hint(kind, order, "numpy.asarray(x)", "numpy.ascontiguousarray(x)")
+
+
+def for_buffer(text: str) -> str:
+    """The same by PEP 3118's format, which names the fields of structures."""
+    letter = text.lstrip("@=<>!^0123456789")[:1]
+    field = re.search(rf"[{NUMBERS}]:([^:]+):", text) if letter == "T" else None
+    if field is not None:
+        return f"pass one field, numpy.asarray(x)[{field[1]!r}]"
+    if letter == "g":       # NumPy does not read it from ctypes
+        return 'pass numpy.ndarray(memoryview(x).shape, "g", x).astype("float64")'
+    return for_exporter(KINDS.get(letter, ""), text[:1].replace("!", ">"))
+
+
+def for_struct(kind: str, is_native: bool) -> str:
+    """The same for ``__array_struct__``. NumPy takes the bytes of its strings for letters, and reads beyond them."""
+    return for_exporter("" if kind == "U" else kind, "=" if is_native else SWAPPED)
+
+
+def hint(kind: str, order: str, x: str, compact: str) -> str:
+    return NUMPY.get(kind, NO_HINT).format(x=x, compact=compact, order=order if order == SWAPPED else "")
+
+
+# ---- Arrow's types ---------------------------------------------------------------------------------------------------
+
+# CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the hint, by how the
+# format begins. The first line that fits counts. {x} is the code for an array of pyarrow's.
+ARROW = {
+    "b": ("has eight bools in a byte", "pass {x}.fill_null(False).to_numpy(zero_copy_only=False)"),
+    "n": ("has nothing but nulls", "there is nothing to convert"),
+    "tdD": ("are dates", 'pass {x}.cast("int32")'),
+    "tdm": ("are dates", 'pass {x}.cast("int64")'),
+    "tts": ("are times of the day", 'pass {x}.cast("int32")'),
+    "ttm": ("are times of the day", 'pass {x}.cast("int32")'),
+    "tt": ("are times of the day", 'pass {x}.cast("int64")'),
+    "ts": ("are points in time", 'pass {x}.cast("int64")'),
+    "tD": ("are durations", 'pass {x}.cast("int64")'),
+    "ti": ("are intervals of months, days and nanoseconds", "no array library has them"),
+    "d": ("are decimals", 'pass {x}.cast("float64")'),
+    "w": ("are bytes of one length", "pass all bytes side by side, {x}.buffers()[1]"),
+    "+s": ("has columns", "pass one of them, {x}.field(0)"),
+    "+m": ("are maps", "pass all values side by side, {x}.items"),
+    "+u": ("are of several types", "pass those of one type, {x}.field(0)"),
+    "+r": ("are stored by their runs", "pass pyarrow.compute.run_end_decode({x})"),
+    "+": ("are lists", "pass {x}.flatten()"),
+    "u": ("are strings", "pass all bytes side by side, {x}.buffers()[2]"),
+    "U": ("are strings", "pass all bytes side by side, {x}.buffers()[2]"),
+    "vu": ("are strings", 'pass all bytes side by side, {x}.cast("string").buffers()[2]'),
+    "vz": ("are bytes of any length", 'pass all bytes side by side, {x}.cast("binary").buffers()[2]'),
+    "z": ("are bytes of any length", "pass all bytes side by side, {x}.buffers()[2]"),
+    "Z": ("are bytes of any length", "pass all bytes side by side, {x}.buffers()[2]"),
+    "": ("has no DLPack type", "no array library has it"),
+    # By the fields of other errors.
+    "null_count": ("", "pass {x}.fill_null(0), or {x}.drop_null()"),
+    "null lists": ("", "pass {x}.drop_null()"),
+    "dictionary": ("", "pass {x}.indices, or {x}.dictionary_decode()"),
+    "chunks": ("", "pass {x}"),
+    "extension": ("", "pass {x}.storage"),
+    "nothing": ("", "convert its values to one type of numbers first"),
+}
+FLATTEN = ".flatten()"                  # what makes lists of one length their values
+
+
+def about_format(text: str) -> tuple[str, str]:
+    """How a format begins that has no DLPack type, and what is wrong with it."""
+    return next((beginning, wrong) for beginning, (wrong, _) in ARROW.items() if text.startswith(beginning))
+
+
+def for_arrow(facts: Facts, field: str, levels: int, is_stream: bool) -> str:
+    """The hint for an error about values in so many lists, which the code in it flattens first."""
+    own = facts.hint(field)
+    if field == "+s" and not facts.records:
+        return 'call dlbridge.convert_tree(x, to, columns="pass"), with pyarrow installed'
+    if own is not None:
+        return own.format(x="x" + levels * (facts.hint("flatten") or FLATTEN))
+    usual = "pyarrow.chunked_array(x).combine_chunks()" if is_stream else "pyarrow.array(x)"
+    return ARROW[field][1].format(x=(facts.hint("pyarrow") or usual) + levels * FLATTEN)
