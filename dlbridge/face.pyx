@@ -57,8 +57,7 @@ from dlbridge._core.dtypes cimport NO_ROW, dtype_name
 from dlbridge._core.handover cimport hand_over
 from dlbridge._core.layout cimport REPEATED
 from dlbridge._core.pending cimport take_error
-from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, place
-from dlbridge._core.plan cimport contiguous_hint, order_hint
+from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, contiguous_hint, order_hint, place
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_of

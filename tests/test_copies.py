@@ -1,5 +1,6 @@
 """Copies: every element arrives, whatever the layout, the word, the threads; and the GIL is free meanwhile."""
 
+import ctypes
 import gc
 import os
 import subprocess
@@ -14,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support import optional
+from support.hints import code_in
 from support.optional import of, params, product
 from support.strided import DTYPES, LAYOUTS, check, random_bits, records
 
@@ -81,6 +83,47 @@ def test_jax_adds_bools_of_an_image():
     image = Image.fromarray(np.array([[0, 255], [255, 255]], "u1")).convert("1")
     for source in dlbridge.convert(image, "torch"), np.array([0, 2, 2, 2], "u1").view(bool):
         assert int(jax.numpy.sum(dlbridge.convert(source, "jax"))) == 3
+
+
+# ---- what an error says that one can do instead ----------------------------------------------------------------------
+
+IN_THE_WAY = {
+    "backwards": (lambda: np.arange(6.0)[::-1], "torch", {}),
+    "repeated": (lambda: np.broadcast_to(np.float32(1), (4, 16)), "jax", {"readonly": "share"}),
+    "odd strides": (lambda: records("f4", 6), "torch", {}),
+    "holes": (lambda: np.zeros((16, 32), "f4")[:, ::2], "jax", {"readonly": "share"}),
+    "the other byte order": (lambda: np.arange(6, dtype=">f4"), "torch", {}),
+    "the other byte order, by a buffer": (lambda: memoryview(np.arange(6, dtype=">f4")), "torch", {}),
+    "the other byte order, by an interface": (lambda: ByOtherOrder(), "torch", {}),
+    "the other byte order, by ctypes": (lambda: (ctypes.c_int.__ctype_be__ * 3)(1, 2, 3), "torch", {}),
+    "a negative bit": (lambda: torch._neg_view(torch.ones(3)), "numpy", {}),
+    "a conjugate bit": (lambda: torch.ones(3, dtype=torch.complex64).conj(), "numpy", {}),
+    "holes of torch": (lambda: torch.zeros(16, 32)[:, ::2], "jax", {"readonly": "share"}),
+    "read-only": (lambda: b"abc", "torch", {}),
+    "writable": (lambda: torch.zeros(16), "jax", {}),
+}
+
+
+class ByOtherOrder:
+    __array_interface__ = np.arange(6, dtype=">f4").__array_interface__
+
+
+@pytest.mark.needs("torch", "jax")
+@pytest.mark.parametrize(("make", "to", "keywords"), IN_THE_WAY.values(), ids=IN_THE_WAY)
+def test_what_is_said_with_copy_false_works(make, to, keywords):
+    x = make()
+    with pytest.raises(dlbridge.CopyRequiredError) as caught:
+        dlbridge.convert(x, to, copy=False, **keywords)
+    assert caught.value.hint.endswith(", or pass copy=None")
+    expected = np.asarray(dlbridge.convert(x, to, **keywords)).tolist()
+    if 'readonly="share"' in caught.value.hint:
+        assert np.asarray(dlbridge.convert(x, to, readonly="share")).tolist() == expected
+        return
+    codes = list(code_in(caught.value.hint, ("numpy",)))
+    assert codes
+    for code in codes:
+        made = eval(code, {"numpy": np, "x": x})
+        assert np.asarray(dlbridge.convert(made, to, readonly="share")).tolist() == expected
 
 
 # ---- interfaces that are computed when they are asked for -----------------------------------------------------------

@@ -11,7 +11,7 @@ import numpy as np
 
 from dlbridge._core.containers import EXACT, kind_of
 from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, role_of
-from dlbridge._core.walk import Plainly, give_values
+from dlbridge._core.walk import Plainly, give_values, has_numbers
 from dlbridge.convert import check_target, convert
 from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 
@@ -358,7 +358,7 @@ def first_array(values: Iterable[Any]) -> Any:
     """The first array in some values, which may be containers; or None."""
     for value in values:
         role = role_of(value)
-        if role == ARRAY and not has_words(value):
+        if role == ARRAY and (has_numbers(value) or not has_words(value)):
             return value
         kind = kind_of(value) if role == OTHER else None
         if kind is not None and (found := first_array(kind.values(value))) is not None:

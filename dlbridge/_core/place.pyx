@@ -22,6 +22,8 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
+    PROTOCOL_EXCHANGE_API,
+    PROTOCOL_NUMPY,
     SWAPPED,
     Managed,
     Protocol,
@@ -405,3 +407,20 @@ cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
     if unpacks:
         made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
     return managed_checked(made)
+
+
+# ---- hints -----------------------------------------------------------------------------------------------------------
+
+cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
+
+
+cdef str contiguous_hint(const Managed* managed):
+    if managed.protocol == PROTOCOL_EXCHANGE_API:
+        return "pass x.contiguous()"
+    return "pass numpy.ascontiguousarray(x)" if is_host(managed.abi.dl_tensor.device.device_type) else COPY_THERE
+
+
+cdef str order_hint(const Managed* managed):
+    if managed.protocol == PROTOCOL_NUMPY:
+        return 'pass x.astype(x.dtype.newbyteorder("="))'
+    return 'pass numpy.array(x, numpy.asarray(x).dtype.newbyteorder("="))'

@@ -73,5 +73,3 @@ cdef int decide(
 cdef bint is_copy(const Decision* decision) noexcept nogil
 cdef str reason_text(const Managed* managed, Target target, Reason reason)
 cdef str reason_hint(const Managed* managed, Reason reason)
-cdef str order_hint(const Managed* managed)
-cdef str contiguous_hint(const Managed* managed)

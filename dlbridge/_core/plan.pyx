@@ -17,7 +17,6 @@ from dlbridge._core.block cimport (
     CONJUGATED,
     NEGATED,
     PROTOCOL_EXCHANGE_API,
-    PROTOCOL_NUMPY,
     SWAPPED,
     Managed,
     managed_alone,
@@ -51,6 +50,7 @@ from dlbridge._core.place cimport (
     COPY_BY_TARGET,
     COPY_IN_TARGET,
     COPY_SPAN,
+    COPY_THERE,
     FETCH,
     IN_C_ORDER,
     PACK,
@@ -62,6 +62,8 @@ from dlbridge._core.place cimport (
     TO_HOST_LABEL,
     UNPACK,
     UPLOAD,
+    contiguous_hint,
+    order_hint,
     pack_steps,
     separate_steps,
 )
@@ -128,21 +130,6 @@ cdef str reason_hint(const Managed* managed, Reason reason):
     if hint is CONTIGUOUS:
         return contiguous_hint(managed)
     return order_hint(managed) if hint is NATIVE else hint
-
-
-cdef str contiguous_hint(const Managed* managed):
-    if managed.protocol == PROTOCOL_EXCHANGE_API:
-        return "pass x.contiguous()"
-    return "pass numpy.ascontiguousarray(x)" if is_host(managed.abi.dl_tensor.device.device_type) else COPY_THERE
-
-
-cdef str order_hint(const Managed* managed):
-    if managed.protocol == PROTOCOL_NUMPY:
-        return 'pass x.astype(x.dtype.newbyteorder("="))'
-    return 'pass numpy.array(x, numpy.asarray(x).dtype.newbyteorder("="))'
-
-
-cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
 
 
 cdef object copy_required(const Managed* managed, Target target, const Decision* decision):

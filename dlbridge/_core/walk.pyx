@@ -2,10 +2,16 @@
 
 cimport cython
 
+from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.leaf cimport ROLE_ARRAY, role_of_object
+from dlbridge._core.numpy_api cimport array_type
 from dlbridge.convert cimport convert_once
 
+import numpy as np
+
 from dlbridge.errors import DLBridgeError
+
+cdef type ndarray = np.ndarray
 
 
 @cython.auto_pickle(False)
@@ -29,6 +35,11 @@ cdef object convert_leaf(Plainly self, object leaf, dict memo):
         return convert_once(leaf, self.to, memo)
     except DLBridgeError as error:
         return self.failed(leaf, error)
+
+
+def has_numbers(obj):
+    """Whether this is an ndarray of numbers, as most are; False says nothing."""
+    return isinstance(obj, ndarray) and 0 <= array_type(obj) < NUMPY_TYPES and by_numpy_type[array_type(obj)] != NO_ROW
 
 
 def give_values(dict take, values, dict memo, walk):

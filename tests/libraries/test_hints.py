@@ -9,8 +9,7 @@ import ctypes
 import datetime
 import io
 import multiprocessing
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple
 
@@ -38,6 +37,7 @@ import tensorflow
 import torch
 import xarray
 import zarr
+from support.hints import code_in
 
 import dlbridge
 
@@ -374,33 +374,6 @@ ARROW = (
 GROUPS = {"numpy": NUMPY, "python": PYTHON, "packages": PACKAGES, "pandas": PANDAS, "polars": POLARS, "arrow": ARROW}
 
 
-def code_in(hint: str) -> Iterator[str]:
-    """Each piece of Python's code in a hint: a name that it may use, and what follows it."""
-    at = 0
-    for begin in re.finditer(rf"(?<![\w.\"'])(?:x|{'|'.join(NAMES)})(?=[.(\[])", hint):
-        if begin.start() < at:
-            continue                    # within the last one
-        at = begin.end()
-        while found := re.match(r"\.\w+", hint[at:]):
-            at += found.end()
-            while hint[at:at + 1] and hint[at] in "([":
-                at += length_of_brackets(hint[at:])
-        while hint[at:at + 1] and hint[at] in "([":
-            at += length_of_brackets(hint[at:])
-            while found := re.match(r"\.\w+", hint[at:]):
-                at += found.end()
-        yield hint[begin.start():at]
-
-
-def length_of_brackets(text: str) -> int:
-    depth = 0
-    for index, letter in enumerate(text):
-        depth += (letter in "([") - (letter in ")]")
-        if not depth:
-            return index + 1
-    raise AssertionError(text)
-
-
 def values_of(x: Any, hints: int = 4) -> Any:
     """The values of what a hint gave, if need be after the hint of its own error."""
     if isinstance(x, dict):
@@ -412,7 +385,7 @@ def values_of(x: Any, hints: int = 4) -> Any:
     except dlbridge.DLBridgeError as error:
         if not hints:
             raise
-        return values_of(eval(next(code_in(error.hint)), {**NAMES, "x": x}), hints - 1)
+        return values_of(eval(next(code_in(error.hint, NAMES)), {**NAMES, "x": x}), hints - 1)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -424,7 +397,7 @@ def test_what_a_hint_says_works(row):
     hint = caught.value.hint
     assert str(caught.value).endswith(f"({hint})")
     assert dlbridge.explain(row.make(), "dlbridge").hint == hint
-    codes = list(code_in(hint))
+    codes = list(code_in(hint, NAMES))
     if row.no_way:
         assert not codes
         assert row.no_way in hint

@@ -60,9 +60,9 @@ def collate_rows() -> list[Row]:
 
 
 TABLES = [
-    Row("pandas.DataFrame of 100 columns -> torch", 'dlbridge.convert_tree(frame, to="torch")', {
+    Row("pandas.DataFrame of 100 columns -> torch", 'dlbridge.convert_tree(frame, to="torch", readonly="share")', {
         "from_numpy": "{name: torch.from_numpy(frame[name].to_numpy()) for name in frame}"}, share=0.1),
-    Row("pyarrow.Table of 100 columns -> torch", 'dlbridge.convert_tree(table, to="torch")', {
+    Row("pyarrow.Table of 100 columns -> torch", 'dlbridge.convert_tree(table, to="torch", readonly="share")', {
         "from_numpy": "{name: torch.from_numpy(table[name].to_numpy()) for name in table.column_names}"}, share=0.1),
     Row("pandas.Series -> numpy", 'dlbridge.convert(pandas_series, to="numpy")', {
         "to_numpy": "pandas_series.to_numpy()"}),
