@@ -16,6 +16,7 @@ from dlbridge._core.atomic cimport add, load
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
     NOT_YET_OWNED,
+    PROTOCOL_ARRAY_INTERFACE,
     PROTOCOL_DLPACK,
     Managed,
     Protocol,
@@ -55,6 +56,7 @@ from dlbridge._core.request cimport (
     wants_versioned,
 )
 from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to
+from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of
 from dlbridge._core.targets.consumer cimport call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
@@ -562,7 +564,8 @@ def examine(
         gather(managed, route.target, &request, &findings)
         decide(managed, route.target, &request, &findings, &decision)
         # What a producer of DLPack has copied is shared from there on, and needs no other copy.
-        by_copy = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK
+        by_copy = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK or (
+            managed.protocol == PROTOCOL_ARRAY_INTERFACE and is_made_anew(managed, src))
         facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
         if by_copy:
             facts["reason"] = "memory is read by a copy, which is all that its library gives"

@@ -77,6 +77,19 @@ def test_what_differs_is_refused_as_by_torch(samples):
         dlbridge.collate(samples)
 
 
+def test_samples_may_come_one_by_one():
+    assert dlbridge.collate(np.ones(2) for _ in range(3)).shape == (3, 2)
+    assert dlbridge.collate(torch.ones(4, 2)).shape == (4, 2)
+
+
+def test_each_sample_is_asked_once():
+    """A capsule is good for one consumer, whatever is beside it."""
+    batch = dlbridge.collate([
+        {"a": dlbridge.to_dlpack(np.ones(2)), "b": collections.OrderedDict(q=1), "c": np.zeros(1, [("x", "f4")])}
+        for _ in range(2)])
+    assert (batch["a"].shape, batch["b"]["q"].tolist(), batch["c"]["x"].shape) == ((2, 2), [1, 1], (2, 1))
+
+
 def test_an_error_says_where_the_sample_is_wrong():
     with pytest.raises(dlbridge.ConversionError, match=r"leaf \['x'\]\[1\]: numpy: dtype"):
         dlbridge.collate([{"x": [1, np.zeros(2, "M8[s]")]}])

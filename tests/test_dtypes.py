@@ -298,7 +298,7 @@ REFUSED = (
     ("clongdouble", np.zeros(2, np.clongdouble), 'astype("complex128")'),
     ("structured", np.zeros(2, [("a", "i4"), ("b", "f8")]), "x['a']"),
     ("void", np.zeros(2, "V6"), 'view("uint8")'),
-    ("object", np.zeros(2, object), "if all its objects are numbers"),
+    ("object", np.zeros(2, object), 'x.astype("float64")'),
     ("bytes", np.zeros(2, "S4"), 'view("uint8")'),
     ("str", np.zeros(2, "U4"), 'view("u4")'),
     ("StringDType", np.zeros(2, np.dtypes.StringDType()), 'tolist()).view("u4")'),

@@ -983,6 +983,13 @@ def test_an_array_in_several_places_is_copied_once(keywords):
     assert weight.tolist() == [0, 1, 2]
 
 
+def test_records_in_records_are_tables_for_numpy_too():
+    records = np.zeros(3, [("a", [("b", "f4")]), ("c", "i4")])
+    converted = dlbridge.convert_tree(records, "numpy")
+    assert converted["a"]["b"].tolist() == [0, 0, 0]
+    assert converted["c"].ctypes.data == records["c"].ctypes.data
+
+
 @pytest.mark.needs("torch")
 def test_an_argument_that_is_given_twice_is_copied_once():
     weight = np.arange(3.0)

@@ -4,7 +4,7 @@ import functools
 import importlib
 import inspect
 import operator
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
@@ -70,16 +70,6 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
         raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), "is no array",
                                     'pass others="pass" to hand it on'))
 
-    def convert_column(table: Any, name: Any, column: Any, memo: Memo) -> Any:
-        try:
-            return convert_table(column, memo) if role_of(column) == TABLE else convert(column, to, **keywords)
-        except Failure as failure:
-            raise Failure(table, failure.error, "column", f"[{name!r}]{failure.rest}") from None
-        except DLBridgeError as error:
-            if columns == "pass" and is_of_column(error):
-                return column
-            raise Failure(table, error, "column", f"[{name!r}]") from None
-
     def convert_unknown(table: Any, array: Any, memo: Memo) -> Any:
         try:
             return convert_array(array, memo)   # an array of words is handed on, since the table may have been a stream
@@ -96,12 +86,22 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
         if len(dict(given)) < len(given):
             raise Failure(table, refusal(UnsupportedError, "convert_tree", "columns", [name for name, _ in given],
                                          "have a name more than once", "rename them"))
-        if columns == "raise":
+        return convert_columns(table, given, memo)
+
+    def convert_columns(table: Any, given: list[tuple[Any, Any]], memo: Memo) -> dict[Any, Any]:
+        made, rest = {}, iter(given)
+        while True:
             try:
-                return {name: convert(column, to, **keywords) for name, column in given}
-            except DLBridgeError:
-                pass            # one of them is a table itself, or its error is raised once more, with its name
-        return {name: convert_column(table, name, column, memo) for name, column in given}
+                for name, column in rest:
+                    made[name] = (
+                        convert_table(column, memo) if role_of(column) == TABLE else convert(column, to, **keywords))
+                return made
+            except Failure as failure:
+                raise Failure(table, failure.error, "column", f"[{name!r}]{failure.rest}") from None
+            except DLBridgeError as error:
+                if columns == "raise" or not is_of_column(error):
+                    raise Failure(table, error, "column", f"[{name!r}]") from None
+                made[name] = column
 
     other = unchanged if others == "pass" else refuse
     convert_array = converter(to, keywords, others)
@@ -187,15 +187,50 @@ def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
 
 # ---- collate ---------------------------------------------------------------------------------------------------------
 
-def collate(samples: Sequence[Any]) -> Any:
+def collate(samples: Iterable[Any]) -> Any:
     """Stack the samples of a batch, as :func:`dlbridge.collate`."""
     check_target("torch")
+    return stack_alike(samples if type(samples) is list else list(samples), "")
+
+
+def stack_alike(samples: list[Any], path: str) -> Any:
+    """Stack samples: Python's own containers part by part, as torch does, numbers of one type of NumPy at once.
+
+    ``path`` is what is written behind a sample of the batch to get one of these.
+    """
     stack = torch_data().default_collate
+    kinds = {*map(type, samples)}
+    kind: Any = type(samples[0]) if samples else None
+    if len(kinds) == 1 and kind in NUMBERS:
+        return stack_numbers(samples)
+    if kinds <= torchs_own():
+        return stack(samples)
+    if len(kinds) == 1 and kind is dict:
+        return {key: stack_alike([sample[key] for sample in samples], f"{path}[{key!r}]") for key in samples[0]}
+    if len(kinds) == 1 and is_sequence(kind) and len({*map(len, samples)}) == 1:
+        parts = [stack_alike(list(parts), f"{path}[{index}]") for index, parts in enumerate(zip(*samples, strict=True))]
+        return kind(*parts) if hasattr(kind, "_fields") else parts
+    return stack([as_tensors(sample, path) for sample in samples])
+
+
+NUMBERS = {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}      # NumPy's numbers that torch has too
+
+
+def is_sequence(kind: type[Any]) -> bool:
+    return kind in (tuple, list) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+
+
+def as_tensors(sample: Any, path: str) -> Any:
+    """A sample with torch's tensors. What is read-only is shared too, since only copies leave :func:`collate`."""
     try:
-        return stack_alike(stack, samples)
-    except (DLBridgeError, Unlike):
-        # What is read-only is shared here too, since only the copies leave this function.
-        return stack([convert_tree(sample, "torch", "pass", "raise", {"readonly": "share"}) for sample in samples])
+        return map_leaves(sharing(), sample, {})
+    except Failure as failure:
+        report(failure, [(path, sample)])
+
+
+@functools.cache
+def sharing() -> Takers:
+    return takers("torch", "pass", "raise", {"readonly": "share"})
 
 
 @functools.cache
@@ -203,46 +238,13 @@ def torch_data() -> Any:
     return importlib.import_module("torch.utils.data")
 
 
-class Unlike(Exception):
-    """Samples that are not stacked part by part."""
-
-
-def stack_alike(stack: Callable[[Any], Any], samples: Sequence[Any]) -> Any:
-    """Stack samples of one type: Python's own containers part by part, as torch does, and arrays at once."""
-    kinds = {*map(type, samples)}
-    if kinds <= torchs_own():
-        return stack(samples)
-    kind = type(samples[0])
-    if len(kinds) == 1 and issubclass(kind, (dict, tuple, list)):
-        return stack_parts(stack, samples, kind)
-    if all(issubclass(each, NUMBERS) for each in kinds):
-        return stack_numbers(samples)
-    if role_of(samples[0]) != ARRAY:
-        raise Unlike
-    return stack([convert(sample, "torch", readonly="share") for sample in samples])
-
-
-NUMBERS = (np.number, np.bool_, int, float)
-
-
 @functools.cache
 def torchs_own() -> set[type]:
-    """What torch stacks itself, or leaves as it is."""
-    return {int, float, bool, str, bytes, importlib.import_module("torch").Tensor}
+    """What torch stacks itself, or leaves as it is; numbers of several types as well as those of one."""
+    return {int, float, bool, str, bytes, importlib.import_module("torch").Tensor, *NUMBERS}
 
 
-def stack_parts(stack: Callable[[Any], Any], samples: Sequence[Any], kind: Any) -> Any:
-    """Stack containers of one type, which becomes the type that torch's function gives for it."""
-    if kind is dict:
-        return {key: stack_alike(stack, [sample[key] for sample in samples]) for key in samples[0]}
-    if (kind in (tuple, list) or hasattr(kind, "_make")) and len({*map(len, samples)}) == 1:
-        parts = [stack_alike(stack, parts) for parts in zip(*samples, strict=True)]
-        return kind._make(parts) if hasattr(kind, "_make") else parts
-    raise Unlike
-
-
-def stack_numbers(numbers: Sequence[Any]) -> Any:
-    """Stack NumPy's numbers, with Python's among them."""
+def stack_numbers(numbers: list[Any]) -> Any:
     stacked: Any = convert(np.array(numbers), "torch")
     return stacked if torch_data().get_worker_info() is None else stacked.share_memory_()
 

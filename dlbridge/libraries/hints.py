@@ -3,8 +3,11 @@
 Tests run the code, with the object that was refused as x.
 """
 
+import datetime
 import re
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from dlbridge.libraries.library import Facts
@@ -24,6 +27,18 @@ NUMPY = {
     "f": 'pass {x}.astype("float64")',
     "c": 'pass {x}.astype("complex128")',
 }
+# The same for objects, by the types that all of them are of.
+OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
+    ((int, float, Decimal, Fraction), 'pass x.astype("float64")'),
+    ((int, float, complex), 'pass x.astype("complex128")'),
+    ((str,), 'pass numpy.asarray(x).astype("U")'),
+    ((list, tuple), "pass all side by side, numpy.concatenate(x.tolist())"),
+    ((bytes,), 'pass numpy.asarray(x).astype("S")'),
+    ((datetime.date,), 'pass numpy.asarray(x).astype("M8[us]")'),
+    ((datetime.timedelta,), 'pass numpy.asarray(x).astype("m8[us]")'),
+)
+OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
+NO_NUMBERS = "its objects are no numbers, and no array library has them"
 NO_HINT = "its elements are no numbers, and no array library has them"
 NUMBERS = "?bBhHiIlLqQefdFD"        # letters of NumPy's types that DLPack has
 KINDS = {"O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}      # of PEP 3118's letters
@@ -41,6 +56,8 @@ def for_array(dtype: Any, side_by_side: bool) -> str:
         return one + 'call dlbridge.convert_tree(x, to, columns="pass")'
     if not dtype.itemsize:
         return "its elements have no bytes"
+    if hasattr(dtype, "na_object"):
+        return "fill in what is missing first"
     return hint(dtype.kind, dtype.byteorder, "x", "x" if side_by_side else "numpy.ascontiguousarray(x)")
 
 
@@ -52,12 +69,26 @@ def for_exporter(kind: str, order: str) -> str:
 def for_buffer(text: str) -> str:
     """The same by PEP 3118's format, which names the fields of structures."""
     letter = text.lstrip("@=<>!^0123456789")[:1]
-    field = re.search(rf"[{NUMBERS}]:([^:]+):", text) if letter == "T" else None
-    if field is not None:
-        return f"pass one field, numpy.asarray(x)[{field[1]!r}]"
-    if letter == "g":       # NumPy does not read it from ctypes
+    if letter == "T":
+        return for_structure(text)
+    if letter == "g":       # NumPy does not read it from ctypes, nor "u"
         return 'pass numpy.ndarray(memoryview(x).shape, "g", x).astype("float64")'
+    if letter == "u":
+        return 'pass the code points, numpy.frombuffer(memoryview(x).cast("B"), "u4")'
     return for_exporter(KINDS.get(letter, ""), text[:1].replace("!", ">"))
+
+
+def for_structure(text: str) -> str:
+    """By the format of a structure: its first field of numbers, if NumPy can read the whole."""
+    if re.search(r"[PzZ&gu](?=:)", text):
+        return 'pass the bytes, memoryview(x).cast("B")'
+    inner = text[text.index("{") + 1:-1]
+    while (flat := re.sub(r"T\{[^{}]*\}:[^:]*:", "", inner)) != inner:
+        inner = flat
+    for shape_and_type, name in re.findall(r"([^:]*):([^:]*):", inner):
+        if shape_and_type[-1:] in NUMBERS:
+            return f"pass one field, numpy.asarray(x)[{name!r}]"
+    return "pass numpy.asarray(x), and then what is said of it"
 
 
 def for_struct(kind: str, is_native: bool) -> str:
@@ -71,6 +102,8 @@ def hint(kind: str, order: str, x: str, compact: str) -> str:
 
 # ---- Arrow's types ---------------------------------------------------------------------------------------------------
 
+# An array may be a slice, with the bytes of others in its buffer.
+BYTES = "pass all bytes side by side, pyarrow.concat_arrays([{x}, {x}.slice(0, 0)]).buffers()[2]"
 # CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the hint, by how the
 # format begins. The first line that fits counts. {x} is the code for an array of pyarrow's.
 ARROW = {
@@ -85,18 +118,18 @@ ARROW = {
     "tD": ("are durations", 'pass {x}.cast("int64")'),
     "ti": ("are intervals of months, days and nanoseconds", "no array library has them"),
     "d": ("are decimals", 'pass {x}.cast("float64")'),
-    "w": ("are bytes of one length", "pass all bytes side by side, {x}.buffers()[1]"),
+    "w": ("are bytes of one length", BYTES.replace("2", "1")),
     "+s": ("has columns", "pass one of them, {x}.field(0)"),
     "+m": ("are maps", "pass all values side by side, {x}.items"),
     "+u": ("are of several types", "pass those of one type, {x}.field(0)"),
     "+r": ("are stored by their runs", "pass pyarrow.compute.run_end_decode({x})"),
     "+": ("are lists", "pass {x}.flatten()"),
-    "u": ("are strings", "pass all bytes side by side, {x}.buffers()[2]"),
-    "U": ("are strings", "pass all bytes side by side, {x}.buffers()[2]"),
+    "u": ("are strings", BYTES),
+    "U": ("are strings", BYTES),
     "vu": ("are strings", 'pass all bytes side by side, {x}.cast("string").buffers()[2]'),
     "vz": ("are bytes of any length", 'pass all bytes side by side, {x}.cast("binary").buffers()[2]'),
-    "z": ("are bytes of any length", "pass all bytes side by side, {x}.buffers()[2]"),
-    "Z": ("are bytes of any length", "pass all bytes side by side, {x}.buffers()[2]"),
+    "z": ("are bytes of any length", BYTES),
+    "Z": ("are bytes of any length", BYTES),
     "": ("has no DLPack type", "no array library has it"),
     # By the fields of other errors.
     "null_count": ("", "pass {x}.fill_null(0), or {x}.drop_null()"),

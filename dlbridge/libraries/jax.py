@@ -79,6 +79,7 @@ LIBRARY = Library(
                 Fact(is_sharded, "seen in 0.10.2", "has the array on several devices, and exports none of them"),
             ),
         ),
+        Arrays("PRNGKeyArray", {"": "pass jax.random.key_data(x)"}),
         Arrays("Tracer", {"is_traced": "call what needs its values by jax.pure_callback"}, refused=(
             Fact(is_traced, "seen in 0.10.2", "has no values while jax.jit or jax.grad trace a function"),)),
     ),

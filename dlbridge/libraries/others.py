@@ -5,7 +5,7 @@ from typing import Any
 from dlbridge.libraries.library import Arrays, Fact, Library
 
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
-AS_LIST = {"": "pass numpy.array(list(x))"}
+AS_LIST = {"": "pass numpy.array(list(x)), if they are numbers"}
 # What is not in memory, or not yet, is not brought there unasked.
 INDEXED = {"": "pass x[...]"}
 DENSE = {"": "pass x.toarray()"}
@@ -13,14 +13,28 @@ MATRIX = {"": "pass x.as_matrix()"}
 COEFFICIENTS = {"": "pass x.c, its coefficients"}
 
 
+def hint_for_sequence(sequence: Any) -> str:
+    """Of a list or a tuple: a tree, if there are arrays in it."""
+    first = next(iter(sequence), None)
+    if hasattr(first, "shape") or isinstance(first, dict):
+        detach = ", detach=True" if any(getattr(item, "requires_grad", False) for item in sequence) else ""
+        return f"call dlbridge.convert_tree(x, to{detach})"
+    if isinstance(first, (list, tuple)) and len({*map(len, sequence)}) > 1:
+        return "pass all side by side, numpy.concatenate(x)"
+    return AS_NUMPY[""]
+
+
 def hint_for_group(group: Any) -> str:
-    """Of something that has arrays by name: the code for the first."""
+    """Of something that has arrays by name: the code for the first, or for the first group in it."""
     name = next((name for name, member in group.items() if hasattr(member, "shape")), None)
-    return "it has no arrays" if name is None else f"pass its arrays one by one, x[{name!r}][...]"
+    if name is not None:
+        return f"pass its arrays one by one, x[{name!r}][...]"
+    name = next(iter(group), None)
+    return "it has no arrays" if name is None else f"pass the arrays of x[{name!r}]"
 
 
 def hint_for_dataset(dataset: Any) -> str:
-    name = next(iter(dataset.data_vars), None)
+    name = next(iter(dataset.variables), None)
     return "it has no variables" if name is None else f"pass its variables one by one, x[{name!r}].data"
 
 
@@ -36,17 +50,24 @@ def hint_for_awkward(array: Any) -> str:
     return "pass awkward.to_numpy(x)"
 
 
+def hint_for_volume(image: Any) -> str:
+    """An image of SimpleITK; of a map of labels it would end the process."""
+    labels = image.GetPixelIDTypeAsString().startswith("label")
+    return f"pass SimpleITK.GetArrayFromImage({'SimpleITK.LabelMapToLabel(x)' if labels else 'x'})"
+
+
 GROUP = {"": hint_for_group}
 
 LIBRARIES = (
     Library(
         name="builtins",
         arrays=(
-            *(Arrays(name, AS_NUMPY) for name in ("list", "tuple", "range", "int", "float", "complex")),
+            *(Arrays(name, AS_NUMPY) for name in ("range", "int", "float", "complex")),
+            *(Arrays(name, {"": hint_for_sequence}) for name in ("list", "tuple")),
             *(Arrays(name, AS_LIST) for name in (
                 "set", "frozenset", "generator", "map", "filter", "dict_values", "dict_keys")),
             Arrays("str", {"": "pass x.encode()"}),
-            Arrays("dict", {"": "pass its values one by one"}),
+            Arrays("dict", {"": "call dlbridge.convert_tree(x, to), or pass its values one by one"}),
             Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
             Arrays("type", {"": "pass an instance, not the class"}),
         ),
@@ -54,6 +75,8 @@ LIBRARIES = (
     Library(
         name="astropy",
         arrays=(
+            Arrays("Table", {"": lambda table: f"pass its columns one by one, x[{table.colnames[0]!r}]"}),
+            Arrays("_ImageBaseHDU", {"": "pass x.data"}),
             Arrays("MaskedNDArray", {"mask": "pass x.filled(0), or x.unmasked if the mask does not matter"},
                    masked=Fact("mask", "seen in 8.0.2", "keeps a mask beside the values that it exports")),
         ),
@@ -61,7 +84,7 @@ LIBRARIES = (
     Library(
         name="SimpleITK",
         arrays=(
-            Arrays("Image", {"": "pass SimpleITK.GetArrayFromImage(x)"}),
+            Arrays("Image", {"": hint_for_volume}),
         ),
     ),
     Library(

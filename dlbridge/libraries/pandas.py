@@ -39,7 +39,7 @@ def memory_of_frame(frame: Any) -> Any:
     if numbers is not dtype and frame.isna().any(axis=None):
         return None
     array = frame.to_numpy(numbers)
-    begins = numbers is dtype and array.ctypes.data == frame.iloc[:, 0].to_numpy().ctypes.data
+    begins = array.ctypes.data == frame.iloc[:, 0].to_numpy(numbers).ctypes.data
     return read_only(array) if begins else Copied(array)
 
 
@@ -71,7 +71,6 @@ LIBRARY = Library(
             {
                 "null_count": "pass {x}.fillna(0), or {x}.dropna()",
                 "null lists": "pass {x}.dropna()",
-                "dictionary": 'pass {x}.astype("category").cat.codes',
                 "b": 'pass {x}.fillna(False).to_numpy("bool")',
                 "tdD": 'pass {x}.astype("int32[pyarrow]")',
                 "tdm": 'pass {x}.astype("int64[pyarrow]")',
@@ -90,7 +89,7 @@ LIBRARY = Library(
         ),
         Arrays(
             "DataFrame",
-            {"+s": 'call dlbridge.convert_tree(x, to, columns="pass")'},
+            dict.fromkeys(("+s", "nothing"), 'call dlbridge.convert_tree(x, to, columns="pass")'),
             gives=Fact(memory_of_frame, "seen in 3.1.1", "has columns of one type in one block"),
             columns=Fact(columns, "seen in 3.1.1", "has series as columns, some of them over Arrow's bools"),
         ),

@@ -16,6 +16,11 @@ def plain(wrapper: Any) -> Any:
         return wrapper.as_subclass(torch.Tensor)
 
 
+def is_compressed(tensor: Any) -> bool:
+    """Whether a tensor is sparse in columns or blocks; of rows it says so itself."""
+    return str(getattr(tensor, "layout", "")) in ("torch.sparse_csc", "torch.sparse_bsr", "torch.sparse_bsc")
+
+
 def is_own(stream: Any) -> bool:
     """Whether a stream is the default one or of torch's pool, which live for ever. An external one's id is its address.
 
@@ -32,6 +37,7 @@ LIBRARY = Library(
             {
                 "is_sparse": "pass x.to_dense()",
                 "is_sparse_csr": "pass x.to_dense()",
+                "is_compressed": "pass x.to_dense()",
                 "is_mkldnn": "pass x.to_dense()",
                 "is_nested": "pass x.to_padded_tensor(0.0), or its parts, x.unbind()",
                 "is_quantized": "pass x.int_repr(), or x.dequantize()",
@@ -41,6 +47,7 @@ LIBRARY = Library(
             refused=(       # in this order
                 Fact("is_sparse", SEEN, "keeps its elements by index"),
                 Fact("is_sparse_csr", SEEN, "keeps its elements by index"),
+                Fact(is_compressed, SEEN, "keeps its elements by index"),
                 Fact("is_mkldnn", SEEN, "keeps its elements in an opaque layout"),
                 Fact("is_nested", SEEN, "is a list of tensors"),
                 Fact("is_quantized", SEEN, "keeps a scale beside its integers"),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple
 
+import astropy.table
 import astropy.utils.masked
 import av
 import awkward
@@ -44,6 +45,7 @@ import dlbridge
 NAMES = {
     "numpy": np, "pandas": pandas, "polars": polars, "pyarrow": pa, "awkward": awkward, "torch": torch, "jax": jax,
     "SimpleITK": SimpleITK, "tensorflow": tensorflow, "dlbridge": dlbridge, "ffi": cffi.FFI(), "to": "numpy",
+    "memoryview": memoryview,
 }
 
 
@@ -57,6 +59,9 @@ class Row(NamedTuple):
 
 
 SIX = np.arange(6.0)
+DAY = datetime.date(1970, 1, 3)
+SECONDS = 2 * 86400
+ARROW_CATEGORIES = pa.dictionary(pa.int32(), pa.string())
 GRID = SIX.reshape(2, 3)
 POINTS = np.array([(1, 2.5), (3, 4.5)], [("id", "i8"), ("x", "f8")])
 COLUMNS_OF_POINTS = {"id": [1, 3], "x": [2.5, 4.5]}
@@ -65,6 +70,18 @@ AB = [97, 98, 99, 0]                    # the letters of "ab" and "c"
 
 class Point(ctypes.Structure):
     _fields_ = (("x", ctypes.c_float), ("y", ctypes.c_int))
+
+
+class Outer(ctypes.Structure):
+    _fields_ = (("point", Point), ("numbers", ctypes.c_float * 3))
+
+
+class Named(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char * 8), ("x", ctypes.c_int))
+
+
+class Pointing(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("x", ctypes.c_int64))
 
 
 class Lazy:
@@ -121,6 +138,17 @@ NUMPY = (
     Row("a record array", lambda: POINTS.view(np.recarray), ([1, 3], COLUMNS_OF_POINTS)),
     Row("records of text", lambda: np.array([("ab",)], [("name", "U2")]), ({"name": [97, 98]},)),
     Row("objects", lambda: np.array([1, 2.5], object), ([1, 2.5],)),
+    Row("complex objects", lambda: np.array([1, 2j], object), ([1, 2j],)),
+    Row("strings as objects", lambda: np.array(["ab", "c"], object), (AB,)),
+    Row("bytes as objects", lambda: np.array([b"ab", b"c"], object), (AB,)),
+    Row("dates as objects", lambda: np.array([DAY], object), ([SECONDS * 1_000_000],)),
+    Row("lists as objects", lambda: np.array([[1], [2, 3]], object), ([1, 2, 3],)),
+    Row("arrays as objects", lambda: np.array([np.ones(1), np.ones(2)], object), ([[1], [1, 1]],)),
+    Row("objects of no kind", lambda: np.array([object(), 1]), no_way="no numbers"),
+    Row("strings of any length, and none", lambda: np.array(["a", None], np.dtypes.StringDType(na_object=None)),
+        no_way="fill in"),
+    Row("nested records", lambda: np.zeros(2, [("a", [("b", "f4")]), ("c", "i4")]),
+        ([0, 0], {"a": {"b": [0, 0]}, "c": [0, 0]})),
     Row("long floats", lambda: np.array([1, 2.5], "g"), ([1, 2.5],)),
     Row("long floats, big-endian", lambda: np.array([1, 2.5], ">g")[::-1], ([2.5, 1],)),
     Row("long complex numbers", lambda: np.array([1, 2j], "G"), ([1, 2j],)),
@@ -130,6 +158,10 @@ NUMPY = (
 )
 PYTHON = (
     Row("a list", lambda: [1, 2], ([1, 2],)),
+    Row("a list of arrays", lambda: [np.ones(2), np.ones(3)], ([[1, 1], [1, 1, 1]],)),
+    Row("a list of weights", lambda: [torch.ones(2, requires_grad=True)], ([[1, 1]],)),
+    Row("a ragged list", lambda: [[1, 2], [3]], ([1, 2, 3],)),
+    Row("a dictionary", lambda: {"a": np.ones(2)}, ({"a": [1, 1]},)),
     Row("a range", lambda: range(2), ([0, 1],)),
     Row("a number", lambda: 7, (7,)),
     Row("a set", lambda: {7}, ([7],)),
@@ -147,6 +179,10 @@ PYTHON = (
     Row("a structure of ctypes", lambda: Point(1, 2), (1,)),
     Row("long floats of ctypes", lambda: (ctypes.c_longdouble * 2)(1, 2.5), ([1, 2.5],)),
     Row("a view of structures", lambda: memoryview((Point * 2)(Point(1, 2), Point(3, 4))), ([1, 3],)),
+    Row("nested structures of ctypes", lambda: (Outer * 2)(), (2 * [[0, 0, 0]],)),
+    Row("structures of ctypes with text", lambda: (Named * 2)(), ([0, 0],)),
+    Row("structures of ctypes with pointers", lambda: (Pointing * 2)(), (2 * 16 * [0],)),
+    Row("wide characters of ctypes", lambda: ctypes.create_unicode_buffer("ab"), ([97, 98, 0],)),
     Row("a view of strings", lambda: memoryview(np.array(["ab", "c"], ">U2")), (AB,)),
     Row("characters", lambda: array.array("u", "ab"), ([97, 98],)),
     Row("an interface of strings", lambda: Interface(np.array(["ab", "?", "c"], ">U2")[::2]), (AB,)),
@@ -161,6 +197,12 @@ PYTHON = (
 def hdf5():
     file = h5py.File(io.BytesIO(), "w")
     file["x"] = SIX
+    return file
+
+
+def group_of_groups():
+    file = h5py.File(io.BytesIO(), "w")
+    file["g/x"] = SIX
     return file
 
 
@@ -200,6 +242,12 @@ PACKAGES = (
     Row("scipy.KDTree", lambda: scipy.spatial.KDTree(GRID), no_way="__dlpack__"),
     Row("SimpleITK.Image", lambda: SimpleITK.GetImageFromArray(GRID), (GRID.tolist(),)),
     Row("cv2.UMat", lambda: cv2.UMat(np.ones((2, 2), "u1")), ([[1, 1], [1, 1]],)),
+    Row("SimpleITK labels", lambda: SimpleITK.Image([2, 2], SimpleITK.sitkLabelUInt8), ([[0, 0], [0, 0]],)),
+    Row("astropy.Table", lambda: astropy.table.Table({"a": np.ma.array([1, 2], mask=[1, 0])}), ([0, 2],)),
+    Row("jax keys", lambda: jax.random.key(1), ([0, 1],)),
+    Row("torch, sparse blocks", lambda: torch.tensor(SPARSE).to_sparse_bsr((1, 1)), (SPARSE.tolist(),)),
+    Row("torch, sparse columns", lambda: torch.tensor(SPARSE).to_sparse_csc(), (SPARSE.tolist(),)),
+    Row("h5py.Group of groups", group_of_groups, (SIX.tolist(),)),
     Row("av.VideoFrame", lambda: av.VideoFrame.from_ndarray(np.full((2, 2, 3), 7, "u1"), "rgb24"),
         (np.full((2, 2, 3), 7).tolist(),)),
     Row("av.AudioFrame", lambda: av.AudioFrame.from_ndarray(np.ones((2, 3), "f4"), "fltp", "stereo"),
@@ -239,8 +287,6 @@ def opaque():
 
 
 PERIODS = pandas.Series(pandas.period_range("1970-01-02", periods=2, freq="D"))
-DAY = datetime.date(1970, 1, 3)
-SECONDS = 2 * 86400
 MIXED = pandas.Series(pandas.Categorical([1, "a"]))
 PAIRS = pa.list_(pa.int64(), 2)
 PANDAS = (
@@ -251,6 +297,8 @@ PANDAS = (
     Row("Index", lambda: pandas.Index(SIX), (SIX.tolist(),)),
     Row("RangeIndex", lambda: pandas.RangeIndex(2), ([0, 1],)),
     Row("DataFrame of two types", lambda: pandas.DataFrame({"x": [1], "y": [True]}), ({"x": [1], "y": [True]},)),
+    Row("DataFrame of mixed objects", lambda: pandas.DataFrame({"a": [1, "x"], "b": [1, 2]}),
+        ({"a": "its objects are no numbers, and no array library has them", "b": [1, 2]},)),
     Row("DataFrame with nulls", lambda: pandas.DataFrame({"x": [1, None]}, dtype="Int64"), ({"x": [1, 0]},)),
     Row("DataFrame without columns", pandas.DataFrame, ({},)),
     Row("periods", lambda: PERIODS, ([1, 2],)),
@@ -265,9 +313,11 @@ PANDAS = (
     Row("durations", lambda: pandas.Series(pandas.to_timedelta([5])), ([5],)),
     Row("durations of Arrow", lambda: series([5], pa.duration("s")), ([5],)),
     Row("decimals", lambda: series([1], pa.decimal128(3)), ([1.0],)),
-    Row("categories", lambda: pandas.Series(["a", "b", "a"], dtype="category"), ([0, 1, 0],)),
+    Row("categories", lambda: pandas.Series(["a", "b", "a"], dtype="category"), ([0, 1, 0], [97, 98, 97])),
+    Row("categories of Arrow and none",
+        lambda: series(pa.array(["a", None]).dictionary_encode(), ARROW_CATEGORIES), ([0, 0], [97])),
     Row("categories of Arrow",
-        lambda: series(pa.array(["a", "b"]).dictionary_encode(), pa.dictionary(pa.int32(), pa.string())), ([0, 1],)),
+        lambda: series(pa.array(["a", "b"]).dictionary_encode(), ARROW_CATEGORIES), ([0, 1], [97, 98])),
     Row("categories of several types", lambda: MIXED, no_way="one type of numbers"),
     Row("intervals", lambda: pandas.Series(pandas.interval_range(0, 2)), ([0, 1],)),
     Row("structs", lambda: series([{"name": 3}], pa.struct({"name": pa.int8()})), ([3],)),
@@ -346,6 +396,8 @@ ARROW = (
     Row("decimals", lambda: pa.array([1], pa.decimal128(3)), ([1],)),
     Row("strings", lambda: pa.array(["ab", "c"]), (AB[:3],)),
     Row("strings in chunks", lambda: pa.chunked_array([["ab", "c"]]), (AB[:3],)),
+    Row("a slice of strings", lambda: pa.array(["ab", "c"])[1:], ([99],)),
+    Row("a slice of bytes of one length", lambda: pa.array([b"ab", b"cd"], pa.binary(2))[1:], ([99, 100],)),
     Row("large strings", lambda: pa.array(["ab", "c"], pa.large_string()), (AB[:3],)),
     Row("views of strings", lambda: pa.array(["ab", "c"], pa.string_view()), (AB[:3],)),
     Row("bytes", lambda: pa.array([b"ab", b"c"]), (AB[:3],)),
@@ -385,7 +437,8 @@ def values_of(x: Any, hints: int = 4) -> Any:
     except dlbridge.DLBridgeError as error:
         if not hints:
             raise
-        return values_of(eval(next(code_in(error.hint, NAMES)), {**NAMES, "x": x}), hints - 1)
+        code = next(code_in(error.hint, NAMES), None)
+        return error.hint if code is None else values_of(eval(code, {**NAMES, "x": x}), hints - 1)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -146,6 +146,22 @@ def test_the_memory_of_an_image_may_change_under_an_immutable_array():
         dlbridge.convert(image_of("F"), "jax", copy=False)
 
 
+@pytest.mark.parametrize(("wrong", "error"), [(10**6, dlbridge.ConversionError), (2**70, OverflowError)])
+def test_an_image_that_lies_about_its_size_is_not_shared(wrong, error):
+    class Lying(PIL.Image.Image):
+        lies = False
+        width = property(lambda image: wrong if image.lies else image._size[0])
+
+        def __arrow_c_array__(self, requested_schema=None):
+            self.lies = True
+            return super().__arrow_c_array__(requested_schema)
+
+    image = image_of("RGB")
+    image.__class__ = Lying
+    with pytest.raises(error):
+        dlbridge.convert(image, "numpy", copy=False)
+
+
 def test_an_image_in_several_blocks_is_not_shared():
     with pytest.raises(dlbridge.CopyRequiredError, match="not contiguous"):
         dlbridge.convert(PIL.Image.new("RGB", (4000, 4000)), "numpy", copy=False)

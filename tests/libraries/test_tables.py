@@ -135,6 +135,14 @@ def test_other_frames_are_sent_to_convert_tree(frame):
         dlbridge.convert(frame, "numpy")
 
 
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]", "int64"])
+def test_a_frame_of_one_column_is_shared(dtype):
+    frame = pandas.DataFrame({"a": [1, 2]}).astype(dtype)
+    array = dlbridge.convert(frame, "numpy", copy=False)
+    assert (array.tolist(), array.flags.writeable) == ([[1], [2]], False)
+    assert dlbridge.explain(frame, "numpy").action == "share"
+
+
 def test_bools_of_a_frame():
     assert dlbridge.convert(pandas.DataFrame({"x": [True], "y": [False]}), "torch").tolist() == [[True, False]]
     assert dlbridge.convert(polars.DataFrame({"x": [True], "y": [False]}), "torch").tolist() == [[True, False]]

@@ -187,5 +187,14 @@ cdef Managed* refuse_dtype(object array) except NULL:
     cdef int ndim = array_ndim(array)
     # CPython 3.11 loses the arguments of a call that it has no memory for, so that the array is none of them.
     side_by_side = ndim > 0 and array_strides(array)[ndim - 1] == dtype.itemsize
-    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type",
-                  hints().for_array(dtype, side_by_side))
+    hint = hint_for_objects(array) if dtype.kind == "O" else hints().for_array(dtype, side_by_side)
+    raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", hint)
+
+
+cdef str hint_for_objects(object array):
+    """By the types of the first thousand objects, looked at here for the reason above."""
+    kinds = {*map(type, array.ravel()[:1000].tolist())}
+    for bases, code in hints().OBJECTS:
+        if kinds and kinds == {kind for kind in kinds if issubclass(kind, bases)}:
+            return code
+    return hints().OF_ARRAYS if [kind for kind in kinds if hasattr(kind, "shape")] else hints().NO_NUMBERS

@@ -416,8 +416,8 @@ cdef object refusal_of(object tensor, object facts):
     return refusal(
         UnsupportedError, "torch", "type",
         f"{type(tensor).__qualname__} of {dtype or 'unknown dtype'}", "could not be exported",
-        "functorch wrappers and torch-only dtypes have no DLPack form; x.clone() or x.to(dtype) outside of the "
-        "transform has")
+        "functorch's wrappers and types that torch alone has have no DLPack form: convert outside of the transform, or "
+        "another type")
 
 
 cdef object refused(object obj, object facts):

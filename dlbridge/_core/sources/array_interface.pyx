@@ -4,7 +4,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE,
     Managed,
@@ -53,23 +53,17 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "__array_interface__", type(interface).__qualname__,
                            "is not a dict", REPORT)
     managed = build(obj, interface if type(interface) is dict else dict(interface), (obj, interface))
-    return unless_copied(managed, obj, offer, request) if request.copy == COPY_NEVER or request.peek else managed
+    return unless_copied(managed, obj, offer) if request.copy == COPY_NEVER else managed
 
 
-cdef Managed* unless_copied(Managed* managed, object obj, Offer offer, const Request* request) except? NULL:
-    """Flag a copy, for explain(), or refuse it, for copy=False: an interface that is made anew when it is asked for.
-
-    Other protocols are asked before it is refused. Nobody else needs to know, and it costs a second look.
-    """
+cdef Managed* unless_copied(Managed* managed, object obj, Offer offer) except? NULL:
+    """With copy=False: refuse an interface that is made anew when it is asked for, after all other protocols."""
     try:
-        copied = offer.known & COPIES or not offer.facts.records and is_made_anew(managed, obj)
+        copied = offer.known & COPIES or is_made_anew(managed, obj)
     except BaseException:
         managed_release(managed)
         raise
     if not copied:
-        return managed
-    managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
-    if request.copy != COPY_NEVER:
         return managed
     managed_release(managed)
     if offer.optional:
@@ -79,10 +73,20 @@ cdef Managed* unless_copied(Managed* managed, object obj, Offer offer, const Req
 
 
 cdef bint is_made_anew(const Managed* first, object obj) except -1:
-    """Whether the interface has another address now, while the first one is held."""
-    interface = obj.__array_interface__
-    cdef Managed* second = build(obj, dict(interface), (obj, interface))
-    cdef bint moved = managed_count(first) != 0 and managed_data(first) != managed_data(second)
+    """Whether the interface of an object has another address now, while the first one is held."""
+    cdef Managed* second
+    if not managed_count(first):
+        return False
+    try:
+        interface = obj.__array_interface__
+        second = build(obj, dict(interface), (obj, interface))
+    except (MemoryError, RecursionError):
+        raise
+    except AttributeError:
+        return False            # another object has it, which this one stands for
+    except Exception:
+        return True
+    moved = managed_data(first) != managed_data(second)
     managed_release(second)
     return moved
 

@@ -140,12 +140,16 @@ cdef Managed* give_form(Managed* managed, const Managed* flat, tuple form) excep
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef int64_t nbytes = managed_nbytes(flat)
     cdef int axis
-    name, shape, strides, read_only = form
     tensor.data = managed_data(flat)
     tensor.device = flat.abi.dl_tensor.device
-    managed_set_row(managed, find_name(name))
-    for axis in range(tensor.ndim):
-        tensor.shape[axis], tensor.strides[axis] = shape[axis], strides[axis]
+    try:
+        name, shape, strides, read_only = form
+        managed_set_row(managed, find_name(name))
+        for axis in range(tensor.ndim):
+            tensor.shape[axis], tensor.strides[axis] = shape[axis], strides[axis]
+    except BaseException:
+        managed_release(managed)
+        raise
     if read_only:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     managed = managed_checked(managed)
