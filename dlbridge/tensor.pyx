@@ -312,6 +312,21 @@ cdef class Tensor:
         """An ndarray over the same memory, for dtypes of ml_dtypes too, which no other protocol of NumPy can name."""
         return ndarray_of(self, dtype, copy)
 
+    def ravel(self):
+        """The elements in one axis, as an ndarray; zarr asks arrays for it."""
+        return ndarray_of(self, None, None).ravel()
+
+    @property
+    def ctypes(self):
+        """The address as an ndarray has it; safetensors asks arrays for it, and reads on from there."""
+        if not is_host(self.managed.abi.dl_tensor.device.device_type):
+            raise no_face("ctypes", self.managed)
+        array = ndarray_of(self, None, None)
+        if not array.flags.c_contiguous:
+            raise TypeError(f"Tensor: strides {self.strides}: leave more than an address to be known "
+                            "(pass numpy.ascontiguousarray(x))")
+        return array.ctypes
+
     # ---- copies and pickles ----
 
     def __copy__(self):

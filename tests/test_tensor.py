@@ -150,6 +150,25 @@ def test_pillow_takes_it():
 
 
 @pytest.mark.needs("ml_dtypes")
+@pytest.mark.needs("safetensors")
+def test_safetensors_takes_it():
+    """It reads on from the address, whatever the strides are."""
+    from safetensors.numpy import load, save
+
+    array = np.arange(6, dtype="f4").reshape(2, 3)
+    assert load(save({"a": dlbridge.asdlpack(array)}))["a"].tolist() == array.tolist()
+    for tensor in dlbridge.asdlpack(array.T), dlbridge.asdlpack(array[:, ::2]):
+        with pytest.raises(TypeError, match=r"numpy\.ascontiguousarray"):
+            save({"a": tensor})
+        assert load(save({"a": np.ascontiguousarray(tensor)}))["a"].tolist() == np.asarray(tensor).tolist()
+
+
+def test_its_elements_in_one_axis():
+    array = np.arange(6, dtype="f4").reshape(2, 3)
+    assert dlbridge.asdlpack(array).ravel().ctypes.data == array.ctypes.data
+    assert dlbridge.asdlpack(array.T).ravel().tolist() == array.T.ravel().tolist()
+
+
 def test_packed_elements_are_no_memory_of_numpy():
     tensor = dlbridge.asdlpack(dlbridge.to_dlpack(np.zeros((3, 5), ml_dtypes.float4_e2m1fn)))
     assert type(tensor.dtype) is str

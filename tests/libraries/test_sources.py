@@ -12,7 +12,10 @@ import pyarrow as pa
 import pytest
 import tensorflow
 import torch
+import zarr
 from libraries.rows import COMPLEX, FLOATS, INTEGERS
+from support.exporters import Proxy
+from support.producers import LegacyProducer
 
 import dlbridge
 
@@ -103,6 +106,10 @@ def test_memory_outlives_its_object(source):
     assert array.tolist() == expected.tolist()
 
 
+def test_zarr_takes_a_tensor():
+    assert zarr.array(dlbridge.asdlpack(np.arange(6.0).reshape(2, 3)))[...].tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
 # ---- images ----------------------------------------------------------------------------------------------------------
 
 SHARED = ("L", "P", "I", "F", "I;16", "RGB", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV", "LA", "La", "PA")
@@ -165,6 +172,20 @@ def test_an_image_that_lies_about_its_size_is_not_shared(wrong, error):
 def test_an_image_in_several_blocks_is_not_shared():
     with pytest.raises(dlbridge.CopyRequiredError, match="not contiguous"):
         dlbridge.convert(PIL.Image.new("RGB", (4000, 4000)), "numpy", copy=False)
+
+
+# ---- classes that hand on the export of immutable arrays -------------------------------------------------------------
+
+@pytest.mark.filterwarnings("ignore:Exporting an unversioned:DeprecationWarning")
+@pytest.mark.parametrize("way", [LegacyProducer, lambda array: LegacyProducer(LegacyProducer(array)),
+                                 lambda array: Proxy(LegacyProducer(array)), Proxy],
+                         ids=["a delegate", "a delegate's delegate", "a delegate's proxy", "a proxy"])
+@pytest.mark.parametrize("make", [tensorflow.constant, pa.array], ids=["tensorflow", "pyarrow"])
+def test_immutable_arrays_stay_so_behind_a_class(make, way):
+    array = make([1.0, 2.0])
+    dlbridge.convert(way(array), "torch").zero_()
+    assert not dlbridge.convert(way(array), "numpy").flags.writeable
+    assert np.asarray(array).tolist() == [1, 2]
 
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
