@@ -82,7 +82,7 @@ def for_structure(text: str) -> str:
     """By the format of a structure: its first field of numbers, if NumPy can read the whole."""
     if re.search(r"[PzZ&gu](?=:)", text):
         return 'pass the bytes, memoryview(x).cast("B")'
-    inner = text[text.index("{") + 1:-1]
+    inner = text.partition("{")[2]
     while (flat := re.sub(r"T\{[^{}]*\}:[^:]*:", "", inner)) != inner:
         inner = flat
     for shape_and_type, name in re.findall(r"([^:]*):([^:]*):", inner):
