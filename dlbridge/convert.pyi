@@ -1,5 +1,6 @@
 """The bridge: acquire, place, deliver."""
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, overload
 
@@ -15,14 +16,33 @@ __test__: dict[str, str]
 
 _Array = TypeVar("_Array")
 
-class _Namespace(Protocol):
-    @property
-    def from_dlpack(self) -> Any: ...
-
 class _DLPackArray(Protocol):
     # The signature is left open, since libraries take different keywords.
     @property
     def __dlpack__(self) -> Any: ...
+
+_Example = TypeVar("_Example", bound=_DLPackArray)
+_Array_co = TypeVar("_Array_co", covariant=True)
+
+class _Namespace(Protocol[_Array_co]):
+    """torch, jax.numpy, cupy, and any other that has a from_dlpack."""
+
+    @property
+    def from_dlpack(self) -> Callable[..., _Array_co]: ...
+
+class _NumpyModule(Protocol):
+    # numpy.from_dlpack leaves out the types that it cannot take, bools and bfloat16 among them.
+    @property
+    def ndarray(self) -> type[numpy.ndarray[Any, Any]]: ...
+
+class _JaxModule(Protocol):
+    @property
+    def Array(self) -> type[jax.Array]: ...
+
+class _TorchModule(Protocol):
+    # mypy does not see torch.from_dlpack, which torch exports without naming it in __all__.
+    @property
+    def Tensor(self) -> type[torch.Tensor]: ...
 
 class _CudaStream(Protocol):
     """A stream by the protocol that cuda-python defined."""
@@ -58,14 +78,37 @@ class _JaxDevice(Protocol):
 _Device: TypeAlias = Literal["cpu", "cuda"] | str | tuple[int, int | None] | _TorchDevice | _JaxDevice
 _Stream: TypeAlias = int | _CudaStream | _TorchStream | _CupyStream | _NumbaStream
 _Readonly: TypeAlias = Literal["copy", "share", "error"]
-_To: TypeAlias = str | type[Any] | ModuleType | memoryview | _Namespace | _DLPackArray
+_Name: TypeAlias = Literal[
+    "array_api_strict",
+    "cupy",
+    "dlbridge",
+    "dlpack",
+    "dpnp",
+    "jax",
+    "litert",
+    "memoryview",
+    "mindspore",
+    "mlx",
+    "numba",
+    "numpy",
+    "onnxruntime",
+    "openvino",
+    "paddle",
+    "pyarrow",
+    "tensorflow",
+    "tinygrad",
+    "torch",
+    "tvm_ffi",
+    "warp",
+]
+_To: TypeAlias = _Name | str | type[Any] | ModuleType | memoryview | _Namespace[Any] | _DLPackArray
 
 DLPACK_VERSION: Final[tuple[int, int]]
 
 @overload
 def convert(
     src: object,
-    to: Literal["numpy"],
+    to: Literal["numpy"] | _NumpyModule | numpy.ndarray[Any, Any],
     *,
     device: _Device | None = None,
     copy: bool | None = None,
@@ -73,35 +116,74 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
-) -> numpy.ndarray[Any, Any]: ...
+) -> numpy.ndarray[Any, Any]:
+    """Give an array of one library to another, without copying where that is possible.
+
+    Parameters
+    ----------
+    src : object
+        Anything with the C exchange API, ``__dlpack__``, ``__cuda_array_interface__``, ``__array_struct__``,
+        ``__array_interface__``, one of Arrow's C interfaces or the buffer protocol; or a DLPack capsule, which is
+        consumed.
+    to : str, module, type, array or namespace
+        The target: ``"torch"``, ``torch``, ``torch.Tensor``, an array (its library and device), or any namespace with
+        ``from_dlpack``. :func:`dlbridge.targets` lists the names.
+    device : str, tuple or device object, optional
+        Where the result shall be: ``"cpu"``, ``"cuda:1"``, ``(type, id)``, or the library's own device object or name.
+        None leaves the memory where it is: memory never changes device without being asked to. Where the library
+        numbers several devices of the host, as JAX can, ``"cpu"`` is any of them, and None is where the library makes
+        new arrays.
+    copy : bool, optional
+        None copies only if the target does not support the memory as it is, False never copies, True always does.
+    stream : int or stream object, optional
+        The consumer's stream, numbered as in the array API standard. Host memory has no stream.
+    readonly : {"copy", "share", "error"}
+        What to do with memory that is read-only on one side and writable on the other: read-only memory if the target
+        has no flag for it, and writable memory if the target's arrays are immutable (JAX, TensorFlow, pyarrow). Copy
+        it, share it (you promise that nothing writes to it), or raise. All other memory is shared.
+    detach : bool
+        Take the data of a torch tensor that requires a gradient.
+    narrow : bool
+        Take the target's nearest type where it lacks a wide one (JAX without x64, MLX): float64 becomes float32,
+        complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host memory.
+
+    Returns
+    -------
+    array
+        An array of the target's library; src itself if it is one already. It shares the memory of src and keeps it
+        alive, unless a copy was needed or asked for. A copy has its own memory, writable and dense (but strides of 0
+        stay in a copy that was made because of ``readonly``).
+
+    Raises
+    ------
+    TypeError, ValueError
+        A keyword has a value that it does not take.
+    MemoryError
+        A copy does not fit into the memory available.
+    UnsupportedError
+        src offers no protocol, or the target is unknown.
+    ConversionError
+        The memory cannot be described for that target, or a value does not fit into the narrower type.
+    CopyRequiredError
+        A copy is needed and ``copy=False``.
+    DeviceError
+        The memory is not on the device where it is wanted.
+    MissingLibraryError
+        The target's library is not installed.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> source = bytearray(8)
+    >>> array = dlbridge.convert(source, "numpy")
+    >>> array[0] = 7
+    >>> source[0]
+    7
+    """
 @overload
 def convert(
     src: object,
-    to: Literal["torch"],
-    *,
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
-) -> torch.Tensor: ...
-@overload
-def convert(
-    src: object,
-    to: Literal["jax"],
-    *,
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
-) -> jax.Array: ...
-@overload
-def convert(
-    src: object,
-    to: Literal["memoryview"],
+    to: Literal["memoryview"] | memoryview,
     *,
     device: _Device | None = None,
     copy: bool | None = None,
@@ -137,6 +219,54 @@ def convert(
 @overload
 def convert(
     src: object,
+    to: Literal["torch"] | _TorchModule,
+    *,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> torch.Tensor: ...
+@overload
+def convert(
+    src: object,
+    to: Literal["jax"] | _JaxModule,
+    *,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> jax.Array: ...
+@overload
+def convert(
+    src: object,
+    to: _Namespace[_Array],
+    *,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> _Array: ...
+@overload
+def convert(
+    src: object,
+    to: ModuleType,
+    *,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> Any: ...
+@overload
+def convert(
+    src: object,
     to: type[_Array],
     *,
     device: _Device | None = None,
@@ -146,6 +276,18 @@ def convert(
     detach: bool = False,
     narrow: bool = False,
 ) -> _Array: ...
+@overload
+def convert(
+    src: object,
+    to: _Example,
+    *,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> _Example: ...
 @overload
 def convert(
     src: object,
@@ -166,15 +308,99 @@ def asdlpack(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
-) -> Tensor: ...
-def from_dlpack(x: object, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor: ...
+) -> Tensor:
+    """Wrap any array in a :class:`Tensor`, which every library can consume.
+
+    Parameters
+    ----------
+    src, device, copy, detach
+        As for :func:`convert`.
+    stream : int or stream object, optional
+        The stream on which the memory will be used. None leaves that to the consumers: each names its own stream, or
+        means the legacy default one. Host memory has no stream.
+    readonly : {"copy", "share", "error"}
+        What a legacy capsule of the Tensor does with read-only memory, since such a capsule has no flags. The Tensor
+        itself and its versioned capsules share the memory and flag it as read-only.
+
+    Returns
+    -------
+    Tensor
+        It shares the memory of src and keeps it alive, unless a copy was needed (bytes in the other order, strides that
+        are not multiples of the item size) or asked for. A Tensor is returned as it is.
+
+    Raises
+    ------
+    As :func:`convert` does.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> tensor = dlbridge.asdlpack(b"Hello!")
+    >>> numpy.from_dlpack(tensor).tobytes(), tensor.readonly
+    (b'Hello!', True)
+    """
+def from_dlpack(x: object, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor:
+    """The array API standard's function: a :class:`Tensor` over the memory of ``x``.
+
+    Parameters
+    ----------
+    x : object
+        As for :func:`asdlpack`: arrays without ``__dlpack__`` and capsules are taken too.
+    device, copy
+        As in the standard, and as for :func:`convert`.
+
+    Returns
+    -------
+    Tensor
+        It shares the memory of x and keeps it alive, unless a copy was needed or asked for.
+
+    Raises
+    ------
+    As :func:`convert` does.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> dlbridge.from_dlpack(numpy.arange(3)).shape
+    (3,)
+    """
 def to_dlpack(
     src: object,
     *,
     stream: _Stream | None = None,
     max_version: tuple[int, int] | None = None,
     readonly: _Readonly = "copy",
-) -> CapsuleType: ...
+) -> CapsuleType:
+    """Put any array into a DLPack capsule, for one consumer.
+
+    Parameters
+    ----------
+    src : object
+        As for :func:`convert`.
+    stream : int or stream object, optional
+        The consumer's stream.
+    max_version : tuple of int, optional
+        From ``(1, 0)`` on the capsule is a "dltensor_versioned", which flags read-only memory; otherwise it is a
+        "dltensor".
+    readonly : {"copy", "share", "error"}
+        What to do with read-only memory in a "dltensor", which cannot flag it.
+
+    Returns
+    -------
+    PyCapsule
+        It shares the memory of src and keeps it alive until its consumer releases it.
+
+    Raises
+    ------
+    As :func:`convert` does.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> capsule = dlbridge.to_dlpack(numpy.zeros(3))
+    >>> dlbridge.convert(capsule, "numpy").sum()
+    np.float64(0.0)
+    """
 def check_target(to: object) -> None: ...
 def examine(
     facts: dict[str, Any],

@@ -147,12 +147,18 @@ cdef class Tensor:
 
     Attributes
     ----------
-    shape, strides : tuple of int
-        The shape, and the strides in elements.
-    ndim, size : int
-        The number of axes, and the number of elements.
-    itemsize, nbytes : int
-        The bytes of one element (0 where elements below a byte are packed), and those of all elements, without gaps.
+    shape : tuple of int
+        The extents of the axes.
+    strides : tuple of int
+        The steps of the axes, in elements.
+    ndim : int
+        The number of axes.
+    size : int
+        The number of elements.
+    itemsize : int
+        The bytes of one element; 0 for packed elements below a byte.
+    nbytes : int
+        The bytes of all elements, without gaps.
     dtype : numpy.dtype or str
         The dtype, by ml_dtypes where NumPy has none (``bfloat16``). It is equal to its name. It is the name alone where
         ml_dtypes is not installed or has no such type, and for packed elements.

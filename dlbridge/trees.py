@@ -7,20 +7,14 @@ that the rest of dlbridge takes. A ``__getattr__`` of the package would do the s
 
 import functools
 import importlib
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
 
 
 @functools.cache
-def batches() -> ModuleType:
+def batches():
     return importlib.import_module("dlbridge._core.batches")
 
 
-def convert_tree(tree: Any, to: Any, *, others: str = "pass", columns: str = "raise", **keywords: Any) -> Any:
+def convert_tree(tree, to, *, others="pass", columns="raise", **keywords):
     """Give every array in a container to a library: a training batch, in one call.
 
     Parameters
@@ -65,7 +59,7 @@ def convert_tree(tree: Any, to: Any, *, others: str = "pass", columns: str = "ra
     return batches().convert_tree(tree, to, others, columns, keywords)
 
 
-def collate(samples: Sequence[Any]) -> Any:
+def collate(samples):
     """Stack the samples of a batch into tensors of torch: a ``collate_fn`` for ``torch.utils.data.DataLoader``.
 
     Parameters
@@ -100,9 +94,7 @@ def collate(samples: Sequence[Any]) -> Any:
     return batches().collate(samples)
 
 
-def accepts(
-    to: Any, *, returns: str | None = None, **keywords: Any,
-) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Any]]:
+def accepts(to, *, returns=None, **keywords):
     """Let a function that was written for one library be called with the arrays of any.
 
     Parameters
@@ -132,6 +124,4 @@ def accepts(
     >>> double(numpy.arange(3))
     array([0, 2, 4])
     """
-    made: Callable[[Callable[Parameters, Result]], Callable[Parameters, Any]]
-    made = batches().accepts(to, returns, keywords)
-    return made
+    return batches().accepts(to, returns, keywords)

@@ -1,6 +1,8 @@
 """Uses that mypy must accept, and the types that it must see in them; read by mypy, never run."""
 
-from typing import Any, Literal, assert_type
+import unittest
+from collections import OrderedDict, deque
+from typing import Any, Literal, NamedTuple, assert_type
 
 import numpy
 import numpy.typing
@@ -10,19 +12,21 @@ import dlbridge
 
 array = numpy.zeros((2, 3))
 
-# The target by name, by type, and by what has no type of its own.
+# The target by name, module, type and example. What has no type of its own is Any, since targets can be registered.
 assert_type(dlbridge.convert(array, "numpy"), numpy.ndarray[Any, Any])
-assert_type(dlbridge.convert(array, to="memoryview"), memoryview)
+view: memoryview = dlbridge.convert(array, to="memoryview")
+view = dlbridge.convert(array, memoryview)
+view = dlbridge.convert(array, view)
 assert_type(dlbridge.convert(array, "dlpack"), CapsuleType)
 assert_type(dlbridge.convert(array, "dlbridge"), dlbridge.Tensor)
-assert_type(dlbridge.convert(array, memoryview), memoryview[Any])
 assert_type(dlbridge.convert(array, dlbridge.Tensor), dlbridge.Tensor)
 numpy_type: type[numpy.typing.NDArray[numpy.float32]] = numpy.ndarray
 assert_type(dlbridge.convert(array, numpy_type), numpy.typing.NDArray[numpy.float32])
 assert_type(dlbridge.convert(array, "cupy"), Any)
-assert_type(dlbridge.convert(array, numpy), Any)
-assert_type(dlbridge.convert(array, array), Any)
-assert_type(dlbridge.convert(array, memoryview(b"")), Any)
+assert_type(dlbridge.convert(array, numpy), numpy.ndarray[Any, Any])
+assert_type(dlbridge.convert(array, array), numpy.ndarray[Any, Any])
+assert_type(dlbridge.convert(array, dlbridge.asdlpack(array)), dlbridge.Tensor)
+assert_type(dlbridge.convert(array, unittest), Any)
 
 
 class Namespace:
@@ -30,7 +34,7 @@ class Namespace:
         return []
 
 
-assert_type(dlbridge.convert(array, Namespace()), Any)
+assert_type(dlbridge.convert(array, Namespace()), list[float])
 
 
 # Keywords.
@@ -62,6 +66,22 @@ assert_type(plan, dlbridge.Plan)
 assert_type(plan.action, Literal["return", "share", "copy", "refuse"])
 assert_type(plan.strides, tuple[int, ...] | None)
 assert_type(plan.strides_unit, Literal["elements", "bytes"])
+
+
+
+# Batches: a container stays what it is, as far as that can be told.
+class Pair(NamedTuple):
+    x: numpy.typing.NDArray[numpy.float64]
+
+
+batch = {"x": [array], "y": (array, 1)}
+assert_type(dlbridge.convert_tree(batch, "torch"), dict[str, Any])
+assert_type(dlbridge.convert_tree([array], numpy, others="raise"), list[Any])
+assert_type(dlbridge.convert_tree((array, 1), "numpy", columns="pass"), tuple[Any, ...])
+assert_type(dlbridge.convert_tree(deque([array]), "numpy", copy=True), deque[Any])
+assert_type(dlbridge.convert_tree(Pair(array), "torch"), Any)
+assert_type(dlbridge.convert_tree(OrderedDict(x=array), "torch"), Any)
+assert_type(dlbridge.convert_tree(array, "torch"), Any)
 
 # The Tensor, and what takes one.
 tensor = dlbridge.asdlpack(array)

@@ -1,17 +1,93 @@
 """As right.py, with torch."""
 
+from collections.abc import Coroutine
 from typing import Any, assert_type
 
+import numpy
 import torch
 
 import dlbridge
 
 tensor = torch.zeros(3)
+array = numpy.zeros(3)
 
 assert_type(dlbridge.convert(b"", "torch"), torch.Tensor)
 assert_type(dlbridge.convert(b"", torch.Tensor), torch.Tensor)
-assert_type(dlbridge.convert(b"", torch), Any)
-assert_type(dlbridge.convert(b"", tensor), Any)
+assert_type(dlbridge.convert(b"", torch), torch.Tensor)
+assert_type(dlbridge.convert(b"", tensor), torch.Tensor)
 assert_type(dlbridge.convert(tensor, "torch", device=torch.device("cuda", 1)), torch.Tensor)
 assert_type(dlbridge.convert(tensor, "torch", stream=torch.cuda.current_stream()), torch.Tensor)
 assert_type(dlbridge.asdlpack(tensor, device=tensor.device, detach=True), dlbridge.Tensor)
+
+
+# A function with accepts takes any array; what it returns is its own, or like what it was called with.
+@dlbridge.accepts("torch")
+def double(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+    return x * factor
+
+
+assert_type(double(array), torch.Tensor)
+assert_type(double(array, factor=3.0), torch.Tensor)
+
+
+@dlbridge.accepts(torch.Tensor, device="cpu", narrow=True)
+async def double_later(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@dlbridge.accepts(torch, returns="like")
+async def like_later(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+async def await_them() -> None:
+    assert_type(await double_later(array), torch.Tensor)
+    assert_type(await like_later(array), Any)
+
+
+coroutine: Coroutine[Any, Any, torch.Tensor] = double_later(array)
+
+
+@dlbridge.accepts("torch", returns="like")
+def scale(x: torch.Tensor, factor: float = 2.0) -> torch.Tensor:
+    return x * factor
+
+
+assert_type(scale(array), numpy.ndarray[Any, Any])
+assert_type(scale(tensor, 3.0), torch.Tensor)
+assert_type(scale(dlbridge.asdlpack(array)), dlbridge.Tensor)
+assert_type(scale(x=array), Any)
+
+
+@dlbridge.accepts("torch", returns="like")
+def extremes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.min(), x.max()
+
+
+assert_type(extremes(array), Any)
+
+
+class Model:
+    @dlbridge.accepts("torch", returns="like")
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @dlbridge.accepts("torch")
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @classmethod
+    @dlbridge.accepts("torch", returns="like")
+    def normalised(cls, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    @dlbridge.accepts("torch", returns="like")
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+assert_type(Model().forward(array), numpy.ndarray[Any, Any])
+assert_type(Model().features(array), torch.Tensor)
+assert_type(Model.normalised(array), numpy.ndarray[Any, Any])
+assert_type(Model.rounded(array), numpy.ndarray[Any, Any])

@@ -1,4 +1,4 @@
-"""Uses that mypy must refuse, each with the code of its error; read by mypy, never run."""
+"""Uses that the checkers must refuse, each with the code of mypy's error; read by them, never run."""
 
 import numpy
 
@@ -35,7 +35,7 @@ dlbridge.explain(array)  # E: call-arg
 dlbridge.explain(array, "numpy", dtype="float32")  # E: call-arg
 dlbridge.explain(array, "numpy", readonly="deny")  # E: arg-type
 plan.action = "copy"  # E: misc
-print(plan.action == "move")  # E: comparison-overlap
+print(plan.action == "move")  # E: comparison-overlap (mypy alone)
 print(plan.cost)  # E: attr-defined
 
 dlbridge.Tensor()  # E: call-arg
@@ -59,5 +59,5 @@ dlbridge.register_target("rows", lambda tensor: tensor.rows)  # E: attr-defined
 dlbridge.register_target("rows", repr, supports="PACKED")  # E: arg-type
 dlbridge.register_target("rows", repr, supports=["BIG_ENDIAN"])  # E: list-item
 dlbridge.targets("numpy")  # E: call-arg
-dlbridge.DLPACK_VERSION = (2, 0)  # E: misc
+dlbridge.DLPACK_VERSION = (2, 0)  # E: misc (mypy alone)
 print(dlbridge.nothing)  # E: attr-defined

@@ -1,8 +1,11 @@
-"""What mypy accepts and refuses of the public API, and whether the stubs agree with the package: pytest tests/typing.
+"""What mypy and pyright accept and refuse, and whether the stubs agree with the package: pytest tests/typing.
 
 This needs the extra for linting, and takes too long to be one of the other tests.
 """
 
+import ast
+import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -11,7 +14,10 @@ from pathlib import Path
 
 import pytest
 
+import dlbridge
+
 USES = Path(__file__).parent
+ROOT = USES.parents[1]
 ALLOWLIST = USES / "allowlist.txt"
 
 
@@ -50,7 +56,7 @@ def test_right_uses(name: str, messages: dict[str, list[str]]) -> None:
 
 def test_wrong_uses(messages: dict[str, list[str]]) -> None:
     expected = {
-        (number, line.rpartition("# E: ")[2])
+        (number, line.rpartition("# E: ")[2].removesuffix(" (mypy alone)"))
         for number, line in enumerate((USES / "wrong.py").read_text().splitlines(), start=1)
         if "# E: " in line
     }
@@ -61,6 +67,46 @@ def test_wrong_uses(messages: dict[str, list[str]]) -> None:
     }
     assert len(expected) > 40
     assert found == expected
+
+
+@pytest.fixture(scope="module")
+def errors_of_pyright(workplace: Path) -> dict[str, dict[int, str]]:
+    """What pyright says of the uses, by file and line."""
+    files = sorted({*USES.glob("*.py")} - {Path(__file__)})
+    done = run_module("pyright", "--outputjson", "--pythonpath", sys.executable, *map(str, files), cwd=workplace)
+    found: dict[str, dict[int, str]] = {file.name: {} for file in files}
+    for each in json.loads(done.stdout)["generalDiagnostics"]:
+        if each["severity"] == "error":
+            found[Path(each["file"]).name][each["range"]["start"]["line"] + 1] = each["message"]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in USES.glob("right*.py")))
+def test_right_uses_for_pyright(name: str, errors_of_pyright: dict[str, dict[int, str]]) -> None:
+    assert errors_of_pyright[name] == {}
+
+
+def test_wrong_uses_for_pyright(errors_of_pyright: dict[str, dict[int, str]]) -> None:
+    lines = (USES / "wrong.py").read_text().splitlines()
+    expected = [number for number, line in enumerate(lines, start=1) if "# E: " in line and "(mypy alone)" not in line]
+    assert [*errors_of_pyright["wrong.py"]] == expected
+
+
+def test_the_names_that_editors_complete() -> None:
+    stub = ast.parse((Path(dlbridge.__file__).parent / "convert.pyi").read_text())
+    (name,) = [node for node in stub.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_Name"]
+    assert name.value is not None
+    assert [node.value for node in ast.walk(name.value) if isinstance(node, ast.Constant)] == dlbridge.targets()
+
+
+def test_the_stubs_carry_the_docstrings() -> None:
+    specification = importlib.util.spec_from_file_location("stub_docstrings", ROOT / "tools" / "stub_docstrings.py")
+    assert specification is not None
+    assert specification.loader is not None
+    tool = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(tool)
+    for path in tool.STUBS:
+        assert path.read_text() == tool.documented(path.read_text()), "run python tools/stub_docstrings.py"
 
 
 def test_stubs_are_strict(workplace: Path) -> None:

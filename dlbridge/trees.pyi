@@ -1,0 +1,271 @@
+"""Batches: every array in a container, and every array that a function is called with."""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Literal, Protocol, Self, TypeVar, overload
+
+import numpy
+
+from dlbridge.convert import _Device, _DLPackArray, _Readonly, _Stream, _To
+
+_Key = TypeVar("_Key")
+_Result = TypeVar("_Result")
+_Like = TypeVar("_Like", bound=_DLPackArray)
+
+# Their annotations say what the fields were before: a namedtuple, and the outputs of models in transformers.
+class _HasFields(Protocol):
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+
+class _OrderedDict(Protocol):
+    def move_to_end(self, key: Any, last: bool = True) -> None: ...
+
+class _LikeItsFirst(Protocol):
+    """A function that gives its array to the library of the first that it was called with."""
+
+    @overload
+    def __call__(self, array: numpy.ndarray[Any, Any], /, *args: Any, **kwargs: Any) -> numpy.ndarray[Any, Any]: ...
+    @overload
+    def __call__(self, array: _Like, /, *args: Any, **kwargs: Any) -> _Like: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    # As a method, it is called without self.
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+
+_Later = Callable[..., Coroutine[Any, Any, Any]]
+
+class _ReturnsLike(Protocol):
+    @overload
+    def __call__(self, function: Callable[..., _DLPackArray], /) -> _LikeItsFirst: ...
+    @overload
+    def __call__(self, function: _Later, /) -> _Later: ...
+    @overload
+    def __call__(self, function: Callable[..., Any], /) -> Callable[..., Any]: ...
+
+class _Accepts(Protocol):
+    def __call__(self, function: Callable[..., _Result], /) -> Callable[..., _Result]: ...
+
+@overload
+def convert_tree(
+    tree: _HasFields | _OrderedDict,
+    to: _To,
+    *,
+    others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> Any:
+    """Give every array in a container to a library: a training batch, in one call.
+
+    Parameters
+    ----------
+    tree : dict, list, tuple, deque, UserDict, dataclass, or any subclass of these
+        Arrays in containers, nested to any depth; classes of attrs and pydantic, and what is registered with optree,
+        torch or JAX, are containers too, also where they pose as arrays (flax.nnx). A table of pandas, polars or
+        pyarrow becomes a dictionary of its columns, and a structured ndarray one of its fields, each of which is a
+        view. The tree is not changed: the result is a new one of the same form. No constructor of a dataclass runs.
+    to
+        As for :func:`dlbridge.convert`.
+    others : {"pass", "raise"}
+        What becomes of leaves that are no arrays: they are handed on as they are, or raise an error. Strings, bytes and
+        Python's numbers count as no arrays here, and so do arrays of strings and of objects. NumPy's numbers are arrays
+        without axes.
+    columns : {"raise", "pass"}
+        What becomes of a table's columns that are no array: of strings, with nulls, in several chunks. They raise an
+        error, or are handed on as they are. A column of bools of one bit is unpacked, which is a copy.
+    **keywords
+        As for :func:`dlbridge.convert`; they hold for every array.
+
+    Returns
+    -------
+    object
+        A container of the same form.
+
+    Raises
+    ------
+    UnsupportedError
+        A leaf is no array, with ``others="raise"``.
+    DLBridgeError
+        As :func:`dlbridge.convert` does; the message says where in the tree the array is.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> batch = {"image": numpy.zeros((2, 3)), "label": [numpy.ones(2)], "name": "a"}
+    >>> converted = dlbridge.convert_tree(batch, "torch")
+    >>> converted["image"].shape, converted["label"][0].dtype, converted["name"]
+    (torch.Size([2, 3]), torch.float64, 'a')
+    """
+@overload
+def convert_tree(
+    tree: dict[str, Any],
+    to: _To,
+    *,
+    others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> dict[str, Any]: ...
+@overload
+def convert_tree(
+    tree: dict[_Key, Any],
+    to: _To,
+    *,
+    others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> dict[_Key, Any]: ...
+@overload
+def convert_tree(
+    tree: list[Any],
+    to: _To,
+    *,
+    others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> list[Any]: ...
+@overload
+def convert_tree(
+    tree: tuple[Any, ...],
+    to: _To,
+    *,
+    others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> tuple[Any, ...]: ...
+@overload
+def convert_tree(
+    tree: deque[Any],
+    to: _To,
+    *,
+    others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> deque[Any]: ...
+@overload
+def convert_tree(
+    tree: Any,
+    to: _To,
+    *,
+    others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> Any: ...
+def collate(samples: Sequence[Any]) -> Any:
+    """Stack the samples of a batch into tensors of torch: a ``collate_fn`` for ``torch.utils.data.DataLoader``.
+
+    Parameters
+    ----------
+    samples : sequence
+        Arrays of any library, or containers of them, all of the same form and with the same shapes.
+
+    Returns
+    -------
+    object
+        A container of the form of a sample, as ``torch.utils.data.default_collate`` gives it: of tensors with one axis
+        more, which have memory of their own. In a worker of a DataLoader it is shared memory, which reaches the main
+        process without a copy.
+
+    Raises
+    ------
+    MissingLibraryError
+        torch is not installed.
+    DLBridgeError
+        As :func:`convert_tree` does.
+    TypeError, RuntimeError
+        As ``torch.utils.data.default_collate`` does, for samples of different forms or shapes.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> samples = [{"x": dlbridge.asdlpack(numpy.ones(2)), "label": label} for label in (3, 4)]
+    >>> dlbridge.collate(samples)
+    {'x': tensor([[1., 1.],
+            [1., 1.]], dtype=torch.float64), 'label': tensor([3, 4])}
+    """
+@overload
+def accepts(
+    to: _To,
+    *,
+    returns: None = None,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> _Accepts:
+    """Let a function that was written for one library be called with the arrays of any.
+
+    Parameters
+    ----------
+    to
+        As for :func:`dlbridge.convert`: what the function's arrays shall be.
+    returns : {None, "like"}
+        What becomes of the arrays that it returns: they stay as they are, or become arrays of the library and on the
+        device of the first array that it was called with.
+    **keywords
+        As for :func:`dlbridge.convert`; they hold for every argument.
+
+    Returns
+    -------
+    callable
+        A decorator. The function keeps its name, signature and annotations. Arrays are converted in positional and
+        keyword arguments and in containers (see :func:`convert_tree`); everything else is handed on, and so is a first
+        parameter called ``self`` or ``cls``. The result of a coroutine function is converted when it is awaited. What a
+        generator yields is left as it is.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> @dlbridge.accepts("torch", returns="like")
+    ... def double(x):
+    ...     return x.mul(2)
+    >>> double(numpy.arange(3))
+    array([0, 2, 4])
+    """
+@overload
+def accepts(
+    to: _To,
+    *,
+    returns: Literal["like"],
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+) -> _ReturnsLike: ...
