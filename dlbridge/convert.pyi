@@ -401,7 +401,12 @@ def to_dlpack(
     >>> dlbridge.convert(capsule, "numpy").sum()
     np.float64(0.0)
     """
-def check_target(to: object) -> None: ...
+def check_target(to: object, imported: bool = True) -> None: ...
+def check_keywords(function: str, keywords: dict[str, Any]) -> None: ...
+def unknown_keyword(function: str, name: str) -> TypeError: ...
+
+OPTIONS: Final[tuple[str, ...]]
+
 def examine(
     facts: dict[str, Any],
     src: object,

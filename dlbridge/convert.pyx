@@ -30,6 +30,7 @@ from dlbridge._core.block cimport (
     protocol_name,
 )
 from dlbridge._core.cache cimport ROUTES, cached, steal
+from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport dtype_name, find_name
@@ -76,6 +77,7 @@ cdef extern from "Python.h":
     object PyCFunction_NewEx(PyMethodDef* method, PyObject* self, object module)
     object PyObject_Vectorcall(object function, PyObject** arguments, size_t count, PyObject* names)
 
+OPTIONS = ("device", "copy", "stream", "readonly", "detach", "narrow")
 DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 
 
@@ -327,13 +329,14 @@ cdef object convert_once(object src, object to, dict memo):
 
 
 cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """convert() by keywords that it has. The wrapper says what is wrong with other ones."""
+    """convert() by keywords. The wrapper takes what is not known by its address."""
     cdef Request request = NOTHING_ASKED
     cdef PyObject* to = arguments[1] if count == 2 else NULL
     cdef PyObject* values[KEYWORDS]
     cdef PyObject* name
     cdef Py_ssize_t index
     cdef int keyword
+    cdef bint wrapped = False
     memset(values, 0, sizeof(values))
     for index in range(0 if names == NULL else PyTuple_GET_SIZE(<tuple> names)):
         name = PyTuple_GET_ITEM(<tuple> names, index)
@@ -342,15 +345,41 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
             values[keyword] = arguments[count + index]
         elif name == <PyObject*> "to" and to == NULL:
             to = arguments[count + index]
+        elif <object> name in OPTIONS or <object> name in ("src", "to"):
+            wrapped = True          # names from a pickle are not interned
         else:
-            return PyObject_Vectorcall(whole_convert, arguments, count, names)
-    if to == NULL or not 1 <= count <= 2:
+            raise unknown_keyword("convert", <object> name)
+    if wrapped:
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
+    if to == NULL or not 1 <= count <= 2:
+        raise TypeError(
+            'convert: to: is missing (call dlbridge.convert(x, "torch"))' if count == 1 else
+            'convert: src: is missing (call dlbridge.convert(x, "torch"))' if count == 0 else
+            'convert: arguments: are more than src and to (the others are keywords, such as device="cpu")')
     # In the order of parse_request(), whatever the order in the call, so that the first error is the same.
     for keyword in range(<int> KEYWORDS):
         if values[keyword] != NULL:
             parse_keyword(&request, keyword, <object> values[keyword])
     return convert_to(<object> arguments[0], <object> to, &request)
+
+
+def unknown_keyword(function, name):
+    from difflib import get_close_matches       # imported only for a mistake, as in libraries/names
+
+    near = get_close_matches(name.lower(), OPTIONS, 1, cutoff=0.5)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return TypeError(f"{function}: keyword {name}: is none that it has ({meant}one of {', '.join(OPTIONS)})")
+
+
+def check_keywords(str function, dict keywords):
+    """Raise what convert() raises of its keywords."""
+    cdef Request request
+    for name in keywords:
+        if name not in OPTIONS:
+            raise unknown_keyword(function, name)
+    get = keywords.get
+    parse_request(&request, get("device"), get("copy"), get("stream"), get("readonly", "copy"), get("detach", False),
+                  get("narrow", False))
 
 
 cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
@@ -528,10 +557,17 @@ cdef int check_narrowing(const Managed* managed, Target target, const Request* r
     return 0
 
 
-def check_target(to):
-    """Raise what convert() raises if ``to`` is no target, or if its library is missing."""
+def check_target(to, imported=True):
+    """Raise what convert() raises if ``to`` is no target, or if its library, which is imported, is missing."""
+    cdef bint collects
     kind = array_type(to)
-    if kind is None:
+    if not imported:
+        collects = pause_collector()
+        try:
+            find_target(to if kind is None else kind)
+        finally:
+            resume_collector(collects)
+    elif kind is None:
         find_target(to).load()
     else:
         find_route(to, kind)            # it is cached, for the conversion that follows

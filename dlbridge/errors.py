@@ -66,7 +66,7 @@ class DeviceError(DLBridgeError, BufferError):
 
 
 class MissingLibraryError(DLBridgeError, ImportError):
-    """The target library is not installed. The hint is the pip line that installs it."""
+    """A library is not installed, mostly the target. The hint is the pip line that installs it."""
 
 
 # The hint where a producer describes its memory with contradictions.

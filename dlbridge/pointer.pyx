@@ -15,6 +15,14 @@ from dlbridge.tensor cimport new_tensor
 
 from dlbridge.errors import ConversionError, DeviceError, refusal, shown
 
+# How the address is written of what is passed in its place, by an attribute of it.
+cdef dict ADDRESSES = {
+    "data_ptr": "pass x.data_ptr()",
+    "__array_interface__": 'pass x.__array_interface__["data"][0]',
+    "encode": "pass int(x, 0)",
+    "value": "pass x.value",
+}
+
 
 def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=False, owner=None, stream=None):
     """Describe memory by its address, as a :class:`Tensor` that every library can consume.
@@ -114,7 +122,7 @@ cdef int row_of(object dtype) except -2:
         row = find_name(dtype)
         if row == NO_ROW:
             row = find_typestr(dtype, &swapped)
-    if row == NO_ROW:
+    if row == NO_ROW and dtype is not None:
         import numpy as np
 
         try:
@@ -125,8 +133,14 @@ cdef int row_of(object dtype) except -2:
             swapped = not found.isnative
             row = find_name(found.name)
     if row == NO_ROW or swapped:
+        from difflib import get_close_matches
+
+        from dlbridge._core.dtypes import NAMES
+
+        near = get_close_matches(shown(dtype, str).rpartition(".")[2], NAMES, 1)
         raise refusal(ConversionError, "from_pointer", "dtype", shown(dtype),
                       "is of the other byte order" if swapped else "is no type that dlbridge knows",
+                      f'did you mean "{near[0]}"?' if near and not swapped else
                       "describe it as integers of the same size")
     return row
 
@@ -135,8 +149,9 @@ cdef void* pointer_of(object address) except? NULL:
     try:
         number = index(address)
     except TypeError:
-        raise TypeError(f"from_pointer: address {shown(address)}: is no integer (pass ctypes.addressof(x), or "
-                        "ctypes.cast(p, ctypes.c_void_p).value)") from None
+        hint = next((code for name, code in ADDRESSES.items() if hasattr(address, name)),
+                    "pass ctypes.addressof(x), or ctypes.cast(x, ctypes.c_void_p).value")
+        raise TypeError(f"from_pointer: address of type {type(address).__qualname__}: is no integer ({hint})") from None
     if not 0 <= number < 1 << 64:
         raise refusal(ConversionError, "from_pointer", "address", number, "is no address", "check it")
     return <void*> <uint64_t> number

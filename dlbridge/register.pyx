@@ -41,6 +41,8 @@ def register_source(type_or_predicate, acquire, *, readonly=None):
     >>> dlbridge.convert(Image(), "numpy").shape
     (2, 2)
     """
+    if isinstance(acquire, type) and not isinstance(type_or_predicate, type):
+        raise TypeError(f"register_source: type {shown(type_or_predicate)}: is a function (pass the type first)")
     if isinstance(type_or_predicate, type):
         def accepts(kind):
             return issubclass(kind, type_or_predicate)
@@ -83,8 +85,10 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
     >>> dlbridge.convert(b"abc", "total")
     294.0
     """
-    if not isinstance(name, str) or not callable(deliver):
-        raise TypeError(f"register_target: name {name!r}: needs a string, and a callable deliver (pass both)")
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"register_target: name {shown(name)}: is no name (pass a string first)")
+    if not callable(deliver):
+        raise TypeError(f"register_target: deliver {shown(deliver)}: is not callable (pass a function of the Tensor)")
     abilities = known("supports", supports, SAYABLE)
     wanted = NAMES if dtypes is None else known("dtypes", dtypes, NAMES)
     if not isinstance(alignment, int) or alignment not in ALIGNMENTS:
@@ -110,6 +114,8 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
 
 def known(field, given, allowed):
     """The given names as a tuple. Each of them has to be one of ``allowed``."""
+    if isinstance(given, str):
+        raise TypeError(f"register_target: {field} {given!r}: is one string (pass [{given!r}])")
     given = tuple(given)
     unknown = sorted(set(given) - set(allowed))
     if unknown:

@@ -195,8 +195,8 @@ cdef class Tensor:
         # Tensor.__new__() alone gives a Tensor without elements, which has nothing to release.
         self.managed = NOTHING
 
-    def __init__(self):
-        raise TypeError("Tensor: __init__: is not for calling (use dlbridge.asdlpack)")
+    def __init__(self, *args, **kwargs):
+        raise TypeError("Tensor: __init__: is not for calling (call dlbridge.asdlpack(x))")
 
     def __dealloc__(self):
         if self.address_told:
@@ -329,8 +329,8 @@ cdef class Tensor:
             raise no_face("ctypes", self.managed)
         array = ndarray_of(self, None, None)
         if not array.flags.c_contiguous:
-            raise TypeError(f"Tensor: strides {self.strides}: leave more than an address to be known "
-                            "(pass numpy.ascontiguousarray(x))")
+            raise AttributeError(f"Tensor: strides {self.strides}: leave more than an address to be known "
+                                 "(pass numpy.ascontiguousarray(x))")
         return array.ctypes
 
     # ---- copies and pickles ----

@@ -970,4 +970,4 @@ NOT_ARRAYS = [None, 1, 1.5, "text", [1, 2], (1, 2), {}, {1}, object(), object, P
 def test_what_is_no_array(thing, target):
     error = refused_by(taken, thing, target)
     assert isinstance(error, dlbridge.UnsupportedError)
-    assert type(thing).__name__ in str(error)
+    assert (thing.__name__ if isinstance(thing, type) else type(thing).__name__) in str(error)

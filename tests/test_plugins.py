@@ -98,7 +98,7 @@ def test_type_that_the_package_does_not_know_is_refused_each_time(run):
                 print(error)
     """) == ["loaded", "source"] + 2 * [
         "source: type shapes.Other: offers no array protocol (pass something with __dlpack__, __array_interface__, "
-        "__cuda_array_interface__ or the buffer protocol)"]
+        "__cuda_array_interface__ or the buffer protocol; or register its type)"]
 
 
 def test_error_of_a_package_is_its_own(run):

@@ -205,16 +205,6 @@ def test_a_target_by_name_module_type_array_or_namespace(to, kind):
     assert isinstance(result, kind)
 
 
-@pytest.mark.needs("torch")
-@pytest.mark.parametrize("to", [
-    "pytorch", "", "Numpy", None, 3, np.float32, torch.nn.Linear, list, object(), np.dtype("f4")])
-def test_an_unknown_target_is_refused_by_its_name(to):
-    with pytest.raises(dlbridge.UnsupportedError) as caught:
-        dlbridge.convert(b"abc", to)
-    assert repr(to) in str(caught.value) or f"of type {type(to).__name__}" in str(caught.value)
-    assert "torch" in str(caught.value)
-
-
 # ---- what is no array ------------------------------------------------------------------------------------------------
 
 def fake_tensor():
@@ -244,10 +234,10 @@ UNSUPPORTED = (
     ("FakeTensor", fake_tensor, "torch.compile"),
     ("nested", lambda: torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]), "unbind"),
     ("quantized", lambda: torch.quantize_per_tensor(torch.zeros(3), 0.1, 0, torch.qint8), "int_repr"),
-    ("type ndarray", lambda: np.ndarray, "type"),
-    ("type Tensor", lambda: torch.Tensor, "type"),
-    ("type bytes", lambda: bytes, "type"),
-    ("type with interface", lambda: ArraySubclass, "type"),
+    ("type ndarray", lambda: np.ndarray, "pass an instance"),
+    ("type Tensor", lambda: torch.Tensor, "pass an instance"),
+    ("type bytes", lambda: bytes, "pass an instance"),
+    ("type with interface", lambda: ArraySubclass, "pass an instance"),
 )
 
 
@@ -261,6 +251,6 @@ def test_what_is_no_array_is_refused_with_a_hint(make, hint, to):
         dlbridge.convert(src, to)
     text = str(caught.value)
     assert hint in text
-    assert type(src).__qualname__ in text or text.startswith("torch:")
+    assert getattr(src, "__qualname__", type(src).__qualname__) in text or text.startswith("torch:")
     with pytest.raises(TypeError):
         dlbridge.asdlpack(src)

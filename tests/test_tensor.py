@@ -158,7 +158,7 @@ def test_safetensors_takes_it():
     array = np.arange(6, dtype="f4").reshape(2, 3)
     assert load(save({"a": dlbridge.asdlpack(array)}))["a"].tolist() == array.tolist()
     for tensor in dlbridge.asdlpack(array.T), dlbridge.asdlpack(array[:, ::2]):
-        with pytest.raises(TypeError, match=r"numpy\.ascontiguousarray"):
+        with pytest.raises(AttributeError, match=r"numpy\.ascontiguousarray"):
             save({"a": tensor})
         assert load(save({"a": np.ascontiguousarray(tensor)}))["a"].tolist() == np.asarray(tensor).tolist()
 
@@ -546,7 +546,7 @@ def test_stream_that_is_none(source, device_type, stream):
     capsule_struct(capsule).dl_tensor.device.device_type = device_type
     tensor = dlbridge.asdlpack(capsule)
     for max_version in (None, (1, 0)):
-        with pytest.raises(TypeError, match=r"^dlpack: stream .*: is no integer and names none"):
+        with pytest.raises(TypeError, match=r"^dlpack: stream .*: has no handle, and is none"):
             tensor.__dlpack__(stream=stream, max_version=max_version)
 
 

@@ -64,7 +64,10 @@ FLOORS = (
         Room("location", ("_core.location",)),
         Room("capsule, pickling", ("_core.capsule", "_core.pickling")),
     )),
-    Floor(4, (Room("request: the keywords, checked once", ("_core.request",)),)),
+    Floor(4, (
+        Room("request: the keywords, checked once", ("_core.request",)),
+        Room("meant: mistakes, and their hints", ("_core.meant",)),
+    )),
     Floor(3, (Room("devices/: a row for each device type, the drivers, their streams", ("_core.devices.",)),)),
     Floor(2, (
         Room("block: made, checked, released", ("_core.block", "_core.view"), on_the_way=True),

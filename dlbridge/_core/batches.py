@@ -12,8 +12,16 @@ import numpy as np
 from dlbridge._core.containers import EXACT, kind_of
 from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, role_of
 from dlbridge._core.walk import Plainly, give_values, has_numbers
-from dlbridge.convert import check_target, convert
-from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, UnsupportedError, refusal, shown
+from dlbridge.convert import check_keywords, check_target, convert
+from dlbridge.errors import (
+    ConversionError,
+    DeviceError,
+    DLBridgeError,
+    MissingLibraryError,
+    UnsupportedError,
+    refusal,
+    shown,
+)
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -29,7 +37,13 @@ WORD_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_b
 def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Any:
     """Convert every array in a container, as :func:`dlbridge.convert_tree`."""
     plain = not keywords and all(type(given) is str for given in (to, others, columns))
-    take = plain_takers(to, others, columns) if plain else takers(to, others, columns, keywords)
+    try:
+        take = plain_takers(to, others, columns) if plain else takers(to, others, columns, keywords)
+    except UnsupportedError:
+        from dlbridge._core.meant import check_order
+
+        check_order(tree, "convert_tree")
+        raise
     try:
         return map_leaves(take, tree, {})
     except Failure as failure:
@@ -46,15 +60,21 @@ class Failure(Exception):
         self.rest = rest            # what is written after the leaf's path
 
 
-def report(failure: Failure, trees: Iterable[tuple[str, Any]]) -> NoReturn:
-    """Raise the error of a failure. It says where the leaf is, behind the name of its tree."""
+def report(failure: Failure, trees: Iterable[tuple[str, Any]], passes: bool = True) -> NoReturn:
+    """Raise the error of a failure. It says where the leaf is, behind the name of its tree.
+
+    ``passes``: whether the function has ``columns="pass"``.
+    """
     error = failure.error
+    hint = error.hint
+    if passes and failure.word == "column" and is_of_column(error):
+        hint = f'pass columns="pass" to hand it on, or {hint}'
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
     path += failure.rest
     try:
         if not path:
             raise error from error.__cause__
-        raise refusal(type(error), "convert_tree", failure.word, path, error.reason, error.hint) from error
+        raise refusal(type(error), "convert_tree", failure.word, path, error.reason, hint) from error
     finally:
         error.__context__ = None        # it is the failure, which has the error: the leaf would live on in a cycle
         del error, failure              # so it would by the traceback, which has this frame
@@ -62,9 +82,7 @@ def report(failure: Failure, trees: Iterable[tuple[str, Any]]) -> NoReturn:
 
 def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Takers:
     """What is done with a leaf, by its role: :func:`convert_tree` for one leaf."""
-    for name, given in (("others", others), ("columns", columns)):
-        if given not in OTHERS:
-            raise ValueError(f'convert_tree: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
+    check_given(to, others, columns, keywords)
 
     def refuse(leaf: Any, memo: Memo) -> Any:
         raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), "is no array",
@@ -108,6 +126,14 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
     return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: convert_table}
 
 
+def check_given(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
+    for name, given in (("others", others), ("columns", columns)):
+        if given not in OTHERS:
+            raise ValueError(f'convert_tree: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
+    check_keywords("convert_tree", keywords)
+    check_target(to, imported=False)
+
+
 plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, keywords={}))
 
 
@@ -138,7 +164,6 @@ def has_words(array: Any) -> bool:
         return False            # the array's own error is the one to report
 
 
-@functools.lru_cache(maxsize=256)
 def is_word_type(dtype: Any) -> bool:
     kind = getattr(dtype, "kind", None)
     if isinstance(kind, str) or isinstance(dtype, str):
@@ -148,7 +173,8 @@ def is_word_type(dtype: Any) -> bool:
 
 def is_of_column(error: DLBridgeError) -> bool:
     """Whether an error is about what a column has in it, and not about the target, a keyword or a copy."""
-    return type(error) in (ConversionError, UnsupportedError) and error.stage in ("arrow", "numpy", "source")
+    kinds = ConversionError, UnsupportedError, MissingLibraryError
+    return type(error) in kinds and error.stage in ("arrow", "numpy", "source")
 
 
 def unchanged(leaf: Any, memo: Memo) -> Any:
@@ -225,7 +251,7 @@ def as_tensors(sample: Any, path: str) -> Any:
     try:
         return map_leaves(sharing(), sample, {})
     except Failure as failure:
-        report(failure, [(path, sample)])
+        report(failure, [(path, sample)], passes=False)
 
 
 @functools.cache
@@ -258,14 +284,19 @@ def accepts(
     """Make a decorator, as :func:`dlbridge.accepts`."""
     if returns not in (None, "like"):
         raise ValueError(f'accepts: returns {shown(returns)}: is neither None nor "like" (pass one)')
+    if inspect.isroutine(to):
+        raise TypeError(f'accepts: to {shown(to)}: is the function itself (write @dlbridge.accepts("torch") above it)')
 
-    take = takers(to, keywords.pop("others", "pass"), keywords.pop("columns", "raise"), keywords)
+    others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
+    check_keywords("accepts", keywords)
+    take = takers(to, others, columns, keywords)
     # The device is that of the first array.
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:
         if not callable(function):
-            raise TypeError(f"accepts: function {shown(function)}: cannot be called (put @classmethod above @accepts)")
+            raise TypeError(f"accepts: function {shown(function)}: cannot be called (put @classmethod or @property "
+                            "above @dlbridge.accepts)")
         boundary = Boundary(function, take, back if returns else None)
 
         if is_asynchronous(function):
@@ -305,8 +336,16 @@ class Boundary:
         found = first_array((*given[self.bound:], *named.values()) if named else given[self.bound:])
         found = np.ndarray if isinstance(found, np.generic) else found
         if found is not None:
-            check_target(found)         # an error is raised before the function runs
+            self.check_returned(found)
         return found
+
+    def check_returned(self, like: Any) -> None:
+        """Refuse an array whose library dlbridge makes no arrays of, before the function runs."""
+        try:
+            check_target(like)
+        except UnsupportedError as error:
+            raise refusal(UnsupportedError, "accepts", 'returns "like"', error.value, error.wrong,
+                          'call it with dlbridge.convert(x, "numpy"), or leave out returns=') from None
 
     def inward(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         take = self.take

@@ -260,9 +260,27 @@ cdef int decide_device(
     if wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.supports & OTHER_DEVICES:
         out.steps |= TO_DEVICE_LABEL        # hand_over() then checks that it is the device that was asked for
         return 0
-    raise refusal(DeviceError, target.name, "device", device_name(device[0]),
-                  f"is not {device_name(wanted[0])}, and dlbridge has no operation that moves it there",
-                  "move it with the library that made it")
+    raise not_moved(managed, target, wanted)
+
+
+cdef object not_moved(const Managed* managed, Target target, const DLDevice* wanted):
+    there = device_name(wanted[0])
+    wrong, hint = f"is not {there}, and dlbridge does not move it there", "move it with the library that made it"
+    kind, colon, index = there.partition(":")
+    move = getattr(target.facts, "moves", {}).get(kind)
+    if move is not None:
+        hint = f'call dlbridge.convert(x, "{target.name}"){move.format(colon + index)}'
+    elif not target.supports & OTHER_DEVICES:
+        wrong, hint = f"is not {there}, and {target.name} has memory of the host alone", "leave out device="
+    if has_streams(wanted.device_type) and is_host(managed.abi.dl_tensor.device.device_type):
+        from dlbridge._core.devices.cuda import require_driver
+
+        try:
+            require_driver(wanted.device_type)
+        except DeviceError:
+            name = "CUDA" if wanted.device_type == kDLCUDA else "ROCm"
+            wrong, hint = f"is not {there}, and no {name} driver was found", "leave out device="
+    return refusal(DeviceError, target.name, "device", device_name(managed.abi.dl_tensor.device), wrong, hint)
 
 
 cdef int decide_host(

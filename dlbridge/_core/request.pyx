@@ -25,8 +25,8 @@ cdef int parse_request(
     parse_stream_keyword(request, stream)
     parse_copy(request, copy)
     parse_readonly(request, readonly)
-    request.detach = detach
-    request.narrow = narrow
+    request.detach = parse_switch("detach", detach)
+    request.narrow = parse_switch("narrow", narrow)
     return 0
 
 
@@ -52,9 +52,9 @@ cdef int parse_keyword(Request* request, int keyword, object value) except -1:
     elif keyword == KEYWORD_READONLY:
         parse_readonly(request, value)
     elif keyword == KEYWORD_DETACH:
-        request.detach = value
+        request.detach = parse_switch("detach", value)
     else:
-        request.narrow = value
+        request.narrow = parse_switch("narrow", value)
     return 0
 
 
@@ -80,6 +80,12 @@ cdef int parse_copy(Request* request, object copy) except -1:
     return 0
 
 
+cdef bint parse_switch(str name, object value) except -1:
+    if value is not True and value is not False:
+        raise TypeError(f"convert: {name} {shown(value)}: is neither True nor False (pass one)")
+    return value is True
+
+
 cdef int parse_readonly(Request* request, object readonly) except -1:
     # Literals are interned too; other strings are compared by their text.
     if readonly is "copy" or readonly is "share":
@@ -100,7 +106,8 @@ cdef int64_t parse_stream(object stream, str stage) except? -2:
         return checked_stream(stream, stage)
     handle = stream_handle(stream)
     if not PyLong_Check(handle) or type(handle) is bool:
-        raise TypeError(f"{stage}: stream {shown(stream)}: is no integer and names none (pass the handle, 1, 2 or -1)")
+        raise TypeError(f"{stage}: stream {shown(stream)}: has no handle, and is none (pass the library's stream, or "
+                        "1, 2 or -1)")
     # The 0 of a stream object is not ambiguous: the driver's handle 0 is the legacy default stream, unless the program
     # is built otherwise.
     return checked_stream(handle, stage) if handle else STREAM_LEGACY_DEFAULT

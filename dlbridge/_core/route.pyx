@@ -12,6 +12,8 @@ from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.registry cimport offers_of
 from dlbridge._core.targets.registry cimport find_target
 
+from dlbridge.errors import UnsupportedError
+
 
 @cython.auto_pickle(False)
 cdef class Route:
@@ -72,7 +74,13 @@ cdef Route new_route(object src, object to):
     cdef Route route = Route.__new__(Route)
     route.kind = type(src)
     route.key = to
-    route.target = find_target(to)
+    try:
+        route.target = find_target(to)
+    except UnsupportedError:
+        from dlbridge._core.meant import check_order
+
+        check_order(src)
+        raise
     route.target.load()
     route.already = route.target.owns(src)
     route.plain = NOTHING_ASKED

@@ -25,7 +25,7 @@ def keeps_handle(stream: Any) -> bool:
 
 LIBRARY = Library(
     name="cupy",
-    install="dlbridge[cupy]",
+    install="'dlbridge[cupy]'",
     arrays=(
         Arrays(
             "ndarray",

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 # Files of this folder that have no library of that name.
-HELPERS = ("hints", "library", "others", "profiles", "tensor_types")
+HELPERS = ("hints", "library", "names", "others", "profiles", "tensor_types")
 
 
 class Fact(NamedTuple):
@@ -106,6 +106,8 @@ class Library(NamedTuple):
     streams: Fact | None = None             # by the names of its streams' types: does one keep its handle alive
     copier: Fact | None = None              # where its streams are unknown: a function of its array, and of the stream
     #                                         that has to wait for the copy, or None; it gives the copy
+    # How its arrays get to number {} of a device, by the device's name, where dlbridge does not move them.
+    moves: Mapping[str, str] = MappingProxyType({})
     upload: str = ""                        # the device that it copies host memory to, as in device=
     uploader: Callable[[Any, Any, int | None], Any] | None = None   # … by this, of the module, an ndarray and an index
 

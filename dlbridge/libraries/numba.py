@@ -25,7 +25,7 @@ def stream_of(array: Any) -> Any:
 LIBRARY = Library(
     name="numba",
     module="numba.cuda",
-    install="dlbridge[cuda12]",
+    install="'dlbridge[cuda12]'",
     arrays=(
         Arrays(
             "*",

@@ -6,7 +6,6 @@ from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
 LIBRARY = Library(
     name="numpy",
     arrays=(
-        Arrays("generic", copies=Fact(True, "seen in 2.4.6", "refuses numpy.asarray(scalar, copy=False)")),
         Arrays("MaskedArray", {"mask": "pass x.filled(0), or x.data if the mask does not matter"},
                masked=Fact("mask", "numpy 2.0", "keeps a mask beside the values that it exports")),
     ),

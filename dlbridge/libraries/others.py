@@ -1,5 +1,6 @@
 """Libraries whose arrays are never taken as they are, and what to do instead; and those with one fact only."""
 
+import os
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library
@@ -13,14 +14,35 @@ MATRIX = {"": "pass x.as_matrix()"}
 COEFFICIENTS = {"": "pass x.c, its coefficients"}
 
 
+IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".ppm")
+
+
+def hint_for_text(text: Any) -> str:
+    """Of a string, or of a path: what reads the file, if it names one."""
+    ending = os.path.splitext(text)[1].lower()
+    if ending in (".npy", ".npz"):
+        return "it names a file: pass numpy.load(x)"
+    if ending in IMAGES:
+        return "it names a file: pass PIL.Image.open(x)"
+    if os.path.isfile(text) or not isinstance(text, str):
+        return "it names a file: pass pathlib.Path(x).read_bytes()"
+    return "pass x.encode()"
+
+
 def hint_for_sequence(sequence: Any) -> str:
     """Of a list or a tuple: a tree, if there are arrays in it."""
     first = next(iter(sequence), None)
     if hasattr(first, "shape") or isinstance(first, dict):
         detach = ", detach=True" if any(getattr(item, "requires_grad", False) for item in sequence) else ""
         return f"call dlbridge.convert_tree(x, to{detach})"
+    if isinstance(first, (list, tuple)) and not all(isinstance(item, (list, tuple)) for item in sequence):
+        return "its items are of different depths"
     if isinstance(first, (list, tuple)) and len({*map(len, sequence)}) > 1:
         return "pass all side by side, numpy.concatenate(x)"
+    if any(item is None for item in sequence):
+        return "pass numpy.array(x, dtype=float), where None becomes NaN"
+    if any(isinstance(item, str) for item in sequence):
+        return "it has strings, which no array library has"
     return AS_NUMPY[""]
 
 
@@ -65,8 +87,12 @@ LIBRARIES = (
             *(Arrays(name, AS_NUMPY) for name in ("range", "int", "float", "complex")),
             *(Arrays(name, {"": hint_for_sequence}) for name in ("list", "tuple")),
             *(Arrays(name, AS_LIST) for name in (
-                "set", "frozenset", "generator", "map", "filter", "dict_values", "dict_keys")),
-            Arrays("str", {"": "pass x.encode()"}),
+                "set", "frozenset", "generator", "map", "filter", "zip", "enumerate", "reversed", "list_iterator",
+                "tuple_iterator", "range_iterator", "dict_values", "dict_keys", "dict_items")),
+            Arrays("str", {"": hint_for_text}),
+            *(Arrays(name, {"": "it is a function: pass what it gives"}) for name in (
+                "function", "builtin_function_or_method", "method", "method-wrapper")),
+            Arrays("module", {"": "pass an array"}),
             Arrays("dict", {"": "call dlbridge.convert_tree(x, to), or pass its values one by one"}),
             Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
             Arrays("type", {"": "pass an instance, not the class"}),
@@ -104,7 +130,18 @@ LIBRARIES = (
         Arrays("Array", {"": hint_for_awkward}),
         Arrays("Record", {"": lambda record: f"pass its fields one by one, x[{record.fields[0]!r}]"}),
     )),
-    Library(name="_io", arrays=(Arrays("BytesIO", {"": "pass x.getbuffer()"}),)),
+    Library(name="pathlib", arrays=(Arrays("PurePath", {"": hint_for_text}),)),
+    Library(name="_io", arrays=(
+        Arrays("BytesIO", {"": "pass x.getbuffer()"}),
+        Arrays("TextIOWrapper", {"": "pass x.buffer.read()"}),
+        *(Arrays(name, {"": "pass x.read()"}) for name in ("BufferedReader", "BufferedRandom", "FileIO")),
+    )),
+    Library(name="decimal", arrays=(Arrays("Decimal", {"": "pass numpy.float64(x)"}),)),
+    Library(name="fractions", arrays=(Arrays("Fraction", {"": "pass numpy.float64(x)"}),)),
+    Library(name="datetime", arrays=(
+        Arrays("date", {"": "pass numpy.datetime64(x)"}),
+        Arrays("timedelta", {"": "pass numpy.timedelta64(x)"}),
+    )),
     Library(name="multiprocessing", arrays=(
         Arrays("SharedMemory", {"": "pass x.buf"}),
         Arrays("SynchronizedArray", {"": "pass x.get_obj()"}),

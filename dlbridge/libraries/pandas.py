@@ -89,7 +89,7 @@ LIBRARY = Library(
         ),
         Arrays(
             "DataFrame",
-            dict.fromkeys(("+s", "nothing"), 'call dlbridge.convert_tree(x, to, columns="pass")'),
+            dict.fromkeys(("+s", "nothing", "uninstalled"), 'call dlbridge.convert_tree(x, to, columns="pass")'),
             gives=Fact(memory_of_frame, "seen in 3.1.1", "has columns of one type in one block"),
             columns=Fact(columns, "seen in 3.1.1", "has series as columns, some of them over Arrow's bools"),
         ),

@@ -76,6 +76,7 @@ LIBRARY = Library(
     delivery="torch",
     importer="from_dlpack",
     array_types=("Tensor",),
+    moves={"cuda": '.to("cuda{}")', "rocm": '.to("cuda{}")', "metal": '.to("mps{}")'},
     lacks=(
         Fact("NEGATIVE_STRIDES", "pytorch#188023", "aborts the process in 2.13, and has no such tensors later"),
         ELEMENT_STRIDES,

@@ -206,9 +206,9 @@ def test_a_stream_that_is_none_is_refused(platform):
             (False, TypeError, "stream False"),
             ("1", TypeError, "stream '1'"),
             (1.0, TypeError, "stream 1.0"),
-            (Stream("1"), TypeError, "is no integer and names none"),
-            (Stream(True), TypeError, "is no integer and names none"),
-            (object(), TypeError, "is no integer and names none"),
+            (Stream("1"), TypeError, "has no handle, and is none"),
+            (Stream(True), TypeError, "has no handle, and is none"),
+            (object(), TypeError, "has no handle, and is none"),
         ]:
             calls = [
                 lambda: dlbridge.convert(source, "numba", stream=stream),

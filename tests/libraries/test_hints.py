@@ -7,8 +7,12 @@ one line.
 import array
 import ctypes
 import datetime
+import decimal
+import fractions
 import io
 import multiprocessing
+import pathlib
+import tempfile
 from collections.abc import Callable
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple
@@ -26,6 +30,7 @@ import netCDF4
 import numpy as np
 import openvino
 import pandas
+import PIL.Image
 import polars
 import pyarrow as pa
 import pyarrow.compute
@@ -45,7 +50,7 @@ import dlbridge
 NAMES = {
     "numpy": np, "pandas": pandas, "polars": polars, "pyarrow": pa, "awkward": awkward, "torch": torch, "jax": jax,
     "SimpleITK": SimpleITK, "tensorflow": tensorflow, "dlbridge": dlbridge, "ffi": cffi.FFI(), "to": "numpy",
-    "memoryview": memoryview,
+    "memoryview": memoryview, "PIL": PIL, "pathlib": pathlib,
 }
 
 
@@ -109,6 +114,18 @@ class Struct:
         return self.memory.__array_struct__
 
 
+def file_of(name):
+    """The path of a file, which is made."""
+    path = pathlib.Path(tempfile.mkdtemp(), name)
+    if path.suffix == ".npy":
+        np.save(path, [1, 2])
+    elif path.suffix == ".png":
+        PIL.Image.new("L", (2, 1), 3).save(path)
+    else:
+        path.write_bytes(b"ab")
+    return str(path)
+
+
 def shared_memory():
     block = SharedMemory(create=True, size=4096)
     block.buf[:3] = b"abc"
@@ -162,6 +179,24 @@ PYTHON = (
     Row("a list of weights", lambda: [torch.ones(2, requires_grad=True)], ([[1, 1]],)),
     Row("a ragged list", lambda: [[1, 2], [3]], ([1, 2, 3],)),
     Row("a dictionary", lambda: {"a": np.ones(2)}, ({"a": [1, 1]},)),
+    Row("a list with nothing in it", lambda: [1, None], (None,)),
+    Row("a list of strings", lambda: ["a"], no_way="strings"),
+    Row("a list of several depths", lambda: [[1], 2], no_way="different depths"),
+    Row("pairs", lambda: zip([1], [2], strict=True), ([[1, 2]],)),
+    Row("the items of a dictionary", lambda: {1: 7}.items(), ([[1, 7]],)),
+    Row("the name of an array's file", lambda: file_of("x.npy"), ([1, 2],)),
+    Row("the path of an array's file", lambda: pathlib.Path(file_of("x.npy")), ([1, 2],)),
+    Row("the name of an image", lambda: file_of("x.png"), ([[3, 3]],)),
+    Row("the name of a file", lambda: file_of("x.bin"), ([97, 98],)),
+    Row("a file", lambda: open(file_of("x.bin"), "rb"), ([97, 98],)),       # noqa: SIM115
+    Row("a file of text", lambda: open(file_of("x.bin")), ([97, 98],)),     # noqa: SIM115
+    Row("a decimal", lambda: decimal.Decimal("1.5"), (1.5,)),
+    Row("a fraction", lambda: fractions.Fraction(3, 2), (1.5,)),
+    Row("a date", lambda: DAY, (2,)),
+    Row("a time", lambda: datetime.datetime(1970, 1, 3), (SECONDS * 10**6,)),
+    Row("a duration", lambda: datetime.timedelta(seconds=3), (3 * 10**6,)),
+    Row("a function", lambda: len, no_way="is a function"),
+    Row("a module", lambda: decimal, no_way="pass an array"),
     Row("a range", lambda: range(2), ([0, 1],)),
     Row("a number", lambda: 7, (7,)),
     Row("a set", lambda: {7}, ([7],)),

@@ -1,5 +1,8 @@
 """Tables are containers: a dictionary of their columns by name."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas
 import polars
@@ -146,3 +149,53 @@ def test_a_frame_of_one_column_is_shared(dtype):
 def test_bools_of_a_frame():
     assert dlbridge.convert(pandas.DataFrame({"x": [True], "y": [False]}), "torch").tolist() == [[True, False]]
     assert dlbridge.convert(polars.DataFrame({"x": [True], "y": [False]}), "torch").tolist() == [[True, False]]
+
+
+WITHOUT_PYARROW = """
+import sys
+sys.modules["pyarrow"] = None
+import numpy, pandas, dlbridge
+
+words = pandas.Series(["a", "b"])
+held = pandas.DataFrame({"x": [1.0, 2.0], "n": pandas.array([3, 4], "Int64")})
+assert dlbridge.convert(held["n"], "numpy").tolist() == [3, 4]
+assert dlbridge.convert(held[["x"]], "numpy").tolist() == [[1.0], [2.0]]
+assert dlbridge.convert_tree(held, "numpy")["n"].tolist() == [3, 4]
+mixed = held.assign(s=words)
+assert dlbridge.convert_tree(mixed, "numpy", columns="pass")["s"] is not None
+for refused in (lambda: dlbridge.convert(words, "numpy"), lambda: dlbridge.convert_tree(mixed, "numpy"),
+                lambda: dlbridge.convert(pandas.Series([1, None], dtype="Int64"), "numpy")):
+    try:
+        refused()
+    except dlbridge.MissingLibraryError as error:
+        assert error.wrong.endswith("needs pyarrow") or ": needs pyarrow" in str(error), error
+        assert error.hint.endswith("pip install pyarrow"), error
+    else:
+        raise SystemExit("no error")
+try:
+    dlbridge.convert(mixed, "numpy")
+except dlbridge.MissingLibraryError as error:
+    assert error.hint == 'call dlbridge.convert_tree(x, to, columns="pass")', error
+"""
+
+
+def test_without_pyarrow_what_pandas_holds_in_numpy_works_and_the_rest_says_what_to_install():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", WITHOUT_PYARROW], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_error_of_the_system_in_an_export_reaches_the_user():
+    class Series(pandas.Series):
+        def __arrow_c_stream__(self, requested_schema=None):
+            raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        dlbridge.convert(Series(["a"]), "numpy")
+
+
+def test_a_column_that_is_no_array_says_how_it_is_passed_on():
+    frame = pandas.DataFrame({"x": [1.0], "s": ["a"]})
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert_tree(frame, "torch")
+    assert caught.value.hint.startswith('pass columns="pass" to hand it on, or pass ')
+    assert set(dlbridge.convert_tree(frame, "torch", columns="pass")) == {"x", "s"}

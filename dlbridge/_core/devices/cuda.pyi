@@ -7,4 +7,6 @@ from typing_extensions import CapsuleType
 __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
+def require_driver(device_type: int) -> None: ...
+
 LIBRARIES: Final[dict[str, tuple[str, ...]]]

@@ -100,6 +100,11 @@ cdef Driver* find_driver(int32_t device_type) except NULL:
     return driver
 
 
+def require_driver(int32_t device_type):
+    """Raise DeviceError where the driver of a device type is not there, or does not start."""
+    find_driver(device_type)
+
+
 cdef Driver* any_driver() except NULL:
     """The driver that is on this machine, for an interface that does not name one."""
     cdef Driver* driver = NULL

@@ -50,7 +50,15 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.sources.arrow_schema cimport Description, hint_of, read_schema, refused
 from dlbridge._core.sources.offer cimport Offer, new_offer
 
-from dlbridge.errors import ConversionError, CopyRequiredError, DLBridgeError, full_name, refusal, shown
+from dlbridge.errors import (
+    ConversionError,
+    CopyRequiredError,
+    DLBridgeError,
+    MissingLibraryError,
+    full_name,
+    refusal,
+    shown,
+)
 
 cdef extern from *:
     int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
@@ -173,8 +181,11 @@ cdef Managed* ask(object obj, str name, Take take, Offer offer, const Request* r
         return NULL
     try:
         answer = method()
-    except (DLBridgeError, MemoryError, RecursionError):
+    except (DLBridgeError, MemoryError, RecursionError, OSError):
         raise
+    except ImportError as error:
+        raise refusal(MissingLibraryError, "arrow", name, shown(type(obj), full_name), "needs pyarrow",
+                      offer.facts.hint("uninstalled") or "pip install pyarrow") from error
     except Exception as error:
         if not offer.facts.records:
             raise

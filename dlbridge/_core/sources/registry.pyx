@@ -23,7 +23,7 @@ from dlbridge._core.sources.offer cimport (
     with_row,
 )
 
-from dlbridge.errors import CopyRequiredError, UnsupportedError, refusal
+from dlbridge.errors import CopyRequiredError, UnsupportedError, full_name, refusal
 
 cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char* where) except *
@@ -185,13 +185,15 @@ cdef Managed* refuse_unasked(object obj, Offer offer, const Request* request) ex
 
 
 def _unsupported(src, facts):
-    kind = type(src)
-    module = getattr(kind, "__module__", "builtins")
-    shown = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
-    usual = "pass numpy.asarray(x)" if hasattr(kind, "__array__") else (
-        "pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol")
-    return refusal(UnsupportedError, "source", "type", shown, facts.find("unasked") or "offers no array protocol",
-                   facts.hint("type", src) or usual)
+    from dlbridge._core.meant import check_order
+
+    check_order(src)
+    usual = "pass numpy.asarray(x)" if hasattr(type(src), "__array__") else (
+        "pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol; or "
+        "register its type")
+    field, kind = ("class", src) if isinstance(src, type) else ("type", type(src))
+    return refusal(UnsupportedError, "source", field, full_name(kind).removeprefix("builtins."),
+                   facts.find("unasked") or "offers no array protocol", facts.hint("type", src) or usual)
 
 
 # ---- functions that give something with a protocol -------------------------------------------------------------------

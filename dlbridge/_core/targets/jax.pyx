@@ -31,9 +31,11 @@ cdef object accepts(const Managed* managed, Target target):
     """Refuse dtypes that JAX would narrow. JAX is asked each time, since jax.enable_x64() is a context manager too."""
     if not target.asked_rows >> managed.row & 1 or target.namespace.config.jax_enable_x64:
         return None
-    return refusal(ConversionError, "jax", "dtype", row_name(managed.row),
-                   "would be narrowed silently, since jax_enable_x64 is off",
-                   'jax.config.update("jax_enable_x64", True), or pass narrow=True')
+    from dlbridge._core.narrowing import NEAREST
+
+    name = row_name(managed.row)
+    return refusal(ConversionError, "jax", "dtype", name, "would be narrowed silently, since jax_enable_x64 is off",
+                   'jax.config.update("jax_enable_x64", True)' + (", or pass narrow=True" if name in NEAREST else ""))
 
 
 cdef object deliver(Managed* managed, Target target):

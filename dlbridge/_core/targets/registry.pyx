@@ -11,7 +11,7 @@ from dlbridge._core.sources.offer cimport top_module
 from dlbridge._core.targets cimport importer
 from dlbridge._core.targets.target cimport Target, new_target
 
-from dlbridge.errors import UnsupportedError, refusal, shown
+from dlbridge.errors import UnsupportedError, refusal
 
 # Sets how the arrays of a library are made.
 ctypedef int (*Prepare)(Target target) except -1
@@ -74,10 +74,10 @@ cdef Target find_target(object to):
         # An array stands for its library. Any other object or class stands for itself, as a namespace.
         target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
     if target is None:
-        text = shown(to) if isinstance(to, (str, type)) else f"of type {type(to).__qualname__}"
-        meant = _meant(to) if isinstance(to, str) else ""
-        raise refusal(UnsupportedError, "convert", "to", text, "is no target that dlbridge knows",
-                      f"{meant}one of {', '.join(names())}, any namespace with from_dlpack, or register_target()")
+        from dlbridge._core.meant import about_target
+
+        text, wrong, hint = about_target(to, names())
+        raise refusal(UnsupportedError, "convert", "to", text, wrong, hint)
     return target
 
 
@@ -93,13 +93,6 @@ def _by_name(name):
 
         target = targets.get(name) if load(TARGETS, name) else None
     return target
-
-
-def _meant(name):
-    from difflib import get_close_matches       # imported only for a mistake: it takes a sixth of dlbridge's own import
-
-    near = get_close_matches(name, names(), 1)
-    return f"did you mean {near[0]!r}? " if near else ""
 
 
 def _by_module(name):

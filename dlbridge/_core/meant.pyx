@@ -1,0 +1,69 @@
+"""What a user means by what is no target, or no source: imported for a mistake alone.
+
+It is compiled because an error on the way out of memory must lose nothing, and CPython 3.11 loses the arguments of a
+Python function for whose frame there is no memory.
+"""
+
+from difflib import get_close_matches
+from types import ModuleType
+
+from dlbridge.errors import UnsupportedError, full_name, refusal, shown
+from dlbridge.libraries.library import libraries, library_of, root_of
+from dlbridge.libraries.names import AS_NUMPY, DEVICES, FUNCTIONS, INSTEAD, MEANT, NUMBERS
+
+
+def about_target(to, list names):
+    """Of something that is no target: how a message shows it, what is wrong with it, and the hint."""
+    text, path = written(to)
+    kind = type(to).__name__
+    root, last = path.partition(".")[0], path.rpartition(".")[2]
+    meant = MEANT.get(root, root)
+    usual = f"one of {', '.join(names)}, any namespace with from_dlpack, or register_target()"
+    if last in NUMBERS or kind.lower().endswith("dtype"):
+        return text, "is a type of elements, and no library", f'call {AS_NUMPY}.astype("float32"), for example'
+    if root.partition(":")[0] in DEVICES or kind == "device":
+        return text, "is a device, and no library", 'call dlbridge.convert(x, "torch", device="cpu"), for example'
+    if kind in ("dict", "list", "tuple"):
+        return text, "is a container, and no library", 'call dlbridge.convert_tree(x, "torch"), the target second'
+    if meant in INSTEAD and meant not in names:
+        return text, "is a source only" if library_of(meant) else "is no library of arrays", f"call {INSTEAD[meant]}"
+    if kind in FUNCTIONS:
+        return text, "is a function, and no library", usual
+    if meant not in names:
+        meant = closest(path, names) if isinstance(to, str) else None
+    return text, "is no target that dlbridge knows", f"did you mean {meant!r}? {usual}" if meant else usual
+
+
+cdef tuple written(object to):
+    """How a message shows what was given for ``to``, and the path that it names, in small letters."""
+    if isinstance(to, str):
+        return shown(to), str.__str__(to).strip().lower()
+    if isinstance(to, ModuleType):
+        name = getattr(to, "__name__", "")          # a module may say anything there, or nothing
+        return f"module {shown(name)}", shown(name, str).lower()
+    kind = to if isinstance(to, type) else type(to)
+    name = full_name(kind).removeprefix("builtins.")
+    if kind is to:
+        return f"class {name}", name.lower()
+    if to is None or isinstance(to, int) or kind.__name__.lower().endswith(("dtype", "device", *FUNCTIONS)):
+        return shown(to), shown(to, str).lower()
+    return f"of type {name}", name.lower()
+
+
+cdef object closest(str path, list names):
+    """The name that was mistyped, or None."""
+    for near in get_close_matches(path, [*names, *MEANT], 1, cutoff=0.7):
+        return MEANT.get(near, near) if MEANT.get(near, near) in names else None
+
+
+def check_order(src, str function="convert"):
+    """Refuse a source that is the name or the module of a target: the arguments were swapped."""
+    library = None
+    if isinstance(src, ModuleType):
+        library = library_of(root_of(shown(getattr(src, "__name__", ""), str)))
+    elif isinstance(src, str):
+        name = str.__str__(src).lower()
+        library = libraries().get(MEANT.get(name, name))
+    if library is not None and library.delivery:
+        raise refusal(UnsupportedError, function, "src", written(src)[0], "names a target, which comes second",
+                      f'call dlbridge.{function}(x, "{library.name}")')

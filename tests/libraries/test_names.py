@@ -1,0 +1,58 @@
+"""What to type where dlbridge makes no array of what is asked for: the code of each hint runs."""
+
+import awkward
+import dask.array
+import numpy as np
+import pandas
+import PIL.Image
+import polars
+import pytest
+import xarray
+import zarr
+
+import dlbridge
+from dlbridge.libraries.names import INSTEAD
+
+KINDS = {
+    "pandas": pandas.DataFrame, "polars": polars.DataFrame, "pillow": PIL.Image.Image, "xarray": xarray.DataArray,
+    "zarr": zarr.Array, "dask": dask.array.Array, "awkward": awkward.Array, "list": list, "tuple": tuple,
+    "bytes": bytes, "bytearray": bytearray,
+}
+NAMES = {"dlbridge": dlbridge, "pandas": pandas, "polars": polars, "PIL": PIL, "xarray": xarray, "zarr": zarr,
+         "dask": dask, "awkward": awkward}
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_what_to_call_instead(name):
+    source = np.arange(6, dtype="uint8").reshape(2, 3)
+    with pytest.raises(dlbridge.UnsupportedError) as caught:
+        dlbridge.convert(source, name)
+    made = eval(caught.value.hint.removeprefix("call "), {**NAMES, "x": source})
+    assert type(made) is KINDS.get(name, np.ndarray)
+    values = list(made) if isinstance(made, (bytes, bytearray)) else np.asarray(made).ravel().tolist()
+    assert values == list(range(6))
+
+
+@pytest.mark.parametrize("module", [pandas, polars, xarray, zarr, dask])
+def test_a_module_that_is_a_source_only(module):
+    with pytest.raises(dlbridge.UnsupportedError) as caught:
+        dlbridge.convert(np.zeros(3), module)
+    assert str(caught.value).startswith(f"convert: to module {module.__name__!r}: is a source only (call ")
+
+
+@pytest.mark.parametrize("make", [
+    lambda: pandas.Series([1.0, 2.0]), lambda: polars.Series([1.0, 2.0]), lambda: PIL.Image.new("L", (2, 1)),
+    lambda: bytearray(16)], ids=["pandas", "polars", "pillow", "bytearray"])
+def test_a_result_like_what_is_a_source_only_is_refused_before_the_function_runs(make):
+    called = []
+
+    @dlbridge.accepts("numpy", returns="like")
+    def double(x):
+        called.append(x)
+        return x * 2
+
+    with pytest.raises(dlbridge.UnsupportedError) as caught:
+        double(make())
+    assert not called
+    assert caught.value.hint == 'call it with dlbridge.convert(x, "numpy"), or leave out returns='
+    assert type(double(dlbridge.convert(make(), "numpy"))) is np.ndarray
