@@ -9,6 +9,7 @@ import dlbridge
 from dlbridge.matrix import arrays
 from dlbridge.matrix import command as pairwise
 from dlbridge.matrix.mistakes import Mistake
+from dlbridge.matrix.terminal import show, styled
 
 
 def info(arguments: argparse.Namespace) -> int:
@@ -33,7 +34,8 @@ def matrix(arguments: argparse.Namespace) -> int:
 def explain(arguments: argparse.Namespace) -> int:
     """Say what convert() would do with an array like the one described, and why."""
     plan = dlbridge.explain(arrays.make(arguments), arguments.target, device=arguments.device)
-    print(plan)
+    first, *rest = str(plan).splitlines()
+    show([[(first.removesuffix(plan.action), ""), styled(plan.action)], *([(line, "")] for line in rest)], sys.stdout)
     return 1 if plan.action == "refuse" else 0
 
 
@@ -61,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="dlbridge", description=dlbridge.__doc__,
                                   epilog="The exit status is 2 for a wrong command line, and 130 after Ctrl-C.")
     top.add_argument("--version", action="version", version=f"dlbridge {dlbridge.__version__}")
-    verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = top.add_subparsers(title="commands", metavar="COMMAND")
     parsers = {}
     for verb, ending in VERBS.items():
         parsers[verb] = verbs.add_parser(verb.__name__, help=verb.__doc__, description=verb.__doc__, epilog=ending)
@@ -95,7 +97,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def run(words: Sequence[str] | None) -> int:
     """Run a command; what is wrong with its words or its array is one line on standard error."""
-    arguments = parser().parse_args(words)
+    top = parser()
+    arguments = top.parse_args(words)
+    if not hasattr(arguments, "verb"):
+        top.print_help()
+        return 0
     try:
         status: int = arguments.verb(arguments)
         return status

@@ -1,22 +1,28 @@
 """The demonstration that ``dlbridge demo`` prints: real data goes through the libraries that are installed."""
 
 import os
+import re
+import string
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from itertools import groupby, pairwise
-from textwrap import fill
 from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
 import dlbridge
 from dlbridge.demo.inputs import INPUTS, Input
+from dlbridge.matrix.terminal import Segment, show, styled, width_of, wrapped
 
 ROUTE = ("numpy", "torch", "jax", "numpy", "memoryview")
+INTRODUCTION = (
+    "Memory that no array library made goes from library to library; a row is the array that a library then has. "
+    "The same letter is the same memory: nothing was copied. Values are compared with those of the first row.")
 # Nothing here writes to the memory, so that JAX can share it.
 PROMISES: dict[str, dict[str, Any]] = {"jax": {"readonly": "share"}}
-HEADINGS = ("", "address", "memory", "values")
+WIDTH = 100
+HEADINGS = ("", "memory", "", "values")
 
 
 class Step(NamedTuple):
@@ -52,8 +58,15 @@ def run(out: TextIO | None = None) -> int:
     out = out or sys.stdout
     names, missing = installed()
     versions = ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(names) if name in ADDRESSES)
-    print(f"dlbridge {dlbridge.__version__} with {versions}", file=out)
-    print("The same address is the same memory: nothing was copied.\n", file=out)
+    width = width_of(out)
+    print(wrapped(f"dlbridge {dlbridge.__version__} with {versions}", width), file=out)
+    print("", wrapped(INTRODUCTION, min(width, WIDTH)), sep="\n", file=out)
+    for name in names:
+        if name in PROMISES:
+            options = ", ".join(f'{keyword}="{value}"' for keyword, value in PROMISES[name].items())
+            print(wrapped(f'Arrays of {name} never change, so memory is shared with them by convert(x, "{name}", '
+                          f"{options}), which promises that nobody writes to it.", min(width, WIDTH)), file=out)
+    print(file=out)
     reasons: list[str] = []
     shared = copied = wrong = 0
     for source in (make() for make in INPUTS):
@@ -62,10 +75,11 @@ def run(out: TextIO | None = None) -> int:
         shared += sum(row[2] == "shared" for row in rows)
         copied += sum(row[2].startswith("copied") for row in rows)
         wrong += differing
-        print(f"{source.title}: {describe(steps[0].array)}", table(rows), "", sep="\n", file=out)
+        print(f"{source.title}: {describe(steps[0].array)}", file=out)
+        show([*table(rows), []], out)
     for number, reason in enumerate(reasons, 1):
-        print(fill(f"[{number}] {reason}", 100, subsequent_indent="    "), file=out)
-    print(*missing, sep="\n", file=out)
+        print(wrapped(f"[{number}] {reason}", min(width, WIDTH), "    "), file=out)
+    print(*(wrapped(text, width) for text in missing), sep="\n", file=out)
     print(f"{shared} hand-overs shared the memory, {copied} copied it, {wrong} changed a value.", file=out)
     return 1 if wrong else 0
 
@@ -88,14 +102,16 @@ def journey(source: Input, names: tuple[str, ...]) -> list[Step]:
         array = steps[-1].array
         promise = PROMISES.get(name, {})
         plan = dlbridge.explain(array, name, **promise)
-        reason = f"{name}: {plan.reason} ({plan.hint})" if plan.action == "copy" else ""
+        told = re.sub(r" at 0x[0-9a-f]+", "", plan.reason)      # the address differs from run to run
+        reason = f"{name}: {told} ({plan.hint})" if plan.action == "copy" else ""
         steps.append(Step(name, dlbridge.convert(array, name, **promise), reason))
     return steps
 
 
 def report(steps: list[Step], reasons: list[str]) -> tuple[list[tuple[str, ...]], int]:
     """Make the rows of the table, and count those in which a value differs from the source's."""
-    rows: list[tuple[str, ...]] = [(steps[0].name, f"{address(steps[0]):#x}", "", "")]
+    letters = dict(zip(dict.fromkeys(map(address, steps)), string.ascii_uppercase, strict=False))
+    rows: list[tuple[str, ...]] = [(steps[0].name, "A", "", "")]
     differing = 0
     for before, step in pairwise(steps):
         equal = np.array_equal(np.asarray(step.array), np.asarray(steps[0].array))
@@ -104,7 +120,7 @@ def report(steps: list[Step], reasons: list[str]) -> tuple[list[tuple[str, ...]]
             reasons.append(step.reason)
             memory += f" [{len(reasons)}]"
         differing += not equal
-        rows.append((f"-> {step.name}", f"{address(step):#x}", memory, "equal" if equal else "DIFFERENT"))
+        rows.append((f"-> {step.name}", letters[address(step)], memory, "equal" if equal else "DIFFERENT"))
     return rows, differing
 
 
@@ -114,8 +130,8 @@ def describe(array: Any) -> str:
     return f"{view.dtype} {view.shape}, {view.nbytes:,} bytes"
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
+def table(rows: list[tuple[str, ...]]) -> list[list[Segment]]:
     """Lay rows out in columns that are as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in (HEADINGS, *rows))
-    return "\n".join(f"    {line}" for line in lines)
+    return [[("    ", ""), *(styled(cell.partition(" ")[0], f"{cell:{size}}  ")
+                             for cell, size in zip(row, widths, strict=True))] for row in (HEADINGS, *rows)]

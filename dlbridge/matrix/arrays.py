@@ -12,6 +12,7 @@ import numpy as np
 
 import dlbridge
 from dlbridge._core.dtypes import NAMES
+from dlbridge._core.meant import about_target
 from dlbridge.matrix.mistakes import Mistake, choice
 from dlbridge.matrix.rows import TABLE, Row, is_installed, rows_of
 
@@ -21,10 +22,10 @@ DEFAULTS: dict[str, Any] = {"dtype": "float32", "shape": (3, 4), "order": "C", "
 
 def extents(text: str) -> tuple[int, ...]:
     """Parse an option's shape, such as ``3,4``."""
-    shape = tuple(int(extent) for extent in text.split(",") if extent.strip())
-    if min(shape, default=0) < 0:
-        raise ValueError
-    return shape
+    given = [extent.strip() for extent in text.split(",") if extent.strip()]
+    if not all(extent.isdecimal() for extent in given):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of extents (write 3,4)")
+    return tuple(map(int, given))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,8 @@ def make(arguments: argparse.Namespace) -> Any:
     given = {name: getattr(arguments, name) for name in DEFAULTS if getattr(arguments, name) is not None}
     rows, targets = rows_of(TABLE), dlbridge.targets()
     if arguments.target not in targets:
-        raise Mistake(f"{arguments.target!r} is no target that dlbridge knows ({choice(arguments.target, targets)})")
+        text, wrong, hint = about_target(arguments.target, targets)
+        raise Mistake(f"{text} {wrong} ({hint})")
     if arguments.source in rows:
         return in_library(rows[arguments.source], in_numpy(**(DEFAULTS | given)))
     if not Path(arguments.source).is_file():

@@ -15,6 +15,7 @@ from dlbridge.matrix.pair import in_a_line, supplier
 from dlbridge.matrix.progress import progress
 from dlbridge.matrix.report import machine_line
 from dlbridge.matrix.rows import TABLE, rows_of, sort_out, version_of
+from dlbridge.matrix.terminal import show, width_of, wrapped
 
 SECONDS = 60
 # Of each driver, the call that starts it and the call that counts its devices.
@@ -33,10 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table; return 0, because a missing library is no failure."""
     found, missing = sort_out(rows_of(TABLE).values())
     devices = ask({"": Call(__name__, "count_devices", ())}, lambda done, key: None, SECONDS)[""]
-    print(f"dlbridge {dlbridge.__version__}, DLPack {'.'.join(map(str, dlbridge.DLPACK_VERSION))}, "
-          f"in {Path(dlbridge.__file__).parent}")
-    print(machine_line(machine()))
-    print(f"devices: {devices.value or devices.trouble}\n")
+    width = width_of(sys.stdout)
+    head = [f"dlbridge {dlbridge.__version__}, DLPack {'.'.join(map(str, dlbridge.DLPACK_VERSION))}, "
+            f"in {Path(dlbridge.__file__).parent}", machine_line(machine()),
+            f"devices: {devices.value or devices.trouble}"]
+    print(*(wrapped(text, width) for text in head), "", sep="\n")
     heads = ["library", "version", "as"]
     targets = set(dlbridge.targets())
     lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source"]
@@ -46,14 +48,26 @@ def run(arguments: argparse.Namespace) -> int:
         calls = {(name,): Call(__name__, "look", (TABLE, name)) for name in found}
         answers = ask(calls, progress(len(calls)), SECONDS)
         lines = [line + columns(answers[line[0],]) for line in lines]
-    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
-    for line in (heads, *lines):
-        print("  ".join(map(str.ljust, line, widths)).rstrip())
+    first, *rest = columns_of([heads, *lines], width)
+    show([[(first, "bold")], *([(line, "")] for line in rest)], sys.stdout)
     if missing:
-        print(f"\nnot installed: {', '.join(missing)} (pip install {' '.join(missing.values())})")
+        print("", wrapped(f"not installed: {', '.join(missing)} (pip install {' '.join(missing.values())})", width),
+              sep="\n")
     if not arguments.speaks:
-        print("\ndlbridge info --speaks says which protocols each of them speaks", file=sys.stdout)
+        print("\ndlbridge info --speaks says which protocols each of them speaks")
     return 0
+
+
+def columns_of(rows: list[list[str]], width: float) -> list[str]:
+    """Lay rows out in columns; the last one is broken where the terminal ends."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    indent = " " * sum(size + 2 for size in widths[:-1])
+    lines = []
+    for row in rows:
+        left = "".join(f"{text:{size}}  " for text, size in zip(row[:-1], widths, strict=False))
+        room = max(width - len(indent), 20)
+        lines += (left + wrapped(row[-1], room).replace("\n", f"\n{indent}")).split("\n")
+    return lines
 
 
 def columns(answer: Ended) -> list[str]:

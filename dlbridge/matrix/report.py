@@ -1,10 +1,7 @@
-"""The matrix as text or as JSON; text is in colour on a terminal where rich is installed."""
+"""The matrix as text or as JSON."""
 
-import importlib.util
 import json
-import math
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from textwrap import fill
 from typing import Any, NamedTuple, TextIO
@@ -12,6 +9,8 @@ from typing import Any, NamedTuple, TextIO
 import dlbridge
 from dlbridge.matrix.cells import OUTCOMES, Cell, Matrix, Pair
 from dlbridge.matrix.pair import ALIGNMENT, DTYPE, SHAPE
+from dlbridge.matrix.terminal import Segment, styled, width_of
+from dlbridge.matrix.terminal import show as show_lines
 
 SIGNS = {"shared": "=", "copied": "+", "impossible": "x", "failed": "!"}
 MEANINGS = {
@@ -20,12 +19,8 @@ MEANINGS = {
     "impossible": "refused, with a reason",
     "failed": "crashed, did not end, or gave wrong values",
 }
-STYLES = {"shared": "green", "copied": "yellow", "impossible": "bright_black", "failed": "bold white on red", "": ""}
 ARRAY = f"{DTYPE} {SHAPE}, in C order, writable, aligned to {ALIGNMENT} bytes"
 REASONS_WIDTH = 110
-
-Segment = tuple[str, str]       # a text, and the outcome whose style it is shown in
-
 
 class Reason(NamedTuple):
     """A reason not to share, and the pairs that it holds for."""
@@ -169,7 +164,7 @@ def laid_out(matrix: Matrix, layout: Layout) -> list[list[Segment]]:
         [(" " * left, ""), *((f"  {([''] * (height - len(heads[target])) + heads[target])[row]:{widths[target]}}", "")
                              for target in matrix.targets)] for row in range(height)]
     lines += [[(f"{source:{left}}", ""),
-               *((f"  {words[source, target]:{widths[target]}}", matrix.cells[source, target].outcome)
+               *(styled(matrix.cells[source, target].outcome, f"  {words[source, target]:{widths[target]}}")
                  for target in matrix.targets)] for source in matrix.sources]
     return lines
 
@@ -177,7 +172,7 @@ def laid_out(matrix: Matrix, layout: Layout) -> list[list[Segment]]:
 def legend(matrix: Matrix) -> list[list[Segment]]:
     """Explain the signs that the table has."""
     found = counts(matrix)
-    return [[(SIGNS[outcome], outcome), (f"  {outcome}: {MEANINGS[outcome]}", "")]
+    return [[styled(outcome, SIGNS[outcome]), (f"  {outcome}: {MEANINGS[outcome]}", "")]
             for outcome in OUTCOMES if found[outcome]]
 
 
@@ -186,7 +181,7 @@ def document(matrix: Matrix, width: float) -> list[list[Segment]]:
     wrap = int(min(width, REASONS_WIDTH))
 
     def wrapped(text: str, indent: str = "", outcome: str = "") -> list[list[Segment]]:
-        return [[(line, outcome)] for line in fill(text, wrap, subsequent_indent=indent).splitlines()]
+        return [[styled(outcome, line)] for line in fill(text, wrap, subsequent_indent=indent).splitlines()]
 
     head = wrapped(f"dlbridge {dlbridge.__version__}: from the row's library to the column's, {ARRAY}")
     told = [line for number, reason in enumerate(reasons(matrix), 1) for line in wrapped(
@@ -198,18 +193,8 @@ def document(matrix: Matrix, width: float) -> list[list[Segment]]:
 
 
 def show(matrix: Matrix, out: TextIO) -> None:
-    """Print the matrix, in colour if ``out`` is a terminal and rich is installed."""
-    on_a_terminal = out.isatty()
-    lines = document(matrix, shutil.get_terminal_size().columns if on_a_terminal else math.inf)
-    if not on_a_terminal or importlib.util.find_spec("rich") is None:
-        print("\n".join("".join(text for text, _ in line).rstrip() for line in lines), file=out)
-        return
-    from rich.console import Console
-    from rich.text import Text
-
-    for line in lines:
-        Console(file=out, highlight=False, soft_wrap=True).print(
-            Text.assemble(*((text, STYLES[outcome]) for text, outcome in line)))
+    """Print the matrix."""
+    show_lines(document(matrix, width_of(out)), out)
 
 
 # ---- JSON ------------------------------------------------------------------------------------------------------------

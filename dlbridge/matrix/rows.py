@@ -65,8 +65,11 @@ def is_installed(row: Row) -> bool:
 
 
 def version_of(row: Row) -> str:
-    """Read the version in the metadata of the distribution; it is empty where there is no distribution."""
-    for name in row.distributions:
+    """Read the version in the metadata of the distribution; it is empty where there is no distribution.
+
+    That of the library's own name comes first: numba-cuda has versions of its own.
+    """
+    for name in (row.name, *row.distributions) if row.distributions else ():
         try:
             return importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
