@@ -9,6 +9,7 @@ from typing_extensions import CapsuleType, disjoint_base
 from dlbridge.convert import (
     DLPACK_VERSION,
     _Device,
+    _DType,
     _Readonly,
     _Stream,
     _To,
@@ -244,6 +245,9 @@ def explain(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: object = None,
 ) -> Plan:
     """Say what ``convert(src, to, …)`` would do, without doing it.
 
@@ -253,7 +257,7 @@ def explain(
 
     Parameters
     ----------
-    src, to, device, copy, stream, readonly, detach, narrow
+    src, to, device, copy, stream, readonly, detach, narrow, dtype, shape, out
         As for :func:`dlbridge.convert`.
 
     Returns

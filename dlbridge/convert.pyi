@@ -1,8 +1,8 @@
 """The bridge: acquire, place, deliver."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Final, Literal, Protocol, SupportsIndex, TypeAlias, TypeVar, overload
 
 import jax  # type: ignore[import-not-found, unused-ignore]
 import numpy
@@ -77,6 +77,8 @@ class _JaxDevice(Protocol):
 # The literals are for completion in editors. str covers every other name, with or without an index.
 _Device: TypeAlias = Literal["cpu", "cuda"] | str | tuple[int, int | None] | _TorchDevice | _JaxDevice
 _Stream: TypeAlias = int | _CudaStream | _TorchStream | _CupyStream | _NumbaStream
+# What numpy.dtype takes, and the names of types that NumPy lacks.
+_DType: TypeAlias = str | numpy.dtype[Any] | type[Any]
 _Readonly: TypeAlias = Literal["copy", "share", "error"]
 _Name: TypeAlias = Literal[
     "array_api_strict",
@@ -94,6 +96,7 @@ _Name: TypeAlias = Literal[
     "onnxruntime",
     "openvino",
     "paddle",
+    "pillow",
     "pyarrow",
     "tensorflow",
     "tinygrad",
@@ -116,6 +119,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> numpy.ndarray[Any, Any]:
     """Give an array of one library to another, without copying where that is possible.
 
@@ -146,6 +152,14 @@ def convert(
     narrow : bool
         Take the target's nearest type where it lacks a wide one (JAX without x64, MLX): float64 becomes float32,
         complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host memory.
+    dtype : str or dtype, optional
+        How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, or what
+        :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of uint8 in C order.
+    shape : tuple of int, optional
+        The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes.
+    out : array, optional
+        An array of the target's library in host memory, of any layout, that takes a copy and is returned. It has the
+        dtype and the shape of the result, and may overlap the source.
 
     Returns
     -------
@@ -191,6 +205,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> memoryview: ...
 @overload
 def convert(
@@ -203,6 +220,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> CapsuleType: ...
 @overload
 def convert(
@@ -215,6 +235,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> Tensor: ...
 @overload
 def convert(
@@ -227,6 +250,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> torch.Tensor: ...
 @overload
 def convert(
@@ -239,6 +265,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> jax.Array: ...
 @overload
 def convert(
@@ -251,6 +280,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> _Array: ...
 @overload
 def convert(
@@ -263,6 +295,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> Any: ...
 @overload
 def convert(
@@ -275,6 +310,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> _Array: ...
 @overload
 def convert(
@@ -287,6 +325,9 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> _Example: ...
 @overload
 def convert(
@@ -299,7 +340,25 @@ def convert(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: None = None,
 ) -> Any: ...
+@overload
+def convert(
+    src: object,
+    to: _To,
+    *,
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
+    detach: bool = False,
+    narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: _Array,
+) -> _Array: ...
 def asdlpack(
     src: object,
     *,
@@ -403,9 +462,10 @@ def to_dlpack(
     """
 def check_target(to: object, imported: bool = True) -> None: ...
 def check_keywords(function: str, keywords: dict[str, Any]) -> None: ...
-def unknown_keyword(function: str, name: str) -> TypeError: ...
+def unknown_keyword(function: str, name: str, options: Iterable[str]) -> TypeError: ...
 
 OPTIONS: Final[tuple[str, ...]]
+OF_TREES: Final[tuple[str, ...]]
 
 def examine(
     facts: dict[str, Any],
@@ -418,4 +478,7 @@ def examine(
     readonly: _Readonly = "copy",
     detach: bool = False,
     narrow: bool = False,
+    dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None,
+    out: object = None,
 ) -> None: ...

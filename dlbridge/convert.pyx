@@ -31,6 +31,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.collector cimport pause_collector, resume_collector
+from dlbridge._core.described cimport seen_as
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport dtype_name, find_name
@@ -43,13 +44,16 @@ from dlbridge._core.handover cimport (
     settle,
 )
 from dlbridge._core.location cimport find_device, is_on
-from dlbridge._core.place cimport COPY_IN_TARGET, UPLOAD, place
+from dlbridge._core.out cimport acquire_out, check_fit
+from dlbridge._core.place cimport COPY_IN_TARGET, UPLOAD, copy_into, place
 from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_copy, reason_hint, reason_text
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
+    COPY_IF_NEEDED,
     COPY_NEVER,
     KEYWORDS,
     NOTHING_ASKED,
+    READONLY_SHARE,
     Request,
     keyword_of,
     parse_keyword,
@@ -77,11 +81,15 @@ cdef extern from "Python.h":
     object PyCFunction_NewEx(PyMethodDef* method, PyObject* self, object module)
     object PyObject_Vectorcall(object function, PyObject** arguments, size_t count, PyObject* names)
 
-OPTIONS = ("device", "copy", "stream", "readonly", "detach", "narrow")
+OF_TREES = ("device", "copy", "stream", "readonly", "detach", "narrow")
+OPTIONS = (*OF_TREES, "dtype", "shape", "out")
 DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 
 
-def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False):
+def convert(
+    src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
+    dtype=None, shape=None, out=None,
+):
     """Give an array of one library to another, without copying where that is possible.
 
     Parameters
@@ -111,6 +119,14 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     narrow : bool
         Take the target's nearest type where it lacks a wide one (JAX without x64, MLX): float64 becomes float32,
         complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host memory.
+    dtype : str or dtype, optional
+        How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, or what
+        :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of uint8 in C order.
+    shape : tuple of int, optional
+        The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes.
+    out : array, optional
+        An array of the target's library in host memory, of any layout, that takes a copy and is returned. It has the
+        dtype and the shape of the result, and may overlap the source.
 
     Returns
     -------
@@ -147,6 +163,10 @@ def convert(src, to, *, device=None, copy=None, stream=None, readonly="copy", de
     """
     cdef Request request
     parse_request(&request, device, copy, stream, readonly, detach, narrow)
+    if out is not None:
+        return convert_into(src, to, dtype, shape, out, &request)
+    if dtype is not None or shape is not None:
+        return convert_bytes(src, to, dtype, shape, &request)
     return convert_to(src, to, &request)
 
 
@@ -348,7 +368,7 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
         elif <object> name in OPTIONS or <object> name in ("src", "to"):
             wrapped = True          # names from a pickle are not interned
         else:
-            raise unknown_keyword("convert", <object> name)
+            raise unknown_keyword("convert", <object> name, OPTIONS)
     if wrapped:
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
     if to == NULL or not 1 <= count <= 2:
@@ -363,20 +383,20 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
     return convert_to(<object> arguments[0], <object> to, &request)
 
 
-def unknown_keyword(function, name):
+def unknown_keyword(function, name, options):
     from difflib import get_close_matches       # imported only for a mistake, as in libraries/names
 
-    near = get_close_matches(name.lower(), OPTIONS, 1, cutoff=0.5)
+    near = get_close_matches(name.lower(), options, 1, cutoff=0.5)
     meant = f"did you mean {near[0]}? " if near else ""
-    return TypeError(f"{function}: keyword {name}: is none that it has ({meant}one of {', '.join(OPTIONS)})")
+    return TypeError(f"{function}: keyword {name}: is none that it has ({meant}one of {', '.join(options)})")
 
 
 def check_keywords(str function, dict keywords):
-    """Raise what convert() raises of its keywords."""
+    """Raise what convert() raises of the keywords that hold for every array of a tree."""
     cdef Request request
     for name in keywords:
-        if name not in OPTIONS:
-            raise unknown_keyword(function, name)
+        if name not in OF_TREES:
+            raise unknown_keyword(function, name, OF_TREES)
     get = keywords.get
     parse_request(&request, get("device"), get("copy"), get("stream"), get("readonly", "copy"), get("detach", False),
                   get("narrow", False))
@@ -447,6 +467,57 @@ cdef object convert_own(object src, Route route, const Request* request):
         find_device(src, route.target.hosts, &asked.device)
         asked.has_device = True
     return deliver(acquire_by(route.offers, src, &asked), route.target, &asked)
+
+
+cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL:
+    """Acquire src; bytes may be seen with another dtype or shape."""
+    cdef Managed* managed = acquire_by(route.offers, src, request)
+    return managed if dtype is None and shape is None else seen_as(managed, dtype, shape)
+
+
+cdef object convert_bytes(object src, object to, object dtype, object shape, Request* request):
+    cdef Route route = route_to(src, to, request)
+    if route.already and route.target.hosts > 1 and not request.has_device:
+        find_device(src, route.target.hosts, &request.device)
+        request.has_device = True
+    return deliver(acquire_seen(src, route, dtype, shape, request), route.target, request)
+
+
+cdef object convert_into(object src, object to, object dtype, object shape, object out, Request* request):
+    """Copy src into an array that is there, and return that."""
+    cdef Route route = route_to(src, to, request)
+    cdef Managed* into = acquire_out(out, route.target, request)
+    cdef Managed* source
+    try:
+        if out is not src or dtype is not None or shape is not None:
+            source = for_out(acquire_seen(src, route, dtype, shape, request), route.target, request)
+            try:
+                check_fit(source, into)
+                copy_into(into, source)
+            finally:
+                managed_release(source)
+            written = getattr(route.target.facts, "written", None)
+            if written is not None:
+                written.value(out)
+    finally:
+        managed_release(into)
+    return out
+
+
+cdef Managed* for_out(Managed* managed, Target target, const Request* request) except NULL:
+    """Memory that the CPU can read, in the type that ``narrow`` gives; managed is stolen."""
+    cdef Request asked = request[0]
+    cdef Tensor tensor
+    if not is_host(managed.abi.dl_tensor.device.device_type):
+        if not request.has_device:
+            device = device_name(managed.abi.dl_tensor.device)
+            managed_release(managed)
+            raise refusal(DeviceError, "convert", "src", f"on {device}", "is not on the host, where out is",
+                          'pass device="cpu"')
+        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+        tensor = deliver(managed, find_target("dlbridge"), &asked)
+        managed = managed_share(tensor.managed)
+    return narrowed(managed, target, request) if request.narrow else managed
 
 
 cdef inline object deliver(Managed* managed, Target target, const Request* request):
@@ -575,6 +646,7 @@ def check_target(to, imported=True):
 
 def examine(
     dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
+    dtype=None, shape=None, out=None,
 ):
     """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered."""
     cdef Request request
@@ -586,17 +658,16 @@ def examine(
     route = route_to(src, to, &request)
     facts["target"] = route.target.name
     request.peek = True
-    if route.already and is_already(src, route, &request):
+    if out is not None:
+        return examine_out(facts, src, route, dtype, shape, out, &request)
+    if route.already and dtype is None and shape is None and is_already(src, route, &request):
         facts["action"] = "return"
         facts["reason"] = f"src is of {route.target.name}'s own type already"
         return
-    managed = acquire_by(route.offers, src, &request)
+    managed = acquire_seen(src, route, dtype, shape, &request)
     try:
         state_memory(facts, managed)
-        name = nearest(managed, route.target) if request.narrow else None
-        check_narrowing(managed, route.target, &request, name)
-        if name is not None:
-            managed_set_row(managed, find_name(name))
+        name = foreseen(managed, route.target, &request)
         gather(managed, route.target, &request, &findings)
         decide(managed, route.target, &request, &findings, &decision)
         # What a producer of DLPack has copied is shared from there on, and needs no other copy.
@@ -616,6 +687,31 @@ def examine(
             facts["hint"] = f"keep the source, and do not write to it, until {facts['target']} has done its work"
     finally:
         managed_release(managed)
+
+
+cdef object examine_out(dict facts, object src, Route route, object dtype, object shape, object out, Request* request):
+    cdef Managed* into = acquire_out(out, route.target, request)
+    cdef Managed* managed
+    try:
+        managed = acquire_seen(src, route, dtype, shape, request)
+        try:
+            state_memory(facts, managed)
+            foreseen(managed, route.target, request)
+            check_fit(managed, into)
+        finally:
+            managed_release(managed)
+    finally:
+        managed_release(into)
+    facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
+
+
+cdef str foreseen(Managed* managed, Target target, const Request* request):
+    """The type that ``narrow`` will give, which the block then says that it has; None where it stays as it is."""
+    name = nearest(managed, target) if request.narrow else None
+    check_narrowing(managed, target, request, name)
+    if name is not None:
+        managed_set_row(managed, find_name(name))
+    return name
 
 
 cdef int state_memory(dict facts, const Managed* managed) except -1:

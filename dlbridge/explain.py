@@ -81,7 +81,8 @@ class Plan(NamedTuple):
 
 def explain(
     src: object, to: object, *, device: Any = None, copy: bool | None = None, stream: Any = None,
-    readonly: Any = "copy", detach: bool = False, narrow: bool = False,
+    readonly: Any = "copy", detach: bool = False, narrow: bool = False, dtype: Any = None, shape: Any = None,
+    out: Any = None,
 ) -> Plan:
     """Say what ``convert(src, to, …)`` would do, without doing it.
 
@@ -91,7 +92,7 @@ def explain(
 
     Parameters
     ----------
-    src, to, device, copy, stream, readonly, detach, narrow
+    src, to, device, copy, stream, readonly, detach, narrow, dtype, shape, out
         As for :func:`dlbridge.convert`.
 
     Returns
@@ -119,7 +120,7 @@ def explain(
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
         examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach,
-                narrow=narrow)
+                narrow=narrow, dtype=dtype, shape=shape, out=out)
     except DLBridgeError as error:
         facts |= {"action": "refuse", "reason": error.reason, "hint": error.hint}
     return Plan(**facts)

@@ -2,13 +2,14 @@
 
 from operator import index
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLTensor
 from dlbridge._core.block cimport PROTOCOL_DLBRIDGE, Managed, managed_from_tensor, managed_own_object, managed_release
+from dlbridge._core.described cimport read_numbers, row_named
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, parse_device
-from dlbridge._core.dtypes cimport NO_ROW, find_name, find_typestr, get_row
+from dlbridge._core.dtypes cimport get_row
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.request cimport READONLY_COPY, keeps_handle, parse_stream
 from dlbridge.tensor cimport new_tensor
@@ -77,11 +78,11 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
     cdef int64_t steps[MAX_NDIM]
     cdef DLTensor described
     cdef Managed* managed
-    described.ndim = read_extents("shape", shape, extents)
+    described.ndim = read_numbers("from_pointer", "shape", shape, extents)
     described.shape, described.strides, described.byte_offset = extents, NULL, 0
     if strides is not None:
         described.strides = steps
-        if read_extents("strides", strides, steps) != described.ndim:
+        if read_numbers("from_pointer", "strides", strides, steps) != described.ndim:
             raise ValueError(f"from_pointer: strides {shown(strides)}: are not as many as the {described.ndim} extents "
                              "(pass one for each axis)")
     described.dtype = get_row(row_of(dtype)).dlpack
@@ -99,48 +100,11 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
     return new_tensor(managed, READONLY_COPY)
 
 
-cdef int32_t read_extents(str field, object values, int64_t* out) except -1:
-    try:
-        numbers = tuple(index(value) for value in values)
-    except TypeError:
-        raise TypeError(f"from_pointer: {field} {shown(values)}: is no tuple of integers (pass one integer for each "
-                        "axis)") from None
-    if len(numbers) > MAX_NDIM:
-        raise refusal(ConversionError, "from_pointer", field, f"of {len(numbers)} axes", "is more than 64",
-                      "describe fewer axes")
-    for axis, number in enumerate(numbers):
-        if not -(1 << 63) < number < 1 << 63:
-            raise refusal(ConversionError, "from_pointer", field, numbers, "is beyond any memory", "check it")
-        out[axis] = number
-    return <int32_t> len(numbers)
-
-
 cdef int row_of(object dtype) except -2:
     cdef bint swapped = False
-    cdef int row = NO_ROW
-    if type(dtype) is str:
-        row = find_name(dtype)
-        if row == NO_ROW:
-            row = find_typestr(dtype, &swapped)
-    if row == NO_ROW and dtype is not None:
-        import numpy as np
-
-        try:
-            found = np.dtype(dtype)
-        except (TypeError, ValueError):
-            found = None
-        if found is not None:
-            swapped = not found.isnative
-            row = find_name(found.name)
-    if row == NO_ROW or swapped:
-        from difflib import get_close_matches
-
-        from dlbridge._core.dtypes import NAMES
-
-        near = get_close_matches(shown(dtype, str).rpartition(".")[2], NAMES, 1)
-        raise refusal(ConversionError, "from_pointer", "dtype", shown(dtype),
-                      "is of the other byte order" if swapped else "is no type that dlbridge knows",
-                      f'did you mean "{near[0]}"?' if near and not swapped else
+    row = row_named("from_pointer", dtype, &swapped)
+    if swapped:
+        raise refusal(ConversionError, "from_pointer", "dtype", shown(dtype), "is of the other byte order",
                       "describe it as integers of the same size")
     return row
 

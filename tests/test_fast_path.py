@@ -35,7 +35,7 @@ def child(program):
 
 @pytest.mark.parametrize("function", [dlbridge.convert, dlbridge.asdlpack])
 def test_functions_look_like_functions(function):
-    last = {"convert": "narrow", "asdlpack": "detach"}[function.__name__]
+    last = {"convert": "out", "asdlpack": "detach"}[function.__name__]
     assert list(inspect.signature(function).parameters)[-1] == last
     assert inspect.getdoc(function).startswith(("Give an array", "Wrap any array"))
     assert function.__module__ == "dlbridge.convert"

@@ -407,7 +407,7 @@ def test_masks_are_never_dropped(importer):
     ({"readonly": "warn"}, ValueError, "convert: readonly 'warn'"),
     ({"readonly": None}, ValueError, "convert: readonly None"),
     ({"readonly": True}, ValueError, "convert: readonly True"),
-    ({"dtype": "float32"}, TypeError, "dtype"),
+    ({"shape": 3}, TypeError, "shape"), ({"out": 3}, TypeError, "out"),
     ({"device": "cuda:99999999999"}, dlbridge.DeviceError, "device 'cuda:99999999999'"),
     ({"device": (1, 2**40)}, dlbridge.DeviceError, "device"),
     ({"device": (1, -3)}, dlbridge.DeviceError, "device"),

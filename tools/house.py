@@ -53,6 +53,7 @@ FLOORS = (
         Room("route: source and target", ("_core.route",), on_the_way=True),
         Room("plan: share or copy, and why", ("_core.plan",), on_the_way=True),
         Room("handover: which stream waits for which", ("_core.handover",)),
+        Room("out: an array that takes a copy", ("_core.out",)),
         Room("leaf: what an object is in a batch", ("_core.leaf",)),
     )),
     Floor(7, (Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),)),
@@ -62,7 +63,7 @@ FLOORS = (
         Room("native/: NumPy, torch", ("_core.native.",), on_the_way=True),
         Room("place: copies", ("_core.place",), on_the_way=True),
         Room("location", ("_core.location",)),
-        Room("capsule, pickling", ("_core.capsule", "_core.pickling")),
+        Room("capsule, pickling, described", ("_core.capsule", "_core.pickling", "_core.described")),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),

@@ -27,6 +27,8 @@ cdef enum Step:
 
 # Steals managed, also when it fails. api has the allocator of the library that the copy is for, or is NULL.
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL
+# Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
+cdef int copy_into(Managed* into, Managed* source) except -1
 cdef int32_t separate_steps(const Managed* managed) noexcept nogil
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil
 

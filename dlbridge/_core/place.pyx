@@ -318,6 +318,22 @@ cdef void copy_elements(Managed* into, Managed* source) noexcept:
     run_copy(&copy, managed_nbytes(source))
 
 
+cdef int copy_into(Managed* into, Managed* source) except -1:
+    cdef Managed* apart
+    cdef Span read = managed_span(source)
+    cdef Span written = managed_span(into)
+    if has_streams(source.abi.dl_tensor.device.device_type):
+        device_operations().await_producer(source)      # the CPU is about to read pinned memory
+    if managed_data(source) + read.low_bytes >= managed_data(into) + written.high_bytes or (
+            managed_data(into) + written.low_bytes >= managed_data(source) + read.high_bytes):
+        copy_elements(into, source)
+        return 0
+    apart = copied(source, COPY, NULL)
+    copy_elements(into, apart)
+    managed_release(apart)
+    return 0
+
+
 cdef void run_copy(Copy* copy, int64_t nbytes) noexcept:
     if nbytes < SMALL:
         copy_words(copy)
@@ -331,9 +347,10 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
     cdef const DLTensor* tensor = &source.abi.dl_tensor
     cdef int64_t item_bytes = managed_item_bytes(source)
     cdef int64_t step = 1 if source.marks & BYTE_STRIDES else item_bytes
+    cdef int64_t into_step = 1 if into.marks & BYTE_STRIDES else item_bytes
     cdef bint complex_words = tensor.dtype.code == kDLComplex
     cdef int32_t axis
-    if managed_packed(source) or not source.marks:
+    if managed_packed(source) or not source.marks | into.marks:
         # Both sides are compact, and the bytes of numbers do not change.
         begin_copy(copy, managed_data(into), managed_data(source), 1)
         add_axis(copy, managed_nbytes(source), 1, 1)
@@ -342,10 +359,10 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
         return
     begin_copy(copy, managed_data(into), managed_data(source), item_bytes)
     for axis in range(tensor.ndim):
-        add_axis(copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * item_bytes, tensor.strides[axis] * step)
+        add_axis(copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * into_step, tensor.strides[axis] * step)
     if is_bool(source):
         copy.change = TRUTH
-    if source.marks & SWAPPED:
+    if (source.marks ^ into.marks) & SWAPPED:
         copy.change = SWAP_HALVES if complex_words else SWAP
     # On a little-endian machine the sign of an IEEE number, and of bfloat16, is the highest bit of its last byte.
     if source.marks & NEGATED:

@@ -28,7 +28,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host, same_device
-from dlbridge._core.dtypes cimport dtype_name, find_dlpack, get_row
+from dlbridge._core.dtypes cimport dtype_name, find_dlpack, get_row, row_name
 from dlbridge._core.facts cimport (
     ANY_ORDER,
     ANY_STRIDES,
@@ -347,7 +347,8 @@ cdef int decide_elements(const Managed* managed, Target target, Decision* out) e
         want(out, COPY, BYTE_ORDER)
     if managed.marks & (NEGATED | CONJUGATED):
         want(out, COPY, LAZY_BITS)
-    if target.copied_rows >> row & 1:
+    if target.copied_rows >> row & 1 or (
+            target.takes is not None and not target.takes(row_name(row), managed_shape(managed))):
         want(out, COPY_BY_TARGET, ELEMENT_FORM)
     if target.rows >> row & 1 and not get_row(row).subbyte:
         return 0

@@ -94,6 +94,8 @@ class Library(NamedTuple):
     most_axes: Fact | None = None
     dtypes: tuple[Fact, ...] = ()           # each a tuple of the names of types that it takes; () for all
     copied_dtypes: Fact | None = None       # … those of them that it takes only by a copy of its own
+    takes: Fact | None = None               # a function of a dtype's name and a shape: True if it shares such memory,
+    #                                         False if it copies it itself, None if it takes none
     aligned_dtypes: Fact | None = None      # … those of them whose address must be a multiple of their size, too
     wide_dtypes: Fact | None = None         # … those of them that it narrows, and to what
     dtype_namespace: str | None = None      # where its types are attributes, from the module on: old versions lack some
@@ -106,6 +108,7 @@ class Library(NamedTuple):
     streams: Fact | None = None             # by the names of its streams' types: does one keep its handle alive
     copier: Fact | None = None              # where its streams are unknown: a function of its array, and of the stream
     #                                         that has to wait for the copy, or None; it gives the copy
+    written: Fact | None = None             # a function of an array of its own, called when dlbridge has written to it
     # How its arrays get to number {} of a device, by the device's name, where dlbridge does not move them.
     moves: Mapping[str, str] = MappingProxyType({})
     upload: str = ""                        # the device that it copies host memory to, as in device=

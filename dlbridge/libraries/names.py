@@ -30,6 +30,7 @@ MEANT = {
     "tflite": "litert",
     "ms": "mindspore",
     "pil": "pillow",
+    "image": "pillow",
     "capsule": "dlpack",
     "pycapsule": "dlpack",
     "buffer": "memoryview",
@@ -39,7 +40,6 @@ AS_NUMPY = 'dlbridge.convert(x, "numpy")'
 INSTEAD = {
     "pandas": f"pandas.DataFrame({AS_NUMPY})",
     "polars": f"polars.from_numpy({AS_NUMPY})",
-    "pillow": f"PIL.Image.fromarray({AS_NUMPY})",
     "xarray": f"xarray.DataArray({AS_NUMPY})",
     "zarr": f"zarr.array({AS_NUMPY})",
     "dask": f"dask.array.from_array({AS_NUMPY})",

@@ -1,8 +1,14 @@
-"""Pillow: images, whose array interface copies, and whose memory Arrow's interface gives without its shape."""
+"""Pillow: images, whose array interface copies, and whose memory Arrow's interface gives without its shape.
+
+As a target, it shares memory whose pixels it has in the same form, and copies the rest.
+"""
 
 from typing import Any, NamedTuple
 
 from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.profiles import NO_LABELS, NO_SUBBYTE, PLAIN, compact
+
+SEEN = "seen in 13.0.0"
 
 
 class Form(NamedTuple):
@@ -37,13 +43,54 @@ def form_of(image: Any) -> tuple[str, tuple[int, ...], tuple[int, ...], bool] | 
     return form.dtype, shape, strides, bool(image.readonly)
 
 
+class Mode(NamedTuple):
+    """How Pillow reads pixels into an image, and whether it can lie over them as they are."""
+
+    name: str
+    raw: str
+    shared: bool = False
+
+
+# By the dtype, and by how many values a pixel has if they are an axis.
+MODES = {
+    ("uint8", ()): Mode("L", "L", True), ("uint8", (2,)): Mode("LA", "LA"), ("uint8", (3,)): Mode("RGB", "RGB"),
+    ("uint8", (4,)): Mode("RGBA", "RGBA", True), ("uint16", ()): Mode("I;16", "I;16", True),
+    ("bool", ()): Mode("1", "1;8"), ("int32", ()): Mode("I", "I"), ("float32", ()): Mode("F", "F"),
+}
+
+
+def takes(dtype: str, shape: tuple[int, ...]) -> bool | None:
+    mode = MODES.get((dtype, shape[2:])) if len(shape) >= 2 and 0 not in shape else None
+    return None if mode is None else mode.shared
+
+
+def make(module: Any, array: Any, dtype: str) -> Any:
+    """An image over an ndarray's memory, or of a copy; Pillow copies before it writes to memory that it shares."""
+    mode = MODES[dtype, array.shape[2:]]
+    return module.frombuffer(mode.name, array.shape[1::-1], array, "raw", mode.raw, 0, 1)
+
+
 LIBRARY = Library(
     name="pillow",
     module="PIL.Image",
     arrays=(
         Arrays("Image",
-               copies=Fact(True, "seen in 13.0.0", "makes its bytes anew each time that its interface is asked for"),
-               arrow_form=Fact(form_of, "seen in 13.0.0", "has its pixels in one axis, those of three bands in four "
+               copies=Fact(True, SEEN, "makes its bytes anew each time that its interface is asked for"),
+               arrow_form=Fact(form_of, SEEN, "has its pixels in one axis, those of three bands in four "
                                "bytes each; the memory is the image's, which may be written")),
     ),
+    delivery="importer:prepare_for_ndarrays",
+    importer=make,
+    array_types=("Image",),
+    lacks=(
+        *compact(SEEN, "has pixels side by side, line after line"),
+        *PLAIN,
+        *NO_LABELS,
+        *NO_SUBBYTE,
+        Fact("OTHER_DEVICES", SEEN, "has images of the host alone"),
+    ),
+    dtypes=(Fact(tuple(dict.fromkeys(dtype for dtype, _ in MODES)), SEEN),),
+    takes=Fact(takes, SEEN, "has the pixels of three bands in four bytes each, and numbers in lines of their own"),
+    fewest_axes=Fact(2, SEEN, "has lines and columns"),
+    most_axes=Fact(3, SEEN, "has at most one axis for bands"),
 )

@@ -76,6 +76,8 @@ LIBRARY = Library(
     delivery="torch",
     importer="from_dlpack",
     array_types=("Tensor",),
+    written=Fact(lambda tensor: sys.modules["torch"].autograd.graph.increment_version(tensor), SEEN,
+                 "would not notice that a tensor was written which it needs for a gradient"),
     moves={"cuda": '.to("cuda{}")', "rocm": '.to("cuda{}")', "metal": '.to("mps{}")'},
     lacks=(
         Fact("NEGATIVE_STRIDES", "pytorch#188023", "aborts the process in 2.13, and has no such tensors later"),

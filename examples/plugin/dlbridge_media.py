@@ -1,11 +1,14 @@
-"""A plug-in of dlbridge: wave.Wave_read as a source, and "pillow" as a target.
+"""A plug-in of dlbridge: wave.Wave_read, an open sound file, as a source, and "wav", a file's bytes, as a target.
 
 Nobody imports this module: dlbridge does, when it first meets one of the two names.
 """
 
+import io
 import wave
 
 import dlbridge
+
+FRAMES_PER_SECOND = 44_100
 
 
 def add_source():
@@ -21,14 +24,18 @@ def samples(sound):
 
 
 def add_target():
-    from PIL import Image
-
-    dlbridge.register_target("pillow", image, array_type=Image.Image, dtypes=["uint8"])
+    dlbridge.register_target("wav", file_of, dtypes=["int16"])
 
 
-def image(tensor):
-    """Grey of two axes, in colours of three; over the same memory where Pillow can, which is all but RGB."""
-    from PIL import Image
-
-    mode = {(): "L", (3,): "RGB", (4,): "RGBA"}[tensor.shape[2:]]
-    return Image.frombuffer(mode, tensor.shape[1::-1], memoryview(tensor), "raw", mode, 0, 1)
+def file_of(tensor):
+    """A sound file of 16-bit samples: one channel of one axis, or a channel for each column of two."""
+    if tensor.ndim not in (1, 2):
+        raise dlbridge.ConversionError(f"wav: ndim {tensor.ndim}: is neither 1 nor 2 (reshape it)")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1 if tensor.ndim == 1 else tensor.shape[1])
+        sound.setsampwidth(tensor.itemsize)
+        sound.setframerate(FRAMES_PER_SECOND)
+        sound.writeframes(memoryview(tensor).tobytes())       # in C order, whatever the strides
+    file.seek(0)
+    return file

@@ -175,6 +175,8 @@ USES = uses_of(["numpy", "memoryview", "dlpack", "dlbridge", "failing"]) | {
     "to another device": functools.partial(dlbridge.convert, to="numpy", device="cuda:0"),
     "to no target": functools.partial(dlbridge.convert, to=object()),
     "on a wrong stream": functools.partial(dlbridge.convert, to="numpy", stream=0),
+    "as bytes": functools.partial(dlbridge.convert, to="numpy", dtype="int8", shape=(-1, 1)),
+    "into an array": functools.partial(dlbridge.convert, to="numpy", out=np.zeros(3)),
     "asdlpack": dlbridge.asdlpack,
     "from_dlpack, copied": functools.partial(dlbridge.from_dlpack, copy=True),
     "to_dlpack": functools.partial(dlbridge.to_dlpack, max_version=(1, 0)),

@@ -37,6 +37,14 @@ class Namespace:
 assert_type(dlbridge.convert(array, Namespace()), list[float])
 
 
+# Bytes, and an array that is there already.
+assert_type(dlbridge.convert(b"", "numpy", dtype="bfloat16", shape=(-1, 3)), numpy.ndarray[Any, Any])
+assert_type(dlbridge.convert(b"", numpy, dtype=numpy.float32), numpy.ndarray[Any, Any])
+filled: numpy.typing.NDArray[numpy.float64] = dlbridge.convert(array, "numpy", out=numpy.zeros(3))
+assert_type(dlbridge.convert(array, "cupy", out=dlbridge.asdlpack(array)), dlbridge.Tensor)
+assert_type(dlbridge.explain(b"", "numpy", dtype=array.dtype, out=array), dlbridge.Plan)
+
+
 # Keywords.
 class Stream:
     def __cuda_stream__(self) -> tuple[int, int]:

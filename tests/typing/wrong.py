@@ -19,7 +19,9 @@ dlbridge.convert(array, "numpy", stream="default")  # E: call-overload
 dlbridge.convert(array, "numpy", readonly="deny")  # E: call-overload
 dlbridge.convert(array, "numpy", readonly=False)  # E: call-overload
 dlbridge.convert(array, "numpy", detach=None)  # E: call-overload
-dlbridge.convert(array, "numpy", dtype="float32")  # E: call-overload
+dlbridge.convert(array, "numpy", dtype=3)  # E: call-overload
+dlbridge.convert(array, "numpy", shape=3)  # E: call-overload
+dlbridge.convert_tree([array], "numpy", dtype="float32")  # E: call-overload
 view: memoryview = dlbridge.convert(array, "numpy")  # E: assignment
 
 dlbridge.asdlpack(array, "cpu")  # E: call-arg
@@ -32,7 +34,7 @@ dlbridge.to_dlpack(array, max_version=(1, 0, 0))  # E: arg-type
 dlbridge.to_dlpack(array, copy=True)  # E: call-arg
 
 dlbridge.explain(array)  # E: call-arg
-dlbridge.explain(array, "numpy", dtype="float32")  # E: call-arg
+dlbridge.explain(array, "numpy", order="F")  # E: call-arg
 dlbridge.explain(array, "numpy", readonly="deny")  # E: arg-type
 plan.action = "copy"  # E: misc
 print(plan.action == "move")  # E: comparison-overlap (mypy alone)

@@ -46,6 +46,7 @@ cdef class Target:
     cdef object namespace               # the imported module, or the namespace that the user gave
     cdef tuple array_types              # their instances are arrays of this target already
     cdef object function                # the library's importer, or the deliver of a registered target
+    cdef object takes                   # of a dtype and a shape, or None, as in libraries/library
     cdef object settings                # of a registered target: a function that sets its fields; or None
 
     cdef int load(self) except -1

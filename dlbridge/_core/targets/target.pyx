@@ -10,14 +10,15 @@ from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.atomic cimport load_flag, store_flag
+from dlbridge._core.block cimport managed_shape
 from dlbridge._core.devices.table cimport parse_device
-from dlbridge._core.dtypes cimport MAX_ROWS, get_row, rows_named
+from dlbridge._core.dtypes cimport MAX_ROWS, get_row, row_name, rows_named
 from dlbridge._core.facts cimport HOST, OTHER_DEVICES, SHARING
 from dlbridge._core.layout cimport MAX_NDIM
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.locks import ForkableLock
-from dlbridge.errors import MissingLibraryError, refusal
+from dlbridge.errors import ConversionError, MissingLibraryError, refusal
 
 cdef uint64_t subbyte_rows = rows_named(name for row, name in enumerate(NAMES) if get_row(row).subbyte)
 
@@ -142,7 +143,8 @@ cdef class Target:
             space = attribute(self.namespace, facts.dtype_namespace)
             self.rows &= rows_named([name for name in NAMES if hasattr(space, name)])
         self.copied_rows = rows_named(facts.copied_dtypes.value) if facts.copied_dtypes else 0
-        self.asked_rows = 0
+        self.takes = facts.takes.value if facts.takes else None
+        self.asked_rows = self.rows if facts.takes else 0
         return 0
 
     cdef int read_alignments(self) except -1:
@@ -174,4 +176,7 @@ cdef class Target:
 
     cdef object why_not(self, const Managed* managed):
         """The exception that accepts() gives, or None."""
+        if self.takes is not None and self.takes(row_name(managed.row), managed_shape(managed)) is None:
+            return refusal(ConversionError, self.name, "shape", managed_shape(managed),
+                           f"of {row_name(managed.row)} is none that {self.name} has", "reshape it")
         return None if self.accepts == NULL else self.accepts(managed, self)

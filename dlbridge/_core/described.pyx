@@ -1,0 +1,165 @@
+"""Memory as a user describes it: a dtype, and a shape."""
+
+from operator import index
+
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.block cimport (
+    OWNS_BASE,
+    SWAPPED,
+    Managed,
+    Protocol,
+    managed_checked,
+    managed_nbytes,
+    managed_new,
+    managed_own,
+    managed_own_storage,
+    managed_release,
+    managed_set_row,
+    managed_strides,
+)
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport has_streams
+from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, get_row, row_name
+from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact
+
+from dlbridge.errors import ConversionError, refusal, shown
+
+cdef enum:
+    INFERRED = -1           # an extent that the others and the size give
+
+
+cdef int row_named(str stage, object dtype, bint* swapped) except -2:
+    cdef int row = NO_ROW
+    swapped[0] = False
+    if type(dtype) is str:
+        row = find_name(dtype)
+        if row == NO_ROW:
+            row = find_typestr(dtype, swapped)
+    if row == NO_ROW and dtype is not None:
+        import numpy as np
+
+        try:
+            found = np.dtype(dtype)
+        except (TypeError, ValueError):
+            found = None
+        if found is not None:
+            swapped[0] = not found.isnative
+            row = find_name(found.name)
+    if row == NO_ROW:
+        raise refusal(ConversionError, stage, "dtype", shown(dtype), "is no type that dlbridge knows", meant(dtype))
+    return row
+
+
+cdef str meant(object dtype):
+    from difflib import get_close_matches       # imported only for a mistake
+
+    from dlbridge._core.dtypes import NAMES
+
+    for name in get_close_matches(shown(dtype, str).rpartition(".")[2], NAMES, 1):
+        return f'did you mean "{name}"?'
+    return "describe it as integers of the same size"
+
+
+cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) except -1:
+    try:
+        numbers = tuple([index(value) for value in values])
+    except TypeError:
+        raise TypeError(f"{stage}: {field} {shown(values)}: is no tuple of integers (pass one integer for each "
+                        "axis)") from None
+    if len(numbers) > MAX_NDIM:
+        raise refusal(ConversionError, stage, field, f"of {len(numbers)} axes", "is more than 64",
+                      "describe fewer axes")
+    for axis, number in enumerate(numbers):
+        if not -(1 << 63) < number < 1 << 63:
+            raise refusal(ConversionError, stage, field, numbers, "is beyond any memory", "check it")
+        out[axis] = number
+    return <int32_t> len(numbers)
+
+
+# ---- bytes, seen as something else -----------------------------------------------------------------------------------
+
+cdef Managed* seen_as(Managed* managed, object dtype, object shape) except NULL:
+    cdef int64_t[MAX_NDIM] extents
+    cdef int32_t ndim = 1
+    cdef bint swapped = False
+    cdef int row
+    cdef Managed* seen
+    managed_own_storage(managed)        # on failure it releases the block
+    try:
+        check_bytes(managed, dtype, shape)
+        row = find_name("uint8") if dtype is None else row_named("convert", dtype, &swapped)
+        extents[0] = INFERRED
+        if shape is not None:
+            ndim = read_numbers("convert", "shape", shape, extents)
+        infer(managed, row, shape, ndim, extents)
+        seen = managed_new(<Protocol> managed.protocol, ndim)
+    except BaseException:
+        managed_release(managed)
+        raise
+    managed_own(seen, OWNS_BASE, managed)
+    describe(seen, managed, row, extents)
+    if swapped and get_row(row).item_bytes > 1:
+        seen.marks |= SWAPPED
+    if has_streams(managed.abi.dl_tensor.device.device_type):
+        try:
+            device_operations().inherit(seen, managed)
+        except BaseException:
+            managed_release(seen)
+            raise
+    return managed_checked(seen)
+
+
+cdef int check_bytes(const Managed* managed, object dtype, object shape) except -1:
+    """Only bytes side by side can be seen as something else."""
+    field, value = ("shape", shape) if dtype is None else ("dtype", dtype)
+    name = dtype_name(managed.abi.dl_tensor.dtype)
+    if name != "uint8":
+        hint = 'pass a reshaped array, dlbridge.convert(x, "numpy").reshape(shape)' if dtype is None else (
+            f'call dlbridge.convert(x, "numpy").astype({shown(dtype)}) to change the type')
+        raise refusal(ConversionError, "convert", field, shown(value), f"is for bytes, and the source has {name}", hint)
+    if managed.marks & STRIDED:
+        raise refusal(ConversionError, "convert", field, shown(value),
+                      f"is for bytes side by side, and strides are {managed_strides(managed)}",
+                      "pass numpy.ascontiguousarray(x)")
+    return 0
+
+
+cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int64_t* extents) except -1:
+    """Check a shape against the bytes, and find the extent that was left out."""
+    bits = get_row(row).dlpack.bits * get_row(row).dlpack.lanes
+    nbytes = managed_nbytes(managed)
+    given, left_out = 1, -1
+    for axis in range(ndim):
+        if extents[axis] == INFERRED and left_out < 0:
+            left_out = axis
+        elif extents[axis] < 0:
+            raise refusal(ConversionError, "convert", "shape", shown(shape), "has a negative extent",
+                          "leave out one extent at most, by -1")
+        else:
+            given *= extents[axis]
+    if left_out >= 0:
+        if not given or nbytes * 8 % (bits * given):
+            field, value = ("dtype", row_name(row)) if shape is None else ("shape", shown(shape))
+            raise refusal(ConversionError, "convert", field, value, f"does not divide {nbytes} bytes",
+                          "pass as many bytes as whole elements have, memoryview(x)[:n]")
+        extents[left_out] = nbytes * 8 // (bits * given)
+    elif (bits * given + 7) // 8 != nbytes:
+        needed = (bits * given + 7) // 8
+        raise refusal(ConversionError, "convert", "shape", shown(shape),
+                      f"of {row_name(row)} takes {needed} bytes, and there are {nbytes}",
+                      f"pass memoryview(x)[:{needed}]" if needed < nbytes else "pass more bytes")
+    return 0
+
+
+cdef void describe(Managed* seen, const Managed* managed, int row, const int64_t* extents) noexcept:
+    cdef uint64_t kept = DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED
+    managed_set_row(seen, row)
+    memcpy(seen.abi.dl_tensor.shape, extents, seen.abi.dl_tensor.ndim * sizeof(int64_t))
+    fill_compact(seen.abi.dl_tensor.ndim, seen.abi.dl_tensor.shape, seen.abi.dl_tensor.strides)
+    seen.abi.dl_tensor.device = managed.abi.dl_tensor.device
+    seen.abi.dl_tensor.data = managed.abi.dl_tensor.data
+    seen.abi.dl_tensor.byte_offset = managed.abi.dl_tensor.byte_offset
+    seen.abi.flags = managed.abi.flags & kept

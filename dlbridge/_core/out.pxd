@@ -1,0 +1,11 @@
+"""out=: an array of the target that is there already, and takes the copy."""
+
+from dlbridge._core.block cimport Managed
+from dlbridge._core.request cimport Request
+from dlbridge._core.targets.target cimport Target
+
+
+# The memory of out, which can be written; only host memory.
+cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL
+# Refuses what does not fit: another dtype or shape.
+cdef int check_fit(const Managed* source, const Managed* into) except -1

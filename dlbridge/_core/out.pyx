@@ -1,0 +1,96 @@
+"""out=: an array of the target that is there already, and takes the copy."""
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLTensor,
+)
+from dlbridge._core.block cimport (
+    BYTE_STRIDES,
+    CONJUGATED,
+    NEGATED,
+    Managed,
+    managed_item_bytes,
+    managed_own_storage,
+    managed_packed,
+    managed_release,
+    managed_shape,
+    managed_strides,
+)
+from dlbridge._core.devices.table cimport device_name, is_host, same_device
+from dlbridge._core.dtypes cimport dtype_name
+from dlbridge._core.facts cimport WRITABLE
+from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
+from dlbridge._core.request cimport COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request
+from dlbridge._core.sources.registry cimport acquire_by, offers_of
+from dlbridge._core.targets.target cimport Target
+
+from dlbridge.errors import (
+    ConversionError,
+    CopyRequiredError,
+    DeviceError,
+    DLBridgeError,
+    UnsupportedError,
+    full_name,
+    refusal,
+    shown,
+)
+
+
+cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL:
+    cdef Request asked = NOTHING_ASKED
+    cdef Managed* into
+    if not isinstance(out, target.array_types):
+        raise refusal(UnsupportedError, "convert", "out", f"of type {shown(type(out), full_name)}",
+                      f"is no array of {target.name}", f"pass an array of {target.name}")
+    if request.copy == COPY_NEVER:
+        raise refusal(CopyRequiredError, "convert", "copy", False, "but out takes a copy", "pass copy=None")
+    asked.copy, asked.readonly = COPY_NEVER, READONLY_SHARE
+    try:
+        into = acquire_by(offers_of(type(out)), out, &asked)
+    except DLBridgeError as error:
+        raise not_writable(type(error), out, error.reason) from error
+    try:
+        check_out(into, out, target, request)
+    except BaseException:
+        managed_release(into)
+        raise
+    managed_own_storage(into)
+    return into
+
+
+cdef object not_writable(object error, object out, object wrong):
+    return refusal(error, "convert", "out", f"of type {shown(type(out), full_name)}", f"cannot take a copy: {wrong}",
+                   "pass one that can be written, element by element")
+
+
+cdef int check_out(const Managed* into, object out, Target target, const Request* request) except -1:
+    cdef const DLTensor* tensor = &into.abi.dl_tensor
+    if not is_host(tensor.device.device_type):
+        raise refusal(DeviceError, "convert", "out", f"on {device_name(tensor.device)}",
+                      "is memory that dlbridge does not fill", f"leave out out=, and copy it with {target.name}")
+    if request.has_device and not same_device(&request.device, &tensor.device):
+        raise refusal(DeviceError, "convert", "out", f"on {device_name(tensor.device)}",
+                      f"is not on {device_name(request.device)}", "leave out device=")
+    if into.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or not target.supports & WRITABLE:
+        raise not_writable(ConversionError, out, "it is read-only")
+    if into.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED or into.marks & (NEGATED | CONJUGATED):
+        raise not_writable(ConversionError, out, "its elements are not in its memory as they are")
+    if into.marks & REPEATED or has_overlap(
+            tensor.ndim, tensor.shape, tensor.strides, managed_item_bytes(into) if into.marks & BYTE_STRIDES else 1):
+        raise not_writable(ConversionError, out, f"elements share memory by the strides {managed_strides(into)}")
+    return 0
+
+
+cdef int check_fit(const Managed* source, const Managed* into) except -1:
+    cdef bint padded = (source.abi.flags ^ into.abi.flags) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
+    name = dtype_name(source.abi.dl_tensor.dtype)
+    if source.row != into.row or padded or managed_packed(source) and (source.marks | into.marks) & STRIDED:
+        raise refusal(ConversionError, "convert", "out", f"of {dtype_name(into.abi.dl_tensor.dtype)}",
+                      f"is not of the source's dtype, {name}", f"pass an array of {name}")
+    if managed_shape(source) != managed_shape(into):
+        raise refusal(ConversionError, "convert", "out", f"of shape {managed_shape(into)}",
+                      f"is not of the source's shape, {managed_shape(source)}",
+                      f"pass an array of shape {managed_shape(source)}")
+    return 0

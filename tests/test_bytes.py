@@ -1,0 +1,126 @@
+"""dtype= and shape=: a source of bytes, seen as what it is."""
+
+import gc
+import mmap
+
+import numpy as np
+import pytest
+import torch
+from support.optional import params
+
+import dlbridge
+
+NUMBERS = np.arange(6, dtype="f4")
+
+
+@pytest.mark.parametrize("to", params(["numpy", "torch", "memoryview", "dlbridge"]))
+@pytest.mark.parametrize("make", [
+    bytearray, lambda data: memoryview(bytearray(data)), lambda data: np.frombuffer(bytearray(data), "u1"),
+    lambda data: dlbridge.asdlpack(bytearray(data))], ids=["bytearray", "view", "uint8", "Tensor"])
+def test_bytes_are_seen_as_numbers(make, to):
+    source = make(NUMBERS.tobytes())
+    seen = dlbridge.convert(source, to, dtype="float32", shape=(2, 3), copy=False)
+    array = np.asarray(seen)
+    assert array.tolist() == NUMBERS.reshape(2, 3).tolist()
+    assert array.ctypes.data == dlbridge.asdlpack(source).data_ptr
+
+
+@pytest.mark.parametrize(("shape", "expected"), [
+    (None, (6,)), ((6,), (6,)), ((2, 3), (2, 3)), ((-1, 2), (3, 2)), ((1, -1, 1), (1, 6, 1)), ([3, 2], (3, 2))])
+def test_the_shape(shape, expected):
+    assert dlbridge.convert(NUMBERS.tobytes(), "numpy", dtype="float32", shape=shape).shape == expected
+
+
+def test_a_shape_alone_is_of_bytes():
+    array = dlbridge.convert(b"abcdef", "numpy", shape=(2, 3))
+    assert (array.dtype, array.tolist()) == (np.uint8, [[97, 98, 99], [100, 101, 102]])
+
+
+@pytest.mark.needs("torch")
+def test_a_type_that_numpy_lacks():
+    source = torch.arange(6).to(torch.bfloat16)
+    data = source.view(torch.uint8).numpy().tobytes()
+    assert dlbridge.convert(bytearray(data), "torch", dtype="bfloat16", shape=(2, 3)).equal(source.reshape(2, 3))
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "f4", np.float32, np.dtype("f4"), "float32"])
+def test_forms_of_a_dtype(dtype):
+    assert dlbridge.convert(NUMBERS.tobytes(), "numpy", dtype=dtype).tolist() == NUMBERS.tolist()
+
+
+@pytest.mark.parametrize("to", params(["numpy", "torch"]))
+def test_the_other_byte_order(to):
+    data = NUMBERS.astype(">f4").tobytes()
+    assert np.asarray(dlbridge.convert(data, to, dtype=">f4")).tolist() == NUMBERS.tolist()
+    assert dlbridge.explain(data, "torch", dtype=">f4").action == "copy"
+
+
+def test_packed_elements_are_counted_by_bits():
+    assert dlbridge.convert(b"\x21\x43", "dlbridge", dtype="int4").shape == (4,)
+    assert dlbridge.convert(b"\x21\x43", "dlbridge", dtype="int4", shape=(3,)).nbytes == 2
+    with pytest.raises(dlbridge.ConversionError, match=r"shape \(2,\): of int4 takes 1 bytes, and there are 2"):
+        dlbridge.convert(b"\x21\x43", "dlbridge", dtype="int4", shape=(2,))
+
+
+def test_memory_at_an_odd_address():
+    data = memoryview(bytearray(b"x" + NUMBERS.tobytes()))[1:]
+    assert dlbridge.convert(data, "numpy", dtype="float32").tolist() == NUMBERS.tolist()
+
+
+def test_read_only_bytes_stay_so():
+    assert not dlbridge.convert(NUMBERS.tobytes(), "numpy", dtype="float32").flags.writeable
+
+
+@pytest.mark.needs("torch")
+def test_tensors_of_bytes_of_the_target_itself():
+    source = torch.zeros(8, dtype=torch.uint8)
+    seen = dlbridge.convert(source, "torch", dtype="float32")
+    assert (seen.dtype, seen.data_ptr()) == (torch.float32, source.data_ptr())
+    assert dlbridge.convert(source, "torch") is source
+    seen.fill_(1)
+    del seen
+    assert source.view(torch.float32).tolist() == [1, 1]
+
+
+def test_the_bytes_are_held_as_long_as_what_was_made_of_them():
+    source = bytearray(NUMBERS.tobytes())
+    seen = dlbridge.convert(source, "numpy", dtype="float32")
+    with pytest.raises(BufferError):
+        source.append(0)
+    del seen
+    gc.collect()
+    source.append(0)
+    with mmap.mmap(-1, 4096) as pages:
+        copied = dlbridge.convert(pages, "numpy", dtype="float64", copy=True)
+    assert copied.shape == (512,)
+
+
+def test_the_plan_is_what_happens():
+    plan = dlbridge.explain(bytearray(24), "numpy", dtype="bfloat16", shape=(3, 4))
+    assert (plan.action, plan.dtype, plan.shape, plan.nbytes) == ("share", "bfloat16", (3, 4), 24)
+
+
+@pytest.mark.parametrize(("source", "keywords", "said"), [
+    (bytes(24), {"dtype": "float32", "shape": (7,)}, r"shape \(7,\): of float32 takes 28 bytes, and there are 24"),
+    (bytes(24), {"dtype": "float32", "shape": (2,)}, r"takes 8 bytes, and there are 24 \(pass memoryview\(x\)\[:8\]\)"),
+    (bytes(23), {"dtype": "float32"}, "dtype float32: does not divide 23 bytes"),
+    (bytes(24), {"dtype": "float32", "shape": (-1, -1)}, "has a negative extent"),
+    (bytes(24), {"dtype": "float32", "shape": (-2, 3)}, "has a negative extent"),
+    (bytes(24), {"dtype": "float32", "shape": (0, -1)}, "does not divide 24 bytes"),
+    (bytes(24), {"dtype": "float32", "shape": (1 << 62, 1 << 62)}, "takes .* bytes, and there are 24"),
+    (bytes(24), {"dtype": "float32", "shape": (1,) * 65}, "is more than 64"),
+    (bytes(24), {"dtype": "flot32"}, r'is no type that dlbridge knows \(did you mean "float32"\?\)'),
+    (bytes(24), {"dtype": "U4"}, "is no type that dlbridge knows"),
+    (NUMBERS, {"dtype": "float64"}, r"is for bytes, and the source has float32 \(call dlbridge.convert\(x"),
+    (NUMBERS, {"shape": (2, 3)}, r"shape \(2, 3\): is for bytes, and the source has float32"),
+    (np.zeros((4, 4), "u1").T, {"dtype": "float32"}, r"is for bytes side by side, and strides are \(1, 4\)"),
+    (bytes(24), {"shape": 24}, "is no tuple of integers"),
+])
+def test_what_is_refused(source, keywords, said):
+    with pytest.raises((dlbridge.ConversionError, TypeError), match=f"^convert: .*{said}"):
+        dlbridge.convert(source, "numpy", **keywords)
+
+
+def test_no_bytes():
+    assert dlbridge.convert(b"", "numpy", dtype="float32").shape == (0,)
+    assert dlbridge.convert(b"", "numpy", dtype="float32", shape=(0, 3)).shape == (0, 3)

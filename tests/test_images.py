@@ -1,0 +1,92 @@
+"""Images of Pillow as a target: which pixels are shared, which are copied, and which there are none of."""
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+from support.optional import of, params
+
+import dlbridge
+
+pytestmark = pytest.mark.needs("PIL")
+
+# dtype, shape, mode, whether memory is shared
+PIXELS = (
+    ("uint8", (3, 5), "L", True), ("uint8", (3, 5, 4), "RGBA", True), ("uint16", (3, 5), "I;16", True),
+    ("uint8", (3, 5, 3), "RGB", False), ("uint8", (3, 5, 2), "LA", False), ("int32", (3, 5), "I", False),
+    ("float32", (3, 5), "F", False), ("bool", (3, 5), "1", False),
+)
+
+
+def pixels(dtype, shape):
+    return (np.arange(np.prod(shape)) % 2).astype(dtype).reshape(shape)
+
+
+@pytest.mark.parametrize(("dtype", "shape", "mode", "shared"), PIXELS, ids=[row[2] for row in PIXELS])
+def test_pixels(dtype, shape, mode, shared):
+    source = pixels(dtype, shape)
+    image = dlbridge.convert(source, "pillow")
+    assert (image.mode, image.size) == (mode, (5, 3))
+    assert np.array_equal(np.asarray(image), source)
+    assert dlbridge.explain(source, "pillow").action == ("share" if shared else "copy")
+    if not shared:
+        with pytest.raises(dlbridge.CopyRequiredError):
+            dlbridge.convert(source, "pillow", copy=False)
+    before = np.asarray(image).copy()
+    source[0, 0] = ~source[0, 0] if dtype == "bool" else source[0, 0] + 1
+    assert np.array_equal(np.asarray(image), before) is not shared
+
+
+def test_what_is_written_to_an_image_stays_there():
+    source = pixels("uint8", (3, 5))
+    image = dlbridge.convert(source, "pillow", copy=False)
+    image.putpixel((0, 0), 200)
+    assert (image.getpixel((0, 0)), source[0, 0]) == (200, 0)
+
+
+def test_read_only_pixels_are_shared():
+    source = pixels("uint8", (3, 5))
+    source.flags.writeable = False
+    assert dlbridge.convert(source, "pillow", copy=False).tobytes() == source.tobytes()
+
+
+@pytest.mark.parametrize("to", ["pillow", PIL, PIL.Image, PIL.Image.Image, PIL.Image.new("L", (1, 1))],
+                         ids=["name", "package", "module", "type", "image"])
+def test_forms_of_the_target(to):
+    source = pixels("uint8", (3, 5))
+    image = dlbridge.convert(source, to)
+    assert np.array_equal(np.asarray(image), source)
+    assert dlbridge.convert(image, to) is image
+
+
+@pytest.mark.parametrize("make", params([
+    lambda source: source[::-1], lambda source: source[:, ::2], lambda source: source.T,
+    lambda source: source.astype(">u2"), of("torch")(lambda source: torch.from_numpy(source.copy()))]))
+def test_other_layouts_are_copied(make):
+    source = make(pixels("uint8", (4, 4)))
+    assert np.array_equal(np.asarray(dlbridge.convert(source, "pillow")), np.asarray(source))
+
+
+@pytest.mark.parametrize(("dtype", "shape"), [
+    ("uint8", (3,)), ("uint8", (3, 5, 1)), ("uint8", (3, 5, 5)), ("uint8", (2, 3, 5, 3)), ("uint16", (3, 5, 3)),
+    ("uint8", (0, 5)), ("float64", (3, 5)), ("complex64", (3, 5))])
+def test_what_is_no_image(dtype, shape):
+    source = pixels(dtype, shape)
+    with pytest.raises(dlbridge.ConversionError, match=r"^pillow: ") as caught:
+        dlbridge.convert(source, "pillow")
+    plan = dlbridge.explain(source, "pillow")
+    assert (plan.action, plan.reason) == ("refuse", caught.value.reason)
+
+
+def test_a_function_of_arrays_gives_an_image_for_an_image():
+    invert = dlbridge.accepts("numpy", returns="like")(lambda image: 255 - image)
+    image = invert(PIL.Image.new("L", (5, 3), 55))
+    assert isinstance(image, PIL.Image.Image)
+    assert image.getpixel((0, 0)) == 200
+
+
+def test_an_image_takes_a_copy():
+    image = PIL.Image.new("L", (5, 3))
+    source = pixels("uint8", (3, 5))
+    assert dlbridge.convert(source, "pillow", out=image) is image
+    assert np.array_equal(np.asarray(image), source)
