@@ -480,7 +480,7 @@ cdef object convert_bytes(object src, object to, object dtype, object shape, Req
     if route.already and route.target.hosts > 1 and not request.has_device:
         find_device(src, route.target.hosts, &request.device)
         request.has_device = True
-    return deliver(acquire_seen(src, route, dtype, shape, request), route.target, request)
+    return deliver_apart(acquire_seen(src, route, dtype, shape, request), route.target, request)
 
 
 cdef object convert_into(object src, object to, object dtype, object shape, object out, Request* request):
@@ -515,7 +515,7 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
             raise refusal(DeviceError, "convert", "src", f"on {device}", "is not on the host, where out is",
                           'pass device="cpu"')
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-        tensor = deliver(managed, find_target("dlbridge"), &asked)
+        tensor = deliver_apart(managed, find_target("dlbridge"), &asked)
         managed = managed_share(tensor.managed)
     return narrowed(managed, target, request) if request.narrow else managed
 
@@ -527,6 +527,11 @@ cdef inline object deliver(Managed* managed, Target target, const Request* reque
     if managed.owns == NOT_YET_OWNED:
         managed_own_storage(managed)
     return target.deliver(managed, target)
+
+
+cdef object deliver_apart(Managed* managed, Target target, const Request* request):
+    """deliver() where it is not in line, for what is rarely asked for."""
+    return deliver(managed, target, request)
 
 
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request):
@@ -609,7 +614,7 @@ cdef Managed* narrowed(Managed* managed, Target target, const Request* request) 
         raise
     if name is None:
         return managed
-    array = narrow(deliver(managed, ours, &plain), name)
+    array = narrow(deliver_apart(managed, ours, &plain), name)
     made = acquire_by(offers_of(type(array)), array, &plain)
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
     return made
