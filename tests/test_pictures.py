@@ -1,5 +1,6 @@
 """What a notebook shows of a Plan and of a Tensor: well-formed, bounded, inert, and true."""
 
+import base64
 import ctypes
 import html.parser
 import inspect
@@ -27,6 +28,7 @@ from dlbridge._core.picture import COLOURS, WIDTH, Memory, product
 from dlbridge.testing.child import run_in_child
 
 MOST_ELEMENTS = 400
+SVG = "http://www.w3.org/2000/svg"
 SETTLED = 0.01          # what the rounding of a coordinate may take
 
 
@@ -70,8 +72,25 @@ ODD = {
 }
 
 
+IMAGE = re.compile(r'<img alt="([^"]*)" src="data:image/svg\+xml;base64,([^"]+)" width="680" style="[^"]*" />')
+
+
+def drawing_of(image, parser):
+    drawing = base64.b64decode(image[2]).decode()
+    name = f' xmlns="{SVG}"'
+    assert drawing.count(name) == 1
+    assert f'aria-label="{image[1]}"' in drawing
+    parser.feed(drawing)
+    parser.close()
+    assert parser.open == []
+    return drawing.replace(name, "")
+
+
 def parsed(markup):
-    """The tree of some HTML, which is XML too, once it holds nothing that acts, loads, or reaches out of its place."""
+    """The tree of some HTML, which is XML too, once it holds nothing that acts, loads, or reaches out of its place.
+
+    The drawing of each image takes the image's place.
+    """
     class Balanced(html.parser.HTMLParser):
         def __init__(self):
             super().__init__()
@@ -87,6 +106,7 @@ def parsed(markup):
     parser.feed(markup)
     parser.close()
     assert parser.open == []
+    markup = IMAGE.sub(lambda image: drawing_of(image, parser), markup)
     tree = ElementTree.fromstring(markup.encode())
     tags = {"div", "table", "tbody", "tr", "th", "td", "svg", "g", "rect", "path", "text", "title"}
     assert {element.tag for element in tree.iter()} <= tags
@@ -407,7 +427,7 @@ def extents_of_texts(image):
 
 @given(memories())
 def test_any_memory_is_drawn_within_bounds(memory):
-    image = ElementTree.fromstring(picture.draw_memory(memory))
+    image = parsed(f"<div>{picture.draw_memory(memory)}</div>").find("svg")
     assert sum(1 for _ in image.iter()) <= MOST_ELEMENTS - 50
     height = float(image.get("height"))
     places = []
@@ -498,11 +518,18 @@ def test_colours_stand_out_from_light_and_dark_pages(page):
 
 
 @every_source
-def test_every_other_colour_is_the_page_s(make):
+def test_a_drawing_has_these_colours_and_the_text_around_it_those_of_the_page(make):
     tree = of_array(make())
     used = {element.get(key) for element in tree.iter() for key in ("fill", "stroke")} - {None, "none"}
-    assert used <= {"currentColor", *COLOURS.values()}
+    assert used <= {*COLOURS.values()}
     assert not re.search(r"(^|;)color:(?!inherit)", ElementTree.tostring(tree, "unicode"))
+
+
+@pytest.mark.needs("torch")
+def test_the_text_reads_in_order_without_images():
+    html = dlbridge.explain(np.zeros((2, 3))[:, ::-1], "torch")._repr_html_()
+    assert re.findall(r'alt="([^"]*)"', html)[0] == "numpy.ndarray by numpy: copy, new memory: torch"
+    assert re.sub(r"<[^>]*>", " ", html).split()[:2] == ["because", "strides"]
 
 
 def test_drawing_is_imported_with_the_first_picture():

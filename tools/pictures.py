@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 
@@ -10,18 +11,15 @@ import numpy as np
 import dlbridge
 
 PICTURE = Path(__file__).parents[1] / "docs" / "plan.svg"
-# An image does not know the colour of the page that it is on; this grey can be read on white and on black.
-GREY = "#768390"
 
 
 def picture() -> str:
     """The plan for a flipped image, as a file of its own."""
     image = np.zeros((1080, 1920, 3), "uint8")
     html = dlbridge.explain(image[:, ::-1], "torch")._repr_html_()
-    svg = re.search(r"<svg.*?</svg>", html, re.DOTALL)
-    assert svg is not None
-    text = svg[0].replace("currentColor", GREY).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return re.sub(r"var\([^,()]*, ([^()]*)\)", r"\1", text) + "\n"
+    address = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', html)
+    assert address is not None
+    return base64.b64decode(address[1]).decode() + "\n"
 
 
 if __name__ == "__main__":

@@ -1,19 +1,23 @@
-"""Pictures for notebooks: the path of a conversion and where elements lie, as HTML with SVG in it.
+"""Pictures for notebooks: the path of a conversion and where elements lie, as HTML with images in it.
 
-They are drawn from plain data: no element is read. Text and frames have the page's own colour, and the other colours
-stand out from light pages and from dark ones, so a picture need not know which page it is in. It has no classes and no
+They are drawn from plain data: no element is read. Each drawing is an image of SVG, with all of it in its address: a
+viewer that does not trust a notebook takes SVG out of the HTML, and leaves its words, but shows such an image. An image
+does not know its page, so all of its colours can be read on light pages and on dark ones. There are no classes and no
 ids that could collide with those of the page.
 """
 
+import base64
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-# Each colour has a contrast of at least 3 to white and to the dark pages of JupyterLab, VS Code and GitHub.
-COLOURS = {"share": "#1b8f6a", "copy": "#bf7400", "refuse": "#d9483b", "cell": "#3d82d8"}
+# Each colour has a contrast of at least 3 to white and to the dark pages of JupyterLab, VS Code and GitHub; that of
+# words and frames, which has no hue, has 4 to nearly all of them.
+COLOURS = {"share": "#1b8f6a", "copy": "#bf7400", "refuse": "#d9483b", "cell": "#3d82d8", "ink": "#747f8b"}
+INK = COLOURS["ink"]
 WIDTH = 680
-CODE = "var(--jp-code-font-family, ui-monospace, monospace)"
-WORDS = "var(--jp-content-font-family, system-ui, sans-serif)"
+CODE = "ui-monospace, monospace"
+WORDS = "system-ui, sans-serif"
 CODE_WIDTH, WORDS_WIDTH = 0.61, 0.56        # the width of a character, in heights of its font
 
 # Characters that would end a text or an attribute, that no document may hold, or that turn the direction of the text
@@ -78,7 +82,8 @@ def of_plan(
 
 
 def page(*parts: str) -> str:
-    return tag("div", "".join(parts), style=f"max-width:{WIDTH}px;font-family:{WORDS};font-size:12px;line-height:1.5")
+    return tag("div", "".join(parts), style=f"max-width:{WIDTH}px;font-family:var(--jp-content-font-family, {WORDS});"
+               "font-size:12px;line-height:1.5")
 
 
 def table(rows: dict[str, str]) -> str:
@@ -193,20 +198,21 @@ def tag(name: str, content: str = "", /, **attributes: str | float) -> str:
         f' {key.rstrip("_").replace("_", "-")}="{escaped(value) if isinstance(value, str) else f"{value:.6g}"}"'
         for key, value in attributes.items()
     )
-    return f"<{name}{words}>{content}</{name}>"
+    return f"<{name}{words} />" if name == "img" else f"<{name}{words}>{content}</{name}>"
 
 
 def drawing(label: str, content: str, height: float) -> str:
-    """An image that shrinks with the page. ``label`` describes it for screen readers."""
-    return tag("svg", content, viewBox=f"0 0 {WIDTH} {height:.6g}", width=WIDTH, height=height, role="img",
-               aria_label=label, fill="none",
-               style="display:block;max-width:100%;height:auto;margin:2px 0;color:inherit;overflow:visible")
+    """An image that shrinks with the page. ``label`` stands in for it where images are not shown."""
+    svg = tag("svg", content, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {WIDTH} {height:.6g}", width=WIDTH,
+              height=height, role="img", aria_label=label, fill="none")
+    address = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    return tag("img", alt=label, src=address, width=WIDTH,
+               style="display:block;max-width:100%;height:auto;margin:2px 0;background:none")
 
 
 def text(words: str, x: float, y: float, *, size: int = 11, anchor: str = "middle", font: str = WORDS,
-         opacity: float = 1, weight: str = "normal") -> str:
-    return tag("text", escaped(words), x=x, y=y, text_anchor=anchor, fill="currentColor", fill_opacity=opacity,
-               style=f"font:{weight} {size}px {font}")
+         weight: str = "normal") -> str:
+    return tag("text", escaped(words), x=x, y=y, text_anchor=anchor, fill=INK, style=f"font:{weight} {size}px {font}")
 
 
 def box(x: float, y: float, width: float, height: float, title: str = "", **attributes: str | float) -> str:
@@ -260,7 +266,7 @@ def draw_path(action: str, source: str, protocol: str, target: str, readonly: bo
         box(middle, 8, MIDDLE, 28, rx=14, stroke=form.colour, stroke_width=2, fill=form.colour, fill_opacity=0.14),
         tag("path", d=form.figure, transform=f"translate({middle + 16:.6g} 13)", stroke=form.colour, stroke_width=2),
         text(action, middle + 62, 26.5, size=13, weight="600"),
-        text(note, middle + MIDDLE / 2, 52, opacity=0.75),
+        text(note, middle + MIDDLE / 2, 52),
         station(WIDTH - RIGHT_BOX, RIGHT_BOX - 1, target, "", absent=form.after == "missing"),
     ]
     return drawing(f"{source} {by}: {action}, {note}: {target}", "".join(parts), 58)
@@ -268,11 +274,11 @@ def draw_path(action: str, source: str, protocol: str, target: str, readonly: bo
 
 def station(x: float, width: float, name: str, note: str, absent: bool = False) -> str:
     """One end of a path. It is dashed if no array arrives there."""
-    frame = box(x, 2, width, BOX_HEIGHT, name, rx=5, stroke="currentColor", stroke_opacity=0.55, fill="currentColor",
+    frame = box(x, 2, width, BOX_HEIGHT, name, rx=5, stroke=INK, stroke_opacity=0.8, fill=INK,
                 fill_opacity=0 if absent else 0.05, stroke_dasharray="4 4" if absent else "none")
     label = text(shortened(name, int((width - 16) / 12 / CODE_WIDTH)), x + width / 2, 19 if note else 26,
-                 size=12, font=CODE, opacity=0.7 if absent else 1)
-    return frame + label + (text(note, x + width / 2, 34, opacity=0.75) if note else "")
+                 size=12, font=CODE)
+    return frame + label + (text(note, x + width / 2, 34) if note else "")
 
 
 def connection(start: float, end: float, kind: str, colour: str) -> str:
@@ -309,8 +315,8 @@ def draw_memory(memory: Memory) -> str:
     """A strip of memory to scale, with the first rows beneath it. Every cell is below its place in the strip."""
     label = f"Memory of {memory.dtype} {memory.shape}: {layout(memory)}"
     if not product(memory.shape):
-        frame = box(GUTTER, 2, 160, CELL, rx=2, stroke="currentColor", stroke_opacity=0.5, stroke_dasharray="3 3")
-        return drawing(label, frame + text("no elements", GUTTER + 80, 16, opacity=0.75), 26)
+        frame = box(GUTTER, 2, 160, CELL, rx=2, stroke=INK, stroke_opacity=0.5, stroke_dasharray="3 3")
+        return drawing(label, frame + text("no elements", GUTTER + 80, 16), 26)
     rows = chosen_rows(memory)
     scale = Scale(memory, rows)
     below = LANES + LANE * len(rows)
@@ -319,10 +325,9 @@ def draw_memory(memory: Memory) -> str:
         parts += draw_row(memory, scale, row, LANES + LANE * number)
     more = product(memory.shape[:-1]) - len(rows)
     if more:
-        parts.append(text(f"… {more:,} more row{'' if more == 1 else 's'}", GUTTER, below + 9, anchor="start",
-                          opacity=0.75))
+        parts.append(text(f"… {more:,} more row{'' if more == 1 else 's'}", GUTTER, below + 9, anchor="start"))
         below += 18
-    parts += [text(words, GUTTER, below + 10, anchor="start", opacity=0.75) for words in step_texts(memory)]
+    parts += [text(words, GUTTER, below + 10, anchor="start") for words in step_texts(memory)]
     return drawing(label, "".join(parts), below + (16 if step_texts(memory) else 0))
 
 
@@ -424,11 +429,11 @@ def joined(starts: Iterable[int], item_bits: int, widest_gap: int) -> list[tuple
 
 def draw_strip(memory: Memory, scale: Scale, rows: Sequence[Row]) -> Iterator[str]:
     """The strip of memory: what the rows below touch is filled, gaps are dashed, an ellipsis is what is left out."""
-    yield text("memory", GUTTER - 10, STRIP + 14, anchor="end", opacity=0.75)
+    yield text("memory", GUTTER - 10, STRIP + 14, anchor="end")
     starts = sorted({start for row in rows for start in row.starts})
     for start in starts:
         yield box(scale(start), STRIP, scale.item_width, CELL, fill=COLOURS["cell"], fill_opacity=0.3,
-                  stroke="currentColor", stroke_opacity=0.45)
+                  stroke=INK, stroke_opacity=0.7)
     runs = joined(starts, scale.item_bits, 0)
     for (_, end), (start, _) in pairwise(runs):
         if start - end <= WIDEST_GAP * scale.item_bits:
@@ -440,10 +445,10 @@ def draw_strip(memory: Memory, scale: Scale, rows: Sequence[Row]) -> Iterator[st
 def draw_between(x: float, end: float, bits: int, gap: bool) -> Iterator[str]:
     """Memory between cells: either a gap, or elements that are not drawn."""
     label = f"{amount(bits)} with {'no element' if gap else 'elements that are not drawn'}"
-    yield box(x, STRIP, end - x, CELL, label, stroke="currentColor", stroke_opacity=0.45,
+    yield box(x, STRIP, end - x, CELL, label, stroke=INK, stroke_opacity=0.7,
               stroke_dasharray="2 3" if gap else "none", fill="none" if gap else COLOURS["cell"], fill_opacity=0.1)
     if gap and end - x >= 26:
-        yield text("gap", (x + end) / 2, STRIP + 13.5, size=10, opacity=0.7)
+        yield text("gap", (x + end) / 2, STRIP + 13.5, size=10)
 
 
 def is_gap(memory: Memory, start: int, end: int) -> bool:
@@ -462,7 +467,7 @@ def draw_ruler(scale: Scale) -> Iterator[str]:
 
     The data pointer is labelled first, then the beginnings of the stretches, and then what there is room for.
     """
-    yield text("byte", GUTTER - 10, RULER, anchor="end", opacity=0.75)
+    yield text("byte", GUTTER - 10, RULER, anchor="end")
     edges = [edge for start, end, _ in scale.stretches for edge in (start, end)]
     between = [bits for start, end, _ in scale.stretches for bits in range(start, end, max(scale.item_bits, 8))]
     taken: list[tuple[float, float]] = []
@@ -473,8 +478,8 @@ def draw_ruler(scale: Scale) -> Iterator[str]:
         middle = min(max(x, GUTTER - 6 + half), WIDTH - half)
         if bits % 8 == 0 and all(middle + half <= start or end <= middle - half for start, end in taken):
             taken.append((middle - half, middle + half))
-            yield text(words, middle, RULER, size=10, opacity=0.75 if bits else 1, weight="normal" if bits else "600")
-            yield tag("path", d=f"M{x:.6g} {RULER + 3}V{STRIP}", stroke="currentColor", stroke_opacity=0.6)
+            yield text(words, middle, RULER, size=10, weight="normal" if bits else "600")
+            yield tag("path", d=f"M{x:.6g} {RULER + 3}V{STRIP}", stroke=INK, stroke_opacity=0.6)
 
 
 def draw_row(memory: Memory, scale: Scale, row: Row, y: float) -> Iterator[str]:
