@@ -21,7 +21,12 @@ class _DLPackArray(Protocol):
     @property
     def __dlpack__(self) -> Any: ...
 
-_Example = TypeVar("_Example", bound=_DLPackArray)
+class _InterfaceArray(Protocol):
+    # An image of Pillow has no __dlpack__.
+    @property
+    def __array_interface__(self) -> Any: ...
+
+_Example = TypeVar("_Example", bound=_DLPackArray | _InterfaceArray)
 _Array_co = TypeVar("_Array_co", covariant=True)
 
 class _Namespace(Protocol[_Array_co]):
@@ -104,7 +109,7 @@ _Name: TypeAlias = Literal[
     "tvm_ffi",
     "warp",
 ]
-_To: TypeAlias = _Name | str | type[Any] | ModuleType | memoryview | _Namespace[Any] | _DLPackArray
+_To: TypeAlias = _Name | str | type[Any] | ModuleType | memoryview | _Namespace[Any] | _DLPackArray | _InterfaceArray
 
 DLPACK_VERSION: Final[tuple[int, int]]
 

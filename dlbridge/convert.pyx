@@ -369,18 +369,24 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
             wrapped = True          # names from a pickle are not interned
         else:
             raise unknown_keyword("convert", <object> name, OPTIONS)
+    check_arguments(count, () if names == NULL else <tuple> names)
     if wrapped:
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
-    if to == NULL or not 1 <= count <= 2:
-        raise TypeError(
-            'convert: to: is missing (call dlbridge.convert(x, "torch"))' if count == 1 else
-            'convert: src: is missing (call dlbridge.convert(x, "torch"))' if count == 0 else
-            'convert: arguments: are more than src and to (the others are keywords, such as device="cpu")')
     # In the order of parse_request(), whatever the order in the call, so that the first error is the same.
     for keyword in range(<int> KEYWORDS):
         if values[keyword] != NULL:
             parse_keyword(&request, keyword, <object> values[keyword])
     return convert_to(<object> arguments[0], <object> to, &request)
+
+
+cdef int check_arguments(Py_ssize_t count, tuple names) except -1:
+    if count > 2:
+        raise TypeError(
+            'convert: arguments: are more than src and to (the others are keywords, such as device="cpu")')
+    for name, place in ("src", 1), ("to", 2):
+        if count < place and name not in names:
+            raise TypeError(f'convert: {name}: is missing (call dlbridge.convert(x, "torch"))')
+    return 0
 
 
 def unknown_keyword(function, name, options):
@@ -463,6 +469,9 @@ cdef object convert_own(object src, Route route, const Request* request):
     cdef Request asked = request[0]
     if is_already(src, route, request):
         return hand_over_itself(src, request) if request.has_stream else src
+    duplicate = getattr(route.target.facts, "duplicate", None)
+    if duplicate is not None:
+        return duplicate.value(src)
     if route.target.hosts > 1 and not request.has_device:
         find_device(src, route.target.hosts, &asked.device)
         asked.has_device = True

@@ -67,6 +67,13 @@ def test_memory_at_an_odd_address():
     assert dlbridge.convert(data, "numpy", dtype="float32").tolist() == NUMBERS.tolist()
 
 
+@pytest.mark.needs("pyarrow")
+def test_a_buffer_of_arrow_is_bytes():
+    import pyarrow
+
+    assert dlbridge.convert(pyarrow.py_buffer(NUMBERS.tobytes()), "numpy", dtype="float32").tolist() == NUMBERS.tolist()
+
+
 def test_read_only_bytes_stay_so():
     assert not dlbridge.convert(NUMBERS.tobytes(), "numpy", dtype="float32").flags.writeable
 
@@ -102,16 +109,18 @@ def test_the_plan_is_what_happens():
 
 @pytest.mark.parametrize(("source", "keywords", "said"), [
     (bytes(24), {"dtype": "float32", "shape": (7,)}, r"shape \(7,\): of float32 takes 28 bytes, and there are 24"),
-    (bytes(24), {"dtype": "float32", "shape": (2,)}, r"takes 8 bytes, and there are 24 \(pass memoryview\(x\)\[:8\]\)"),
+    (bytes(24), {"dtype": "float32", "shape": (2,)}, r"takes 8 bytes, and there are 24 \(pass dlbridge.convert\("),
     (bytes(23), {"dtype": "float32"}, "dtype float32: does not divide 23 bytes"),
     (bytes(24), {"dtype": "float32", "shape": (-1, -1)}, "has a negative extent"),
     (bytes(24), {"dtype": "float32", "shape": (-2, 3)}, "has a negative extent"),
     (bytes(24), {"dtype": "float32", "shape": (0, -1)}, "does not divide 24 bytes"),
-    (bytes(24), {"dtype": "float32", "shape": (1 << 62, 1 << 62)}, "takes .* bytes, and there are 24"),
+    (bytes(24), {"dtype": "float32", "shape": (1 << 62, 1 << 62)}, "is beyond any memory"),
+    (b"", {"shape": (0, 1 << 62, 1 << 62)}, "is beyond any memory"),
+    (bytes(24), {"dtype": ","}, "is no type that dlbridge knows"),
     (bytes(24), {"dtype": "float32", "shape": (1,) * 65}, "is more than 64"),
     (bytes(24), {"dtype": "flot32"}, r'is no type that dlbridge knows \(did you mean "float32"\?\)'),
     (bytes(24), {"dtype": "U4"}, "is no type that dlbridge knows"),
-    (NUMBERS, {"dtype": "float64"}, r"is for bytes, and the source has float32 \(call dlbridge.convert\(x"),
+    (NUMBERS, {"dtype": "float64"}, r"is for bytes, and the source has float32 \(change the type"),
     (NUMBERS, {"shape": (2, 3)}, r"shape \(2, 3\): is for bytes, and the source has float32"),
     (np.zeros((4, 4), "u1").T, {"dtype": "float32"}, r"is for bytes side by side, and strides are \(1, 4\)"),
     (bytes(24), {"shape": 24}, "is no tuple of integers"),

@@ -44,10 +44,21 @@ def test_what_is_written_to_an_image_stays_there():
     assert (image.getpixel((0, 0)), source[0, 0]) == (200, 0)
 
 
-def test_read_only_pixels_are_shared():
-    source = pixels("uint8", (3, 5))
-    source.flags.writeable = False
-    assert dlbridge.convert(source, "pillow", copy=False).tobytes() == source.tobytes()
+def test_read_only_pixels_stay_as_they_are():
+    """Image.frombytes writes to memory that an image shares."""
+    memory = bytes(15)
+    image = dlbridge.convert(memory, "pillow", shape=(3, 5))
+    image.frombytes(b"\7" * 15)
+    assert memory == bytes(15)
+    assert dlbridge.convert(memory, "pillow", shape=(3, 5), copy=False, readonly="share").size == (5, 3)
+
+
+def test_a_copy_of_an_image_is_one_of_its_own_mode():
+    image = PIL.Image.new("RGB", (2, 2), (200, 10, 10)).quantize(4)
+    copy = dlbridge.convert(image, "pillow", copy=True)
+    assert copy is not image
+    assert copy.mode == "P"
+    assert copy.convert("RGB").getpixel((0, 0)) == image.convert("RGB").getpixel((0, 0))
 
 
 @pytest.mark.parametrize("to", ["pillow", PIL, PIL.Image, PIL.Image.Image, PIL.Image.new("L", (1, 1))],

@@ -56,6 +56,8 @@ def test_what_is_meant_by_a_name(written, meant):
     (3, "to 3: is no target that dlbridge knows (…)"),
     (len, "to <built-in function len>: is a function, and no library (…)"),
     ([ARRAY], "to of type list: is a container, and no library (call dlbridge.convert_tree("),
+    (NotImplemented, "to of type NotImplementedType: is no target that dlbridge knows (…)"),
+    ("x" * 1000, "to of 1000 characters: is no target"),
     ("quux", "to 'quux': is no target that dlbridge knows (…)"),
     ("", "to '': is no target that dlbridge knows (…)"),
     (object(), "to of type object: is no target that dlbridge knows (…)"),
@@ -76,6 +78,9 @@ def test_swapped_arguments(source, shown, to):
 
 @pytest.mark.parametrize(("arguments", "keywords", "said"), [
     ((ARRAY,), {}, 'to: is missing (call dlbridge.convert(x, "torch"))'),
+    ((ARRAY,), {"dtype": "f4"}, 'to: is missing (call dlbridge.convert(x, "torch"))'),
+    ((ARRAY, "numpy", "f4"), {"out": ARRAY}, "arguments: are more than src and to"),
+    ((), {"to": "numpy", "shape": (3,)}, 'src: is missing (call dlbridge.convert(x, "torch"))'),
     ((), {"to": "numpy"}, 'src: is missing (call dlbridge.convert(x, "torch"))'),
     ((ARRAY, "numpy", "cpu"), {}, 'arguments: are more than src and to (the others are keywords, such as '),
     ((ARRAY, "numpy"), {"Device": "cpu"}, "keyword Device: is none that it has (did you mean device? one of device, "),

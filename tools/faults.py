@@ -101,8 +101,10 @@ FAULTS = (
           "    if False:", "sources"),
     Fault("complex numbers are swapped whole", CORE + "place.pyx", "SWAP_HALVES if complex_words else SWAP", "SWAP",
           "copies sources"),
-    Fault("the real half keeps its sign", CORE + "place.pyx", "            flip(copy, item_bytes // 2 - 1)",
-          "            pass", "copies policies"),
+    Fault("the imaginary half keeps its sign", CORE + "place.pyx",
+          "            flip(copy, sign + number_bytes)", "            pass", "copies policies out"),
+    Fault("signs are in the last byte in either order", CORE + "place.pyx", "0 if into.marks & SWAPPED else ", "",
+          "out"),
     # ---- ownership
     Fault("the buffer behind an interface is released at once", CORE + "sources/array_interface.pyx",
           "managed_own_object(managed, (owner, buffer))", "managed_own_object(managed, owner)", "held_bases"),

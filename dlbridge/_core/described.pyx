@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
     OWNS_BASE,
+    PROTOCOL_BUFFER,
     SWAPPED,
     Managed,
     Protocol,
@@ -43,7 +44,9 @@ cdef int row_named(str stage, object dtype, bint* swapped) except -2:
 
         try:
             found = np.dtype(dtype)
-        except (TypeError, ValueError):
+        except (MemoryError, RecursionError):
+            raise
+        except Exception:           # numpy parses words with commas in them as Python
             found = None
         if found is not None:
             swapped[0] = not found.isnative
@@ -116,9 +119,10 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape) except 
     """Only bytes side by side can be seen as something else."""
     field, value = ("shape", shape) if dtype is None else ("dtype", dtype)
     name = dtype_name(managed.abi.dl_tensor.dtype)
-    if name != "uint8":
+    if name != "uint8" and not (name == "int8" and managed.protocol == PROTOCOL_BUFFER):     # pyarrow.Buffer
         hint = 'pass a reshaped array, dlbridge.convert(x, "numpy").reshape(shape)' if dtype is None else (
-            f'call dlbridge.convert(x, "numpy").astype({shown(dtype)}) to change the type')
+            "change the type with the library of the array; to see its bytes, "
+            'pass numpy.ascontiguousarray(dlbridge.convert(x, "numpy")).view("uint8")')
         raise refusal(ConversionError, "convert", field, shown(value), f"is for bytes, and the source has {name}", hint)
     if managed.marks & STRIDED:
         raise refusal(ConversionError, "convert", field, shown(value),
@@ -131,7 +135,7 @@ cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int6
     """Check a shape against the bytes, and find the extent that was left out."""
     bits = get_row(row).dlpack.bits * get_row(row).dlpack.lanes
     nbytes = managed_nbytes(managed)
-    given, left_out = 1, -1
+    given, largest, left_out = 1, 1, -1
     for axis in range(ndim):
         if extents[axis] == INFERRED and left_out < 0:
             left_out = axis
@@ -140,17 +144,21 @@ cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int6
                           "leave out one extent at most, by -1")
         else:
             given *= extents[axis]
+            largest *= max(1, extents[axis])
+    if largest * bits >= 1 << 63:
+        raise refusal(ConversionError, "convert", "shape", shown(shape), "is beyond any memory", "check it")
     if left_out >= 0:
         if not given or nbytes * 8 % (bits * given):
             field, value = ("dtype", row_name(row)) if shape is None else ("shape", shown(shape))
             raise refusal(ConversionError, "convert", field, value, f"does not divide {nbytes} bytes",
-                          "pass as many bytes as whole elements have, memoryview(x)[:n]")
+                          "pass as many bytes as whole elements have" if given else "name each extent")
         extents[left_out] = nbytes * 8 // (bits * given)
     elif (bits * given + 7) // 8 != nbytes:
         needed = (bits * given + 7) // 8
         raise refusal(ConversionError, "convert", "shape", shown(shape),
                       f"of {row_name(row)} takes {needed} bytes, and there are {nbytes}",
-                      f"pass memoryview(x)[:{needed}]" if needed < nbytes else "pass more bytes")
+                      f'pass dlbridge.convert(x, "numpy").reshape(-1)[:{needed}]' if needed < nbytes else
+                      "pass more bytes")
     return 0
 
 

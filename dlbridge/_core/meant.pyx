@@ -19,7 +19,7 @@ def about_target(to, list names):
     root, last = path.partition(".")[0], path.rpartition(".")[2]
     meant = MEANT.get(root, root)
     usual = f"one of {', '.join(names)}, any namespace with from_dlpack, or register_target()"
-    if last in NUMBERS or kind.lower().endswith("dtype"):
+    if last in NUMBERS or kind == "dtype" or kind.endswith("DType"):
         return text, "is a type of elements, and no library", f'call {AS_NUMPY}.astype("float32"), for example'
     if root.partition(":")[0] in DEVICES or kind == "device":
         return text, "is a device, and no library", 'call dlbridge.convert(x, "torch", device="cpu"), for example'
@@ -37,7 +37,7 @@ def about_target(to, list names):
 cdef tuple written(object to):
     """How a message shows what was given for ``to``, and the path that it names, in small letters."""
     if isinstance(to, str):
-        return shown(to), str.__str__(to).strip().lower()
+        return shown(to) if len(to) < 80 else f"of {len(to)} characters", str.__str__(to).strip().lower()
     if isinstance(to, ModuleType):
         name = getattr(to, "__name__", "")          # a module may say anything there, or nothing
         return f"module {shown(name)}", shown(name, str).lower()
@@ -45,7 +45,7 @@ cdef tuple written(object to):
     name = full_name(kind).removeprefix("builtins.")
     if kind is to:
         return f"class {name}", name.lower()
-    if to is None or isinstance(to, int) or kind.__name__.lower().endswith(("dtype", "device", *FUNCTIONS)):
+    if to is None or isinstance(to, int) or kind.__name__.endswith(("dtype", "DType", "device", "Device", *FUNCTIONS)):
         return shown(to), shown(to, str).lower()
     return f"of type {name}", name.lower()
 

@@ -11,15 +11,15 @@ from dlbridge._core.block cimport (
     CONJUGATED,
     NEGATED,
     Managed,
+    managed_count,
     managed_item_bytes,
     managed_own_storage,
-    managed_packed,
     managed_release,
     managed_shape,
     managed_strides,
 )
 from dlbridge._core.devices.table cimport device_name, is_host, same_device
-from dlbridge._core.dtypes cimport dtype_name
+from dlbridge._core.dtypes cimport dtype_name, get_row
 from dlbridge._core.facts cimport WRITABLE
 from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
 from dlbridge._core.request cimport COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request
@@ -41,6 +41,9 @@ from dlbridge.errors import (
 cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL:
     cdef Request asked = NOTHING_ASKED
     cdef Managed* into
+    if not target.array_types:
+        raise refusal(UnsupportedError, "convert", "out", f"of type {shown(type(out), full_name)}",
+                      f"is not taken by {target.name}", "leave out out=")
     if not isinstance(out, target.array_types):
         raise refusal(UnsupportedError, "convert", "out", f"of type {shown(type(out), full_name)}",
                       f"is no array of {target.name}", f"pass an array of {target.name}")
@@ -50,7 +53,8 @@ cdef Managed* acquire_out(object out, Target target, const Request* request) exc
     try:
         into = acquire_by(offers_of(type(out)), out, &asked)
     except DLBridgeError as error:
-        raise not_writable(type(error), out, error.reason) from error
+        kind = ConversionError if isinstance(error, CopyRequiredError) else type(error)
+        raise not_writable(kind, out, error.reason) from error
     try:
         check_out(into, out, target, request)
     except BaseException:
@@ -77,16 +81,22 @@ cdef int check_out(const Managed* into, object out, Target target, const Request
         raise not_writable(ConversionError, out, "it is read-only")
     if into.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED or into.marks & (NEGATED | CONJUGATED):
         raise not_writable(ConversionError, out, "its elements are not in its memory as they are")
-    if into.marks & REPEATED or has_overlap(
-            tensor.ndim, tensor.shape, tensor.strides, managed_item_bytes(into) if into.marks & BYTE_STRIDES else 1):
-        raise not_writable(ConversionError, out, f"elements share memory by the strides {managed_strides(into)}")
+    if getattr(target.facts, "values", None) is not None:
+        raise not_writable(ConversionError, out, f"{target.name} {target.facts.values.words}")
+    if managed_count(into) and (into.marks & REPEATED or has_overlap(
+            tensor.ndim, tensor.shape, tensor.strides, managed_item_bytes(into) if into.marks & BYTE_STRIDES else 1)):
+        raise not_writable(ConversionError, out, f"elements may share memory by the strides {managed_strides(into)}")
     return 0
 
 
 cdef int check_fit(const Managed* source, const Managed* into) except -1:
     cdef bint padded = (source.abi.flags ^ into.abi.flags) & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
     name = dtype_name(source.abi.dl_tensor.dtype)
-    if source.row != into.row or padded or managed_packed(source) and (source.marks | into.marks) & STRIDED:
+    if padded or get_row(source.row).subbyte and get_row(into.row).subbyte and (
+            source.row != into.row or (source.marks | into.marks) & STRIDED):
+        raise refusal(ConversionError, "convert", "out", f"of {dtype_name(into.abi.dl_tensor.dtype)}",
+                      "has elements below a byte in another form than the source", "leave out out=")
+    if source.row != into.row:
         raise refusal(ConversionError, "convert", "out", f"of {dtype_name(into.abi.dl_tensor.dtype)}",
                       f"is not of the source's dtype, {name}", f"pass an array of {name}")
     if managed_shape(source) != managed_shape(into):

@@ -349,6 +349,7 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
     cdef int64_t step = 1 if source.marks & BYTE_STRIDES else item_bytes
     cdef int64_t into_step = 1 if into.marks & BYTE_STRIDES else item_bytes
     cdef bint complex_words = tensor.dtype.code == kDLComplex
+    cdef int64_t number_bytes, sign
     cdef int32_t axis
     if managed_packed(source) or not source.marks | into.marks:
         # Both sides are compact, and the bytes of numbers do not change.
@@ -364,13 +365,16 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
         copy.change = TRUTH
     if (source.marks ^ into.marks) & SWAPPED:
         copy.change = SWAP_HALVES if complex_words else SWAP
-    # On a little-endian machine the sign of an IEEE number, and of bfloat16, is the highest bit of its last byte.
+    # On a little-endian machine the sign of an IEEE number, and of bfloat16, is the highest bit of its last byte. Bytes
+    # of the result are inverted, which has the other order if it is swapped.
+    number_bytes = item_bytes // 2 if complex_words else item_bytes
+    sign = 0 if into.marks & SWAPPED else number_bytes - 1
     if source.marks & NEGATED:
-        flip(copy, item_bytes - 1)
+        flip(copy, sign)
         if complex_words:
-            flip(copy, item_bytes // 2 - 1)
+            flip(copy, sign + number_bytes)
     if source.marks & CONJUGATED and complex_words:
-        flip(copy, item_bytes - 1)
+        flip(copy, sign + number_bytes)
 
 
 cdef inline bint is_bool(const Managed* managed) noexcept nogil:

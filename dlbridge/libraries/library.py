@@ -109,6 +109,8 @@ class Library(NamedTuple):
     copier: Fact | None = None              # where its streams are unknown: a function of its array, and of the stream
     #                                         that has to wait for the copy, or None; it gives the copy
     written: Fact | None = None             # a function of an array of its own, called when dlbridge has written to it
+    values: Fact | None = None              # True: its arrays are values, which others may be made of later
+    duplicate: Fact | None = None           # a function that copies an array of its own, with what memory does not say
     # How its arrays get to number {} of a device, by the device's name, where dlbridge does not move them.
     moves: Mapping[str, str] = MappingProxyType({})
     upload: str = ""                        # the device that it copies host memory to, as in device=

@@ -8,6 +8,7 @@ LIBRARY = Library(
     module="mlx.core",
     delivery="importer",
     importer="from_dlpack",
+    values=Fact(True, "seen in 0.32.4", "computes an array when it is needed, of what another one has then"),
     array_types=("array",),
     lacks=(
         Fact("SHARING", "seen in 0.32.4", "copies on the CPU, whatever it is given"),

@@ -16,6 +16,8 @@ LIBRARY = Library(
     ),
     delivery="exchange",
     importer="utils.dlpack.from_dlpack",
+    written=Fact(lambda tensor: tensor._bump_inplace_version(), "seen in 3.3.1",
+                 "would not notice that a tensor was written which it needs for a gradient"),
     array_types=("Tensor",),
     devices=Fact(
         dict.fromkeys(("Place", "CPUPlace", "CUDAPlace"), lambda place: str(place).removeprefix("Place(").rstrip(")")),

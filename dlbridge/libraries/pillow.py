@@ -51,6 +51,7 @@ class Mode(NamedTuple):
     shared: bool = False
 
 
+LARGEST_SIDE = 2**31 - 1
 # By the dtype, and by how many values a pixel has if they are an axis.
 MODES = {
     ("uint8", ()): Mode("L", "L", True), ("uint8", (2,)): Mode("LA", "LA"), ("uint8", (3,)): Mode("RGB", "RGB"),
@@ -61,11 +62,11 @@ MODES = {
 
 def takes(dtype: str, shape: tuple[int, ...]) -> bool | None:
     mode = MODES.get((dtype, shape[2:])) if len(shape) >= 2 and 0 not in shape else None
-    return None if mode is None else mode.shared
+    return None if mode is None or max(shape) > LARGEST_SIDE else mode.shared
 
 
 def make(module: Any, array: Any, dtype: str) -> Any:
-    """An image over an ndarray's memory, or of a copy; Pillow copies before it writes to memory that it shares."""
+    """An image over an ndarray's memory, or of a copy."""
     mode = MODES[dtype, array.shape[2:]]
     return module.frombuffer(mode.name, array.shape[1::-1], array, "raw", mode.raw, 0, 1)
 
@@ -82,12 +83,14 @@ LIBRARY = Library(
     delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("Image",),
+    duplicate=Fact(lambda image: image.copy(), SEEN, "has modes of the same memory, and palettes"),
     lacks=(
         *compact(SEEN, "has pixels side by side, line after line"),
         *PLAIN,
         *NO_LABELS,
         *NO_SUBBYTE,
         Fact("OTHER_DEVICES", SEEN, "has images of the host alone"),
+        Fact("READ_ONLY", SEEN, "writes to memory that an image shares by frombytes, though not by putpixel or paste"),
     ),
     dtypes=(Fact(tuple(dict.fromkeys(dtype for dtype, _ in MODES)), SEEN),),
     takes=Fact(takes, SEEN, "has the pixels of three bands in four bytes each, and numbers in lines of their own"),

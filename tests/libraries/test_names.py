@@ -55,3 +55,21 @@ def test_a_result_like_what_is_a_source_only_is_refused_before_the_function_runs
     assert not called
     assert caught.value.hint == 'call it with dlbridge.convert(x, "numpy"), or leave out returns='
     assert type(double(dlbridge.convert(make(), "numpy"))) is np.ndarray
+
+
+def test_out_of_a_tensor_that_a_gradient_needs():
+    import paddle
+
+    x, w = paddle.to_tensor(np.ones(3, "f4")), paddle.to_tensor(np.full(3, 2, "f4"))
+    x.stop_gradient = False
+    product = (x * w).sum()
+    dlbridge.convert(np.full(3, 100, "f4"), "paddle", out=w)
+    with pytest.raises(RuntimeError, match="inplace"):
+        product.backward()
+
+
+def test_out_of_an_array_that_is_a_value():
+    import mlx.core
+
+    with pytest.raises(dlbridge.ConversionError, match="cannot take a copy: mlx computes an array when it is needed"):
+        dlbridge.convert(np.zeros(3, "f4"), "mlx", out=mlx.core.zeros(3))

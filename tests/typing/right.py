@@ -45,6 +45,15 @@ assert_type(dlbridge.convert(array, "cupy", out=dlbridge.asdlpack(array)), dlbri
 assert_type(dlbridge.explain(b"", "numpy", dtype=array.dtype, out=array), dlbridge.Plan)
 
 
+class Image:
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        return {}
+
+
+assert_type(dlbridge.convert(array, Image()), Image)
+
+
 # Keywords.
 class Stream:
     def __cuda_stream__(self) -> tuple[int, int]:
@@ -109,11 +118,11 @@ numpy.asarray(tensor)
 
 
 # Registration: the type of the source is the type of the argument.
-class Image:
+class Picture:
     pixels: numpy.typing.NDArray[numpy.uint8]
 
 
-dlbridge.register_source(Image, lambda image: image.pixels)
+dlbridge.register_source(Picture, lambda image: image.pixels)
 dlbridge.register_source(lambda kind: kind.__name__ == "Image", lambda image: image.pixels)
 dlbridge.register_target("rows", lambda tensor: assert_type(tensor, dlbridge.Tensor).shape[0])
 dlbridge.register_target("array", numpy.from_dlpack, array_type=numpy.ndarray, supports=["READ_ONLY"], dtypes=["uint8"])
