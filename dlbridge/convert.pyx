@@ -369,8 +369,8 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
             wrapped = True          # names from a pickle are not interned
         else:
             raise unknown_keyword("convert", <object> name, OPTIONS)
-    check_arguments(count, () if names == NULL else <tuple> names)
-    if wrapped:
+    if wrapped or to == NULL or not 1 <= count <= 2:
+        check_arguments(count, () if names == NULL else <tuple> names)
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
     # In the order of parse_request(), whatever the order in the call, so that the first error is the same.
     for keyword in range(<int> KEYWORDS):
