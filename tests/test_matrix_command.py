@@ -444,6 +444,14 @@ def run_of(folder, cells):
     return ["--run", str(path)]
 
 
+def test_the_picture_is_that_of_the_page():
+    spec = importlib.util.spec_from_file_location("matrix_page", CHECKOUT / "tools" / "matrix_page.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    drawn = tool.PAGE.with_suffix(".svg").read_text()
+    assert drawn == tool.picture(tool.PAGE.read_text()), "run python tools/matrix_page.py --draw"
+
+
 def test_the_page_says_what_the_run_found(matrix_page, tmp_path):
     assert matrix_page.main(run_of(tmp_path, CELLS)) == 0
     text = matrix_page.PAGE.read_text()

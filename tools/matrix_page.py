@@ -1,7 +1,8 @@
-"""Write docs/matrix.md from a run of every pair, or see whether a pair got worse since it was written.
+"""Write docs/matrix.md and its picture from a run of every pair, or see whether a pair got worse since.
 
 ``matrix_page.py`` runs the matrix and writes the page; ``--check`` compares instead, and exits with 1 where a pair got
-worse. ``--run FILE`` takes what ``dlbridge matrix --json`` wrote in place of a run.
+worse. ``--run FILE`` takes what ``dlbridge matrix --json`` wrote in place of a run, and ``--draw`` draws the picture
+from the page alone.
 """
 
 from __future__ import annotations
@@ -29,17 +30,24 @@ from dlbridge.matrix.report import (
 )
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "matrix.md"
+# By outcome; each can be read on white and on black, and so can the words.
+COLOURS = {"shared": "#1b8f6a", "copied": "#bf7400", "impossible": "#747f8b", "failed": "#d9483b"}
+INK = "#747f8b"
 HEAD = """# Matrix
 
 What `dlbridge.convert` does with an array of each library (the rows) that is asked for by each other (the columns), for
-{array}:
+{array}. The numbers are those of the [reasons](#reasons):
 
-{legend}
+![Shared, copied and impossible, for each library into each other; the table below has the same](matrix.svg)
 
 Each pair ran in a process of its own; every value was compared bit for bit, and the address told what is shared. A
 library that dlbridge takes arrays from, and makes none of, is a row alone. `dlbridge matrix` makes this table of the
 libraries that are installed where you are, with times, and `dlbridge matrix --html FILE` a page of it. This one is made
 by `tools/matrix_page.py`.
+
+## The same as a table
+
+{legend}
 
 """
 ROW = re.compile(r"^\| (\w*) ?\|(.*)\|$", re.MULTILINE)
@@ -69,12 +77,60 @@ def cells(matrix: Matrix, source: str, number: dict[Pair, int]) -> list[str]:
             f"{brief(matrix, (source, target), number.get((source, target)))[1:]}" for target in matrix.targets]
 
 
+# ---- the picture -----------------------------------------------------------------------------------------------------
+
+SIDE, LEFT, TOP = 30, 118, 112          # of a cell; where the cells begin
+
+
+def picture(text: str) -> str:
+    """The table of a page as SVG: a coloured cell for each pair, with the number of its reason."""
+    (_, targets), *rows = table_of(text)
+    outcome_of = {sign: outcome for outcome, sign in SIGNS.items()}
+    parts = []
+    for column, target in enumerate(targets):
+        x = LEFT + SIDE * column + SIDE / 2
+        parts.append(words(target, x + 4, TOP - 8, "start", f"rotate(-55 {x:g} {TOP - 8})"))
+    for row, (source, cells_of_row) in enumerate(rows):
+        y = TOP + SIDE * row
+        parts.append(words(source, LEFT - 8, y + 19, "end"))
+        for column, cell in enumerate(cells_of_row):
+            outcome = outcome_of[cell.strip("`")[0]]
+            x = LEFT + SIDE * column
+            parts.append(square(x + 1, y + 1, SIDE - 2, outcome))
+            number = cell.partition("`")[2].partition("`")[2]
+            if number:
+                fill = INK if outcome == "impossible" else "#ffffff"
+                parts.append(words(number, x + SIDE / 2, y + 19, "middle", fill=fill))
+    y = TOP + SIDE * len(rows) + 22
+    for place, outcome in enumerate(OUTCOMES):
+        x = LEFT + 150 * place
+        parts.append(square(x, y - 11, 14, outcome) + words(outcome, x + 20, y + 1, "start"))
+    width, height = LEFT + SIDE * len(targets) + 60, y + 14
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+            f'font-family="system-ui, sans-serif" font-size="13">\n' + "\n".join(parts) + "\n</svg>\n")
+
+
+def square(x: int, y: int, side: int, outcome: str) -> str:
+    opacity = 0.3 if outcome == "impossible" else 0.85
+    return (f'<rect x="{x}" y="{y}" width="{side}" height="{side}" rx="3" fill="{COLOURS[outcome]}" '
+            f'fill-opacity="{opacity}"/>')
+
+
+def words(text: str, x: float, y: float, anchor: str, transform: str = "", fill: str = INK) -> str:
+    turned = f' transform="{transform}"' if transform else ""
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{fill}"{turned}>{text}</text>'
+
+
 # ---- the check -------------------------------------------------------------------------------------------------------
+
+def table_of(text: str) -> list[tuple[str, list[str]]]:
+    """The lines of a page's table: the name on the left, and the cells."""
+    return [(name, [cell.strip() for cell in rest.split("|")]) for name, rest in ROW.findall(text)]
+
 
 def read(text: str) -> Outcomes:
     """The outcomes that a page tells."""
-    table = [(name, [cell.strip() for cell in rest.split("|")]) for name, rest in ROW.findall(text)]
-    (_, targets), *rows = table
+    (_, targets), *rows = table_of(text)
     outcome_of = {sign: outcome for outcome, sign in SIGNS.items()}
     return {(source, target): outcome_of[cell.strip("`")[0]]
             for source, row in rows for target, cell in zip(targets, row, strict=True)}
@@ -107,10 +163,13 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("libraries", nargs="*", metavar="LIBRARY", help="compare only these")
     parser.add_argument("--check", action="store_true", help="compare with the page instead of writing it")
+    parser.add_argument("--draw", action="store_true", help="draw the picture from the page")
     parser.add_argument("--run", metavar="FILE", help="what `dlbridge matrix --json` wrote")
     arguments = parser.parse_args(words)
     if arguments.libraries and not arguments.check:
         parser.error("the page is of all libraries; name some with --check alone")
+    if arguments.draw:
+        return draw()
     if arguments.run:
         matrix = from_json(pathlib.Path(arguments.run).read_text(encoding="utf-8"))
     else:
@@ -118,6 +177,12 @@ def main(words: list[str] | None = None) -> int:
     if arguments.check:
         return check(matrix)
     PAGE.write_text(page(matrix), encoding="utf-8")
+    return draw()
+
+
+def draw() -> int:
+    """Write the picture beside the page."""
+    PAGE.with_suffix(".svg").write_text(picture(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
 
 
