@@ -36,6 +36,8 @@ def each(path: Path, check: bool) -> int:
     NotebookClient(after, timeout=900, kernel_name="python3",
                    resources={"metadata": {"path": str(path.parent)}}).execute()
     cleaned(after)
+    for cell in before.cells:
+        join_streams(cell.get("outputs", []))
     differing = [line for pair in zip(before.cells, after.cells, strict=True) for line in difference(*pair)]
     print(f"{path}: {'differs' if differing else 'the same'}", *differing, sep="\n", flush=True)
     if check:
