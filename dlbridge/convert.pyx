@@ -44,7 +44,7 @@ from dlbridge._core.handover cimport (
     settle,
 )
 from dlbridge._core.location cimport find_device, is_on
-from dlbridge._core.out cimport acquire_out, check_fit
+from dlbridge._core.out cimport acquire_out, check_fit, check_reach
 from dlbridge._core.place cimport COPY_IN_TARGET, UPLOAD, copy_into, place
 from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_copy, reason_hint, reason_text
 from dlbridge._core.request cimport (
@@ -368,7 +368,7 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
         elif <object> name in OPTIONS or <object> name in ("src", "to"):
             wrapped = True          # names from a pickle are not interned
         else:
-            raise unknown_keyword("convert", <object> name, OPTIONS)
+            raise wrong_keyword("convert", <object> name, OPTIONS)
     if wrapped or to == NULL or not 1 <= count <= 2:
         check_arguments(count, () if names == NULL else <tuple> names)
         return PyObject_Vectorcall(whole_convert, arguments, count, names)
@@ -389,12 +389,10 @@ cdef int check_arguments(Py_ssize_t count, tuple names) except -1:
     return 0
 
 
-def unknown_keyword(function, name, options):
-    from difflib import get_close_matches       # imported only for a mistake, as in libraries/names
+cdef object wrong_keyword(str function, object name, tuple options):
+    from dlbridge._core.meant import about_keyword
 
-    near = get_close_matches(name.lower(), options, 1, cutoff=0.5)
-    meant = f"did you mean {near[0]}? " if near else ""
-    return TypeError(f"{function}: keyword {name}: is none that it has ({meant}one of {', '.join(options)})")
+    return about_keyword(function, name, options)
 
 
 def check_keywords(str function, dict keywords):
@@ -402,7 +400,7 @@ def check_keywords(str function, dict keywords):
     cdef Request request
     for name in keywords:
         if name not in OF_TREES:
-            raise unknown_keyword(function, name, OF_TREES)
+            raise wrong_keyword(function, name, OF_TREES)
     get = keywords.get
     parse_request(&request, get("device"), get("copy"), get("stream"), get("readonly", "copy"), get("detach", False),
                   get("narrow", False))
@@ -469,7 +467,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     cdef Request asked = request[0]
     if is_already(src, route, request):
         return hand_over_itself(src, request) if request.has_stream else src
-    duplicate = getattr(route.target.facts, "duplicate", None)
+    duplicate = route.target.facts.duplicate
     if duplicate is not None:
         return duplicate.value(src)
     if route.target.hosts > 1 and not request.has_device:
@@ -505,7 +503,7 @@ cdef object convert_into(object src, object to, object dtype, object shape, obje
                 copy_into(into, source)
             finally:
                 managed_release(source)
-            written = getattr(route.target.facts, "written", None)
+            written = route.target.facts.written
             if written is not None:
                 written.value(out)
     finally:
@@ -518,11 +516,11 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
     cdef Request asked = request[0]
     cdef Tensor tensor
     if not is_host(managed.abi.dl_tensor.device.device_type):
-        if not request.has_device:
-            device = device_name(managed.abi.dl_tensor.device)
+        try:
+            check_reach(managed, request)
+        except BaseException:
             managed_release(managed)
-            raise refusal(DeviceError, "convert", "src", f"on {device}", "is not on the host, where out is",
-                          'pass device="cpu"')
+            raise
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
         tensor = deliver_apart(managed, find_target("dlbridge"), &asked)
         managed = managed_share(tensor.managed)
@@ -707,9 +705,13 @@ cdef object examine_out(dict facts, object src, Route route, object dtype, objec
     cdef Managed* into = acquire_out(out, route.target, request)
     cdef Managed* managed
     try:
+        if out is src and dtype is None and shape is None:
+            facts |= {"action": "return", "reason": "out is src"}
+            return
         managed = acquire_seen(src, route, dtype, shape, request)
         try:
             state_memory(facts, managed)
+            check_reach(managed, request)
             foreseen(managed, route.target, request)
             check_fit(managed, into)
         finally:

@@ -71,6 +71,7 @@ def test_into_itself_nothing_happens():
     array = np.arange(3.0)
     assert dlbridge.convert(array, "numpy", out=array) is array
     assert array.tolist() == [0, 1, 2]
+    assert dlbridge.explain(array, "numpy", out=array).action == "return"
 
 
 @pytest.mark.needs("torch")

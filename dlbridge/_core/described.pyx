@@ -52,18 +52,11 @@ cdef int row_named(str stage, object dtype, bint* swapped) except -2:
             swapped[0] = not found.isnative
             row = find_name(found.name)
     if row == NO_ROW:
-        raise refusal(ConversionError, stage, "dtype", shown(dtype), "is no type that dlbridge knows", meant(dtype))
+        from dlbridge._core.meant import about_dtype
+
+        raise refusal(ConversionError, stage, "dtype", shown(dtype), "is no type that dlbridge knows",
+                      about_dtype(dtype))
     return row
-
-
-cdef str meant(object dtype):
-    from difflib import get_close_matches       # imported only for a mistake
-
-    from dlbridge._core.dtypes import NAMES
-
-    for name in get_close_matches(shown(dtype, str).rpartition(".")[2], NAMES, 1):
-        return f'did you mean "{name}"?'
-    return "describe it as integers of the same size"
 
 
 cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) except -1:

@@ -1,9 +1,13 @@
 """What a user means by what is no target, or no source."""
 
+from collections.abc import Iterable
+
 from typing_extensions import CapsuleType
 
 __pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
 def about_target(to: object, names: list[str]) -> tuple[str, str, str]: ...
+def about_keyword(function: str, name: str, options: Iterable[str]) -> TypeError: ...
+def about_dtype(dtype: object) -> str: ...
 def check_order(src: object, function: str = "convert") -> None: ...

@@ -1,4 +1,4 @@
-"""What a user means by what is no target, or no source: imported for a mistake alone.
+"""What a user means by what is no target, source, keyword or dtype: imported for a mistake alone.
 
 It is compiled because an error on the way out of memory must lose nothing, and CPython 3.11 loses the arguments of a
 Python function for whose frame there is no memory.
@@ -7,6 +7,7 @@ Python function for whose frame there is no memory.
 from difflib import get_close_matches
 from types import ModuleType
 
+from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
 from dlbridge.libraries.library import libraries, library_of, root_of
 from dlbridge.libraries.names import AS_NUMPY, DEVICES, FUNCTIONS, INSTEAD, MEANT, NUMBERS
@@ -54,6 +55,19 @@ cdef object closest(str path, list names):
     """The name that was mistyped, or None."""
     for near in get_close_matches(path, [*names, *MEANT], 1, cutoff=0.7):
         return MEANT.get(near, near) if MEANT.get(near, near) in names else None
+
+
+def about_keyword(str function, name, options):
+    """The error of a keyword that a function does not have."""
+    near = get_close_matches(name.lower(), options, 1, cutoff=0.5)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return TypeError(f"{function}: keyword {name}: is none that it has ({meant}one of {', '.join(options)})")
+
+
+def about_dtype(dtype):
+    """The hint for something that names no dtype."""
+    near = get_close_matches(shown(dtype, str).rpartition(".")[2], NAMES, 1)
+    return f'did you mean "{near[0]}"?' if near else "describe it as integers of the same size"
 
 
 def check_order(src, str function="convert"):

@@ -81,12 +81,19 @@ cdef int check_out(const Managed* into, object out, Target target, const Request
         raise not_writable(ConversionError, out, "it is read-only")
     if into.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED or into.marks & (NEGATED | CONJUGATED):
         raise not_writable(ConversionError, out, "its elements are not in its memory as they are")
-    if getattr(target.facts, "values", None) is not None:
+    if target.facts.values is not None:
         raise not_writable(ConversionError, out, f"{target.name} {target.facts.values.words}")
     if managed_count(into) and (into.marks & REPEATED or has_overlap(
             tensor.ndim, tensor.shape, tensor.strides, managed_item_bytes(into) if into.marks & BYTE_STRIDES else 1)):
         raise not_writable(ConversionError, out, f"elements may share memory by the strides {managed_strides(into)}")
     return 0
+
+
+cdef int check_reach(const Managed* source, const Request* request) except -1:
+    if request.has_device or is_host(source.abi.dl_tensor.device.device_type):
+        return 0
+    raise refusal(DeviceError, "convert", "src", f"on {device_name(source.abi.dl_tensor.device)}",
+                  "is not on the host, where out is", 'pass device="cpu"')
 
 
 cdef int check_fit(const Managed* source, const Managed* into) except -1:

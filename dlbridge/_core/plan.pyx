@@ -267,7 +267,7 @@ cdef object not_moved(const Managed* managed, Target target, const DLDevice* wan
     there = device_name(wanted[0])
     wrong, hint = f"is not {there}, and dlbridge does not move it there", "move it with the library that made it"
     kind, colon, index = there.partition(":")
-    move = getattr(target.facts, "moves", {}).get(kind)
+    move = target.facts.moves.get(kind)
     if move is not None:
         hint = f'call dlbridge.convert(x, "{target.name}"){move.format(colon + index)}'
     elif not target.supports & OTHER_DEVICES:

@@ -38,7 +38,6 @@ OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((datetime.timedelta,), 'pass numpy.asarray(x).astype("m8[us]")'),
 )
 OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
-NO_NUMBERS = "its objects are no numbers, and no array library has them"
 NO_HINT = "its elements are no numbers, and no array library has them"
 NUMBERS = "?bBhHiIlLqQefdFD"        # letters of NumPy's types that DLPack has
 KINDS = {"O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}      # of PEP 3118's letters

@@ -250,6 +250,8 @@ def test_bytes_of_a_device_are_seen_as_numbers_and_copied_into_an_array(platform
             dlbridge.convert(source, "numpy", dtype="float32", shape=(2, 3), out=out)
         except dlbridge.DeviceError as error:
             assert error.hint == 'pass device="cpu"', error
+            plan = dlbridge.explain(source, "numpy", dtype="float32", shape=(2, 3), out=out)
+            assert (plan.action, plan.reason, plan.hint) == ("refuse", error.reason, error.hint), plan
         else:
             raise AssertionError
         """,

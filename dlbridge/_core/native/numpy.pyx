@@ -197,4 +197,4 @@ cdef str hint_for_objects(object array):
     for bases, code in hints().OBJECTS:
         if kinds and kinds == {kind for kind in kinds if issubclass(kind, bases)}:
             return code
-    return hints().OF_ARRAYS if [kind for kind in kinds if hasattr(kind, "shape")] else hints().NO_NUMBERS
+    return hints().OF_ARRAYS if [kind for kind in kinds if hasattr(kind, "shape")] else hints().NO_HINT
