@@ -1,28 +1,77 @@
-"""Write docs/performance.md and its chart from a run: ``run.py --check goals.json --json FILE`` of benchmarks/."""
+"""Write the figures of the README, the first page and docs/performance.md, all of them from one run of the benchmark.
+
+``performance_page.py RUN`` keeps what ``benchmarks/run.py --json RUN`` wrote in benchmarks/results.jsonl, and draws the
+chart; without RUN, the pages are written from what is kept. Tests compare them.
+"""
 
 from __future__ import annotations
 
 import json
-import pathlib
 import sys
+from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from textwrap import fill
+from typing import Any, NamedTuple
 
-TOP = pathlib.Path(__file__).parents[1]
+TOP = Path(__file__).parents[1]
 sys.path.insert(0, str(TOP / "benchmarks"))
 
-from bench.chart import draw  # noqa: E402
+from bench.chart import Line, draw  # noqa: E402
 from bench.groups import load  # noqa: E402
 from bench.measure import Address, Figure, Result  # noqa: E402
-from bench.report import Goals, best_results, lines, read_goals  # noqa: E402
+from bench.report import Goals, amount, as_json, best_results, judge, lines, number, read_goals  # noqa: E402
 
-PAGE = TOP / "docs" / "performance.md"
+RESULTS = TOP / "benchmarks" / "results.jsonl"      # where it was measured, and then a row in each line
 CHART = TOP / "docs" / "performance.svg"
-BEGIN, END = "<!-- begin: a run -->\n", "<!-- end: a run -->\n"
+GOALS = [TOP / "benchmarks" / name for name in ("goals.json", "goals_all.json")]
 HEADINGS = """\
 | | dlbridge | beside | its own | ratio | goal | floor | x floor |
 |---|---:|---|---:|---:|---:|---:|---:|
 """
+
+
+class Headline(NamedTuple):
+    """A comparison that matters to most people, in their words."""
+
+    words: str
+    group: str
+    row: str
+    label: str
+    other: str
+
+
+HEADLINES = (
+    Headline("an ndarray for torch", "numpy_torch", "ndarray -> torch", "torch.from_numpy", "`torch.from_numpy`"),
+    Headline("a tensor for NumPy", "torch_numpy", "tensor -> numpy", "Tensor.numpy", "`tensor.numpy()`"),
+    Headline("a JAX array for torch", "from_jax", "jax -> torch", "torch.from_dlpack", "`torch.from_dlpack`"),
+    Headline("a tensor for JAX", "to_jax", "tensor -> jax", "jax.dlpack.from_dlpack", "`jax.dlpack.from_dlpack`"),
+    Headline("a JAX array for NumPy", "from_jax", "jax -> numpy", "numpy.asarray", "`numpy.asarray`"),
+    Headline("a bytearray for torch", "buffers", "bytearray -> torch", "torch.frombuffer", "`torch.frombuffer`"),
+    Headline("a bfloat16 tensor for NumPy", "dtypes", "bfloat16 tensor -> numpy", "int16 views", "views as int16"),
+    Headline("an ndarray for any library", "wrap", "asdlpack", "pydlpack", "pydlpack's `asdlpack`"),
+    Headline("64 ndarrays in a dictionary for torch", "batches", "64 ndarrays -> torch", "torch.utils._pytree",
+             "`tree_map` of `from_dlpack`"),
+    Headline("a table of polars for torch", "tables", "polars.DataFrame -> torch", "DataFrame.to_torch",
+             "`frame.to_torch(\"dict\")`"),
+    Headline("a flipped image for torch", "everyday", "image of 3 bands of uint8, flipped -> torch", "copy",
+             "`from_numpy(image.copy())`"),
+)
+README, FIRST_PAGE = HEADLINES[:4], (HEADLINES[0], HEADLINES[1], HEADLINES[3])
+
+
+# ---- the results -----------------------------------------------------------------------------------------------------
+
+def goals() -> Goals:
+    return {address: labels for path in GOALS for address, labels in read_goals(str(path)).items()}
+
+
+def keep(path: str) -> None:
+    """Keep where a run was measured, and of each row its best figures."""
+    run = json.loads(Path(path).read_text(encoding="utf-8"))
+    rows = best_results(goals(), [{row.address: row for row in map(read, rows)} for rows in run["runs"]])
+    where = {key: run[key] for key in ("machine", "libraries", "method")}
+    RESULTS.write_text("".join(f"{json.dumps(line)}\n" for line in (where, *map(as_json, rows))), encoding="utf-8")
 
 
 def read(row: dict[str, Any]) -> Result:
@@ -35,6 +84,74 @@ def read(row: dict[str, Any]) -> Result:
                   figure(row["floor"]), row["missing"])
 
 
+def kept() -> tuple[dict[str, Any], list[Result]]:
+    where, *rows = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())
+    return where, [read(row) for row in rows]
+
+
+# ---- the pages -------------------------------------------------------------------------------------------------------
+
+def pages() -> Iterator[tuple[Path, str]]:
+    """The pages with the figures that are kept."""
+    where, results = kept()
+    by_address = {result.address: result for result in results}
+
+    def figures(headline: Headline) -> tuple[Result, Figure]:
+        result = by_address[Address(headline.group, headline.row)]
+        return result, result.natives[headline.label]
+
+    def row(headline: Headline) -> str:
+        result, other = figures(headline)
+        return (f"| {headline.words} | {amount(result.ours, 'ns')} | {headline.other} | {amount(other, 'ns')} | "
+                f"{number(other.ratio)} |\n")
+
+    def row_of_code(headline: Headline) -> str:
+        result, other = figures(headline)
+        assert result.ours is not None
+        return (f"| `{result.ours.statement.removeprefix('dlbridge.')}` | {result.ours.median:.0f} | "
+                f"`{other.statement}` | {other.median:.0f} | {number(other.ratio)} |\n")
+
+    ratios = [f"{number(figures(headline)[1].ratio)} of {headline.other}" for headline in FIRST_PAGE]
+    parts = {
+        "README.md": {
+            "figures": "| dlbridge | ns | the library's own | ns | ratio |\n|---|---:|---|---:|---:|\n"
+                       + "".join(map(row_of_code, README)),
+            "machine": fill(f"The arrays are `(3, 4)` float32, and the times are medians that include destroying the "
+                            f"result ({place(where, 'numpy', 'torch', 'jax')}). [docs/performance.md]"
+                            f"(docs/performance.md) has all results and the method.", 120) + "\n"},
+        "docs/index.md": {
+            "figures": fill(f"Sharing takes less time than the libraries' own functions: {', '.join(ratios[:-1])} and "
+                            f"{ratios[-1]} ([Performance](performance.md)).", 120) + "\n"},
+        "docs/performance.md": {
+            "headlines": "| | dlbridge | beside | its own | ratio |\n|---|---:|---|---:|---:|\n"
+                         + "".join(map(row, HEADLINES)),
+            "run": f"{place(where, *where['libraries'])}; {where['method']['rounds']} rounds.\n\n{missed(by_address)}\n"
+                   f"{tables(results, goals())}"},
+    }
+    for name, texts in parts.items():
+        page = (TOP / name).read_text(encoding="utf-8")
+        for mark, text in texts.items():
+            page = put(page, mark, text)
+        yield TOP / name, page
+
+
+def put(page: str, mark: str, text: str) -> str:
+    """Put a text between its marks."""
+    begin, end = f"<!-- begin: {mark} -->\n", f"<!-- end: {mark} -->\n"
+    before, found, rest = page.partition(begin)
+    if not found or end not in rest:
+        raise ValueError(f"there is no {begin}")
+    return f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
+
+
+def missed(by_address: dict[Address, Result]) -> str:
+    """How many goals are met, and which are not."""
+    verdicts = judge(goals(), [by_address])
+    short = [f"- {verdict}\n" for verdict in verdicts if not verdict.met]
+    met = f"{len(verdicts) - len(short)} of {len(verdicts)} goals are met"
+    return f"{met}, all but\n\n{''.join(short)}" if short else f"{met}.\n"
+
+
 def tables(results: list[Result], goals: Goals) -> str:
     """A table for each group."""
     parts = []
@@ -45,25 +162,27 @@ def tables(results: list[Result], goals: Goals) -> str:
     return "".join(parts)
 
 
-def where(run: dict[str, Any]) -> str:
-    """The machine and the libraries, in a sentence."""
-    machine = run["machine"]
-    libraries = ", ".join(f"{name} {version}" for name, version in run["libraries"].items() if version)
-    return (f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, {machine['python']}; {libraries}; "
-            f"{run['method']['rounds']} rounds.\n\n")
+def place(where: dict[str, Any], *names: str) -> str:
+    """The machine and the libraries."""
+    machine = where["machine"]
+    libraries = ", ".join(f"{name} {where['libraries'][name].replace('+cpu', ' for the CPU')}" for name in names)
+    return f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['system']}, {machine['python']}, {libraries}"
 
 
-def main(path: str) -> None:
-    """Put the run between the marks of the page."""
-    run = json.loads(pathlib.Path(path).read_text())
-    goals = read_goals(str(TOP / "benchmarks" / "goals.json"))
-    runs = [{result.address: result for result in map(read, rows)} for rows in run["runs"]]
-    results = best_results(goals, runs)
-    draw(str(CHART), results, goals)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    PAGE.write_text(f"{before}{BEGIN}{where(run)}{tables(results, goals)}{END}{after}")
+def chart() -> None:
+    by_address = {result.address: result for result in kept()[1]}
+    draw(str(CHART), [Line(f"{headline.words}, beside {headline.other}".replace("`", ""),
+                           by_address[Address(headline.group, headline.row)].natives[headline.label].ratio)
+                      for headline in HEADLINES])
+
+
+def main(words: list[str]) -> None:
+    if words:
+        keep(words[0])
+        chart()
+    for path, page in pages():
+        path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1:])

@@ -37,9 +37,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--quick", action="store_true", help=f"{QUICK_ROUNDS} rounds and {QUICK_CALLS} calls")
     made.add_argument("--large", action="store_true", help="copy 1 GiB even where that much memory is not available")
     made.add_argument("--json", metavar="FILE", help="write every figure of every run ('-' for standard output)")
-    made.add_argument("--check", metavar="FILE",
-                        help="exit with 1 if a row falls short of the goals in this file; such a row is measured "
-                             f"{FURTHER_RUNS} more times, and its best run counts")
+    made.add_argument("--check", action="append", metavar="FILE",
+                      help="exit with 1 if a row falls short of the goals in this file (may be repeated); such a row "
+                           f"is measured {FURTHER_RUNS} more times, and its best run counts")
     made.add_argument("--chart", metavar="FILE", help="draw the ratios (.png or .svg)")
     return made
 
@@ -60,10 +60,10 @@ def chosen_groups(wanted: Sequence[str] | None) -> list[str]:
     return [name for name in GROUPS if not wanted or name in wanted]
 
 
-def chosen_goals(path: str | None, groups: Sequence[str] | None) -> Goals:
+def chosen_goals(paths: Sequence[str] | None, groups: Sequence[str] | None) -> Goals:
     """Read the goals, if any, and leave out those of groups that are not asked for."""
-    goals = report.read_goals(path) if path else {}
-    return {address: labels for address, labels in goals.items() if not groups or address.group in groups}
+    return {address: labels for path in paths or () for address, labels in report.read_goals(path).items()
+            if not groups or address.group in groups}
 
 
 def chosen_settings(arguments: argparse.Namespace) -> Settings:
@@ -119,7 +119,7 @@ def bench(arguments: argparse.Namespace) -> int:
     if arguments.json:
         report.write_json(arguments.json, runs, verdicts, {"rounds": settings.rounds, "calls": settings.calls})
     if arguments.chart:
-        chart.draw(arguments.chart, best, goals)
+        chart.draw(arguments.chart, chart.lines_of(best))
     missed = print_missed(verdicts, out)
     if arguments.check:
         print(f"{len(verdicts) - missed} of {len(verdicts)} goals met", file=out)

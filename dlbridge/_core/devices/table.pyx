@@ -80,6 +80,9 @@ cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept n
 
 cdef int parse_device(object device, DLDevice* out) except -1:
     """Read ``"cuda:1"``, a ``(type, id)`` pair, or a library's own device object."""
+    if type(device) is str and device in types_by_name:     # what most people write, without taking it apart
+        out.device_type, out.device_id = types_by_name[device], ANY_DEVICE_ID
+        return 0
     if isinstance(device, str):
         return _parse_name(str.__str__(device), device, out)
     if isinstance(device, tuple) and len(device) == 2 and PyLong_Check(device[0]):

@@ -1,0 +1,30 @@
+"""The figures of the README and of the documentation are those of one run."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def tool():
+    specification = importlib.util.spec_from_file_location("performance_page", TOP / "tools" / "performance_page.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_every_page_has_the_figures_that_are_kept(tool):
+    for path, page in tool.pages():
+        assert path.read_text(encoding="utf-8") == page, f"{path}: run python tools/performance_page.py"
+
+
+def test_the_chart_has_the_ratios_of_the_first_table(tool):
+    drawn = re.findall(r">([\d.]+)</text>", tool.CHART.read_text(encoding="utf-8"))
+    page = dict(tool.pages())[TOP / "docs" / "performance.md"]
+    table = page.partition("<!-- begin: headlines -->")[2].partition("<!-- end: headlines -->")[0]
+    assert drawn == re.findall(r"\| ([\d.]+) \|$", table, re.MULTILINE)
+    assert len(drawn) == len(tool.HEADLINES)
