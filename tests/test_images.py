@@ -30,7 +30,7 @@ def test_pixels(dtype, shape, mode, shared):
     assert np.array_equal(np.asarray(image), source)
     assert dlbridge.explain(source, "pillow").action == ("share" if shared else "copy")
     if not shared:
-        with pytest.raises(dlbridge.CopyRequiredError):
+        with pytest.raises(dlbridge.CopyRequiredError, match="memory is copied by pillow, which has the pixels of three"):
             dlbridge.convert(source, "pillow", copy=False)
     before = np.asarray(image).copy()
     source[0, 0] = ~source[0, 0] if dtype == "bool" else source[0, 0] + 1

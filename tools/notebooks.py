@@ -1,7 +1,8 @@
 """Run notebooks and write what they show into them: python tools/notebooks.py NOTEBOOK...; --check compares instead.
 
 Addresses are written as 0x…. The cells with the tag "varies" show times, or memory of the process: only the kinds of
-their outputs are compared, and so are pictures.
+their outputs are compared, and so are pictures. A cell with the tag "ends" may raise an error, which ends the notebook
+where it does not find what it needs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 
 ADDRESS = re.compile(r"0x[0-9a-f]{5,}(, aligned to \d+ bytes?)?")
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -33,8 +35,13 @@ def each(path: Path, check: bool) -> int:
     """Run a notebook; write it, or compare it with what is there."""
     before = nbformat.read(path, as_version=4)
     after = nbformat.read(path, as_version=4)
-    NotebookClient(after, timeout=900, kernel_name="python3",
-                   resources={"metadata": {"path": str(path.parent)}}).execute()
+    client = NotebookClient(after, timeout=900, kernel_name="python3",
+                            resources={"metadata": {"path": str(path.parent)}})
+    try:
+        client.execute()
+    except CellExecutionError:
+        if not any(is_error(output) for cell in after.cells if "ends" in tags(cell) for output in cell.outputs):
+            raise
     cleaned(after)
     for cell in before.cells:
         join_streams(cell.get("outputs", []))
@@ -46,15 +53,24 @@ def each(path: Path, check: bool) -> int:
     return 0
 
 
+def tags(cell: Any) -> list[str]:
+    found: list[str] = cell.metadata.get("tags", [])
+    return found
+
+
+def is_error(output: Any) -> bool:
+    return bool(output.output_type == "error")
+
+
 def cleaned(notebook: Any) -> None:
     """Leave out what differs from run to run."""
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
     for cell in notebook.cells:
         join_streams(cell.get("outputs", []))
-        cell.metadata = {"tags": cell.metadata["tags"]} if cell.metadata.get("tags") else {}
+        cell.metadata = {"tags": tags(cell)} if tags(cell) else {}
         for output in cell.get("outputs", []):
             output.pop("metadata", None)
-            if output.output_type != "stream":
+            if not is_error(output) and output.output_type != "stream":
                 output.metadata = {}
             output.update({key: masked(value) for key, value in output.items() if key in ("text", "data")})
 
@@ -81,7 +97,7 @@ def shown(cell: Any) -> list[str]:
         data = output.get("data", {output.get("name", output.output_type): output.get("text", "")})
         for kind, text in sorted(data.items()):
             lines.append(kind)
-            if "varies" not in cell.metadata.get("tags", []) and not kind.startswith("image/"):
+            if "varies" not in tags(cell) and not kind.startswith("image/"):
                 lines += str(text).splitlines()
     return lines
 

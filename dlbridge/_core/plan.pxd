@@ -23,6 +23,7 @@ cdef enum Reason:
     AXIS_ORDER
     MISALIGNED
     ELEMENT_FORM
+    OWN_FORM
     NO_SHARING
     OTHER_DEVICE
     READ_ONLY_MEMORY

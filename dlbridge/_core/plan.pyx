@@ -91,6 +91,7 @@ cdef dict REASONS = {
                  "allocate more and slice where an aligned address begins"),
     ELEMENT_FORM: ("dtype", "{dtype} has its bits in another place than {target} has them",
                    "nothing to do: bits must move"),
+    OWN_FORM: ("memory", "is copied by {target}, which {takes}", "nothing to do: it is copied"),
     NO_SHARING: ("memory", "of others is nothing that {target} can use", "nothing to do: it is copied"),
     OTHER_DEVICE: ("device", "is another one than where the memory is", "pass device=None, or an array that is there"),
     READ_ONLY_MEMORY: ("readonly", "memory would become writable, since {target} cannot be told otherwise",
@@ -118,7 +119,7 @@ cdef str reason_words(const Managed* managed, Target target, Reason reason):
     return REASONS[reason][1].format(
         target=target.name, strides=managed_strides(managed), shape=managed_shape(managed),
         data=<size_t> managed_data(managed), alignment=target.low_bits[managed.row] + 1,
-        dtype=dtype_name(managed.abi.dl_tensor.dtype))
+        dtype=dtype_name(managed.abi.dl_tensor.dtype), takes=target.facts.takes.words if target.facts.takes else "")
 
 
 cdef str reason_text(const Managed* managed, Target target, Reason reason):
@@ -347,9 +348,10 @@ cdef int decide_elements(const Managed* managed, Target target, Decision* out) e
         want(out, COPY, BYTE_ORDER)
     if managed.marks & (NEGATED | CONJUGATED):
         want(out, COPY, LAZY_BITS)
-    if target.copied_rows >> row & 1 or (
-            target.takes is not None and not target.takes(row_name(row), managed_shape(managed))):
+    if target.copied_rows >> row & 1:
         want(out, COPY_BY_TARGET, ELEMENT_FORM)
+    elif target.takes is not None and not target.takes(row_name(row), managed_shape(managed)):
+        want(out, COPY_BY_TARGET, OWN_FORM)
     if target.rows >> row & 1 and not get_row(row).subbyte:
         return 0
     if dtype.lanes == 2:
