@@ -82,8 +82,13 @@ class _JaxDevice(Protocol):
 # The literals are for completion in editors. str covers every other name, with or without an index.
 _Device: TypeAlias = Literal["cpu", "cuda"] | str | tuple[int, int | None] | _TorchDevice | _JaxDevice
 _Stream: TypeAlias = int | _CudaStream | _TorchStream | _CupyStream | _NumbaStream
+class _LibraryDType(Protocol):
+    # torch.dtype and its likes, which are written by their names.
+    @property
+    def itemsize(self) -> int: ...
+
 # What numpy.dtype takes, and the names of types that NumPy lacks.
-_DType: TypeAlias = str | numpy.dtype[Any] | type[Any]
+_DType: TypeAlias = str | numpy.dtype[Any] | type[Any] | _LibraryDType
 _Readonly: TypeAlias = Literal["copy", "share", "error"]
 _Name: TypeAlias = Literal[
     "array_api_strict",
@@ -158,8 +163,9 @@ def convert(
         Take the target's nearest type where it lacks a wide one (JAX without x64, MLX): float64 becomes float32,
         complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host memory.
     dtype : str or dtype, optional
-        How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, or what
-        :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of uint8 in C order.
+        How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, the dtype of a
+        library such as torch, or what :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of
+        uint8 in C order.
     shape : tuple of int, optional
         The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes.
     out : array, optional

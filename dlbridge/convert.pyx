@@ -31,7 +31,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.collector cimport pause_collector, resume_collector
-from dlbridge._core.described cimport seen_as
+from dlbridge._core.described cimport Description, read_description, seen_as
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport dtype_name, find_name
@@ -44,7 +44,7 @@ from dlbridge._core.handover cimport (
     settle,
 )
 from dlbridge._core.location cimport find_device, is_on
-from dlbridge._core.out cimport acquire_out, check_fit, check_reach
+from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
 from dlbridge._core.place cimport COPY_IN_TARGET, UPLOAD, copy_into, place
 from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_copy, reason_hint, reason_text
 from dlbridge._core.request cimport (
@@ -120,8 +120,9 @@ def convert(
         Take the target's nearest type where it lacks a wide one (JAX without x64, MLX): float64 becomes float32,
         complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host memory.
     dtype : str or dtype, optional
-        How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, or what
-        :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of uint8 in C order.
+        How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, the dtype of a
+        library such as torch, or what :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of
+        uint8 in C order.
     shape : tuple of int, optional
         The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes.
     out : array, optional
@@ -478,8 +479,11 @@ cdef object convert_own(object src, Route route, const Request* request):
 
 cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL:
     """Acquire src; bytes may be seen with another dtype or shape."""
-    cdef Managed* managed = acquire_by(route.offers, src, request)
-    return managed if dtype is None and shape is None else seen_as(managed, dtype, shape)
+    cdef Description described
+    if dtype is None and shape is None:
+        return acquire_by(route.offers, src, request)
+    read_description(dtype, shape, &described)
+    return seen_as(acquire_by(route.offers, src, request), dtype, shape, &described)
 
 
 cdef object convert_bytes(object src, object to, object dtype, object shape, Request* request):
@@ -493,21 +497,24 @@ cdef object convert_bytes(object src, object to, object dtype, object shape, Req
 cdef object convert_into(object src, object to, object dtype, object shape, object out, Request* request):
     """Copy src into an array that is there, and return that."""
     cdef Route route = route_to(src, to, request)
-    cdef Managed* into = acquire_out(out, route.target, request)
     cdef Managed* source
+    cdef Managed* into
+    if out is src and dtype is None and shape is None:
+        managed_release(acquire_out(out, route.target, request))
+        return out
+    check_out_type(out, route.target, request)
+    source = for_out(acquire_seen(src, route, dtype, shape, request), route.target, request)
     try:
-        if out is not src or dtype is not None or shape is not None:
-            source = for_out(acquire_seen(src, route, dtype, shape, request), route.target, request)
-            try:
-                check_fit(source, into)
-                copy_into(into, source)
-            finally:
-                managed_release(source)
-            written = route.target.facts.written
-            if written is not None:
-                written.value(out)
+        into = acquire_out(out, route.target, request)      # after what the source may have called
+        try:
+            check_fit(source, into)
+            copy_into(into, source)
+        finally:
+            managed_release(into)
     finally:
-        managed_release(into)
+        managed_release(source)
+    if route.target.facts.written is not None:
+        route.target.facts.written.value(out)
     return out
 
 
@@ -702,22 +709,25 @@ def examine(
 
 
 cdef object examine_out(dict facts, object src, Route route, object dtype, object shape, object out, Request* request):
-    cdef Managed* into = acquire_out(out, route.target, request)
     cdef Managed* managed
+    cdef Managed* into
+    if out is src and dtype is None and shape is None:
+        managed_release(acquire_out(out, route.target, request))
+        facts |= {"action": "return", "reason": "out is src"}
+        return
+    check_out_type(out, route.target, request)
+    managed = acquire_seen(src, route, dtype, shape, request)
     try:
-        if out is src and dtype is None and shape is None:
-            facts |= {"action": "return", "reason": "out is src"}
-            return
-        managed = acquire_seen(src, route, dtype, shape, request)
+        state_memory(facts, managed)
+        check_reach(managed, request)
+        foreseen(managed, route.target, request)
+        into = acquire_out(out, route.target, request)
         try:
-            state_memory(facts, managed)
-            check_reach(managed, request)
-            foreseen(managed, route.target, request)
             check_fit(managed, into)
         finally:
-            managed_release(managed)
+            managed_release(into)
     finally:
-        managed_release(into)
+        managed_release(managed)
     facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
 
 

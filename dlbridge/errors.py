@@ -79,14 +79,23 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
     Python refuses to write integers of 4301 digits, for example.
     """
     try:
-        return write(value)
+        return str.__str__(write(value))        # a subclass of str may do as it likes
     except Exception:
-        return f"of type {type(value).__qualname__}"
+        return f"of type {QUALNAME(type(value))}"
+
+
+# Of a type itself, since a metaclass may answer anything.
+QUALNAME = type.__dict__["__qualname__"].__get__
+MODULE = type.__dict__["__module__"].__get__
 
 
 def full_name(kind: Any) -> str:
     """The name of a type after the name of its module."""
-    return f"{getattr(kind, '__module__', 'builtins')}.{kind.__qualname__}"     # a type can have no module
+    try:
+        module = MODULE(kind)
+    except AttributeError:
+        module = None               # a type can have none
+    return f"{module if type(module) is str else 'builtins'}.{QUALNAME(kind)}"
 
 
 _Error = TypeVar("_Error", bound=DLBridgeError)

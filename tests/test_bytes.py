@@ -6,6 +6,7 @@ import mmap
 import numpy as np
 import pytest
 import torch
+from support.children import each_in_one_child
 from support.optional import params
 
 import dlbridge
@@ -133,3 +134,58 @@ def test_what_is_refused(source, keywords, said):
 def test_no_bytes():
     assert dlbridge.convert(b"", "numpy", dtype="float32").shape == (0,)
     assert dlbridge.convert(b"", "numpy", dtype="float32", shape=(0, 3)).shape == (0, 3)
+
+
+class Releasing:
+    """An extent that takes the memory away from an array while it is read."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __index__(self):
+        self.array.resize(16, refcheck=False)
+        return 16
+
+
+def read_after_release():
+    array = np.zeros(1 << 25, "u1")
+    return dlbridge.convert(array, "numpy", shape=(Releasing(array),), copy=True).tolist()
+
+
+def test_memory_is_acquired_after_what_a_shape_calls():
+    assert each_in_one_child(read_after_release, {"resized": ()}) == {"resized": [0] * 16}
+
+
+@pytest.mark.needs("ml_dtypes")
+@pytest.mark.parametrize("dtype", [np.str_("bfloat16"), pytest.param(torch.bfloat16, marks=pytest.mark.needs("torch"))])
+def test_a_dtype_is_what_it_says_that_it_is(dtype):
+    assert dlbridge.convert(bytearray(8), "dlbridge", dtype=dtype).dtype == "bfloat16"
+
+
+class Failing:
+    @property
+    def dtype(self):
+        raise OSError("a dtype of mine")
+
+    def __iter__(self):
+        yield 8
+        raise TypeError("an extent of mine")
+
+
+def test_errors_of_what_is_given_are_not_lost():
+    with pytest.raises(OSError, match="a dtype of mine"):
+        dlbridge.convert(bytearray(8), "numpy", dtype=Failing())
+    with pytest.raises(TypeError, match="is no tuple of integers") as caught:
+        dlbridge.convert(bytearray(8), "numpy", shape=Failing())
+    assert str(caught.value.__cause__) == "an extent of mine"
+
+
+@pytest.mark.parametrize(("dtype", "hint"), [
+    ("BF16", 'did you mean "bfloat16"?'), ("U8", 'did you mean "uint8"?'), ("F8_E4M3", 'did you mean "float8_e4m3fn"?'),
+    ("F64", 'did you mean "float64"?'), ("floatt32", 'did you mean "float32"?'),
+    (np.dtype((np.float64, [("a", "f4"), ("b", "f4")])), "describe it as integers of the same size"),
+])
+def test_what_is_no_type(dtype, hint):
+    with pytest.raises(dlbridge.ConversionError, match="is no type that dlbridge knows") as caught:
+        dlbridge.convert(bytearray(8), "numpy", dtype=dtype)
+    assert caught.value.hint == hint

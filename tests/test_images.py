@@ -30,7 +30,7 @@ def test_pixels(dtype, shape, mode, shared):
     assert np.array_equal(np.asarray(image), source)
     assert dlbridge.explain(source, "pillow").action == ("share" if shared else "copy")
     if not shared:
-        with pytest.raises(dlbridge.CopyRequiredError, match="memory is copied by pillow, which has the pixels of three"):
+        with pytest.raises(dlbridge.CopyRequiredError, match="memory is copied by pillow, which has"):
             dlbridge.convert(source, "pillow", copy=False)
     before = np.asarray(image).copy()
     source[0, 0] = ~source[0, 0] if dtype == "bool" else source[0, 0] + 1
@@ -87,6 +87,28 @@ def test_what_is_no_image(dtype, shape):
         dlbridge.convert(source, "pillow")
     plan = dlbridge.explain(source, "pillow")
     assert (plan.action, plan.reason) == ("refuse", caught.value.reason)
+
+
+@pytest.mark.parametrize(("dtype", "shape", "mode"), [
+    ("uint8", (3, 4, 5), "RGB"), ("uint8", (1, 4, 5), "L"), ("uint8", (4, 5, 1), "L"), ("uint8", (2, 4, 5, 3), "RGB"),
+    ("int32", (4, 5, 3), "RGB"),
+    ("float32", (4, 5, 3), "RGB"), ("bool", (4, 5, 4), "RGBA"), ("float32", (1, 4, 5), "F"),
+])
+@pytest.mark.parametrize("library", params(["numpy", "torch"]))
+def test_a_hint_makes_an_image(library, dtype, shape, mode):
+    source = dlbridge.convert(pixels(dtype, shape), library)
+    with pytest.raises(dlbridge.ConversionError, match="is none that pillow has") as caught:
+        dlbridge.convert(source, "pillow")
+    names = {"x": source, "dlbridge": dlbridge}
+    code = caught.value.hint.removeprefix("pass ").removeprefix("one image, ")
+    assert dlbridge.convert(eval(code, names), "pillow").mode == mode
+
+
+def test_numbers_of_eight_bytes_are_narrowed():
+    source = np.full((4, 5), 0.5)
+    with pytest.raises(dlbridge.ConversionError, match=r"does not have \(pass narrow=True\)"):
+        dlbridge.convert(source, "pillow")
+    assert dlbridge.convert(source, "pillow", narrow=True).getpixel((0, 0)) == 0.5
 
 
 def test_a_function_of_arrays_gives_an_image_for_an_image():

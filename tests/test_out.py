@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from support.children import each_in_one_child
+from support.hints import code_in
 from support.optional import of, params
 
 import dlbridge
@@ -153,8 +155,60 @@ def test_what_is_refused(make, keywords, said):
 
 @pytest.mark.needs("torch")
 def test_a_tensor_that_requires_a_gradient_is_refused():
-    with pytest.raises(dlbridge.ConversionError, match=r"^convert: out of type torch\.Tensor: .*requires_grad"):
-        dlbridge.convert(SOURCE, "torch", out=torch.zeros(2, 3, requires_grad=True))
+    out = torch.zeros(2, 3, requires_grad=True)
+    with pytest.raises(dlbridge.ConversionError, match=r"out of type torch\.Tensor: .*requires_grad") as caught:
+        dlbridge.convert(SOURCE, "torch", out=out)
+    (code,) = code_in(caught.value.hint, {"x": out})
+    dlbridge.convert(SOURCE, "torch", out=eval(code, {"x": out}))
+    assert np.array_equal(out.detach(), SOURCE)
+
+
+class Calling:
+    """A producer that calls something while it is asked for its memory, and then has ones."""
+
+    def __init__(self, shape, call):
+        self.array, self.call = np.ones(shape, "u1"), call
+
+    def __dlpack__(self, **keywords):
+        self.call()
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+
+MEGABYTES = 1 << 25         # as much is unmapped when it is released
+
+
+def moved():
+    out = torch.zeros(MEGABYTES, dtype=torch.uint8)
+    dlbridge.convert(Calling(MEGABYTES, out.share_memory_), "torch", out=out)
+    return bool(out.all())
+
+
+def resized():
+    out = np.zeros(MEGABYTES, "u1")
+    with pytest.raises(dlbridge.ConversionError, match="is not of the source's shape"):
+        dlbridge.convert(Calling(MEGABYTES, lambda: out.resize(16, refcheck=False)), "numpy", out=out)
+    return True
+
+
+@pytest.mark.needs("torch")
+def test_out_is_looked_at_after_what_the_source_calls():
+    assert each_in_one_child(lambda case: case(), {"moved": (moved,), "resized": (resized,)}) == {
+        "moved": True, "resized": True}
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    (lambda out: setattr(out, "shape", (3, 2)), "is not of the source's shape"),
+    (lambda out: out.setflags(write=False), "it is read-only"),
+    (lambda out: setattr(out, "dtype", "i1"), "is not of the source's dtype"),
+])
+def test_a_source_that_changes_out(change, said):
+    out = np.zeros((2, 3), "u1")
+    with pytest.raises(dlbridge.ConversionError, match=said):
+        dlbridge.convert(Calling((2, 3), lambda: change(out)), "numpy", out=out)
+    assert not out.any()
 
 
 def test_a_target_without_arrays_takes_none():
@@ -174,7 +228,7 @@ def test_elements_below_a_byte_of_another_form_are_refused():
 def test_an_array_that_never_changes_is_refused():
     import jax
 
-    with pytest.raises(dlbridge.ConversionError, match="cannot take a copy: it is read-only"):
+    with pytest.raises(dlbridge.ConversionError, match=r"arrays of jax do not change \(leave out out=\)"):
         dlbridge.convert(SOURCE, "jax", out=jax.numpy.zeros((2, 3)))
 
 

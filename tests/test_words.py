@@ -214,3 +214,42 @@ def test_what_is_no_dtype(dtype, hint):
 ])
 def test_wrong_registrations(call, said):
     assert said in message_of(call)
+
+
+# ---- what cannot be written ------------------------------------------------------------------------------------------
+
+class Text(str):
+    """Python lets a subclass of str do as it likes."""
+
+    def __format__(self, spec):
+        raise ZeroDivisionError
+
+    rpartition = __len__ = __format__
+
+
+class Written:
+    def __repr__(self):
+        return Text("itself")
+
+
+class Nameless(type):
+    def __getattribute__(cls, name):
+        if name in ("__name__", "__qualname__"):
+            raise ZeroDivisionError
+        return super().__getattribute__(name)
+
+
+class Unnamed(metaclass=Nameless):
+    pass
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: dlbridge.convert(ARRAY, "numpy", copy=Written()), "copy itself: is not one of"),
+    (lambda: dlbridge.convert(bytearray(4), "numpy", dtype=Written()), "dtype itself: is no type that dlbridge knows"),
+    (lambda: dlbridge.convert(ARRAY, Text("nope")), "to 'nope': is no target"),
+    (lambda: dlbridge.convert(ARRAY, Unnamed()), f"to of type {__name__}.Unnamed: is no target"),
+    (lambda: dlbridge.convert(Unnamed(), "numpy"), f"source: type {__name__}.Unnamed: offers no array protocol"),
+    (lambda: dlbridge.convert_tree([], "numpy", others=ARRAY), "is neither \"pass\" nor \"raise\""),
+])
+def test_what_cannot_be_written_is_an_error_of_ours_still(call, said):
+    assert said in message_of(call)

@@ -128,7 +128,7 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
 
 def check_given(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
     for name, given in (("others", others), ("columns", columns)):
-        if given not in OTHERS:
+        if not isinstance(given, str) or given not in OTHERS:
             raise ValueError(f'convert_tree: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
     check_keywords("convert_tree", keywords)
     check_target(to, imported=False)
@@ -399,7 +399,7 @@ def first_array(values: Iterable[Any]) -> Any:
     """The first array in some values, which may be containers; or None."""
     for value in values:
         role = role_of(value)
-        if role == ARRAY and (has_numbers(value) or not has_words(value)):
+        if role == TABLE or (role == ARRAY and (has_numbers(value) or not has_words(value))):
             return value
         kind = kind_of(value) if role == OTHER else None
         if kind is not None and (found := first_array(kind.values(value))) is not None:

@@ -34,37 +34,38 @@ cdef enum:
 
 cdef int row_named(str stage, object dtype, bint* swapped) except -2:
     cdef int row = NO_ROW
+    cause = None
     swapped[0] = False
     if type(dtype) is str:
         row = find_name(dtype)
         if row == NO_ROW:
             row = find_typestr(dtype, swapped)
+    elif dtype is not None:
+        row = find_name(shown(dtype, str).rpartition(".")[2])       # torch.bfloat16
     if row == NO_ROW and dtype is not None:
         import numpy as np
 
         try:
             found = np.dtype(dtype)
-        except (MemoryError, RecursionError):
-            raise
-        except Exception:           # numpy parses words with commas in them as Python
-            found = None
-        if found is not None:
-            swapped[0] = not found.isnative
-            row = find_name(found.name)
+            if found.fields is None:
+                swapped[0] = not found.isnative
+                row = find_name(found.name)
+        except (TypeError, ValueError, SyntaxError) as error:       # numpy parses words with commas in them as Python
+            cause = None if isinstance(dtype, str) else error
     if row == NO_ROW:
         from dlbridge._core.meant import about_dtype
 
         raise refusal(ConversionError, stage, "dtype", shown(dtype), "is no type that dlbridge knows",
-                      about_dtype(dtype))
+                      about_dtype(dtype)) from cause
     return row
 
 
 cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) except -1:
     try:
         numbers = tuple([index(value) for value in values])
-    except TypeError:
+    except TypeError as error:
         raise TypeError(f"{stage}: {field} {shown(values)}: is no tuple of integers (pass one integer for each "
-                        "axis)") from None
+                        "axis)") from error
     if len(numbers) > MAX_NDIM:
         raise refusal(ConversionError, stage, field, f"of {len(numbers)} axes", "is more than 64",
                       "describe fewer axes")
@@ -77,27 +78,29 @@ cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) exc
 
 # ---- bytes, seen as something else -----------------------------------------------------------------------------------
 
-cdef Managed* seen_as(Managed* managed, object dtype, object shape) except NULL:
-    cdef int64_t[MAX_NDIM] extents
-    cdef int32_t ndim = 1
-    cdef bint swapped = False
-    cdef int row
+cdef int read_description(object dtype, object shape, Description* described) except -1:
+    described.swapped = False
+    described.row = find_name("uint8") if dtype is None else row_named("convert", dtype, &described.swapped)
+    described.ndim = 1
+    described.extents[0] = INFERRED
+    if shape is not None:
+        described.ndim = read_numbers("convert", "shape", shape, described.extents)
+    return 0
+
+
+cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description* described) except NULL:
     cdef Managed* seen
     managed_own_storage(managed)        # on failure it releases the block
     try:
         check_bytes(managed, dtype, shape)
-        row = find_name("uint8") if dtype is None else row_named("convert", dtype, &swapped)
-        extents[0] = INFERRED
-        if shape is not None:
-            ndim = read_numbers("convert", "shape", shape, extents)
-        infer(managed, row, shape, ndim, extents)
-        seen = managed_new(<Protocol> managed.protocol, ndim)
+        infer(managed, described.row, shape, described.ndim, described.extents)
+        seen = managed_new(<Protocol> managed.protocol, described.ndim)
     except BaseException:
         managed_release(managed)
         raise
     managed_own(seen, OWNS_BASE, managed)
-    describe(seen, managed, row, extents)
-    if swapped and get_row(row).item_bytes > 1:
+    describe(seen, managed, described.row, described.extents)
+    if described.swapped and get_row(described.row).item_bytes > 1:
         seen.marks |= SWAPPED
     if has_streams(managed.abi.dl_tensor.device.device_type):
         try:

@@ -10,13 +10,13 @@ from types import ModuleType
 from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
 from dlbridge.libraries.library import libraries, library_of, root_of
-from dlbridge.libraries.names import AS_NUMPY, DEVICES, FUNCTIONS, INSTEAD, MEANT, NUMBERS
+from dlbridge.libraries.names import AS_NUMPY, DEVICES, FUNCTIONS, INSTEAD, MEANT, NUMBERS, SAFETENSORS
 
 
 def about_target(to, list names):
     """Of something that is no target: how a message shows it, what is wrong with it, and the hint."""
     text, path = written(to)
-    kind = type(to).__name__
+    kind = full_name(type(to)).rpartition(".")[2]
     root, last = path.partition(".")[0], path.rpartition(".")[2]
     meant = MEANT.get(root, root)
     usual = f"one of {', '.join(names)}, any namespace with from_dlpack, or register_target()"
@@ -38,7 +38,8 @@ def about_target(to, list names):
 cdef tuple written(object to):
     """How a message shows what was given for ``to``, and the path that it names, in small letters."""
     if isinstance(to, str):
-        return shown(to) if len(to) < 80 else f"of {len(to)} characters", str.__str__(to).strip().lower()
+        text = str.__str__(to)
+        return shown(to) if len(text) < 80 else f"of {len(text)} characters", text.strip().lower()
     if isinstance(to, ModuleType):
         name = getattr(to, "__name__", "")          # a module may say anything there, or nothing
         return f"module {shown(name)}", shown(name, str).lower()
@@ -46,7 +47,7 @@ cdef tuple written(object to):
     name = full_name(kind).removeprefix("builtins.")
     if kind is to:
         return f"class {name}", name.lower()
-    if to is None or isinstance(to, int) or kind.__name__.endswith(("dtype", "DType", "device", "Device", *FUNCTIONS)):
+    if to is None or isinstance(to, int) or name.endswith(("dtype", "DType", "device", "Device", *FUNCTIONS)):
         return shown(to), shown(to, str).lower()
     return f"of type {name}", name.lower()
 
@@ -66,7 +67,8 @@ def about_keyword(str function, name, options):
 
 def about_dtype(dtype):
     """The hint for something that names no dtype."""
-    near = get_close_matches(shown(dtype, str).rpartition(".")[2], NAMES, 1)
+    text = shown(dtype, str).rpartition(".")[2]
+    near = [SAFETENSORS[text]] if text in SAFETENSORS else get_close_matches(text, NAMES, 1)
     return f'did you mean "{near[0]}"?' if near else "describe it as integers of the same size"
 
 

@@ -5,6 +5,8 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.targets.target cimport Target
 
 
+# Refuses what is no array of the target.
+cdef int check_out_type(object out, Target target, const Request* request) except -1
 # The memory of out, which can be written; only host memory.
 cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL
 # Refuses a source of another device, unless device= asks for it to be fetched.

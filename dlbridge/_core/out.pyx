@@ -38,9 +38,11 @@ from dlbridge.errors import (
 )
 
 
-cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL:
-    cdef Request asked = NOTHING_ASKED
-    cdef Managed* into
+cdef str ANOTHER = "pass one that can be written, element by element"
+cdef str WITHOUT = "leave out out="
+
+
+cdef int check_out_type(object out, Target target, const Request* request) except -1:
     if not target.array_types:
         raise refusal(UnsupportedError, "convert", "out", f"of type {shown(type(out), full_name)}",
                       f"is not taken by {target.name}", "leave out out=")
@@ -49,12 +51,21 @@ cdef Managed* acquire_out(object out, Target target, const Request* request) exc
                       f"is no array of {target.name}", f"pass an array of {target.name}")
     if request.copy == COPY_NEVER:
         raise refusal(CopyRequiredError, "convert", "copy", False, "but out takes a copy", "pass copy=None")
+    return 0
+
+
+cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL:
+    cdef Request asked = NOTHING_ASKED
+    cdef Managed* into
+    check_out_type(out, target, request)
     asked.copy, asked.readonly = COPY_NEVER, READONLY_SHARE
     try:
         into = acquire_by(offers_of(type(out)), out, &asked)
     except DLBridgeError as error:
-        kind = ConversionError if isinstance(error, CopyRequiredError) else type(error)
-        raise not_writable(kind, out, error.reason) from error
+        if isinstance(error, CopyRequiredError):
+            raise not_writable(ConversionError, out, "its library gives a copy of its memory alone", ANOTHER) from error
+        hint = "pass x.detach()" if error.field == "requires_grad" else ANOTHER
+        raise not_writable(type(error), out, error.reason, hint) from error
     try:
         check_out(into, out, target, request)
     except BaseException:
@@ -64,9 +75,9 @@ cdef Managed* acquire_out(object out, Target target, const Request* request) exc
     return into
 
 
-cdef object not_writable(object error, object out, object wrong):
+cdef object not_writable(object error, object out, object wrong, str hint):
     return refusal(error, "convert", "out", f"of type {shown(type(out), full_name)}", f"cannot take a copy: {wrong}",
-                   "pass one that can be written, element by element")
+                   hint)
 
 
 cdef int check_out(const Managed* into, object out, Target target, const Request* request) except -1:
@@ -77,15 +88,18 @@ cdef int check_out(const Managed* into, object out, Target target, const Request
     if request.has_device and not same_device(&request.device, &tensor.device):
         raise refusal(DeviceError, "convert", "out", f"on {device_name(tensor.device)}",
                       f"is not on {device_name(request.device)}", "leave out device=")
-    if into.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or not target.supports & WRITABLE:
-        raise not_writable(ConversionError, out, "it is read-only")
-    if into.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED or into.marks & (NEGATED | CONJUGATED):
-        raise not_writable(ConversionError, out, "its elements are not in its memory as they are")
+    if not target.supports & WRITABLE:
+        raise not_writable(ConversionError, out, f"arrays of {target.name} do not change", WITHOUT)
     if target.facts.values is not None:
-        raise not_writable(ConversionError, out, f"{target.name} {target.facts.values.words}")
+        raise not_writable(ConversionError, out, f"{target.name} {target.facts.values.words}", WITHOUT)
+    if into.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        raise not_writable(ConversionError, out, "it is read-only", ANOTHER)
+    if into.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED or into.marks & (NEGATED | CONJUGATED):
+        raise not_writable(ConversionError, out, "its elements are not in its memory as they are", ANOTHER)
     if managed_count(into) and (into.marks & REPEATED or has_overlap(
             tensor.ndim, tensor.shape, tensor.strides, managed_item_bytes(into) if into.marks & BYTE_STRIDES else 1)):
-        raise not_writable(ConversionError, out, f"elements may share memory by the strides {managed_strides(into)}")
+        raise not_writable(ConversionError, out, f"elements may share memory by the strides {managed_strides(into)}",
+                           ANOTHER)
     return 0
 
 

@@ -28,7 +28,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host, same_device
-from dlbridge._core.dtypes cimport dtype_name, find_dlpack, get_row, row_name
+from dlbridge._core.dtypes cimport dtype_name, find_dlpack, find_name, get_row, row_name
 from dlbridge._core.facts cimport (
     ANY_ORDER,
     ANY_STRIDES,
@@ -400,8 +400,13 @@ cdef int decide_pairs(const Managed* managed, Target target, Decision* out) exce
 
 
 cdef object lacks_dtype(const Managed* managed, Target target):
+    from dlbridge._core.narrowing import NEAREST
+
+    near = NEAREST.get(dtype_name(managed.abi.dl_tensor.dtype))
     hint = f"convert it to a type that {target.name} has"
-    if managed.protocol != PROTOCOL_EXCHANGE_API and is_host(managed.abi.dl_tensor.device.device_type):
+    if near is not None and target.rows >> find_name(near) & 1:
+        hint = "pass narrow=True"
+    elif managed.protocol != PROTOCOL_EXCHANGE_API and is_host(managed.abi.dl_tensor.device.device_type):
         hint += ', or pass its bits, numpy.ascontiguousarray(x).view("uint8")'
     return refusal(ConversionError, target.name, "dtype", dtype_name(managed.abi.dl_tensor.dtype),
                    f"is a type that {target.name} does not have", hint)

@@ -6,10 +6,12 @@ Tests run the code, with the object that was refused as x.
 import datetime
 import re
 import sys
+from collections.abc import Iterable
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Facts
 
 # ---- NumPy's types ---------------------------------------------------------------------------------------------------
@@ -29,7 +31,10 @@ NUMPY = {
 }
 # The same for objects, by the types that all of them are of.
 OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
+    ((bool,), 'pass x.astype("bool")'),
+    ((bool, type(None)), 'pass x.astype("bool"), where None becomes False'),
     ((int, float, Decimal, Fraction), 'pass x.astype("float64")'),
+    ((int, float, Decimal, Fraction, type(None)), 'pass x.astype("float64"), where None becomes NaN'),
     ((int, float, complex), 'pass x.astype("complex128")'),
     ((str,), 'pass numpy.asarray(x).astype("U")'),
     ((list, tuple), "pass all side by side, numpy.concatenate(x.tolist())"),
@@ -97,6 +102,21 @@ def for_struct(kind: str, is_native: bool) -> str:
 
 def hint(kind: str, order: str, x: str, compact: str) -> str:
     return NUMPY.get(kind, NO_HINT).format(x=x, compact=compact, order=order if order == SWAPPED else "")
+
+
+# ---- frames ---------------------------------------------------------------------------------------------------------
+
+COLUMNS = 'call dlbridge.convert_tree(x, to, columns="pass")'
+
+
+def several_types(dtypes: Iterable[Any], cast: str) -> ConversionError:
+    """Of a frame of numbers: nobody said which type the array shall have."""
+    return refusal(ConversionError, "source", "columns", f"of {', '.join(sorted(map(str, dtypes)))}",
+                   "are of several types, and an array has one", f"{cast}, or {COLUMNS}")
+
+
+def missing_values(fill: str) -> ConversionError:
+    return refusal(ConversionError, "source", "columns", "with missing values", "are no array", fill)
 
 
 # ---- Arrow's types ---------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ class Library(NamedTuple):
     dtypes: tuple[Fact, ...] = ()           # each a tuple of the names of types that it takes; () for all
     copied_dtypes: Fact | None = None       # … those of them that it takes only by a copy of its own
     takes: Fact | None = None               # a function of a dtype's name and a shape: True if it shares such memory,
-    #                                         False if it copies it itself, None if it takes none
+    #                                         False if it copies it itself; if it takes none, what to do instead
     aligned_dtypes: Fact | None = None      # … those of them whose address must be a multiple of their size, too
     wide_dtypes: Fact | None = None         # … those of them that it narrows, and to what
     dtype_namespace: str | None = None      # where its types are attributes, from the module on: old versions lack some

@@ -53,3 +53,9 @@ INSTEAD = {
 NUMBERS = {*(row[0] for row in TABLE), "int", "float", "complex", "half", "double", "long"}
 DEVICES = ("cpu", "cuda", "gpu", "mps", "rocm", "xpu", "tpu")
 FUNCTIONS = ("function", "builtin_function_or_method", "method")
+# The types in the header of a file of safetensors.
+SAFETENSORS = {
+    "BOOL": "bool", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+    **{f"{letter}{bits}": f"{kind}{bits}" for letter, kind, sizes in (
+        ("I", "int", (8, 16, 32, 64)), ("U", "uint", (8, 16, 32, 64)), ("F", "float", (16, 32, 64))) for bits in sizes},
+}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from dlbridge.errors import UnsupportedError, refusal
+from dlbridge.libraries.hints import COLUMNS, missing_values, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
 
@@ -31,15 +32,16 @@ def memory_of_frame(frame: Any) -> Any:
 
     A frame keeps columns of one type in one block, if it was made so; the first column then begins where all do.
     """
-    dtypes = set(frame.dtypes)
-    dtype = dtypes.pop() if len(dtypes) == 1 else None
-    numbers = getattr(dtype, "numpy_dtype", dtype)
-    if not isinstance(numbers, np.dtype) or numbers.kind not in "biufc":
+    numbers = {dtype: getattr(dtype, "numpy_dtype", dtype) for dtype in frame.dtypes}
+    if not numbers or not all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in numbers.values()):
         return None
-    if numbers is not dtype and frame.isna().any(axis=None):
-        return None
-    array = frame.to_numpy(numbers)
-    begins = array.ctypes.data == frame.iloc[:, 0].to_numpy(numbers).ctypes.data
+    if len(numbers) > 1:
+        raise several_types(numbers, 'pass x.astype("float64")')
+    ((dtype, kind),) = numbers.items()
+    if kind is not dtype and frame.isna().any(axis=None):
+        raise missing_values("pass x.fillna(0), or x.dropna()")
+    array = frame.to_numpy(kind)
+    begins = array.ctypes.data == frame.iloc[:, 0].to_numpy(kind).ctypes.data
     return read_only(array) if begins else Copied(array)
 
 
@@ -89,7 +91,7 @@ LIBRARY = Library(
         ),
         Arrays(
             "DataFrame",
-            dict.fromkeys(("+s", "nothing", "uninstalled"), 'call dlbridge.convert_tree(x, to, columns="pass")'),
+            dict.fromkeys(("+s", "nothing", "uninstalled"), COLUMNS),
             gives=Fact(memory_of_frame, "seen in 3.1.1", "has columns of one type in one block"),
             columns=Fact(columns, "seen in 3.1.1", "has series as columns, some of them over Arrow's bools"),
         ),

@@ -60,9 +60,29 @@ MODES = {
 }
 
 
-def takes(dtype: str, shape: tuple[int, ...]) -> bool | None:
-    mode = MODES.get((dtype, shape[2:])) if len(shape) >= 2 and 0 not in shape else None
-    return None if mode is None or max(shape) > LARGEST_SIDE else mode.shared
+def takes(dtype: str, shape: tuple[int, ...]) -> bool | str:
+    mode = MODES.get((dtype, shape[2:])) if len(shape) > 1 else None
+    if mode is None:
+        return hint(dtype, shape)
+    if 0 in shape:
+        return "an image has pixels"
+    return mode.shared if max(shape) <= LARGEST_SIDE else "pass a part of it"
+
+
+def hint(dtype: str, shape: tuple[int, ...]) -> str:
+    """What makes an image of numbers that are none as they lie."""
+    if len(shape) < 2:
+        return "reshape it to lines and columns"
+    if len(shape) > 3:
+        return "pass one image, x[0]"
+    if 1 in shape[::2]:
+        return "pass x[0]" if shape[0] == 1 else "pass x[..., 0]"
+    if ("uint8", shape[2:]) in MODES:
+        numbers = 'dlbridge.convert(x, "numpy")'
+        return f'pass {numbers}.astype("uint8")' if dtype == "int32" else f'pass ({numbers} * 255).astype("uint8")'
+    if (dtype, shape[:1]) in MODES:
+        return 'pass dlbridge.convert(x, "numpy").transpose(1, 2, 0)'
+    return "an image has one to four bands, which are its last axis"
 
 
 def make(module: Any, array: Any, dtype: str) -> Any:

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from dlbridge.libraries.hints import COLUMNS, missing_values, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
 INTEGERS = "pass {x}.to_physical()"
@@ -18,11 +19,12 @@ def columns(frame: Any, unpack: bool) -> list[tuple[str, Any]]:
 def memory_of_frame(frame: Any) -> Any:
     """The ndarray (rows, columns) of a frame whose columns are of one type of numbers, or None; or a copy of it."""
     dtypes, polars = set(frame.dtypes), sys.modules["polars"]
-    dtype = dtypes.pop() if len(dtypes) == 1 else None
-    if dtype is None or not (dtype.is_integer() or dtype.is_float() or dtype == polars.Boolean):
+    if not dtypes or not all(dtype.is_integer() or dtype.is_float() or dtype == polars.Boolean for dtype in dtypes):
         return None
+    if len(dtypes) > 1:
+        raise several_types(dtypes, "pass x.cast(float)")
     if any(column.null_count() for column in frame.get_columns()):
-        return None
+        raise missing_values("pass x.fill_null(0), or x.drop_nulls()")
     try:
         return frame.to_numpy(allow_copy=False)
     except RuntimeError:
@@ -54,7 +56,7 @@ LIBRARY = Library(
                 "pyarrow": "x.to_arrow()",
             },
         ),
-        Arrays("DataFrame", {"+s": 'call dlbridge.convert_tree(x, to, columns="pass")'},
+        Arrays("DataFrame", {"+s": COLUMNS},
                gives=Fact(memory_of_frame, "seen in 1.42", "has an array of NumPy for columns of one type"),
                columns=Fact(columns, "seen in 1.42", "has eight bools in a byte")),
         Arrays("LazyFrame", {"type": 'call dlbridge.convert_tree(x.collect(), to, columns="pass")'}),

@@ -176,7 +176,8 @@ cdef class Target:
 
     cdef object why_not(self, const Managed* managed):
         """The exception that accepts() gives, or None."""
-        if self.takes is not None and self.takes(row_name(managed.row), managed_shape(managed)) is None:
+        answer = None if self.takes is None else self.takes(row_name(managed.row), managed_shape(managed))
+        if isinstance(answer, str):
             return refusal(ConversionError, self.name, "shape", managed_shape(managed),
-                           f"of {row_name(managed.row)} is none that {self.name} has", "reshape it")
+                           f"of {row_name(managed.row)} is none that {self.name} has", answer)
         return None if self.accepts == NULL else self.accepts(managed, self)
