@@ -117,8 +117,9 @@ def convert(
     detach : bool
         Take the data of a torch tensor that requires a gradient.
     narrow : bool
-        Take the target's nearest type where it lacks a wide one (JAX without x64, MLX): float64 becomes float32,
-        complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host memory.
+        Take the target's nearest type where it lacks a wide one (JAX without x64, MLX, Pillow): float64 becomes
+        float32, complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host
+        memory.
     dtype : str or dtype, optional
         How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, the dtype of a
         library such as torch, or what :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of
@@ -143,9 +144,10 @@ def convert(
     MemoryError
         A copy does not fit into the memory available.
     UnsupportedError
-        src offers no protocol, or the target is unknown.
+        src offers no protocol, the target is unknown, or ``out`` is no array of it.
     ConversionError
-        The memory cannot be described for that target, or a value does not fit into the narrower type.
+        The memory cannot be described for that target or by ``dtype`` and ``shape``, a value does not fit into the
+        narrower type, or ``out`` cannot be written or has another dtype or shape.
     CopyRequiredError
         A copy is needed and ``copy=False``.
     DeviceError

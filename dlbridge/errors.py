@@ -73,6 +73,11 @@ class MissingLibraryError(DLBridgeError, ImportError):
 REPORT = "report it to the producer; until then pass a copy, such as numpy.array(x)"
 
 
+# What a type says itself: a metaclass may answer anything.
+QUALNAME = type.__dict__["__qualname__"].__get__
+MODULE = type.__dict__["__module__"].__get__
+
+
 def shown(value: object, write: Callable[[object], str] = repr) -> str:
     """Write a value for a message, or its type if the value cannot be written.
 
@@ -82,11 +87,6 @@ def shown(value: object, write: Callable[[object], str] = repr) -> str:
         return str.__str__(write(value))        # a subclass of str may do as it likes
     except Exception:
         return f"of type {QUALNAME(type(value))}"
-
-
-# Of a type itself, since a metaclass may answer anything.
-QUALNAME = type.__dict__["__qualname__"].__get__
-MODULE = type.__dict__["__module__"].__get__
 
 
 def full_name(kind: Any) -> str:

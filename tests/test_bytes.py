@@ -182,7 +182,7 @@ def test_errors_of_what_is_given_are_not_lost():
 
 @pytest.mark.parametrize(("dtype", "hint"), [
     ("BF16", 'did you mean "bfloat16"?'), ("U8", 'did you mean "uint8"?'), ("F8_E4M3", 'did you mean "float8_e4m3fn"?'),
-    ("F64", 'did you mean "float64"?'), ("floatt32", 'did you mean "float32"?'),
+    ("F64", 'did you mean "float64"?'),
     (np.dtype((np.float64, [("a", "f4"), ("b", "f4")])), "describe it as integers of the same size"),
 ])
 def test_what_is_no_type(dtype, hint):

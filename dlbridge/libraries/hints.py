@@ -42,6 +42,7 @@ OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((datetime.date,), 'pass numpy.asarray(x).astype("M8[us]")'),
     ((datetime.timedelta,), 'pass numpy.asarray(x).astype("m8[us]")'),
 )
+COLUMNS = 'call dlbridge.convert_tree(x, to, columns="pass")'
 OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
 NO_HINT = "its elements are no numbers, and no array library has them"
 NUMBERS = "?bBhHiIlLqQefdFD"        # letters of NumPy's types that DLPack has
@@ -57,7 +58,7 @@ def for_array(dtype: Any, side_by_side: bool) -> str:
     if dtype.names:
         field = next((name for name in dtype.names if dtype[name].base.char in NUMBERS), None)
         one = "" if field is None else f"pass one field, x[{field!r}], or "
-        return one + 'call dlbridge.convert_tree(x, to, columns="pass")'
+        return one + COLUMNS
     if not dtype.itemsize:
         return "its elements have no bytes"
     if hasattr(dtype, "na_object"):
@@ -106,9 +107,6 @@ def hint(kind: str, order: str, x: str, compact: str) -> str:
 
 # ---- frames ---------------------------------------------------------------------------------------------------------
 
-COLUMNS = 'call dlbridge.convert_tree(x, to, columns="pass")'
-
-
 def several_types(dtypes: Iterable[Any], cast: str) -> ConversionError:
     """Of a frame of numbers: nobody said which type the array shall have."""
     return refusal(ConversionError, "source", "columns", f"of {', '.join(sorted(map(str, dtypes)))}",
@@ -116,7 +114,8 @@ def several_types(dtypes: Iterable[Any], cast: str) -> ConversionError:
 
 
 def missing_values(fill: str) -> ConversionError:
-    return refusal(ConversionError, "source", "columns", "with missing values", "are no array", fill)
+    return refusal(ConversionError, "source", "columns", "with missing values", "are no array",
+                   f"{fill}, or {COLUMNS}")
 
 
 # ---- Arrow's types ---------------------------------------------------------------------------------------------------
@@ -170,7 +169,7 @@ def for_arrow(facts: Facts, field: str, levels: int, is_stream: bool) -> str:
     """The hint for an error about values in so many lists, which the code in it flattens first."""
     own = facts.hint(field)
     if field == "+s" and not facts.records:
-        return 'call dlbridge.convert_tree(x, to, columns="pass"), with pyarrow installed'
+        return f"{COLUMNS}, with pyarrow installed"
     if own is not None:
         return own.format(x="x" + levels * (facts.hint("flatten") or FLATTEN))
     usual = "pyarrow.chunked_array(x).combine_chunks()" if is_stream else "pyarrow.array(x)"

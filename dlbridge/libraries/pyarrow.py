@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
+from dlbridge.libraries.hints import COLUMNS
 from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import FLOATS, INTEGERS, LENGTH_1_STRIDES
 
@@ -89,9 +90,9 @@ def make(pyarrow: Any, array: Any, dtype: str) -> Any:
 LIBRARY = Library(
     name="pyarrow",
     arrays=(
-        *(Arrays(name, {"+s": 'call dlbridge.convert_tree(x, to, columns="pass")'},
+        *(Arrays(name, {"+s": COLUMNS},
                  columns=Fact(columns, SEEN, "has eight bools in a byte")) for name in ("Table", "RecordBatch")),
-        Arrays("RecordBatchReader", {"+s": 'call dlbridge.convert_tree(x, to, columns="pass")'},
+        Arrays("RecordBatchReader", {"+s": COLUMNS},
                columns=Fact(columns_of_reader, SEEN, "is read once")),
         Arrays("ChunkedArray", {"pyarrow": "x.combine_chunks()"}),
         Arrays("*", {"pyarrow": "x"},
