@@ -1,5 +1,7 @@
 """The bridge: acquire, place, deliver."""
 
+import sys
+
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int32_t, int64_t
@@ -60,7 +62,7 @@ from dlbridge._core.request cimport (
     parse_request,
     wants_versioned,
 )
-from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to
+from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to, target_of
 from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of
 from dlbridge._core.targets.consumer cimport call_upload
@@ -78,7 +80,7 @@ cdef extern from "Python.h":
         const char* ml_doc
     int METH_FASTCALL
     int METH_KEYWORDS
-    object PyCFunction_NewEx(PyMethodDef* method, PyObject* self, object module)
+    int PyModule_AddFunctions(object module, PyMethodDef* methods) except -1
     object PyObject_Vectorcall(object function, PyObject** arguments, size_t count, PyObject* names)
 
 OF_TREES = ("device", "copy", "stream", "readonly", "detach", "narrow")
@@ -305,8 +307,8 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
 # A function of METH_FASTCALL | METH_KEYWORDS. names are the keywords of the last arguments, or NULL.
 ctypedef object (*Quick)(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names)
 
-cdef PyMethodDef CONVERT
-cdef PyMethodDef ASDLPACK
+cdef PyMethodDef[2] CONVERT      # the second ends the list
+cdef PyMethodDef[2] ASDLPACK
 cdef list texts = []            # kept for ever, since PyMethodDef has pointers into them
 cdef object whole_convert = convert
 cdef object whole_asdlpack = asdlpack
@@ -424,8 +426,12 @@ cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t co
     return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
 
 
-cdef object put_in_front(PyMethodDef* method, Quick quick, object whole):
-    """A builtin function with the name, the signature and the documentation of ``whole``."""
+cdef int put_in_front(PyMethodDef* method, Quick quick, object whole) except -1:
+    """Put a builtin function with the name, the signature and the documentation of ``whole`` into this module.
+
+    Without the GIL, Python counts no references to functions that were added in this way; otherwise threads that call
+    one at the same time would wait for each other.
+    """
     name = whole.__name__.encode()
     doc = f"{whole.__name__}{whole.__text_signature__}\n--\n\n{whole.__doc__}".encode()
     texts.extend((name, doc))
@@ -433,11 +439,11 @@ cdef object put_in_front(PyMethodDef* method, Quick quick, object whole):
     method.ml_doc = doc
     method.ml_meth = <void*> quick
     method.ml_flags = METH_FASTCALL | METH_KEYWORDS
-    return PyCFunction_NewEx(method, NULL, whole.__module__)
+    return PyModule_AddFunctions(sys.modules[__name__], method)
 
 
-convert = put_in_front(&CONVERT, convert_plainly, whole_convert)
-asdlpack = put_in_front(&ASDLPACK, asdlpack_plainly, whole_asdlpack)
+put_in_front(CONVERT, convert_plainly, whole_convert)
+put_in_front(ASDLPACK, asdlpack_plainly, whole_asdlpack)
 
 
 # ---- acquire, place, deliver -----------------------------------------------------------------------------------------
@@ -462,7 +468,7 @@ cdef inline object convert_by_route(object src, Route route, const Request* requ
     """
     if route.already:
         return convert_own(src, route, request)
-    return deliver(acquire_by(route.offers, src, request), route.target, request)
+    return deliver(acquire_by(route.offers, src, request), <Target> target_of(route), request)
 
 
 cdef object convert_own(object src, Route route, const Request* request):
@@ -584,7 +590,7 @@ cdef object deliver_to(Managed* managed, object to, str otherwise):
     except BaseException:
         managed_release(managed)
         raise
-    return deliver(managed, route.target, &request)
+    return deliver(managed, <Target> target_of(route), &request)
 
 
 cdef Route delivery_to(object to, str otherwise, Request* request):

@@ -16,6 +16,7 @@ all=torch,jax,ml_dtypes,pyarrow,PIL,cuda,numba,array_api_strict,optree,rich,matp
 numpys="2.0.0 2.1.0 2.2.0 2.3.2 2.4.0"      # among which the oldest is looked for; 2.3.2 was the first for 3.14
 tree=$work/tree
 wheels_only=--only-binary=:all:
+abi3=               # the example in C as the first Python built it
 absent=()
 
 not_had() {
@@ -44,6 +45,26 @@ run_tests() {
     check "$cell: selftest" "$bin/dlbridge" selftest
 }
 
+# one_file PYTHON ENVIRONMENT: an extension under the limited API is built once, and serves every later Python. It is built
+# against the wheel; free-threaded Pythons have no limited API.
+one_file() {
+    local bin=$2/bin
+    [[ $1 != *t ]] || return 0
+    if [ ! "$abi3" ]; then
+        rm -rf "$work/abi3"
+        "$bin/pip" wheel -q --no-deps --find-links "$(dirname "$wheel")" -w "$work/abi3" "$tree/examples/c_extension" || return
+        abi3=$(echo "$work"/abi3/*.whl)
+    fi
+    "$bin/pip" install -q --no-deps --force-reinstall "$abi3" && "$bin/python" - <<'PYTHON'
+import numpy
+import running
+
+assert running.__file__.endswith(".abi3.so")
+assert running.running_sum(numpy.arange(4.0)).tolist() == [0, 1, 3, 6]
+assert running.running_sum(bytes(range(4))).tolist() == [0, 1, 3, 6]
+PYTHON
+}
+
 core() {
     local numpy where=$work/$1
     export DLBRIDGE_TEST_LIBRARIES=
@@ -60,6 +81,7 @@ core() {
         environment "$where/newest" "$python" $wheels_only numpy pytest hypothesis
         run_tests "$where/newest" numpy
     fi
+    check "Python $1: an extension of another Python" one_file "$1" "$where/newest"
     unset DLBRIDGE_TEST_LIBRARIES
 }
 

@@ -4,17 +4,17 @@ Modules that a subinterpreter had loaded could no longer be loaded in the main i
 """
 
 import importlib
+import sys
 
 
 def _is_main() -> bool:
     """Whether this is the interpreter that the process began with."""
-    for name in ("_interpreters", "_xxsubinterpreters"):    # from Python 3.13 on; before that
-        try:
-            interpreters = importlib.import_module(name)
-        except ImportError:
-            continue
-        return bool(interpreters.get_current() == interpreters.get_main())
-    return True
+    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    try:
+        interpreters = importlib.import_module(name)
+    except ImportError:
+        return True
+    return bool(interpreters.get_current() == interpreters.get_main())
 
 
 if not _is_main():

@@ -14,6 +14,11 @@ cdef class Route(Entry):
     cdef Request plain                  # the request of a call without keywords
 
 
+cdef inline PyObject* target_of(Route route) noexcept:
+    """The target, which the route keeps. Threads share it, so they would wait for each other to count references."""
+    return <PyObject*> route.target
+
+
 cdef inline Route route_to(object src, object to, Request* request):
     """The route for src and ``to``. What the target says is noted in the request; an array says its device too."""
     cdef PyObject* found = cached(ROUTES, <PyObject*> src, <PyObject*> to)
