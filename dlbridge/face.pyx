@@ -55,10 +55,10 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name
 from dlbridge._core.handover cimport hand_over
-from dlbridge._core.layout cimport REPEATED
+from dlbridge._core.layout cimport MAX_NDIM, REPEATED
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, contiguous_hint, order_hint, place
-from dlbridge._core.request cimport NOTHING_ASKED, Request
+from dlbridge._core.request cimport COPY_NEVER, NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_of
 from dlbridge._core.view cimport (
@@ -77,6 +77,7 @@ from dlbridge.tensor cimport Tensor, new_like
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, DLBridgeError, refusal
 
 cdef extern from "Python.h":
+    PyObject* PyErr_Occurred() noexcept
     PyTypeObject* Py_TYPE(PyObject* obj) noexcept
     void Py_DECREF(PyObject* obj) noexcept
 
@@ -107,6 +108,9 @@ def get_include():
 # ---- the five functions ----------------------------------------------------------------------------------------------
 
 cdef int view(object obj, const Want* want, View* out) except -1:
+    if <PyObject*> obj == NULL:
+        out.owner = NULL
+        refuse_null("view", "obj")
     if want == NULL:
         want = &NOTHING_WANTED
     elif want.size != sizeof(Want) or want.flags & ~<uint32_t> WANT_FLAGS or is_contrary(want):
@@ -121,6 +125,8 @@ cdef int view(object obj, const Want* want, View* out) except -1:
 
 cdef DLManagedTensorVersioned* acquire(object obj, const Want* want) except NULL:
     cdef Managed* managed
+    if <PyObject*> obj == NULL:
+        refuse_null("acquire", "obj")
     if want == NULL:
         want = &NOTHING_WANTED
     check_want(want)
@@ -134,26 +140,55 @@ cdef DLManagedTensorVersioned* acquire(object obj, const Want* want) except NULL
 cdef object deliver(DLManagedTensorVersioned* tensor, object to):
     cdef Managed* managed
     if tensor == NULL:
-        raise ValueError("deliver: tensor NULL: is none (pass what make or acquire returned)")
+        refuse_null("deliver", "tensor")
     if tensor.deleter == sole_deleter:
-        managed = <Managed*> tensor
-        managed.row = NO_ROW                # the caller could have changed what lies open in the struct
-        managed = managed_checked(managed)
+        managed = checked_again(<Managed*> tensor)
     else:
         managed = on_default_stream(managed_take_versioned(PROTOCOL_DLPACK, tensor))
-    return deliver_to(managed, to, "numpy")
+    if <PyObject*> to == NULL:
+        managed_release(managed)
+        refuse_null("deliver", "to")
+    try:
+        return deliver_to(managed, to, "numpy")
+    except DLBridgeError as error:
+        if error.stage != "convert":
+            raise
+        raise refused_by(error, "deliver", error.wrong,
+                         callers_hint(error.hint) or "pass the name of a library, or an array of it") from None
+
+
+cdef Managed* checked_again(Managed* managed) except NULL:
+    """Check a block of dlbridge's own, since the caller could have changed what lies open in the struct.
+
+    On failure the block is released.
+    """
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    if not 0 <= tensor.ndim <= MAX_NDIM or tensor.shape != <int64_t*> (managed + 1) or (
+            tensor.strides != tensor.shape + tensor.ndim):
+        managed_release(managed)
+        raise ValueError("deliver: tensor: has other axes than it was made with (make another one)")
+    managed.row = NO_ROW
+    return managed_checked(managed)
 
 
 cdef DLManagedTensorVersioned* make(const DLTensor* like, uint64_t flags, void* owner, Release drop) except NULL:
     cdef Managed* managed
     cdef Wrapped* called
-    if like == NULL or flags & ~<uint64_t> GIVEN_FLAGS:
-        raise ValueError(f"make: flags {flags:#x}: are unknown, or like is NULL (pass flags of DLPack 1.3)")
-    if like.data == NULL and owner == NULL and drop == NULL:
-        managed = new_like(like)
-        managed.abi.flags |= flags
-        return &managed.abi
-    managed = on_default_stream(managed_from_tensor(PROTOCOL_DLBRIDGE, like, flags))
+    if like == NULL:
+        refuse_null("make", "like")
+    if flags & ~<uint64_t> GIVEN_FLAGS:
+        raise ValueError(f"make: flags {flags:#x}: are not all known (pass flags of DLPack 1.3)")
+    if not like.device.device_type:
+        raise ValueError("make: device type 0: is none (set like.device.device_type to kDLCPU)")
+    try:
+        if like.data == NULL and owner == NULL and drop == NULL:
+            managed = new_like(like, flags)
+            managed.abi.flags |= flags & (DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED)
+            return &managed.abi
+        managed = managed_from_tensor(PROTOCOL_DLBRIDGE, like, flags)
+    except DLBridgeError as error:
+        raise refused_by(error, "make", error.wrong, error.hint) from None
+    managed = on_default_stream(managed)
     if drop != NULL:
         called = new_called(owner, drop)
         if called == NULL:
@@ -164,6 +199,13 @@ cdef DLManagedTensorVersioned* make(const DLTensor* like, uint64_t flags, void* 
         Py_INCREF(<object> owner)
         own(managed, OWNS_OBJECT, owner)
     return &managed.abi
+
+
+cdef int refuse_null(str function, str name) except -1:
+    """Refuse NULL, which mostly is the result of a call that failed. The exception of that call is left as it is."""
+    if PyErr_Occurred() != NULL:
+        return -1
+    raise ValueError(f"{function}: {name} NULL: is none (pass what the call before it returned)")
 
 
 cdef void own(Managed* managed, Owns owns, void* owner) noexcept:
@@ -326,9 +368,11 @@ cdef Managed* bring(object obj, tuple offers, const Want* want) except NULL:
     cdef Request asked
     cdef const Request* request = &NOTHING_ASKED
     cdef Managed* managed
-    if want.flags & WANT_DETACHED or want.stream:
+    if want.flags & (WANT_DETACHED | WANT_WRITABLE) or want.stream:
         asked = NOTHING_ASKED
         asked.detach = want.flags & WANT_DETACHED
+        if want.flags & WANT_WRITABLE:
+            asked.copy = COPY_NEVER         # writes to a producer's copy would be lost
         asked.has_stream = want.stream != 0
         asked.stream = want.stream
         request = &asked
@@ -362,11 +406,12 @@ cdef Managed* fitted(Managed* managed, const Want* want, const Request* request)
 
 cdef int check_access(Managed* managed, const Want* want) except -1:
     if want.flags & WANT_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        on_host = is_host(managed.abi.dl_tensor.device.device_type)
         raise refused(want, "readonly", True, "is not wanted, since the memory is written",
-                      "pass a copy that is writable")
+                      'pass dlbridge.convert(x, "numpy", copy=True)' if on_host else "pass a copy that is writable")
     if want.flags & WANT_WRITABLE and managed.marks & REPEATED:
         raise refused(want, "strides", managed_strides(managed),
-                      "repeat elements, and the memory is written", "pass a copy")
+                      "repeat elements, and the memory is written", contiguous_hint(managed))
     return 0
 
 
@@ -430,20 +475,32 @@ cdef object refused(const Want* want, str field, object value, str wrong, str hi
     return refusal(ConversionError, name_of(want), field, value, wrong, hint)
 
 
-# The hints that name a keyword of convert(), in words for those who do not call it.
-cdef dict HINTS = {
-    "pass detach=True, or x.detach()": "pass x.detach()",
-}
-
-
 cdef object in_words_of(object error, const Want* want):
     """The same error of dlbridge's, from the function that the caller has named. A producer's own is left as it is."""
     if want.name == NULL or not isinstance(error, DLBridgeError) or not error.stage or error.stage == name_of(want):
         return error
-    made = refusal(type(error), f"{name_of(want)}: {error.stage}", error.field, error.value, error.wrong,
-                   HINTS.get(error.hint, error.hint))
+    if error.stage == "convert":            # it takes the name of a library for a target
+        return refused_by(error, f"{name_of(want)}: source", "offers no array protocol", "pass an array")
+    hint = callers_hint(error.hint) or "pass an array"
+    if hint == "pass numpy.asarray(x)" and want.dtype.bits:
+        hint = f'pass numpy.asarray(x, "{dtype_name(want.dtype)}")'
+    return refused_by(error, f"{name_of(want)}: {error.stage}", error.wrong, hint)
+
+
+cdef object refused_by(object error, str stage, str wrong, str hint):
+    made = refusal(type(error), stage, error.field, error.value, wrong, hint)
     made.__cause__ = error.__cause__
     return made
+
+
+cdef str callers_hint(str hint):
+    """What of a hint can be done by those who call neither convert() nor convert_tree(); or nothing."""
+    cdef list ways = []
+    for way in hint.split(", or "):
+        if "dlbridge.convert" not in way and "detach=True" not in way and "copy=None" not in way:
+            ways.append(way)
+    hint = ", or ".join(ways)
+    return f"pass {hint}" if hint.startswith("x.") else hint
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------

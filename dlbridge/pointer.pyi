@@ -27,8 +27,8 @@ def from_pointer(
     Parameters
     ----------
     address : int
-        Where the first element is: ``ctypes.addressof(x)``, ``ctypes.cast(p, ctypes.c_void_p).value``, or
-        ``int(ffi.cast("uintptr_t", p))`` of cffi.
+        Where the first element is: ``ctypes.addressof(x)`` of an array or a structure of ctypes,
+        ``ctypes.cast(p, ctypes.c_void_p).value`` of a pointer, or ``int(ffi.cast("uintptr_t", p))`` of cffi.
     shape : tuple of int
         In elements.
     dtype : str or dtype
@@ -40,8 +40,8 @@ def from_pointer(
     readonly : bool
         Whether the memory must not be written to.
     owner : object, optional
-        What keeps the memory alive. The last array over it releases the owner. Without an owner the memory has to
-        outlive all arrays over it.
+        What keeps the memory alive. The last array over it releases the owner, which is not called: what must be
+        freed has an owner with ``__del__``. Without an owner the memory has to outlive all arrays over it.
     stream : int or stream object, optional
         The stream on which device memory is ready, as for :func:`convert`. None is the legacy default stream.
 

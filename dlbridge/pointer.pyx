@@ -17,11 +17,19 @@ from dlbridge.tensor cimport new_tensor
 from dlbridge.errors import ConversionError, DeviceError, refusal, shown
 
 # How the address is written of what is passed in its place, by an attribute of it.
+cdef str CAST = "pass ctypes.cast(x, ctypes.c_void_p).value"
+cdef str NO_ADDRESS = "call dlbridge.asdlpack(x), which needs no address"
 cdef dict ADDRESSES = {
     "data_ptr": "pass x.data_ptr()",
     "__array_interface__": 'pass x.__array_interface__["data"][0]',
     "encode": "pass int(x, 0)",
+    "contents": CAST,                       # a pointer of ctypes, whose own address is another one
+    "_length_": "pass ctypes.addressof(x)",
+    "_fields_": "pass ctypes.addressof(x)",
     "value": "pass x.value",
+    "decode": NO_ADDRESS,                   # bytes and bytearray
+    "toreadonly": NO_ADDRESS,               # memoryview
+    "buffer_info": NO_ADDRESS,              # array.array
 }
 
 
@@ -34,8 +42,8 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
     Parameters
     ----------
     address : int
-        Where the first element is: ``ctypes.addressof(x)``, ``ctypes.cast(p, ctypes.c_void_p).value``, or
-        ``int(ffi.cast("uintptr_t", p))`` of cffi.
+        Where the first element is: ``ctypes.addressof(x)`` of an array or a structure of ctypes,
+        ``ctypes.cast(p, ctypes.c_void_p).value`` of a pointer, or ``int(ffi.cast("uintptr_t", p))`` of cffi.
     shape : tuple of int
         In elements.
     dtype : str or dtype
@@ -47,8 +55,8 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
     readonly : bool
         Whether the memory must not be written to.
     owner : object, optional
-        What keeps the memory alive. The last array over it releases the owner. Without an owner the memory has to
-        outlive all arrays over it.
+        What keeps the memory alive. The last array over it releases the owner, which is not called: what must be
+        freed has an owner with ``__del__``. Without an owner the memory has to outlive all arrays over it.
     stream : int or stream object, optional
         The stream on which device memory is ready, as for :func:`convert`. None is the legacy default stream.
 
@@ -113,8 +121,7 @@ cdef void* pointer_of(object address) except? NULL:
     try:
         number = index(address)
     except TypeError:
-        hint = next((code for name, code in ADDRESSES.items() if hasattr(address, name)),
-                    "pass ctypes.addressof(x), or ctypes.cast(x, ctypes.c_void_p).value")
+        hint = next((code for name, code in ADDRESSES.items() if hasattr(address, name)), CAST)
         raise TypeError(f"from_pointer: address of type {type(address).__qualname__}: is no integer ({hint})") from None
     if not 0 <= number < 1 << 64:
         raise refusal(ConversionError, "from_pointer", "address", number, "is no address", "check it")

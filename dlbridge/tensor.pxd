@@ -1,5 +1,7 @@
 """Tensor: one Managed that speaks every protocol."""
 
+from libc.stdint cimport uint64_t
+
 from dlbridge._core.abi cimport DLDevice, DLTensor
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport ReadonlyPolicy
@@ -20,4 +22,4 @@ cdef dict cuda_interface(Managed* managed)
 cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy)
 
 # Fresh memory of the host for a description, of which dtype, ndim, shape and device count.
-cdef Managed* new_like(const DLTensor* prototype) except NULL
+cdef Managed* new_like(const DLTensor* prototype, uint64_t flags) except NULL

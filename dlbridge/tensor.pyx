@@ -847,7 +847,7 @@ cdef int exchange_allocate(
     cdef Managed* made
     out[0] = NULL
     try:
-        made = new_like(prototype)
+        made = new_like(prototype, 0)
         out[0] = &made.abi
     except BaseException as error:
         tell(set_error, context, error)
@@ -863,8 +863,11 @@ cdef void tell(SetError set_error, void* context, object error) noexcept:
         set_error(context, kind, text)
 
 
-cdef Managed* new_like(const DLTensor* prototype) except NULL:
-    """Memory for a prototype. DLPack 1.3 says that only its dtype, ndim, shape and device count."""
+cdef Managed* new_like(const DLTensor* prototype, uint64_t flags) except NULL:
+    """Memory for a prototype. DLPack 1.3 says that only its dtype, ndim, shape and device count.
+
+    The flags say whether elements below a byte are padded.
+    """
     cdef Managed* like
     cdef Managed* made
     cdef DLTensor described = prototype[0]
@@ -875,7 +878,7 @@ cdef Managed* new_like(const DLTensor* prototype) except NULL:
     described.data = <void*> prototype
     described.strides = NULL
     described.byte_offset = 0
-    like = managed_from_tensor(PROTOCOL_DLBRIDGE, &described, 0)
+    like = managed_from_tensor(PROTOCOL_DLBRIDGE, &described, flags)
     try:
         made = allocated(like, managed_nbytes(like))
     finally:

@@ -364,6 +364,11 @@ REFUSED = {
     "byte order": (np.zeros(3, ">f8"), 0, {}, "byte order is not this machine's"),
     "odd strides": (odd_strides(), 0, {}, "strides (9,) in bytes are no multiples"),
     "list": ([1, 2], 0, {}, "type list: offers no array protocol (pass numpy.asarray(x))"),
+    "list, with a dtype": ([1, 2], 0, {"dtype": FLOAT32}, '(pass numpy.asarray(x, "float32"))'),
+    "name of a library": ("numpy", 0, {}, "source: src 'numpy': offers no array protocol (pass an array)"),
+    "fields": (np.zeros(2, "i4,f4"), 0, {}, "has no DLPack type (pass one field, x['f0'])"),
+    "dictionary": ({"a": np.zeros(2)}, 0, {}, "offers no array protocol (pass its values one by one)"),
+    "number, to be written": (np.float64(1), WRITABLE, {}, "numpy.float64 is a value, and not memory (pass an array)"),
 }
 
 
@@ -371,6 +376,39 @@ REFUSED = {
 def test_what_is_not_met_is_refused_in_the_callers_name(array, flags, wanted, text):
     for _ in range(2):
         assert text in refused(array, flags, **wanted)
+
+
+def test_hints_of_what_is_written_work():
+    repeated = np.lib.stride_tricks.as_strided(np.zeros(3), (2, 3), (0, 8))
+    for array in (b"abcd", np.broadcast_to(np.zeros(3), (2, 3)), repeated):
+        code = re.fullmatch(r".* \(pass (.+)\)", refused(array, WRITABLE))[1]
+        assert not seen(eval(code, {"x": array, "dlbridge": dlbridge, "numpy": np}), WRITABLE).flags & READ_ONLY
+
+
+class Copying:
+    """Gives a copy each time, by one of two protocols."""
+
+    array = np.zeros(3)
+
+    def __dlpack_device__(self):
+        return 1, 0
+
+    def __dlpack__(self, *, copy=None, **keywords):
+        return self.array.__dlpack__(copy=True, **keywords)
+
+
+class MadeAnew:
+    @property
+    def __array_interface__(self):
+        self.last = np.zeros(3)
+        return self.last.__array_interface__
+
+
+@pytest.mark.parametrize("producer", [Copying, MadeAnew])
+def test_writes_to_a_producers_copy_are_refused(producer):
+    """Nobody would see them. What is only read may be a copy."""
+    assert refused(producer(), WRITABLE)
+    assert seen(producer()).shape == (3,)
 
 
 def test_writes_over_repeated_elements_are_refused():
@@ -425,7 +463,8 @@ def test_torch_in_the_words_of_one_who_has_no_keywords():
         assert ctypes_array(seen(negated, OR_COPY)).tolist() == [0, 0, 0]
 
 
-KEYWORDS = re.compile(r"\b(copy|readonly|detach|device|stream|narrow)=")
+# Outside of a call of convert(), which says all.
+KEYWORDS = re.compile(r"^(?!.*dlbridge\.convert\().*\b(copy|readonly|detach|device|stream|narrow)=")
 
 
 @pytest.mark.parametrize("case", [*REFUSED.values()], ids=REFUSED)
@@ -639,10 +678,10 @@ def test_memory_that_nobody_takes_is_let_go():
 
 
 @pytest.mark.parametrize(("shape", "dtype", "flags", "field"), [
-    ((-1,), FLOAT32, 0, "shape"),
-    ((2**40, 2**40), FLOAT32, 0, "shape"),
-    ((3,), (2, 33, 1), 0, "dtype"),
-    ((1,) * 65, FLOAT32, 0, "ndim"),
+    ((-1,), FLOAT32, 0, "make: shape"),
+    ((2**40, 2**40), FLOAT32, 0, "make: shape"),
+    ((3,), (2, 33, 1), 0, "make: dtype"),
+    ((1,) * 65, FLOAT32, 0, "make: ndim"),
 ])
 @pytest.mark.parametrize("how", HOW.values(), ids=HOW)
 def test_what_cannot_be_described_is_refused_and_nothing_taken(how, shape, dtype, flags, field):
@@ -650,6 +689,44 @@ def test_what_cannot_be_described_is_refused_and_nothing_taken(how, shape, dtype
     with pytest.raises(dlbridge.ConversionError, match=field):
         face.make(shape, dtype, flags, how, 0)
     assert face.dropped() == before
+
+
+@pytest.mark.parametrize(("function", "field"), [
+    ("view", "obj"), ("acquire", "obj"), ("make", "like"), ("deliver", "to")])
+def test_null_is_refused_and_what_led_to_it_is_raised(function, field):
+    with pytest.raises(ValueError, match=f"^{function}: {field} NULL: is none"):
+        face.with_null(function, None)
+    with pytest.raises(KeyError, match="why it is NULL"):
+        face.with_null(function, KeyError("why it is NULL"))
+
+
+@pytest.mark.parametrize("ndim", [-3, -2, -1, 1, 3, 65, 1000000])
+def test_a_tensor_whose_axes_were_changed_is_refused(ndim):
+    before = face.dropped()
+    made = face.make((2, 3), FLOAT32, 0, "drop", 0)
+    face.change(made, ndim)
+    with pytest.raises(ValueError, match=r"^deliver: tensor: has other axes than it was made with"):
+        face.deliver(made, "numpy")
+    assert face.dropped() == before + 1
+
+
+def test_an_exception_that_is_left_by_who_lets_go_is_reported(monkeypatch):
+    reported = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: reported.append(what.exc_value))
+    array = face.deliver(face.make((3,), FLOAT32, 0, "fails", 0), "numpy")
+    del array
+    with pytest.raises(dlbridge.UnsupportedError, match="no_such_library"):
+        face.deliver(face.make((3,), FLOAT32, 0, "fails", 0), "no_such_library")
+    assert [str(error) for error in reported] == ["left by a function that lets go"] * 2
+
+
+@pytest.mark.parametrize(("flags", "nbytes"), [(0, 50_000), (PADDED, 100_000)])
+def test_fresh_memory_for_elements_below_a_byte(flags, nbytes):
+    def write_all():
+        made = face.make((100_000,), (0, 4, 1), flags, None, 0)
+        ctypes.memset(face.describe_tensor(made)["data"], 1, nbytes)
+
+    assert run_in_child(write_all).result() is None
 
 
 def test_unknown_flags_are_refused():
@@ -680,6 +757,9 @@ def test_a_delivery_like_what_no_library_makes():
     for example in (b"a", bytearray(1), Interface(), np.float64(1)):
         for _ in range(2):
             assert type(face.deliver(face.make((3,), FLOAT32, 0, None, 0), example)) is np.ndarray
+    hint = r"\(pass the name of a library, or an array of it\)"
+    with pytest.raises(dlbridge.UnsupportedError, match=rf"^deliver: to .*{hint}$"):
+        face.deliver(face.make((3,), FLOAT32, 0, None, 0), [1])
     for wrong in ([1], 5, None, bytes, "bytes"):
         with pytest.raises((dlbridge.UnsupportedError, ValueError)):
             face.deliver(face.make((3,), FLOAT32, 0, None, 0), wrong)

@@ -109,6 +109,7 @@ def has_device(function):
         return re.search(r"\bdevice=", function.__doc__ or "") is not None
 
 
+@pytest.mark.needs("torch")
 def test_the_picture_is_that_of_today():
     specification = importlib.util.spec_from_file_location("pictures", TOP / "tools" / "pictures.py")
     tool = importlib.util.module_from_spec(specification)

@@ -199,6 +199,7 @@ def test_out_is_looked_at_after_what_the_source_calls():
         "moved": True, "resized": True}
 
 
+@pytest.mark.filterwarnings("ignore:Setting the (shape|dtype) on a NumPy array")
 @pytest.mark.parametrize(("change", "said"), [
     (lambda out: setattr(out, "shape", (3, 2)), "is not of the source's shape"),
     (lambda out: out.setflags(write=False), "it is read-only"),

@@ -57,7 +57,7 @@ def test_attributes_of_packed_elements():
 
 # ---- as an ndarray ---------------------------------------------------------------------------------------------------
 
-@pytest.mark.needs("ml_dtypes")
+@pytest.mark.needs("torch", "ml_dtypes")
 @pytest.mark.parametrize("name", ["bool", "uint8", "int64", "float16", "complex64", "bfloat16", "float8_e4m3fn"])
 def test_its_dtype_is_a_dtype_of_numpy_and_equal_to_its_name(name):
     tensor = dlbridge.asdlpack(torch.ones(2, 3, dtype=getattr(torch, name)))
@@ -72,6 +72,7 @@ def test_its_dtype_is_a_dtype_of_numpy_and_equal_to_its_name(name):
     assert np.asarray(tensor, dtype="c16").tolist() == [[1, 1, 1], [1, 1, 1]]
 
 
+@pytest.mark.needs("torch")
 def test_its_dtype_is_a_name_where_numpy_has_no_such_dtype():
     tensor = dlbridge.asdlpack(torch.zeros(2, dtype=torch.float4_e2m1fn_x2))
     assert (type(tensor.dtype), tensor.dtype) == (str, "float4_e2m1fn_x2")
@@ -118,8 +119,7 @@ def test_bytes_side_by_side_for_what_wants_nothing_else(source, tensor):
         zlib.crc32(dlbridge.asdlpack(source.T))
 
 
-@pytest.mark.needs("jax")
-@pytest.mark.needs("ml_dtypes")
+@pytest.mark.needs("torch", "jax", "ml_dtypes")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_jax_takes_it(dtype):
     import jax
@@ -128,6 +128,7 @@ def test_jax_takes_it(dtype):
     assert (str(made.dtype), made.tolist()) == (str(dtype).partition(".")[2], [[1, 1, 1], [1, 1, 1]])
 
 
+@pytest.mark.needs("torch")
 def test_torch_takes_it():
     """torch.asarray() asks for a buffer first and takes its bytes for float32, as of any buffer."""
     for dtype in torch.float32, torch.int16, torch.bfloat16:
@@ -169,6 +170,7 @@ def test_its_elements_in_one_axis():
     assert dlbridge.asdlpack(array.T).ravel().tolist() == array.T.ravel().tolist()
 
 
+@pytest.mark.needs("ml_dtypes")
 def test_packed_elements_are_no_memory_of_numpy():
     tensor = dlbridge.asdlpack(dlbridge.to_dlpack(np.zeros((3, 5), ml_dtypes.float4_e2m1fn)))
     assert type(tensor.dtype) is str

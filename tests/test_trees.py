@@ -459,7 +459,7 @@ def test_a_registered_container_that_poses_as_an_array_is_one_for_convert_alone(
 RECORDS = np.array([(1, 2.5), (3, 4.5)], [("id", "i8"), ("x", "f8")])
 
 
-@pytest.mark.parametrize("target", ["torch", "numpy", "memoryview"])
+@pytest.mark.parametrize("target", params(["torch", "numpy", "memoryview"]))
 @pytest.mark.parametrize("records", [RECORDS, RECORDS.view(np.recarray), RECORDS[:, None]],
                          ids=["ndarray", "recarray", "two axes"])
 def test_records_are_dictionaries_of_their_fields(records, target):
@@ -470,6 +470,7 @@ def test_records_are_dictionaries_of_their_fields(records, target):
         assert np.shares_memory(np.asarray(field), RECORDS)
 
 
+@pytest.mark.needs("torch")
 def test_records_in_records():
     inner = np.dtype([("a", "i4"), ("w", "U2")])
     records = np.array([((7, "ab"), 1.5)], [("inner", inner), ("x", "f4")])
@@ -479,12 +480,14 @@ def test_records_in_records():
     assert (made["inner"]["a"].tolist(), made["inner"]["w"].tolist(), made["x"].tolist()) == ([7], ["ab"], [1.5])
 
 
+@pytest.mark.needs("torch")
 def test_records_with_a_mask_are_refused():
     masked = np.ma.array(RECORDS, mask=[(True, False), (False, False)])
     with pytest.raises(dlbridge.UnsupportedError, match=r"column \['id'\]: numpy: mask"):
         dlbridge.convert_tree(masked, "torch")
 
 
+@pytest.mark.needs("torch")
 def test_records_as_an_argument():
     @dlbridge.accepts("torch")
     def total(points):

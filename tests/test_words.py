@@ -3,6 +3,7 @@
 What a hint says to do with an array is run in tests/libraries.
 """
 
+import array
 import ctypes
 import io
 import pathlib
@@ -147,7 +148,8 @@ def test_a_tensor_is_not_called():
     ((ARRAY, ARRAY), "type tuple: offers no array protocol (call dlbridge.convert_tree(x, to))"),
     ({"x": ARRAY}, "type dict: offers no array protocol (call dlbridge.convert_tree(x, to), or pass its values "),
     ("x.npy", "type str: offers no array protocol (it names a file: pass numpy.load(x))"),
-    (pathlib.PurePosixPath("x.png"), "type pathlib.PurePosixPath: offers no array protocol (it names a file: pass PIL"),
+    (pathlib.PurePosixPath("x.png"),
+     f"type {pathlib.PurePosixPath.__module__}.PurePosixPath: offers no array protocol (it names a file: pass PIL"),
     ("text", "type str: offers no array protocol (pass x.encode())"),
     (io.BytesIO(), "type _io.BytesIO: offers no array protocol (pass x.getbuffer())"),
     (zip([1], strict=True), "type zip: offers no array protocol (pass numpy.array(list(x)), if they are numbers)"),
@@ -194,11 +196,24 @@ def test_a_result_like_what_no_target_makes_is_refused_first():
 
 @pytest.mark.parametrize(("address", "hint"), [
     (ctypes.c_void_p(3), "x.value"), (ARRAY, 'x.__array_interface__["data"][0]'), ("0x10", "int(x, 0)"),
-    (ctypes.pointer(ctypes.c_int()), "ctypes.addressof(x), or ctypes.cast(x, ctypes.c_void_p).value"),
+    ((ctypes.c_float * 2)(3, 4), "ctypes.addressof(x)"),
+    (ctypes.pointer((ctypes.c_float * 2)(3, 4)), "ctypes.cast(x, ctypes.c_void_p).value"),
+    (ctypes.byref((ctypes.c_float * 2)(3, 4)), "ctypes.cast(x, ctypes.c_void_p).value"),
 ])
 def test_what_is_no_address(address, hint):
     assert message_of(dlbridge.from_pointer, address, (2,), "float32") == (
         f"from_pointer: address of type {type(address).__qualname__}: is no integer (pass {hint})")
+    if "ctypes" in hint:
+        tensor = dlbridge.from_pointer(eval(hint, {"x": address, "ctypes": ctypes}), (2,), "float32", owner=address)
+        assert np.asarray(tensor).tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("source", [b"ab", bytearray(b"ab"), memoryview(b"ab"), array.array("B", b"ab")])
+def test_what_needs_no_address(source):
+    assert message_of(dlbridge.from_pointer, source, (2,), "uint8") == (
+        f"from_pointer: address of type {type(source).__qualname__}: is no integer "
+        "(call dlbridge.asdlpack(x), which needs no address)")
+    assert bytes(memoryview(dlbridge.asdlpack(source))) == b"ab"
 
 
 @pytest.mark.parametrize(("dtype", "hint"), [("flot32", 'did you mean "float32"?'), (None, "describe it as integers")])

@@ -78,6 +78,7 @@ cdef extern from "Python.h":
     PyObject* PyErr_Occurred() noexcept nogil
     void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback) noexcept nogil
     void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback) noexcept nogil
+    void PyErr_WriteUnraisable(PyObject* obj) noexcept nogil
     void PyBuffer_Release(Py_buffer* view) noexcept nogil
     void Py_DECREF(PyObject* obj) noexcept nogil
 
@@ -549,15 +550,19 @@ cdef void drop_with_gil(void* owner, Release drop) noexcept nogil:
 
 
 cdef void drop_keeping_error(void* owner, Release drop) noexcept nogil:
-    """Run a destructor without losing a pending exception (python_spec of DLPack)."""
-    cdef PyObject* kind
-    cdef PyObject* value
-    cdef PyObject* traceback
-    if PyErr_Occurred() == NULL:
-        drop(owner)
-    else:
+    """Run a destructor without losing a pending exception (python_spec of DLPack).
+
+    One that the destructor leaves behind has no caller, and Python reports it as it does those of ``__del__``.
+    """
+    cdef PyObject* kind = NULL
+    cdef PyObject* value = NULL
+    cdef PyObject* traceback = NULL
+    if PyErr_Occurred() != NULL:
         PyErr_Fetch(&kind, &value, &traceback)
-        drop(owner)
+    drop(owner)
+    if PyErr_Occurred() != NULL:
+        PyErr_WriteUnraisable(NULL)
+    if kind != NULL:
         PyErr_Restore(kind, value, traceback)
 
 

@@ -312,7 +312,8 @@ static inline void dlbridge_release(dlbridge_View *view) {
         owner->deleter(owner);
 }
 
-/* Take an array that outlives the call. Its deleter may be called by any thread, with or without the GIL. */
+/* Take an array that outlives the call. Its deleter may be called by any thread, with or without the GIL. Of the struct
+   itself the caller changes nothing, here as for dlbridge_make(). */
 static inline DLManagedTensorVersioned *dlbridge_acquire(PyObject *obj, const dlbridge_Want *want) {
     if (DLBRIDGE_TABLE == NULL && dlbridge_import() < 0)
         return NULL;

@@ -18,20 +18,11 @@ static int is_known(DLDataType dtype) {
                                 || (dtype.code == kDLFloat && (dtype.bits == 32 || dtype.bits == 64)));
 }
 
-/* Fresh memory for as many float32, which dlbridge owns. */
-static DLManagedTensorVersioned *new_sums(int64_t count) {
-    DLTensor like = {0};
-    like.device.device_type = kDLCPU;
-    like.ndim = 1;
-    like.shape = &count;
-    like.dtype = dlbridge_dtype(kDLFloat, 32);
-    return dlbridge_make(&like, 0, NULL, NULL);
-}
-
 static PyObject *running_sum(PyObject *module, PyObject *samples) {
     dlbridge_View view;
     dlbridge_Want want = dlbridge_want("running_sum(samples)", DLBRIDGE_OR_COPY);
     DLManagedTensorVersioned *sums;
+    DLTensor like;
     double sum = 0;
     (void) module;
     want.ndim = 1;
@@ -42,7 +33,10 @@ static PyObject *running_sum(PyObject *module, PyObject *samples) {
         PyErr_SetString(PyExc_TypeError, "running_sum(samples): are neither float64 nor float32 nor uint8");
         return NULL;
     }
-    sums = new_sums(view.tensor.shape[0]);
+    like = view.tensor;
+    like.data = NULL;                   /* so dlbridge allocates */
+    like.dtype = dlbridge_dtype(kDLFloat, 32);
+    sums = dlbridge_make(&like, 0, NULL, NULL);
     if (sums != NULL) {
         Py_BEGIN_ALLOW_THREADS
         for (int64_t index = 0; index < view.tensor.shape[0]; index++)

@@ -30,7 +30,10 @@ class Camera:
             getattr(self.driver, name).argtypes = [ctypes.c_void_p]
 
     def frame(self, to: Any = "numpy") -> Any:
-        """The next frame, as an array of a library: its name, its module, or an array of it. Nothing is copied."""
+        """The next frame, as an array of a library: its name, its module, or an array of it.
+
+        Nothing is copied, but for libraries that want memory more strictly aligned than the driver's (JAX: 64 bytes).
+        """
         address = self.driver.camera_next()
         if address is None:
             raise BlockingIOError("camera: every buffer is in use (let go of earlier frames)")

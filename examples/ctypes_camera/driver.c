@@ -5,7 +5,8 @@
 
 enum { WIDTH = 64, HEIGHT = 48, BUFFERS = 3 };
 
-static uint8_t buffers[BUFFERS][HEIGHT][WIDTH], background[HEIGHT][WIDTH];
+static _Alignas(64) uint8_t buffers[BUFFERS][HEIGHT][WIDTH];       /* to a cache line, which is what JAX wants too */
+static uint8_t background[HEIGHT][WIDTH];
 static int lent[BUFFERS], frames;
 
 /* The next frame, or NULL if every buffer is lent. */

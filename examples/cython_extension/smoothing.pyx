@@ -21,30 +21,21 @@ cdef void smooth(const number* values, int64_t stride, float* out, int64_t count
             <double> values[left * stride] + <double> values[index * stride] + <double> values[right * stride]) / 3)
 
 
-cdef int dispatch(const dlbridge.DLTensor* signal, float* out) except -1 nogil:
-    """The kernel for a dtype. Without memory for the result it only checks that there is one."""
-    cdef int64_t count = signal.shape[0] if out != NULL else 0
+cdef bint has_kernel(dlbridge.DLDataType dtype):
+    return (dtype.code == dlbridge.kDLFloat and dtype.bits in (32, 64)) or (
+        dtype.code == dlbridge.kDLUInt and dtype.bits == 8)
+
+
+cdef void dispatch(const dlbridge.DLTensor* signal, float* out) noexcept nogil:
+    """The kernel for a dtype."""
+    cdef int64_t count = signal.shape[0]
     cdef int64_t stride = signal.strides[0]
-    if signal.dtype.code == dlbridge.kDLFloat and signal.dtype.bits == 64:
+    if signal.dtype.bits == 64:
         smooth(<const double*> signal.data, stride, out, count)
-    elif signal.dtype.code == dlbridge.kDLFloat and signal.dtype.bits == 32:
+    elif signal.dtype.bits == 32:
         smooth(<const float*> signal.data, stride, out, count)
-    elif signal.dtype.code == dlbridge.kDLUInt and signal.dtype.bits == 8:
-        smooth(<const uint8_t*> signal.data, stride, out, count)
     else:
-        with gil:
-            raise TypeError("smoothed(signal): is neither of float64 nor of float32 nor of uint8")
-    return 0
-
-
-cdef dlbridge.DLManagedTensorVersioned* new_signal(int64_t count) except NULL:
-    """Memory for so many float32."""
-    cdef dlbridge.DLTensor like
-    like.data = NULL                    # so dlbridge allocates
-    like.device.device_type, like.device.device_id = dlbridge.kDLCPU, 0
-    like.dtype = dlbridge.dtype(dlbridge.kDLFloat, 32)
-    like.ndim, like.shape = 1, &count
-    return dlbridge.make(&like, 0, NULL, NULL)
+        smooth(<const uint8_t*> signal.data, stride, out, count)
 
 
 def smoothed(signal):
@@ -58,11 +49,16 @@ def smoothed(signal):
     cdef dlbridge.View view
     cdef dlbridge.Want want = dlbridge.want(b"smoothed(signal)", dlbridge.OR_COPY)
     cdef dlbridge.DLManagedTensorVersioned* made
+    cdef dlbridge.DLTensor like
     want.ndim = 1
     dlbridge.view(signal, &want, &view)
     try:
-        dispatch(&view.tensor, NULL)
-        made = new_signal(view.tensor.shape[0])
+        if not has_kernel(view.tensor.dtype):
+            raise TypeError("smoothed(signal): is neither of float64 nor of float32 nor of uint8")
+        like = view.tensor
+        like.data = NULL                # so dlbridge allocates
+        like.dtype = dlbridge.dtype(dlbridge.kDLFloat, 32)
+        made = dlbridge.make(&like, 0, NULL, NULL)
         with nogil:
             dispatch(&view.tensor, <float*> made.dl_tensor.data)
     finally:
@@ -74,6 +70,7 @@ def total(signal):
     """The sum of float64 of one axis, by a typed memoryview."""
     cdef dlbridge.Want want = dlbridge.want(b"total(signal)", dlbridge.OR_COPY)
     want.dtype = dlbridge.dtype(dlbridge.kDLFloat, 64)
+    want.ndim = 1
     cdef const double[:] values = dlbridge.as_tensor(signal, &want)
     cdef double summed = 0
     for index in range(values.shape[0]):

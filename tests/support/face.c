@@ -174,6 +174,53 @@ static PyObject *deliver(PyObject *self, PyObject *arguments) {
     return dlbridge_deliver(tensor, to);
 }
 
+/* Change what lies open in a tensor: (capsule, ndim), where -2 takes its shape away and -3 its strides. */
+static PyObject *change(PyObject *self, PyObject *arguments) {
+    PyObject *capsule;
+    int ndim;
+    DLManagedTensorVersioned *tensor;
+    (void) self;
+    if (!PyArg_ParseTuple(arguments, "Oi", &capsule, &ndim))
+        return NULL;
+    tensor = (DLManagedTensorVersioned *) PyCapsule_GetPointer(capsule, TENSOR_NAME);
+    if (tensor == NULL)
+        return NULL;
+    if (ndim == -2)
+        tensor->dl_tensor.shape = NULL;
+    else if (ndim == -3)
+        tensor->dl_tensor.strides = NULL;
+    else
+        tensor->dl_tensor.ndim = ndim;
+    Py_RETURN_NONE;
+}
+
+/* Call a function of the face with NULL, with the exception pending, or None. */
+static PyObject *with_null(PyObject *self, PyObject *arguments) {
+    const char *function;
+    PyObject *pending;
+    dlbridge_View view;
+    DLManagedTensorVersioned *made;
+    int64_t shape[] = {3};
+    DLTensor like = {NULL, {kDLCPU, 0}, 1, {kDLFloat, 32, 1}, shape, NULL, 0};
+    (void) self;
+    if (!PyArg_ParseTuple(arguments, "sO", &function, &pending))
+        return NULL;
+    made = dlbridge_make(&like, 0, NULL, NULL);
+    if (pending != Py_None)
+        PyErr_SetObject((PyObject *) Py_TYPE(pending), pending);
+    if (function[0] == 'v')
+        view.owner = made, (void) dlbridge_view(NULL, NULL, &view), made = view.owner == NULL ? made : NULL;
+    else if (function[0] == 'a')
+        (void) dlbridge_acquire(NULL, NULL);
+    else if (function[0] == 'm')
+        (void) dlbridge_make(NULL, 0, NULL, NULL);
+    else
+        (void) dlbridge_deliver(made, NULL), made = NULL;
+    if (made != NULL)
+        made->deleter(made);
+    return NULL;
+}
+
 static int drops = 0;
 
 static void count_drop(void *owner) {
@@ -181,13 +228,21 @@ static void count_drop(void *owner) {
     __atomic_add_fetch(&drops, 1, __ATOMIC_SEQ_CST);
 }
 
+/* As code of Python may do that it calls, it leaves an exception behind. */
+static void count_drop_and_fail(void *owner) {
+    PyGILState_STATE state = PyGILState_Ensure();
+    count_drop(owner);
+    PyErr_SetString(PyExc_OSError, "left by a function that lets go");
+    PyGILState_Release(state);
+}
+
 static PyObject *dropped(PyObject *self, PyObject *nothing) {
     (void) self, (void) nothing;
     return PyLong_FromLong(__atomic_load_n(&drops, __ATOMIC_SEQ_CST));
 }
 
-/* (shape, (code, bits, lanes), flags, how): "fresh"; "drop": memory of malloc, freed by a function; "static"; or an object
-   whose buffer it is. */
+/* (shape, (code, bits, lanes), flags, how): "fresh"; "drop": memory of malloc, freed by a function; "fails": by one that
+   leaves an exception; "static"; or an object whose buffer it is. */
 static PyObject *make(PyObject *self, PyObject *arguments) {
     static double forever[1024];
     int64_t shape[DLBRIDGE_MAX_NDIM];
@@ -224,7 +279,7 @@ static PyObject *make(PyObject *self, PyObject *arguments) {
     }
     memory = calloc(1024, sizeof(double));
     like.data = memory;
-    made = dlbridge_make(&like, flags, memory, count_drop);
+    made = dlbridge_make(&like, flags, memory, PyUnicode_GetLength(how) == 5 ? count_drop_and_fail : count_drop);
     if (made == NULL)
         free(memory);
     return holding(made);
@@ -296,6 +351,8 @@ static PyMethodDef functions[] = {
     {"describe_tensor", describe_tensor, METH_O, NULL},
     {"release_elsewhere", release_elsewhere, METH_O, NULL},
     {"deliver", deliver, METH_VARARGS, NULL},
+    {"change", change, METH_VARARGS, NULL},
+    {"with_null", with_null, METH_VARARGS, NULL},
     {"make", make, METH_VARARGS, NULL},
     {"dropped", dropped, METH_NOARGS, NULL},
     {"layout", layout, METH_NOARGS, NULL},

@@ -22,6 +22,8 @@ NAMES = frozenset(name.partition(".")[0] for name in LIBRARIES + PROGRAMS)
 # What a test may need beside a library itself: the first word is the library, where there is one of that name.
 CONDITIONS = {
     "numpy 2.1": lambda: np.lib.NumpyVersion(np.__version__) >= "2.1.0",
+    # np.dtype() hid what an attribute of its argument raises.
+    "numpy 2.4": lambda: np.lib.NumpyVersion(np.__version__) >= "2.4.0",
     "Python 3.11": lambda: sys.version_info >= (3, 11),
     "a GIL": lambda: getattr(sys, "_is_gil_enabled", lambda: True)(),
     # Free-threaded builds have none before 3.15.
