@@ -438,6 +438,7 @@ def test_results_that_are_alive_at_the_end_do_no_harm(code, said):
     assert said is None or ended.stdout == said
 
 
+@pytest.mark.needs("an end beside daemon threads")
 @both
 def test_a_daemon_thread_that_lets_go_at_the_end_does_no_harm(platform):
     for _ in range(2):
