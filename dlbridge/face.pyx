@@ -24,6 +24,7 @@ from dlbridge._core.abi cimport (
     kDLCPU,
     kDLCUDAManaged,
     kDLComplex,
+    kDLFloat,
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
@@ -482,7 +483,9 @@ cdef object in_words_of(object error, const Want* want):
     if error.stage == "convert":            # it takes the name of a library for a target
         return refused_by(error, f"{name_of(want)}: source", "offers no array protocol", "pass an array")
     hint = callers_hint(error.hint) or "pass an array"
-    if hint == "pass numpy.asarray(x)" and want.dtype.bits:
+    # Of these types NumPy itself has the names.
+    if hint == "pass numpy.asarray(x)" and want.dtype.bits >= 8 and want.dtype.lanes == 1 and (
+            want.dtype.code <= <int> kDLFloat):
         hint = f'pass numpy.asarray(x, "{dtype_name(want.dtype)}")'
     return refused_by(error, f"{name_of(want)}: {error.stage}", error.wrong, hint)
 

@@ -365,6 +365,7 @@ REFUSED = {
     "odd strides": (odd_strides(), 0, {}, "strides (9,) in bytes are no multiples"),
     "list": ([1, 2], 0, {}, "type list: offers no array protocol (pass numpy.asarray(x))"),
     "list, with a dtype": ([1, 2], 0, {"dtype": FLOAT32}, '(pass numpy.asarray(x, "float32"))'),
+    "list, with a dtype that NumPy lacks": ([1, 2], 0, {"dtype": (4, 16, 1)}, "(pass numpy.asarray(x))"),
     "name of a library": ("numpy", 0, {}, "source: src 'numpy': offers no array protocol (pass an array)"),
     "fields": (np.zeros(2, "i4,f4"), 0, {}, "has no DLPack type (pass one field, x['f0'])"),
     "dictionary": ({"a": np.zeros(2)}, 0, {}, "offers no array protocol (pass its values one by one)"),

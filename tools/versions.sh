@@ -45,8 +45,8 @@ run_tests() {
     check "$cell: selftest" "$bin/dlbridge" selftest
 }
 
-# one_file PYTHON ENVIRONMENT: an extension under the limited API is built once, and serves every later Python. It is built
-# against the wheel; free-threaded Pythons have no limited API.
+# one_file PYTHON ENVIRONMENT: an extension under the limited API is built once, against the wheel of the first Python,
+# and serves every later one. Free-threaded Pythons have no limited API.
 one_file() {
     local bin=$2/bin
     [[ $1 != *t ]] || return 0

@@ -176,7 +176,7 @@ extern "C" {
 
 /* What an array must be, or'ed into dlbridge_Want.flags. */
 enum {
-    DLBRIDGE_WRITABLE = 1,      /* read-only memory is refused, and memory where a stride of 0 repeats elements */
+    DLBRIDGE_WRITABLE = 1,      /* refuses read-only memory, strides of 0, and what a producer copies for this call */
     DLBRIDGE_C_ORDER = 2,       /* compact, the last axis fastest */
     DLBRIDGE_ANY_DEVICE = 4,    /* else memory of the host alone */
     DLBRIDGE_DETACHED = 8,      /* torch tensors that require a gradient are taken without it, else refused */
