@@ -656,19 +656,22 @@ cdef int check_narrowing(const Managed* managed, Target target, const Request* r
 
 
 def check_target(to, imported=True):
-    """Raise what convert() raises if ``to`` is no target, or if its library, which is imported, is missing."""
+    """The name of a target. Raises what convert() raises if it is none, or if its library, which is imported, is missing.
+    """
     cdef bint collects
+    cdef Target target
     kind = array_type(to)
     if not imported:
         collects = pause_collector()
         try:
-            find_target(to if kind is None else kind)
+            return find_target(to if kind is None else kind).name
         finally:
             resume_collector(collects)
-    elif kind is None:
-        find_target(to).load()
-    else:
-        find_route(to, kind)            # it is cached, for the conversion that follows
+    if kind is None:
+        target = find_target(to)
+        target.load()
+        return target.name
+    return find_route(to, kind).target.name         # the route is cached, for the conversion that follows
 
 
 def examine(

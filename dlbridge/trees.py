@@ -94,7 +94,12 @@ def collate(samples):
     return batches().collate(samples)
 
 
-def accepts(to, *, returns=None, **keywords):
+@functools.cache
+def gradients_room():
+    return importlib.import_module("dlbridge._core.gradients.calls")
+
+
+def accepts(to, *, returns=None, gradients=False, **keywords):
     """Let a function that was written for one library be called with the arrays of any.
 
     Parameters
@@ -104,8 +109,15 @@ def accepts(to, *, returns=None, **keywords):
     returns : {None, "like"}
         What becomes of the arrays that it returns: they stay as they are, or become arrays of the library and on the
         device of the first array that it was called with.
+    gradients : bool
+        Whether the library that calls can differentiate the function: torch one of JAX that it calls with tensors, and
+        JAX one of torch that it calls with its arrays. The result is like these, whatever the first array is. It goes
+        with ``returns="like"``, and not with ``detach``. A function of JAX is compiled by ``jax.jit``, so it must be
+        pure. The page "Train across libraries" says more.
     **keywords
-        As for :func:`dlbridge.convert`; they hold for every argument.
+        As for :func:`dlbridge.convert`; they hold for every argument. With ``gradients=True``, a function of torch has
+        one more, ``vmap_method``: whether ``jax.vmap`` calls it for one element after the other (``"sequential"``), or
+        once for the batch (``"expand_dims"``, ``"broadcast_all"``), as :func:`jax.pure_callback` does.
 
     Returns
     -------
@@ -123,5 +135,16 @@ def accepts(to, *, returns=None, **keywords):
     ...     return x.mul(2)
     >>> double(numpy.arange(3))
     array([0, 2, 4])
+
+    torch differentiates a function of JAX:
+
+    >>> import jax, torch
+    >>> @dlbridge.accepts("jax", returns="like", gradients=True)
+    ... def energy(x):
+    ...     return jax.numpy.sum(x ** 2)
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> energy(x).backward()
+    >>> x.grad
+    tensor([2., 2.])
     """
-    return batches().accepts(to, returns, keywords)
+    return (gradients_room() if gradients else batches()).accepts(to, returns, keywords)

@@ -221,6 +221,7 @@ def accepts(
     to: _To,
     *,
     returns: None = None,
+    gradients: Literal[False] = False,
     device: _Device | None = None,
     copy: bool | None = None,
     stream: _Stream | None = None,
@@ -237,8 +238,15 @@ def accepts(
     returns : {None, "like"}
         What becomes of the arrays that it returns: they stay as they are, or become arrays of the library and on the
         device of the first array that it was called with.
+    gradients : bool
+        Whether the library that calls can differentiate the function: torch one of JAX that it calls with tensors, and
+        JAX one of torch that it calls with its arrays. The result is like these, whatever the first array is. It goes
+        with ``returns="like"``, and not with ``detach``. A function of JAX is compiled by ``jax.jit``, so it must be
+        pure. The page "Train across libraries" says more.
     **keywords
-        As for :func:`dlbridge.convert`; they hold for every argument.
+        As for :func:`dlbridge.convert`; they hold for every argument. With ``gradients=True``, a function of torch has
+        one more, ``vmap_method``: whether ``jax.vmap`` calls it for one element after the other (``"sequential"``), or
+        once for the batch (``"expand_dims"``, ``"broadcast_all"``), as :func:`jax.pure_callback` does.
 
     Returns
     -------
@@ -256,16 +264,41 @@ def accepts(
     ...     return x.mul(2)
     >>> double(numpy.arange(3))
     array([0, 2, 4])
+
+    torch differentiates a function of JAX:
+
+    >>> import jax, torch
+    >>> @dlbridge.accepts("jax", returns="like", gradients=True)
+    ... def energy(x):
+    ...     return jax.numpy.sum(x ** 2)
+    >>> x = torch.ones(2, requires_grad=True)
+    >>> energy(x).backward()
+    >>> x.grad
+    tensor([2., 2.])
     """
 @overload
 def accepts(
     to: _To,
     *,
     returns: Literal["like"],
+    gradients: Literal[False] = False,
     device: _Device | None = None,
     copy: bool | None = None,
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
+    narrow: bool = False,
+) -> _ReturnsLike: ...
+@overload
+def accepts(
+    to: _To,
+    *,
+    returns: Literal["like"],
+    gradients: Literal[True],
+    vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential",
+    device: _Device | None = None,
+    copy: bool | None = None,
+    stream: _Stream | None = None,
+    readonly: _Readonly = "copy",
     narrow: bool = False,
 ) -> _ReturnsLike: ...

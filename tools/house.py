@@ -46,6 +46,7 @@ FLOORS = (
         Room("explain", ("explain",)),
         Room("register", ("register",)),
         Room("trees", ("trees", "_core.batches", "_core.walk")),
+        Room("gradients/", ("_core.gradients.",)),
         Room("face, pointer: for extensions", ("face", "pointer")),
         Room("devices/", ("devices.",)),
     )),

@@ -4,6 +4,7 @@ import functools
 import importlib
 import inspect
 import operator
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
@@ -60,13 +61,16 @@ class Failure(Exception):
         self.rest = rest            # what is written after the leaf's path
 
 
-def report(failure: Failure, trees: Iterable[tuple[str, Any]], passes: bool = True) -> NoReturn:
+def report(
+    failure: Failure, trees: Iterable[tuple[str, Any]], passes: bool = True,
+    hint_of: Callable[[DLBridgeError], str] = operator.attrgetter("hint"),
+) -> NoReturn:
     """Raise the error of a failure. It says where the leaf is, behind the name of its tree.
 
     ``passes``: whether the function has ``columns="pass"``.
     """
     error = failure.error
-    hint = error.hint
+    hint = hint_of(error)
     if passes and failure.word == "column" and is_of_column(error):
         hint = f'pass columns="pass" to hand it on, or {hint}'
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
@@ -277,27 +281,29 @@ def stack_numbers(numbers: list[Any]) -> Any:
 
 # ---- accepts ---------------------------------------------------------------------------------------------------------
 
+DIFFERENTIABLE = ("torch", "jax")       # accepts(…, gradients=True) is for functions of these
+HINTS_AT_GRADIENTS = {
+    "requires_grad": 'pass gradients=True and returns="like" to dlbridge.accepts, or detach=True to end the gradient',
+    "is_traced": 'pass gradients=True and returns="like" to dlbridge.accepts, or {}',
+}
+KEYWORD = re.compile(r'pass (?:device|copy|stream|readonly|detach|narrow)=[\w"]+')
+
 
 def accepts(
     to: Any, returns: str | None, keywords: dict[str, Any],
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Any]]:
     """Make a decorator, as :func:`dlbridge.accepts`."""
-    if returns not in (None, "like"):
-        raise ValueError(f'accepts: returns {shown(returns)}: is neither None nor "like" (pass one)')
-    if inspect.isroutine(to):
-        raise TypeError(f'accepts: to {shown(to)}: is the function itself (write @dlbridge.accepts("torch") above it)')
-
+    check_decorator(to, returns)
     others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
     check_keywords("accepts", keywords)
     take = takers(to, others, columns, keywords)
+    target = check_target(to, imported=False)
     # The device is that of the first array.
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:
-        if not callable(function):
-            raise TypeError(f"accepts: function {shown(function)}: cannot be called (put @classmethod or @property "
-                            "above @dlbridge.accepts)")
-        boundary = Boundary(function, take, back if returns else None)
+        check_decorated(function)
+        boundary = Boundary(function, take, back if returns else None, target in DIFFERENTIABLE)
 
         if is_asynchronous(function):
             @functools.wraps(function)
@@ -319,12 +325,28 @@ def accepts(
     return decorate
 
 
+def check_decorator(to: Any, returns: Any) -> None:
+    if returns not in (None, "like"):
+        raise ValueError(f'accepts: returns {shown(returns)}: is neither None nor "like" (pass one)')
+    if inspect.isroutine(to):
+        raise TypeError(f'accepts: to {shown(to)}: is the function itself (write @dlbridge.accepts("torch") above it)')
+
+
+def check_decorated(function: Any) -> None:
+    if not callable(function) or isinstance(function, staticmethod):
+        raise TypeError(f"accepts: function {shown(function)}: cannot be called (put @classmethod, @staticmethod or "
+                        "@property above @dlbridge.accepts)")
+
+
 class Boundary:
     """What is done with the arguments of a function, and with its result."""
 
-    def __init__(self, function: Callable[..., Any], take: Takers, back: dict[str, Any] | None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], take: Takers, back: dict[str, Any] | None, hints_at_gradients: bool,
+    ) -> None:
         """``back`` has the keywords for the result; None leaves it as it is."""
         self.function = function
+        self.hints_at_gradients = hints_at_gradients
         self.take = take
         self.back = back
         self.bound = first_parameter(function) in ("self", "cls")
@@ -354,8 +376,14 @@ class Boundary:
             arguments = give_values(take, given[self.bound:], memo, map_leaves)
             words = {name: map_leaves(take, value, memo) for name, value in named.items()} if named else named
         except Failure as failure:
-            report(failure, named_arguments(self.function, given, named)[self.bound:])
+            report(failure, named_arguments(self.function, given, named)[self.bound:], hint_of=self.hint)
         return [*given[:1], *arguments] if self.bound else arguments, words
+
+    def hint(self, error: DLBridgeError) -> str:
+        """The hint for whoever wrote the decorator, whose keywords they are."""
+        if self.hints_at_gradients and error.field in HINTS_AT_GRADIENTS:
+            return HINTS_AT_GRADIENTS[error.field].format(error.hint)
+        return KEYWORD.sub(r"\g<0> to dlbridge.accepts", error.hint)
 
     def outward(self, result: Any, like: Any) -> Any:
         if like is None or self.back is None:
@@ -364,12 +392,12 @@ class Boundary:
             if role_of(result) == ARRAY:
                 return convert(result, like, **self.back) if self.back else convert(result, like)
             return map_leaves({**AS_THEY_ARE, ARRAY: converter(like, self.back, "pass")}, result, {})
-        except DLBridgeError:
+        except DLBridgeError as error:
             if has_words(result):
                 return result
-            raise
+            report(Failure(result, error), [("result", result)], hint_of=self.hint)
         except Failure as failure:
-            report(failure, [("", result)])
+            report(failure, [("result", result)], hint_of=self.hint)
 
 
 def is_asynchronous(function: Callable[..., Any]) -> TypeGuard[Callable[..., Awaitable[Any]]]:

@@ -58,6 +58,8 @@ def _be_child(function: Callable[..., Any], arguments: tuple[Any, ...], answer: 
     # A crash is expected here, and the parent reports it, so a dump of every thread is not wanted.
     if "faulthandler" in sys.modules:
         sys.modules["faulthandler"].disable()
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)     # its kernels would wait for the threads that the parent had
     made: tuple[Any, BaseException | None]
     try:
         made = function(*arguments), None

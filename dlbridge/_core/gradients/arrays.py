@@ -1,0 +1,80 @@
+"""What both directions ask of arrays of JAX, and of its modes."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import torch
+
+from dlbridge._core.batches import Failure
+from dlbridge.convert import convert
+from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, refusal
+
+Arrays = Sequence[Any]
+config: Any = jax.config
+wait_for: Any = jax.block_until_ready
+KINDS = (jax.Array, torch.Tensor)
+
+
+def is_array(leaf: Any) -> bool:
+    return isinstance(leaf, KINDS)
+
+
+def is_array_or_float(leaf: Any) -> bool:
+    return type(leaf) in (float, complex) or is_array(leaf)
+
+
+def is_inexact(array: Any) -> bool:
+    """Whether there are gradients for arrays of this type."""
+    return bool(jnp.issubdtype(array.dtype, jnp.inexact))
+
+
+def is_key(array: Any) -> bool:
+    """Whether this is an array of jax.random keys, or of another type that has no memory of its own."""
+    return bool(jnp.issubdtype(array.dtype, jax.dtypes.extended))
+
+
+def is_traced(array: Any) -> bool:
+    return isinstance(array, jax.core.Tracer)
+
+
+def places_of(kind: type | tuple[type, ...], arrays: Arrays) -> tuple[int, ...]:
+    return tuple(place for place, array in enumerate(arrays) if isinstance(array, kind))
+
+
+def shapes_of(arrays: Arrays) -> Any:
+    return tuple(array.shape for array in arrays if isinstance(array, KINDS))
+
+
+def check_no_key(array: Any) -> None:
+    """Refuse keys of jax.random in a call of a function of torch."""
+    if is_key(array):
+        raise Failure(array, refusal(UnsupportedError, "accepts", "dtype", str(array.dtype), "is none that torch has",
+                                     "pass jax.random.key_data(x)"))
+
+
+def convert_leaf(array: Any, to: str, keywords: dict[str, Any]) -> Any:
+    """convert(), whose error is to say which of the arguments the array is."""
+    try:
+        return convert(array, to, **keywords)
+    except DLBridgeError as error:
+        raise Failure(array, error) from None
+
+
+def check_constant(tensor: Any) -> None:
+    """Refuse a tensor that wants a gradient in a call that JAX differentiates."""
+    if tensor.requires_grad:
+        raise Failure(tensor, refusal(
+            ConversionError, "accepts", "requires_grad", True, "would be lost, since JAX differentiates this call",
+            'pass x.detach(), or dlbridge.convert(x, "jax", detach=True) to have JAX differentiate by it'))
+
+
+def has_x64() -> bool:
+    return bool(config.jax_enable_x64)
+
+
+def in_mode(x64: bool) -> Any:
+    """The mode of JAX that another thread was in."""
+    return contextlib.nullcontext() if has_x64() == x64 else jax.enable_x64(x64)

@@ -1,0 +1,125 @@
+"""What ``accepts(…, gradients=True)`` does: a call is made through the autograd of the library that it comes from."""
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from dlbridge._core.batches import (
+    Boundary,
+    Failure,
+    Memo,
+    Takers,
+    check_decorated,
+    check_decorator,
+    is_asynchronous,
+    named_arguments,
+    report,
+    takers,
+)
+from dlbridge._core.gradients.forms import take_out
+from dlbridge._core.leaf import ARRAY, OTHER
+from dlbridge.convert import check_keywords, check_target
+from dlbridge.errors import UnsupportedError, refusal, shown
+
+# By the library of the function: the one that it is called from, its arrays, and what calls it with these.
+CROSSINGS = {
+    "jax": ("torch", "Tensor", "dlbridge._core.gradients.of_jax", "FunctionForTensors"),
+    "torch": ("jax", "Array", "dlbridge._core.gradients.of_torch", "FunctionForArrays"),
+}
+
+
+def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[[Any], Any]:
+    """Make a decorator, as :func:`dlbridge.accepts` with ``gradients=True``."""
+    check_decorator(to, returns)
+    others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
+    inside = check_target(to, imported=False)
+    ways = {"vmap_method": keywords.pop("vmap_method", VMAP_METHODS[0])} if inside == "torch" else {}
+    check_keywords("accepts", keywords)
+    take = takers(to, others, columns, keywords)
+    check_gradients(inside, returns, {**keywords, **ways})
+    back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
+
+    def decorate(function: Any) -> Any:
+        check_decorated(function)
+        if is_asynchronous(function):
+            raise TypeError(f"accepts: function {shown(function)}: is a coroutine function, which has no gradients "
+                            "(leave out gradients=)")
+        crossing = Crossing(function, inside, {**keywords, **ways})
+        boundary = Boundary(function, crossing.passing(take), back, hints_at_gradients=False)
+
+        def cross(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+            arguments, words = boundary.inward(given, named)
+            bound, others = tuple(arguments[:boundary.bound]), arguments[boundary.bound:]
+            if not crossing.is_needed(others, words):
+                like = boundary.first(given, named)
+                return boundary.outward(function(*arguments, **words), like)
+            try:
+                return crossing.function(bound, others, words)
+            except Failure as failure:
+                report(failure, named_arguments(function, given, named), hint_of=boundary.hint)
+
+        @functools.wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            return crossing.hidden(cross)(given, named)
+
+        return call
+
+    return decorate
+
+
+VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")       # of jax.pure_callback
+
+
+def check_gradients(inside: str, returns: str | None, keywords: dict[str, Any]) -> None:
+    if inside not in CROSSINGS:
+        raise refusal(UnsupportedError, "accepts", "gradients", True,
+                      f"is for functions of {' and '.join(CROSSINGS)}; {inside} finds none, or none that are carried",
+                      'write the function in jax.numpy, for to="jax", or leave out gradients=')
+    if returns is None:
+        raise ValueError('accepts: returns None: would leave the gradients where they are (pass returns="like")')
+    if keywords.get("vmap_method", VMAP_METHODS[0]) not in VMAP_METHODS:
+        raise ValueError(f"accepts: vmap_method {shown(keywords['vmap_method'])}: is none of JAX's "
+                         f"(pass {' or '.join(map(repr, VMAP_METHODS))})")
+    if keywords.get("detach"):
+        raise ValueError("accepts: detach True: ends the gradients that gradients=True wants (leave one out)")
+
+
+class Crossing:
+    """The way of the calls of a function that come from another library with gradients."""
+
+    def __init__(self, function: Any, inside: str, keywords: dict[str, Any]) -> None:
+        self.given = function, keywords
+        self.hides: Callable[..., Any] | None = None
+        self.outside, self.kind, self.module, self.name = CROSSINGS[inside]
+
+    @functools.cached_property
+    def function(self) -> Any:
+        return getattr(importlib.import_module(self.module), self.name)(*self.given)
+
+    def hidden(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function, which torch.compile leaves as it is: it would look into the code of JAX."""
+        if self.outside != "torch" or "torch._dynamo" not in sys.modules:
+            return call
+        if self.hides is None:
+            self.hides = importlib.import_module("torch").compiler.disable(call)
+        return self.hides
+
+    def is_outside(self, array: Any) -> bool:
+        library = sys.modules.get(self.outside)
+        return library is not None and isinstance(array, getattr(library, self.kind))
+
+    def passing(self, take: Takers) -> Takers:
+        """The takers, but for arrays of the library outside, and those of JAX, which may be traced."""
+        def passes(leaf: Any) -> bool:
+            jax = sys.modules.get("jax")
+            return self.is_outside(leaf) or (jax is not None and isinstance(leaf, jax.Array))
+
+        def passed(taker: Callable[[Any, Memo], Any]) -> Callable[[Any, Memo], Any]:
+            return lambda leaf, memo: leaf if passes(leaf) else taker(leaf, memo)
+
+        return {**take, ARRAY: passed(take[ARRAY]), OTHER: passed(take[OTHER])}
+
+    def is_needed(self, arguments: list[Any], words: dict[str, Any]) -> bool:
+        return any(map(self.is_outside, arguments)) or bool(take_out([arguments, words], self.is_outside)[1])
