@@ -656,8 +656,7 @@ cdef int check_narrowing(const Managed* managed, Target target, const Request* r
 
 
 def check_target(to, imported=True):
-    """The name of a target. Raises what convert() raises if it is none, or if its library, which is imported, is missing.
-    """
+    """The name of a target. Raises what convert() raises if it is none, or if its library is missing."""
     cdef bint collects
     cdef Target target
     kind = array_type(to)

@@ -17,7 +17,8 @@ import dlbridge
 pytestmark = pytest.mark.needs("torch", "jax")
 
 TOLERANCES = {"float32": 1e-5, "float64": 1e-10, "bfloat16": 5e-2, "complex64": 1e-5}
-CASES = [(name, dtype) for name, function in FUNCTIONS.items() for dtype in TOLERANCES
+CASES = [(name, dtype, compiled) for name, function in FUNCTIONS.items() for dtype in TOLERANCES
+         for compiled in (False, True)[:1 + (dtype in ("float32", "complex64"))]
          if not (function.real and dtype.startswith("complex"))]
 
 
@@ -38,22 +39,22 @@ def x64(dtype):
 
 def assert_close(found, expected, tolerance):
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    assert jnp.abs(found - expected).max() <= tolerance * max(1, jnp.abs(expected).max())
+    found, expected = (np.asarray(array).astype("complex128") for array in (found, expected))
+    assert np.abs(found - expected).max() <= tolerance * max(1, np.abs(expected).max())
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["at once", "jit"])
-@pytest.mark.parametrize(("name", "dtype"), CASES)
+@pytest.mark.parametrize(("name", "dtype", "compiled"), CASES)
 def test_results_and_gradients_are_those_of_jax(name, dtype, compiled):
     function = FUNCTIONS[name]
     with x64(dtype):
         inputs = inputs_of(function, dtype)
-        expected, pull_back = jax.vjp(function.jax, *inputs)
+        expected, pull_back = jax.vjp(jax.jit(function.jax), *inputs)
         given = carried(function.torch)
         result, pull_back_too = jax.vjp(jax.jit(given) if compiled else given, *inputs)
         assert_close(result, expected, TOLERANCES[dtype])
-        cotangent = jnp.cos(jnp.arange(expected.size)).reshape(expected.shape).astype(expected.dtype)
+        cotangent = jnp.asarray(np.cos(np.arange(expected.size)).reshape(expected.shape), expected.dtype)
         for gradient, own in zip(pull_back_too(cotangent), pull_back(cotangent), strict=True):
             assert_close(gradient, own, TOLERANCES[dtype])
 

@@ -75,6 +75,12 @@ def test_the_reader_of_imports_sees_them():
     assert "_core.picture" in IMPORTS["explain"]                                # for type checkers
 
 
+def test_each_label_fits_into_its_box():
+    letter = 7.8            # pixels, of a wide font
+    assert [room.label for floor in house.FLOORS for room, width in zip(floor.rooms, house.widths(floor), strict=True)
+            if len(room.label) * letter > width] == []
+
+
 def test_the_picture_is_that_of_the_table():
     assert house.PICTURE.read_text(encoding="utf-8") == house.picture()
 

@@ -174,7 +174,7 @@ def double(x):
     (lambda: dlbridge.accepts("np"), "convert: to 'np': is no target that dlbridge knows (did you mean 'numpy'?…)"),
     (lambda: dlbridge.accepts("numpy", devices=1), "accepts: keyword devices: is none that it has (did you mean dev"),
     (lambda: dlbridge.accepts("numpy", copy="no"), "copy 'no': is not one of None, True and False"),
-    (lambda: dlbridge.accepts("numpy")(3), "accepts: function 3: cannot be called (put @classmethod or @property"),
+    (lambda: dlbridge.accepts("numpy")(3), "accepts: function 3: cannot be called (put @classmethod, @staticme"),
     (lambda: dlbridge.convert_tree([], "np"), "to 'np': is no target that dlbridge knows (did you mean 'numpy'?…)"),
     (lambda: dlbridge.convert_tree([], "numpy", leaf=1), "convert_tree: keyword leaf: is none that it has (one of "),
     (lambda: dlbridge.convert_tree("numpy", [ARRAY]), 'names a target, which comes second (call dlbridge.convert_tree'),

@@ -42,29 +42,29 @@ FLOORS = (
         Room("testing/", ("testing.",)),
     )),
     Floor(9, (
-        Room("convert: acquire, place, deliver", ("convert", "__init__"), on_the_way=True),
+        Room("convert: three verbs", ("convert", "__init__"), on_the_way=True),
         Room("explain", ("explain",)),
         Room("register", ("register",)),
         Room("trees", ("trees", "_core.batches", "_core.walk")),
         Room("gradients/", ("_core.gradients.",)),
-        Room("face, pointer: for extensions", ("face", "pointer")),
+        Room("face, pointer", ("face", "pointer")),
         Room("devices/", ("devices.",)),
     )),
     Floor(8, (
-        Room("route: source and target", ("_core.route",), on_the_way=True),
-        Room("plan: share or copy, and why", ("_core.plan",), on_the_way=True),
-        Room("handover: which stream waits for which", ("_core.handover",)),
-        Room("out: an array that takes a copy", ("_core.out",)),
-        Room("leaf: what an object is in a batch", ("_core.leaf",)),
+        Room("route", ("_core.route",), on_the_way=True),
+        Room("plan: share or copy", ("_core.plan",), on_the_way=True),
+        Room("handover: streams", ("_core.handover",)),
+        Room("out", ("_core.out",)),
+        Room("leaf", ("_core.leaf",)),
     )),
     Floor(7, (Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),)),
     Floor(6, (Room("tensor: one Managed that speaks every protocol", ("tensor",)),)),
     Floor(5, (
-        Room("sources/: a file for each protocol", ("_core.sources.",), on_the_way=True),
-        Room("native/: NumPy, torch", ("_core.native.",), on_the_way=True),
+        Room("sources/: protocols", ("_core.sources.",), on_the_way=True),
+        Room("native/", ("_core.native.",), on_the_way=True),
         Room("place: copies", ("_core.place",), on_the_way=True),
         Room("location", ("_core.location",)),
-        Room("capsule, pickling, described", ("_core.capsule", "_core.pickling", "_core.described")),
+        Room("capsule, pickling", ("_core.capsule", "_core.pickling", "_core.described")),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),
@@ -79,14 +79,14 @@ FLOORS = (
         Room("libraries/, facts", ("libraries.", "_core.facts")),
     )),
     Floor(1, (
-        Room("abi: DLPack 1.3, Arrow", ("_core.abi", "_core.arrow_abi")),
+        Room("abi", ("_core.abi", "_core.arrow_abi")),
         Room("numpy_api", ("_core.numpy_api",)),
         Room("errors, pending", ("errors", "_core.pending")),
-        Room("cache: by type", ("_core.cache",), on_the_way=True),
-        Room("atomic, locks, interpreter",
+        Room("cache", ("_core.cache",), on_the_way=True),
+        Room("atomic, locks",
              ("_core.atomic", "_core.locks", "_core.collector", "_core.interpreter", "_core.available",
               "_core.compiled", "_core.__init__")),
-        Room("plugins, picture, containers, narrowing",
+        Room("plugins, picture, containers",
              ("_core.plugins", "_core.picture", "_core.containers", "_core.narrowing")),
     )),
 )
@@ -173,15 +173,19 @@ def picture() -> str:
     return "\n".join([*lines, "</svg>", ""])
 
 
+def widths(floor: Floor) -> list[int]:
+    """Of the boxes of a floor, in pixels."""
+    free = WIDTH - LEFT - 50 - GAP * (len(floor.rooms) - 1)
+    weights = [len(room.label) + 4 for room in floor.rooms]
+    return [free * weight // sum(weights) for weight in weights]
+
+
 def drawn_floor(floor: Floor, top: int) -> Iterator[str]:
     """The level, its number and its rooms."""
     yield f'  <path d="M30 {top}h820v46h-820z" stroke="#7a869a" fill="#eef1f6"/>'
     yield f'  <text x="52" y="{top + 28}" fill="#5b677a" text-anchor="middle">{floor.number}</text>'
-    free = WIDTH - LEFT - 50 - GAP * (len(floor.rooms) - 1)
-    weights = [len(room.label) + 4 for room in floor.rooms]
     left = LEFT
-    for room, weight in zip(floor.rooms, weights, strict=True):
-        width = free * weight // sum(weights)
+    for room, width in zip(floor.rooms, widths(floor), strict=True):
         yield (f'  <path d="M{left} {top + 7}h{width}v{HEIGHT}h-{width}z" '
                f"{WAY if room.on_the_way else PLAIN}/>")
         yield (f'  <text x="{left + width // 2}" y="{top + 28}" fill="#1c2430" text-anchor="middle">'
