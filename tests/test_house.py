@@ -75,6 +75,14 @@ def test_the_reader_of_imports_sees_them():
     assert "_core.picture" in IMPORTS["explain"]                                # for type checkers
 
 
+def test_gradients_cross_by_convert_alone():
+    """So the streams of a device are ordered as convert() orders them."""
+    files = [*(house.PACKAGE / "_core" / "gradients").glob("*.py")]
+    assert sum("import convert" in path.read_text(encoding="utf-8") for path in files) >= 3
+    others = re.compile(r"from_dlpack|from_numpy|__dlpack__|frombuffer|asarray|\.numpy\(")
+    assert [path.name for path in files if others.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_each_label_fits_into_its_box():
     letter = 7.8            # pixels, of a wide font
     assert [room.label for floor in house.FLOORS for room, width in zip(floor.rooms, house.widths(floor), strict=True)
