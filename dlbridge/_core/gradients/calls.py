@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlbridge._core.batches import (
+    DIFFERENTIABLE,
     Boundary,
     Failure,
     Memo,
@@ -28,6 +29,7 @@ CROSSINGS = {
     "jax": ("torch", "Tensor", "dlbridge._core.gradients.of_jax", "FunctionForTensors"),
     "torch": ("jax", "Array", "dlbridge._core.gradients.of_torch", "FunctionForArrays"),
 }
+VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")       # of jax.pure_callback
 
 
 def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[[Any], Any]:
@@ -69,13 +71,10 @@ def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[
     return decorate
 
 
-VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")       # of jax.pure_callback
-
-
 def check_gradients(inside: str, returns: str | None, keywords: dict[str, Any]) -> None:
-    if inside not in CROSSINGS:
+    if inside not in DIFFERENTIABLE:
         raise refusal(UnsupportedError, "accepts", "gradients", True,
-                      f"is for functions of {' and '.join(CROSSINGS)}; {inside} finds none, or none that are carried",
+                      f"is for functions of {' and '.join(DIFFERENTIABLE)}; {inside} has none, or none that are carried",
                       'write the function in jax.numpy, for to="jax", or leave out gradients=')
     if returns is None:
         raise ValueError('accepts: returns None: would leave the gradients where they are (pass returns="like")')

@@ -300,19 +300,21 @@ class FunctionForTensors:
         form, arrays = take_out([arguments, words], is_array_or_float)
         if any(map(is_traced, arrays)):
             return self.run_in_jax(bound, *take_out([arguments, words], is_array))
-        key = None if bound or (known := key_of(form)) is None else (known, shapes_of(arrays))
-        way = NOT_COMPILED if key is None else self.ways.get(key, FLOATS_TRACED)
+        known = None if bound else key_of(form)
+        key = known, shapes_of(arrays)
+        way = NOT_COMPILED if known is None else self.ways.get(key, FLOATS_TRACED)
         while True:
             if way != FLOATS_TRACED:
                 form, arrays = take_out([arguments, words], is_array)
+                known = key_of(form) if way == FLOATS_CONSTANT else None
             try:
-                result = self.call(bound, form, arrays, way)
+                result = self.call(bound, form, known, arrays)
             except UNKNOWN_VALUES as error:
                 if way == NOT_COMPILED or isinstance(error, DLBridgeError):
                     raise
                 way = way + 1 if len(places_of(KINDS, arrays)) < len(arrays) else NOT_COMPILED
                 continue
-            if way != FLOATS_TRACED and key is not None:
+            if way != FLOATS_TRACED and key[0] is not None:
                 keep(self.ways, key, way)
             return result
 
@@ -324,26 +326,27 @@ class FunctionForTensors:
         arguments, words = put_in(form, arrays)
         return self.function(*bound, *arguments, **words)
 
-    def call(self, bound: tuple[Any, ...], form: Any, arrays: list[Any], way: int) -> Any:
+    def call(self, bound: tuple[Any, ...], form: Any, known: Any, arrays: list[Any]) -> Any:
+        """The result. ``known`` is the key of the form, with which it is compiled, or None."""
         transformed = is_transformed()
         places = places_of(torch.Tensor, arrays)
         wanted = tuple(place for place in places if wants_gradient(arrays[place], transformed))
         tensors = [arrays[place] for place in places]
         others = [None if place in places else array for place, array in enumerate(arrays)]
-        keywords = {**self.keywords, "copy": True} if way == NOT_COMPILED else self.keywords
-        call = Call(self.program(bound, form, wanted, way), others, places, keywords)
+        keywords = {**self.keywords, "copy": True} if known is None else self.keywords
+        call = Call(self.program(bound, form, known, wanted), others, places, keywords)
         made = apply(call, *tensors) if wanted or transformed else call.run(tensors)
         results = made[:call.results]
         if "device" in keywords:
             results = [result.to(tensors[0].device) for result in results]
         return put_in_result(call.form, (*results, *call.keys), "torch")
 
-    def program(self, bound: tuple[Any, ...], form: Any, wanted: tuple[int, ...], way: int) -> Program:
-        key = key_of(form), wanted
-        if way != NOT_COMPILED and key in self.programs:
+    def program(self, bound: tuple[Any, ...], form: Any, known: Any, wanted: tuple[int, ...]) -> Program:
+        key = known, wanted
+        if key in self.programs:
             return self.programs[key]
         part = by_arrays(functools.partial(self.function, *bound), form)
-        program = Program(part, wanted, compiles=way != NOT_COMPILED)
+        program = Program(part, wanted, compiles=known is not None)
         return keep(self.programs, key, program) if program.compiles else program
 
 

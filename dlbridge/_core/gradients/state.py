@@ -6,6 +6,7 @@ modules, and the dictionaries and lists, that the function is, is closed over, o
 
 import contextlib
 import functools
+import operator
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,20 +23,32 @@ def put_back(function: Callable[..., Any]) -> Iterator[None]:
         if isinstance(thing, torch.nn.Module):
             for module in thing.modules():
                 for container in (vars(module), *vars(module).values()):
-                    keep(container, kept)
+                    remember(container, kept)
         else:
-            keep(thing, kept)
+            remember(thing, kept)
     try:
         yield
     finally:
         for container, before in kept.values():
-            container.clear()
-            (container.update if isinstance(container, dict) else container.extend)(before)
+            restore(container, before)
 
 
-def keep(container: Any, kept: dict[int, tuple[Any, Any]]) -> None:
+def remember(container: Any, kept: dict[int, tuple[Any, Any]]) -> None:
     if type(container) in (dict, list):
         kept[id(container)] = container, container.copy()
+
+
+def restore(container: Any, before: Any) -> None:
+    """Put back what differs, and nothing else: another thread may use the container."""
+    if isinstance(container, list):
+        if len(container) != len(before) or not all(map(operator.is_, container, before)):
+            container[:] = before
+        return
+    for key in container.keys() - before.keys():
+        del container[key]
+    for key, value in before.items():
+        if container.get(key, before) is not value:
+            container[key] = value
 
 
 def reached_from(thing: Any, depth: int) -> Iterator[Any]:
