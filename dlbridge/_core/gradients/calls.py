@@ -74,7 +74,7 @@ def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[
 def check_gradients(inside: str, returns: str | None, keywords: dict[str, Any]) -> None:
     if inside not in DIFFERENTIABLE:
         raise refusal(UnsupportedError, "accepts", "gradients", True,
-                      f"is for functions of {' and '.join(DIFFERENTIABLE)}; {inside} has none, or none that are carried",
+                      f"is for functions of {' and '.join(DIFFERENTIABLE)}; {inside} has none that are carried",
                       'write the function in jax.numpy, for to="jax", or leave out gradients=')
     if returns is None:
         raise ValueError('accepts: returns None: would leave the gradients where they are (pass returns="like")')
