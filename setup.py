@@ -27,6 +27,7 @@ PREFIXES = [f"-ffile-prefix-map={HERE.resolve()}=.", f"-ffile-prefix-map={numpy.
 # The flags of Python's own build, -O3 -g, double the time of compiling. Only what every conversion runs through, and
 # the loops of the copies, gain from -O3 (benchmarks/instructions.py); -O1 compiles the rest in half of the time.
 # A level of its own in CFLAGS has the last word, since the sanitizers need one.
+WARNINGS = ["-Wall", "-Wextra"]
 HOT = ["-g0", "-O3"]
 COLD = ["-g0", "-O1"]
 HOT_MODULES = {
@@ -46,7 +47,7 @@ def extension(path: Path) -> Extension:
         [path.as_posix()],
         include_dirs=[numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION")],
-        extra_compile_args=PREFIXES + ([] if chosen else flags),
+        extra_compile_args=PREFIXES + WARNINGS + ([] if chosen else flags),
     )
 
 

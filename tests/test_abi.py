@@ -10,6 +10,8 @@ from support.optional import marked
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("max_version", [None, (0, 8), (1, 0), (1, 3), (1, 9), (2, 0)])
 def test_every_field_of_a_capsule(max_version):

@@ -15,6 +15,8 @@ import dlbridge
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import new_capsule
 
+pytestmark = pytest.mark.quick
+
 NUMBERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
 KINDS = pytest.mark.parametrize("make", [OfArray, OfDeviceArray], ids=["array", "device array"])
 

@@ -11,6 +11,8 @@ from support.optional import params
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 NUMBERS = np.arange(6, dtype="f4")
 
 

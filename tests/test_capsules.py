@@ -18,6 +18,8 @@ from dlbridge.testing.producers import (
     rename_capsule,
 )
 
+pytestmark = pytest.mark.quick
+
 NAMES = {(1, 0): abi.VERSIONED_NAME, None: abi.LEGACY_NAME}
 VERSIONS = pytest.mark.parametrize("max_version", NAMES, ids=["versioned", "legacy"])
 

@@ -21,6 +21,8 @@ from support.optional import marked, params, product
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 # Writable and read-only; rather one that needs no library, so that all of them are there with NumPy alone.
 ONE_OF_EACH_PROTOCOL = {(exporter.protocol, exporter.readonly): exporter for exporter in sorted(
     EXPORTERS, key=lambda exporter: not exporter.needs)}.values()

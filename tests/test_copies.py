@@ -22,6 +22,8 @@ from support.strided import DTYPES, LAYOUTS, check, random_bits, records
 import dlbridge
 from dlbridge._core import copying
 
+pytestmark = pytest.mark.quick
+
 NEVER_SPLIT = 1 << 62
 
 

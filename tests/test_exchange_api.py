@@ -13,6 +13,8 @@ from dlbridge.testing import abi
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer, capsule_name, capsule_pointer
 
+pytestmark = pytest.mark.quick
+
 
 def table_of(kind):
     return abi.DLPackExchangeAPI.from_address(capsule_pointer(kind.__dlpack_c_exchange_api__, abi.EXCHANGE_NAME))

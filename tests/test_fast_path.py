@@ -21,6 +21,8 @@ from support.optional import of, params
 import dlbridge
 from dlbridge.testing.producers import ArrayInterface, Producer
 
+pytestmark = pytest.mark.quick
+
 
 def child(program):
     """What a fresh interpreter prints."""

@@ -10,6 +10,8 @@ from support.optional import params
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 TARGETS = params(["torch", "dlbridge", "memoryview", "dlpack"])
 
 

@@ -34,6 +34,8 @@ from dlbridge.testing.producers import (
     view_of,
 )
 
+pytestmark = pytest.mark.quick
+
 HOUSE_SHAPE = re.compile(r"[^:]+: .+: .+ \(.+\)", re.DOTALL)
 TARGETS = ("numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge")
 # What is refused before a target is reached goes two ways: convert() and the face for extensions.

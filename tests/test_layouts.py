@@ -20,6 +20,8 @@ from support.quirk_rows import HEAVY, OF_ALL
 import dlbridge
 from dlbridge.libraries.library import library_named
 
+pytestmark = pytest.mark.quick
+
 BY_NAME = {importer.name: importer for importer in IMPORTERS}
 
 

@@ -19,6 +19,8 @@ from support.producers import LegacyProducer
 import dlbridge
 from dlbridge.testing.producers import OldProducer
 
+pytestmark = pytest.mark.quick
+
 
 class Delegate(LegacyProducer):
     """Hands ``__dlpack__`` on, and says by ``__array_interface__`` what it was told to say."""

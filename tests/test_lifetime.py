@@ -29,6 +29,8 @@ from dlbridge.testing.producers import (
     rename_capsule,
 )
 
+pytestmark = pytest.mark.quick
+
 TARGETS = ("numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge")
 SHARING = ("numpy", "torch", "memoryview", "dlpack", "dlbridge")    # JAX copies what is not aligned to 64 bytes
 

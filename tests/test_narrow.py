@@ -8,6 +8,8 @@ from support.optional import of, params
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 WIDE = {"float64": "float32", "complex128": "complex64", "int64": "int32"}
 each_type = pytest.mark.parametrize(("wide", "narrow"), WIDE.items(), ids=WIDE)
 

@@ -9,6 +9,8 @@ from support.optional import of, params
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 SOURCE = np.arange(6, dtype="f4").reshape(2, 3)
 
 

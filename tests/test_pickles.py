@@ -17,6 +17,8 @@ from support.processes import doubled
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 BASE = np.arange(4096, dtype="float32").reshape(8, 16, 32)
 # Arrays, and whether the bytes that they touch are all sent, so that the strides stay.

@@ -20,6 +20,8 @@ from support.optional import marked, of, params, product
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 TOLD = [importer for importer in IMPORTERS if importer.told]
 UNTOLD = [importer for importer in IMPORTERS if not importer.told]
 each_importer = pytest.mark.parametrize("importer", params(IMPORTERS), ids=lambda importer: importer.name)

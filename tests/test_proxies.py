@@ -12,6 +12,8 @@ from support.optional import of, params
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 
 class Attribute:
     """Has the bound method of an array as an attribute of its own."""

@@ -10,6 +10,8 @@ import torch
 import dlbridge
 from dlbridge.testing.child import run_in_child
 
+pytestmark = pytest.mark.quick
+
 
 class Image:
     """A library's array without any protocol."""

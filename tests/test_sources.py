@@ -15,6 +15,8 @@ from support.optional import marked, params
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 PREFIXES = ("@", "=", "<", ">", "!", "")
 # letter, name of the type; sizes are native where the prefix is "@" or none, standard otherwise
 LETTERS = (

@@ -24,6 +24,8 @@ from support.optional import marked
 
 import dlbridge
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def source():

@@ -29,6 +29,8 @@ import dlbridge
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import capsule_pointer
 
+pytestmark = pytest.mark.quick
+
 
 class Pair(NamedTuple):
     first: Any

@@ -93,6 +93,23 @@ with_dlbridge() {
 # result TEXT: a figure, or what else is worth more than the count of checks.
 result() { results+=("$1"); }
 
+# not_run WHY: what the machine or the package indexes do not have fails nothing.
+not_run() {
+    result "not run: $1"
+    echo "not run: $1"
+}
+
+# versions PYTHON NAME...: what a line of result calls the cell that it is about.
+versions() {
+    "$1" - "${@:2}" <<'PYTHON'
+import platform
+import sys
+from importlib.metadata import version
+
+print(f"Python {platform.python_version()}{getattr(sys, 'abiflags', '')}", *(f"{name} {version(name)}" for name in sys.argv[1:]), sep=", ")
+PYTHON
+}
+
 count() {
     printf '%s %s (%d s)\n' "$1" "$2" "$((SECONDS - began))"
     if [ "$1" = passed ]; then passed=$((passed + 1)); else failed=$((failed + 1)) && result "FAILED $2"; fi

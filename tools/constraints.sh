@@ -18,7 +18,7 @@ frozen() {
     "$work/$name/bin/pip" freeze --all | sed 's/+.*//' | grep -v '^pip==' | LC_ALL=C sort -f >"$work/$name.txt"
 }
 
-frozen tested test all cluster bench docs lint
+frozen tested test all cluster bench docs lint wheels
 frozen cuda cuda12
 {
     echo "# The versions that CI tests with, on $(python3 -c 'import platform; print("Python", platform.python_version())')."

@@ -24,7 +24,7 @@ tsan tools/tsan.sh
 valgrind tools/valgrind.sh
 debug_python tools/debug_python.sh
 matrix tools/matrix.sh
-wheels tools/wheel.sh
+release tools/release.sh
 cythons tools/cythons.sh
 heavy tools/heavy.sh
 clients tools/clients.sh
@@ -32,6 +32,7 @@ walks tools/walks.sh
 STAGES
     local version target
     for version in 3.10 3.11 3.12 3.13 3.14 3.13t 3.14t; do echo "versions-$version tools/versions.sh $version"; done
+    while read -r target; do echo "wheels-$target tools/wheels.sh $target"; done < <(bash tools/wheels.sh --list)
     for target in tests/fuzz/corpus/*.txt; do
         target=$(basename "$target" .txt)
         echo "fuzz-$target tools/fuzz.sh $target"

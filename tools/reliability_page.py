@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import pathlib
+import re
 import subprocess
 
 TOP = pathlib.Path(__file__).parents[1]
 PAGE = TOP / "docs" / "reliability.md"
 RECORD = TOP / "docs" / "reliability.tsv"
-BEGIN, END = "<!-- begin: the last runs -->\n", "<!-- end: the last runs -->\n"
 HEADINGS = "| stage | command | last run | commit | minutes | result |\n|---|---|---|---|---:|---|\n"
+CELLS = "| system | processor | how | Python and libraries | last run | result |\n|---|---|---|---|---|---|\n"
+# By the end of a stage's name; other stages run on the machine that they are started on.
+PLATFORMS = {
+    "manylinux_x86_64": "| Linux, glibc 2.17 or newer | x86-64 | run |",
+    "manylinux_aarch64": "| Linux, glibc 2.17 or newer | aarch64 | emulated |",
+    "musllinux_x86_64": "| Linux, musl 1.2 | x86-64 | run |",
+    "": "| Linux | x86-64 | run |",
+}
 
 
 def row(stage: str, command: str, line: str) -> str:
@@ -19,16 +27,31 @@ def row(stage: str, command: str, line: str) -> str:
     return f"| {stage} | `{command}` | {date} | {commit} | {minutes} | {result.replace('|', '/')} |\n"
 
 
+def cells(stage: str, line: str) -> str:
+    """A row for each set of versions that the line of a stage says were tested."""
+    date, result = line.split("\t")[2], line.split("\t")[4]
+    platform = next(text for ending, text in PLATFORMS.items() if stage.endswith(ending))
+    return "".join(f"{platform} {versions} | {date} | {tests} |\n" for versions, tests in re.findall(
+        r"(Python [^:;]+): tests: ([^;]+)", result))
+
+
+def put(text: str, name: str, table: str) -> str:
+    """The text with the table between the marks of its name."""
+    start, rest = text.split(f"<!-- begin: {name} -->\n")
+    end = f"<!-- end: {name} -->\n"
+    return f"{start}<!-- begin: {name} -->\n{table}{end}{rest.split(end, 1)[1]}"
+
+
 def page() -> str:
-    """The whole page, with the table anew."""
+    """The whole page, with the tables anew."""
     listed = subprocess.check_output(["bash", TOP / "tools" / "nightly.sh", "--list"], text=True)
     stages = [line.split(" ", 1) for line in listed.splitlines()]
     # Of several lines of a stage, the last counts.
     last = {line.partition("\t")[0]: line for line in RECORD.read_text().splitlines()}
-    text = PAGE.read_text()
-    start, rest = text.split(BEGIN)
-    rows = "".join(row(stage, command, last.get(stage, "")) for stage, command in stages)
-    return f"{start}{BEGIN}{HEADINGS}{rows}{END}{rest.split(END)[1]}"
+    runs = "".join(row(stage, command, last.get(stage, "")) for stage, command in stages)
+    tested = "".join(cells(stage, last[stage]) for stage, _ in stages if stage in last)
+    text = put(PAGE.read_text(), "the last runs", HEADINGS + runs)
+    return put(text, "where it runs", CELLS + tested)
 
 
 if __name__ == "__main__":

@@ -21,26 +21,14 @@ absent=()
 
 not_had() {
     absent+=("$1")
-    result "not to be had: $1"
-    echo "not to be had: $1"
-}
-
-# versions ENVIRONMENT NAME...: of what is installed there.
-versions() {
-    "$1/bin/python" - "${@:2}" <<'PYTHON'
-import platform
-import sys
-from importlib.metadata import version
-
-print(f"Python {platform.python_version()}{getattr(sys, 'abiflags', '')}", *(f"{name} {version(name)}" for name in sys.argv[1:]), sep=", ")
-PYTHON
+    not_run "$1 is not to be had"
 }
 
 # run_tests ENVIRONMENT NAME...: on the wheel; the names are what the cell is called after.
 run_tests() {
     local bin=$1/bin cell
     "$bin/pip" install -q --no-deps --force-reinstall "$wheel"
-    cell=$(versions "$@")
+    cell=$(versions "$bin/python" "${@:2}")
     check "$cell: tests" "$bin/pytest" -q "$tree/tests"
     check "$cell: selftest" "$bin/dlbridge" selftest
 }
