@@ -129,7 +129,7 @@ wheel() {
     cp "$wheel" "$work/dist/"
     must "$name: an installation" install "$wheel" pytest hypothesis
     check "$name: self-test" self_test
-    check "$(versions "$python" numpy): tests" quick_tests
+    check "$name: $(versions "$python" numpy): tests" quick_tests
 }
 
 if [ "${1:-}" = --list ]; then
