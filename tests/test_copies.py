@@ -499,6 +499,7 @@ def run(code, *command):
     assert done.returncode == 0, (done.returncode, done.stderr)
 
 
+@pytest.mark.needs("glibc")
 def test_the_threads_that_are_not_there_are_done_without():
     """No thread can begin whose stack is larger than all the memory that the process may have."""
     run("""

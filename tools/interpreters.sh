@@ -5,9 +5,10 @@
 interpreters=$TOOLS/interpreters
 suites="trixie forky"
 
-architecture=$(dpkg --print-architecture)
+architecture=$(dpkg --print-architecture 2>/dev/null || true)      # where there is no Debian, nothing is made
 
-# newer COMMAND ARGUMENT...: apt as if the newer suites, for $architecture, were all there is, and nothing were installed.
+# newer COMMAND ARGUMENT...: apt as if the newer suites, for $architecture, were all there is,
+# and nothing were installed.
 newer() {
     local command=$1 apt=$interpreters/apt-$architecture
     shift
@@ -62,7 +63,7 @@ unpack_python() {
     ln -sf "$root/usr/bin/python$version" "$interpreters/$version/bin/python$version"
 }
 
-# unpack_aarch64 VERSION: the same of another architecture, with a script that runs it, and its children, under qemu-user.
+# unpack_aarch64 VERSION: of another architecture, with a script that runs it, and its children, under qemu-user.
 unpack_aarch64() {
     local architecture=arm64 folder=$interpreters/$1-aarch64 version=$1 root
     root=$folder/root
@@ -148,7 +149,8 @@ build_musl() {
     rm -rf "$build"
 }
 
-# find_python NAME: 3.12, 3.13t, 3.13t-tsan, 3.13-aarch64, 3.13-musl and so on, in PATH, where pyenv keeps them, or made now.
+# find_python NAME: 3.12, 3.13t, 3.13t-tsan, 3.13-aarch64, 3.13-musl and so on, in PATH, where pyenv keeps them, or made
+# now.
 find_python() {
     local candidate log=$logs/python$1.log
     for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"${1%t}".*"${1##*[0-9]}"/bin/"python$1" \

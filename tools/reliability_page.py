@@ -13,9 +13,9 @@ HEADINGS = "| stage | command | last run | commit | minutes | result |\n|---|---
 CELLS = "| system | processor | how | Python and libraries | last run | result |\n|---|---|---|---|---|---|\n"
 # By the end of a stage's name; other stages run on the machine that they are started on.
 PLATFORMS = {
-    "manylinux_x86_64": "| Linux, glibc 2.17 or newer | x86-64 | run |",
-    "manylinux_aarch64": "| Linux, glibc 2.17 or newer | aarch64 | emulated |",
-    "musllinux_x86_64": "| Linux, musl 1.2 | x86-64 | run |",
+    "manylinux_x86_64": "| Linux, glibc | x86-64 | run |",
+    "manylinux_aarch64": "| Linux, glibc | aarch64 | emulated |",
+    "musllinux_x86_64": "| Linux, musl | x86-64 | run |",
     "": "| Linux | x86-64 | run |",
 }
 

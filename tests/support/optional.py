@@ -9,6 +9,7 @@ its top, but a test that uses a placeholder fails.
 import importlib
 import importlib.machinery
 import itertools
+import platform
 import sys
 import sysconfig
 import types
@@ -27,6 +28,7 @@ CONDITIONS = {
     "Python 3.11": lambda: sys.version_info >= (3, 11),
     "a GIL": lambda: getattr(sys, "_is_gil_enabled", lambda: True)(),
     # Free-threaded builds have none before 3.15.
+    "glibc": lambda: platform.libc_ver()[0] == "glibc",     # whose threads have stacks as large as ulimit says
     "a limited API": lambda: not sysconfig.get_config_var("Py_GIL_DISABLED"),
     # 3.13t makes types immortal once a second thread was started.
     "types that die": lambda: sys.version_info >= (3, 14) or not sysconfig.get_config_var("Py_GIL_DISABLED"),
