@@ -1,11 +1,16 @@
 """Builds every .pyx into an extension module of its own; all else stands in pyproject.toml."""
 
 import os
+import sys
 from pathlib import Path
+
+if sys.maxsize < 2**63 - 1 or sys.byteorder == "big":
+    raise SystemExit("dlbridge is for 64-bit little-endian machines")
 
 import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).parent
 DIRECTIVES = {
@@ -45,10 +50,27 @@ def extension(path: Path) -> Extension:
     return Extension(
         name,
         [path.as_posix()],
-        include_dirs=[numpy.get_include()],
+        include_dirs=[".", numpy.get_include()],
         define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION"), ("NPY_TARGET_VERSION", "NPY_2_0_API_VERSION")],
         extra_compile_args=PREFIXES + WARNINGS + ([] if chosen else flags),
     )
+
+
+# What clang-cl calls them; MSVC's own compiler lacks what dlbridge/_core/compiler.h asks for.
+ON_WINDOWS = {"-O3": "/O2", "-O1": "/O1"}
+
+
+class BuildExt(build_ext):
+    """Tells clang-cl its own flags."""
+
+    def build_extensions(self) -> None:
+        if self.compiler.compiler_type == "msvc":
+            self.compiler.initialize()
+            self.compiler.cc = "clang-cl"
+            for extension in self.extensions:
+                flags = extension.extra_compile_args
+                extension.extra_compile_args = [ON_WINDOWS[flag] for flag in flags if flag in ON_WINDOWS]
+        super().build_extensions()
 
 
 os.chdir(HERE)
@@ -58,5 +80,6 @@ setup(
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
     ),
+    cmdclass={"build_ext": BuildExt},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

@@ -66,7 +66,8 @@ def test_the_inside_has_the_structs_of_the_header(tmp_path):
     """One extension has both: those of ``dlbridge._core``, and by ``cimport dlbridge`` those of the header."""
     subprocess.run([sys.executable, "-m", "cython", "-3", "-I", HERE.parents[1], HERE / "inside.pyx",
                     "-o", tmp_path / "inside.c"], check=True, timeout=100)
-    module = compiled_extension("inside", tmp_path, *OF_CYTHON, source=tmp_path / "inside.c")
+    module = compiled_extension(
+        "inside", tmp_path, *OF_CYTHON, f"-I{HERE.parents[1]}", source=tmp_path / "inside.c")
     assert module.inside() == module.header()
     assert module.header()["want"] == face.layout()["want"]
 

@@ -160,11 +160,12 @@ def test_a_shared_storage_keeps_its_size():
 WITHOUT_LIBTORCH = """
     import sys
     import ctypes
+    import os
 
     def no_library(*arguments):
         raise OSError
 
-    ctypes.CDLL = no_library        # so Python is asked
+    WITHOUT
     sys.path.insert(0, "tests")
     import torch
     import test_fast_path
@@ -176,8 +177,12 @@ WITHOUT_LIBTORCH = """
 
 
 @pytest.mark.needs("torch", "jax")
-def test_the_same_answers_where_libtorch_cannot_be_asked(request):
-    program = WITHOUT_LIBTORCH.replace('"tests"', repr(str(request.path.parent)))
+@pytest.mark.parametrize("without", [
+    "ctypes.CDLL = no_library",     # on macOS torch's libraries have other names
+    "del os.RTLD_NOLOAD",           # on Windows
+])
+def test_the_same_answers_where_libtorch_cannot_be_asked(request, without):
+    program = WITHOUT_LIBTORCH.replace('"tests"', repr(str(request.path.parent))).replace("WITHOUT", without)
     # pytest's own imports need ctypes.CDLL: they come first.
     assert child("import jax, pytest, hypothesis, torch, dlbridge.testing.producers\n" + textwrap.dedent(program)) == (
         "the same\n")

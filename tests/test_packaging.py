@@ -30,15 +30,16 @@ def test_version_is_that_of_the_metadata():
     assert dlbridge.__version__ == distribution("dlbridge").version
 
 
-@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "*.h", "py.typed", "photograph.*", "page.html"])
+@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "py.typed", "photograph.*", "page.html"])
 def test_the_sources_that_users_need_are_installed(installed, pattern):
     wanted = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob(pattern)}
     assert wanted
     assert wanted <= installed
 
 
-def test_of_cython_only_the_face_is_installed(installed):
-    assert {path for path in installed if path.endswith((".pxd", ".pyx"))} == {"dlbridge/__init__.pxd"}
+def test_of_cython_and_c_only_the_face_is_installed(installed):
+    assert {path for path in installed if path.endswith((".pxd", ".pyx", ".h", ".c"))} == {
+        "dlbridge/__init__.pxd", "dlbridge/include/dlbridge.h"}
 
 
 def test_every_extension_module_is_installed(installed):
@@ -54,6 +55,14 @@ def test_nothing_else_is_installed(installed):
 def test_the_licences_are_installed(installed):
     names = {Path(path).name for path in installed if ".dist-info/licenses/" in path}
     assert names == {"LICENSE"}
+
+
+@pytest.mark.parametrize("machine", ["sys.maxsize = 2**31 - 1", "sys.byteorder = 'big'"])
+def test_a_build_for_another_kind_of_machine_stops_at_once(machine):
+    setup = SOURCE.parent / "setup.py"
+    code = f"import runpy, sys; {machine}; runpy.run_path({str(setup)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "dlbridge is for 64-bit little-endian machines\n")
 
 
 @pytest.mark.parametrize("module", [

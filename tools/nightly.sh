@@ -33,6 +33,7 @@ STAGES
     local version target
     for version in 3.10 3.11 3.12 3.13 3.14 3.13t 3.14t; do echo "versions-$version tools/versions.sh $version"; done
     for target in $(bash tools/wheels.sh --list); do echo "wheels-$target tools/wheels.sh $target"; done
+    for target in $(bash tools/cross.sh --list); do echo "cross-$target tools/cross.sh $target"; done
     for target in tests/fuzz/corpus/*.txt; do
         target=$(basename "$target" .txt)
         echo "fuzz-$target tools/fuzz.sh $target"

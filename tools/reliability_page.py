@@ -16,6 +16,8 @@ PLATFORMS = {
     "manylinux_x86_64": "| Linux, glibc | x86-64 | run |",
     "manylinux_aarch64": "| Linux, glibc | aarch64 | emulated |",
     "musllinux_x86_64": "| Linux, musl | x86-64 | run |",
+    "macosx_arm64": "| macOS | arm64 | compiled only |",
+    "win_amd64": "| Windows | x86-64 | compiled only |",
     "": "| Linux | x86-64 | run |",
 }
 
@@ -28,11 +30,11 @@ def row(stage: str, command: str, line: str) -> str:
 
 
 def cells(stage: str, line: str) -> str:
-    """A row for each set of versions that the line of a stage says were tested."""
+    """A row for each set of versions that the line of a stage is about."""
     date, result = line.split("\t")[2], line.split("\t")[4]
     platform = next(text for ending, text in PLATFORMS.items() if stage.endswith(ending))
     return "".join(f"{platform} {versions} | {date} | {tests} |\n" for versions, tests in re.findall(
-        r"(Python [^:;]+): tests: ([^;]+)", result))
+        r"(Python [^:;]+): (?:tests: )?([^;]+)", result))
 
 
 def put(text: str, name: str, table: str) -> str:

@@ -7,31 +7,7 @@ free-threaded Python all of them can happen at the same time.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 
-cdef extern from *:
-    """
-    #define dlbridge_atomic_load(where) __atomic_load_n(where, __ATOMIC_ACQUIRE)
-    #define dlbridge_atomic_store(where, value) __atomic_store_n(where, value, __ATOMIC_RELEASE)
-    #define dlbridge_atomic_exchange(where, value) __atomic_exchange_n(where, value, __ATOMIC_ACQ_REL)
-    #define dlbridge_atomic_add(where, value) __atomic_add_fetch(where, value, __ATOMIC_ACQ_REL)
-    #define dlbridge_atomic_count(where) __atomic_add_fetch(where, 1, __ATOMIC_RELAXED)
-    #define dlbridge_atomic_or(where, value) __atomic_or_fetch(where, value, __ATOMIC_ACQ_REL)
-    static inline int dlbridge_atomic_replace(void *where, void *expected, void *value) {
-        return __atomic_compare_exchange_n(
-            (void **) where, &expected, value, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
-    }
-    /* A lock is one byte, zero at first. With the GIL no lock is needed: only one thread holds the GIL. */
-    #ifdef Py_GIL_DISABLED
-      #define DLBRIDGE_GIL 0
-      #define dlbridge_lock(where) PyMutex_Lock((PyMutex *) (where))
-      #define dlbridge_unlock(where) PyMutex_Unlock((PyMutex *) (where))
-    #else
-      #define DLBRIDGE_GIL 1
-      #define dlbridge_lock(where) ((void) (where))
-      #define dlbridge_unlock(where) ((void) (where))
-    #endif
-    """
-    const bint ONE_AT_A_TIME "DLBRIDGE_GIL"     # only one thread at a time runs Python code, since it holds the GIL
-
+cdef extern from "dlbridge/_core/compiler.h":
     int32_t load "dlbridge_atomic_load"(const int32_t* where) noexcept nogil
     int32_t add "dlbridge_atomic_add"(int32_t* where, int32_t value) noexcept nogil
     uint8_t exchange_byte "dlbridge_atomic_exchange"(uint8_t* where, uint8_t value) noexcept nogil
@@ -52,5 +28,7 @@ cdef extern from *:
     void* exchange_pointer "dlbridge_atomic_exchange"(void** where, void* value) noexcept nogil
     bint replace_pointer "dlbridge_atomic_replace"(void** where, void* expected, void* value) noexcept nogil
 
+cdef extern from "dlbridge/_core/interpreter.h":
+    const bint ONE_AT_A_TIME "DLBRIDGE_GIL"     # only one thread at a time runs Python code, since it holds the GIL
     void lock "dlbridge_lock"(unsigned char* where) noexcept nogil
     void unlock "dlbridge_unlock"(unsigned char* where) noexcept nogil

@@ -41,60 +41,7 @@ from dlbridge._core.layout cimport LARGEST_SPAN, MAX_NDIM, Span
 from dlbridge._core.view cimport View
 
 
-cdef extern from *:
-    """
-    #if PY_VERSION_HEX >= 0x030D0000
-      #define DLBRIDGE_FINALIZING() Py_IsFinalizing()
-      #define DLBRIDGE_RUNNING_STATE() PyThreadState_GetUnchecked()
-    #else
-      #define DLBRIDGE_FINALIZING() _Py_IsFinalizing()
-      #define DLBRIDGE_RUNNING_STATE() _PyThreadState_UncheckedGet()
-    #endif
-    #define DLBRIDGE_PYTHON_RUNS() (Py_IsInitialized() && !DLBRIDGE_FINALIZING())
-    /* PyGILState_Check() says yes to every thread once the process has a subinterpreter, so it is not used. */
-    static inline int dlbridge_holds_gil(void) {
-        PyThreadState *mine = PyGILState_GetThisThreadState();
-        return mine != NULL && mine == DLBRIDGE_RUNNING_STATE();
-    }
-    #if PY_VERSION_HEX >= 0x030F0000
-      /* PEP 788: Python does not end while a thread is attached, and no thread attaches once Python ends. */
-      typedef PyThreadStateToken *dlbridge_Attachment;
-      #define DLBRIDGE_MAIN_INTERPRETER() PyInterpreterView_FromMain()
-      static inline int dlbridge_attach(void *interpreter, dlbridge_Attachment *attachment) {
-          /* NULL where nothing has to be undone. PyThreadState_EnsureFromView() allocates, so it is not called then. */
-          *attachment = NULL;
-          if (dlbridge_holds_gil())
-              return !DLBRIDGE_FINALIZING();
-          *attachment = PyThreadState_EnsureFromView((PyInterpreterView *) interpreter);
-          return *attachment != NULL;
-      }
-      static inline void dlbridge_detach(dlbridge_Attachment attachment) {
-          if (attachment != NULL)
-              PyThreadState_Release(attachment);
-      }
-    #else
-      /* Python could begin to end between the two calls; the thread then waits for ever, which harms nothing. */
-      typedef PyGILState_STATE dlbridge_Attachment;
-      #define DLBRIDGE_MAIN_INTERPRETER() NULL
-      static inline int dlbridge_attach(void *interpreter, dlbridge_Attachment *attachment) {
-          (void) interpreter;
-          if (!DLBRIDGE_PYTHON_RUNS())
-              return 0;
-          *attachment = PyGILState_Ensure();
-          return 1;
-      }
-      #define dlbridge_detach(attachment) PyGILState_Release(attachment)
-    #endif
-    #define dlbridge_exporter(view) (((Py_buffer *) (view))->obj)
-    /* Whether other code holds an object too. The caller has a reference to it and holds the GIL, so that no other
-       thread can change the count meanwhile. */
-    #ifdef Py_GIL_DISABLED
-      #define DLBRIDGE_OTHERS_HOLD(obj) 0
-    #else
-      #define DLBRIDGE_OTHERS_HOLD(obj) (Py_REFCNT(obj) > 1)
-    #endif
-    #define DLBRIDGE_IS_BYTES(obj) (PyBytes_CheckExact(obj) || PyByteArray_CheckExact(obj))
-    """
+cdef extern from "dlbridge/_core/interpreter.h":
     # Whether Python is neither shut down nor shutting down.
     bint python_runs "DLBRIDGE_PYTHON_RUNS"() noexcept nogil
     bint holds_gil "dlbridge_holds_gil"() noexcept nogil
@@ -103,8 +50,14 @@ cdef extern from *:
     bint attach "dlbridge_attach"(void* interpreter, Attachment* attachment) noexcept nogil
     void detach "dlbridge_detach"(Attachment attachment) noexcept nogil
     void* view_of_main "DLBRIDGE_MAIN_INTERPRETER"() noexcept nogil
-    PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
     bint others_hold "DLBRIDGE_OTHERS_HOLD"(PyObject* obj) noexcept nogil
+
+cdef extern from *:
+    """
+    #define dlbridge_exporter(view) (((Py_buffer *) (view))->obj)
+    #define DLBRIDGE_IS_BYTES(obj) (PyBytes_CheckExact(obj) || PyByteArray_CheckExact(obj))
+    """
+    PyObject* exporter "dlbridge_exporter"(void* view) noexcept nogil
     # Whether an object is bytes or a bytearray, whose memory is reached by references to it alone.
     bint is_bytes "DLBRIDGE_IS_BYTES"(PyObject* obj) noexcept nogil
 

@@ -57,14 +57,13 @@ cdef extern from *:
         int32_t depth;
         void *waiting;
     } dlbridge_Releases;
-    static __thread dlbridge_Releases dlbridge_releases;
-    /* The empty asm keeps the address in a register. Without it the compiler asks for the address after every call. */
+    static _Thread_local dlbridge_Releases dlbridge_releases;
+    /* Without the register the compiler asks for the address after every call. */
     static inline dlbridge_Releases *dlbridge_releases_here(void) {
         dlbridge_Releases *here = &dlbridge_releases;
-        __asm__("" : "+r"(here));
+        DLBRIDGE_KEEP_IN_REGISTER(here);
         return here;
     }
-    _Static_assert(sizeof(void *) == 8, "dlbridge is for 64-bit machines");
     """
     ctypedef struct Releases "dlbridge_Releases":
         int32_t depth                   # how deep releases are nested in this thread

@@ -77,7 +77,7 @@ cdef void renew(Cache* cache) noexcept:
 
 cdef extern from *:
     """
-    static __thread void *dlbridge_cache_of_thread;
+    static _Thread_local void *dlbridge_cache_of_thread;
     """
     void* current_cache "dlbridge_cache_of_thread"      # Cache, in the thread's ThreadCache, or NULL
 

@@ -1,8 +1,8 @@
 """The garbage collector, paused while modules are imported."""
 
-import os
-
 from dlbridge._core.atomic cimport add_size, load_size
+
+from dlbridge._core.locks import call_in_child
 
 cdef extern from "Python.h":
     int PyGC_Disable() noexcept
@@ -34,4 +34,4 @@ def _resume_in_child():
         PyGC_Enable()
 
 
-os.register_at_fork(after_in_child=_resume_in_child)
+call_in_child(_resume_in_child)

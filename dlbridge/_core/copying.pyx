@@ -9,34 +9,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from dlbridge._core.system cimport Thread, cores, join_thread, start_thread
 from dlbridge._core.words cimport FEW_ROWS, TILE_BYTES, line_of, tile_of
-
-cdef extern from *:
-    """
-    #ifndef _GNU_SOURCE
-    #define _GNU_SOURCE
-    #endif
-    #include <pthread.h>
-    #include <sched.h>
-    #include <signal.h>
-
-    /* The cores that this process may use. */
-    static int dlbridge_cores(void) {
-        cpu_set_t cores;
-        return sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
-    }
-    """
-    ctypedef struct pthread_t:
-        pass
-    ctypedef struct sigset_t:
-        pass
-    const int SIG_SETMASK
-    int cores "dlbridge_cores"() noexcept nogil
-    int pthread_create(
-        pthread_t* out, void* attributes, void* (*run)(void*) noexcept nogil, void* argument) noexcept nogil
-    int pthread_join(pthread_t thread, void** result) noexcept nogil
-    int pthread_sigmask(int how, const sigset_t* signals, sigset_t* before) noexcept nogil
-    int sigfillset(sigset_t* out) noexcept nogil
 
 cdef enum:
     BLOCK = 1024                # words of a line that are copied before the next line, so that both stay in the cache
@@ -372,7 +346,7 @@ cdef inline void pack_groups(
 
 ctypedef struct Part:
     Copy copy
-    pthread_t thread
+    Thread thread
     bint started
 
 
@@ -388,26 +362,17 @@ cdef void copy_in_parts(const Copy* copy) noexcept nogil:
         return
     for index in range(count):
         cut(&parts[index].copy, copy, axis, extent * index // count, extent * (index + 1) // count)
-    start_threads(parts, count)
+    # This thread copies the first part, and any that gets no thread.
+    parts[0].started = False
+    for index in range(1, count):
+        parts[index].started = start_thread(&parts[index].thread, copy_part, &parts[index])
     for index in range(count):
         if not parts[index].started:
             copy_part(&parts[index])
     for index in range(count):
         if parts[index].started:
-            pthread_join(parts[index].thread, NULL)
+            join_thread(parts[index].thread)
     free(parts)
-
-
-cdef void start_threads(Part* parts, int64_t count) noexcept nogil:
-    """Start a thread for each part but the first. This thread copies that, and any part that gets no thread."""
-    cdef sigset_t every, before
-    cdef int64_t index
-    # The new threads inherit this mask. Signals have to reach the threads of Python.
-    sigfillset(&every)
-    pthread_sigmask(SIG_SETMASK, &every, &before)
-    for index in range(count):
-        parts[index].started = index and not pthread_create(&parts[index].thread, NULL, copy_part, &parts[index])
-    pthread_sigmask(SIG_SETMASK, &before, NULL)
 
 
 cdef void* copy_part(void* part) noexcept nogil:

@@ -3,12 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 
-cdef extern from *:
-    """
-    /* Checked arithmetic of GCC and Clang: true if the exact result does not fit into int64. */
-    #define dlbridge_multiply(a, b, out) __builtin_mul_overflow((int64_t) (a), (int64_t) (b), (int64_t *) (out))
-    #define dlbridge_add(a, b, out) __builtin_add_overflow((int64_t) (a), (int64_t) (b), (int64_t *) (out))
-    """
+cdef extern from "dlbridge/_core/compiler.h":
     const int64_t LARGEST_SPAN "((int64_t) 1 << 62)"    # the sum of two still fits
     bint multiply_overflows "dlbridge_multiply"(int64_t a, int64_t b, int64_t* out) noexcept nogil
     bint add_overflows "dlbridge_add"(int64_t a, int64_t b, int64_t* out) noexcept nogil

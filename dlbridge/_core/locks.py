@@ -2,6 +2,13 @@
 
 import os
 from _thread import RLock  # as in threading, which takes a millisecond to import
+from collections.abc import Callable
+
+
+def call_in_child(function: Callable[[], None]) -> None:
+    """Call a function in each child that is forked from now on; Windows has no fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
 
 
 class ForkableLock:
@@ -14,7 +21,7 @@ class ForkableLock:
 
     def __init__(self) -> None:
         self._renew()
-        os.register_at_fork(after_in_child=self._renew)
+        call_in_child(self._renew)
 
     def _renew(self) -> None:
         self.lock = RLock()

@@ -3,27 +3,7 @@
 from cpython.object cimport PyObject
 
 
-cdef extern from *:
-    """
-    static inline PyObject *dlbridge_take_raised(void) {
-    #if PY_VERSION_HEX >= 0x030C0000
-        return PyErr_GetRaisedException();
-    #else
-        PyObject *kind, *error, *traceback;
-        PyErr_Fetch(&kind, &error, &traceback);
-        if (kind == NULL) {
-            return NULL;
-        }
-        PyErr_NormalizeException(&kind, &error, &traceback);
-        if (traceback != NULL) {
-            PyException_SetTraceback(error, traceback);
-        }
-        Py_DECREF(kind);
-        Py_XDECREF(traceback);
-        return error;
-    #endif
-    }
-    """
+cdef extern from "dlbridge/_core/interpreter.h":
     PyObject* take_raised "dlbridge_take_raised"()
 
 cdef extern from "Python.h":

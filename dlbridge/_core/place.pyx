@@ -49,15 +49,9 @@ from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW
 from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span, fill_compact, fill_length_1, has_overlap, is_dense
 from dlbridge._core.pending cimport take_error
+from dlbridge._core.system cimport want_huge_pages
 
 from dlbridge.errors import DeviceError, refusal
-
-cdef extern from "sys/mman.h":
-    const int MADV_HUGEPAGE
-    int madvise(void* begin, size_t nbytes, int advice) noexcept nogil
-
-cdef extern from "unistd.h":
-    int getpagesize() noexcept nogil
 
 cdef enum:
     ALIGNMENT = 256                     # DLPack's header asks for 256; JAX needs 64
@@ -263,10 +257,8 @@ cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
 
     NumPy asks from the same size on. The system can ignore the request, and then nothing is lost.
     """
-    cdef void* begin
     if nbytes >= HUGE:
-        begin = aligned(memory, getpagesize())
-        madvise(begin, <char*> memory + nbytes - <char*> begin, MADV_HUGEPAGE)
+        want_huge_pages(memory, nbytes)
 
 
 cdef bint has_room_for(int64_t nbytes) except -1:

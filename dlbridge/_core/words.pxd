@@ -228,8 +228,9 @@ cdef extern from *:
             {dlbridge_truth_tile_1##suffix, NULL, NULL, NULL, NULL}};
 
     DLBRIDGE_KERNELS(, )
-    #ifdef __x86_64__
-    /* The baseline of x86-64 cannot shuffle bytes. AVX2 can, which nearly every machine has had since 2015. */
+    /* The baseline of x86-64 cannot shuffle bytes. AVX2 can, which nearly every machine has had since 2015. It is not
+       used with clang-cl: MSVC's linker does not find what __builtin_cpu_supports() reads. */
+    #if defined(__x86_64__) && !defined(_MSC_VER)
     DLBRIDGE_KERNELS(_avx2, __attribute__((target("avx2"))))
     #define DLBRIDGE_BEST(table) (__builtin_cpu_supports("avx2") ? table##_avx2 : table)
     #else

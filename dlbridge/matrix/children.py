@@ -38,7 +38,7 @@ class Call(NamedTuple):
         this process may be gone by then.
         """
         path = [folder for folder in sys.path if isinstance(folder, str)]
-        code = (f"import signal, sys; signal.alarm({math.ceil(seconds) + 1}); sys.path[:] = {path!r}; "
+        code = (f"import signal, sys; getattr(signal, 'alarm', int)({math.ceil(seconds) + 1}); sys.path[:] = {path!r}; "
                 f"from dlbridge.matrix.children import answer; from {self.module} import {self.function}; "
                 f"answer({self.function}, *{self.arguments!r})")
         return [sys.executable, "-c", code]
@@ -155,7 +155,10 @@ class Children(Generic[Key]):
 def kill(process: Popen[bytes]) -> None:
     """Kill the child, if it runs, and all that it has started."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()                      # Windows has no process groups
 
 
 def end_of(file: BinaryIO) -> bytes:

@@ -3,12 +3,14 @@
 dlbridge is linked with neither driver, and loads one only for device memory. The two differ in names and a few numbers.
 """
 
+import sys
+
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint64_t
-from posix.dlfcn cimport RTLD_NOW, dlopen, dlsym
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost
 from dlbridge._core.atomic cimport exchange_pointer, load_flag, load_pointer, replace_pointer, store_flag
+from dlbridge._core.system cimport open_library, symbol_of
 
 from dlbridge.errors import DeviceError, refusal
 from dlbridge._core.locks import ForkableLock
@@ -35,7 +37,10 @@ cdef enum:
     KEPT_BYTES = 1 << 30
 
 # The file names of each family's driver, by the name that users have for the family.
-LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
+if sys.platform == "win32":
+    LIBRARIES = {"cuda": ("nvcuda.dll",), "rocm": ("amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll")}
+else:
+    LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
 cdef Calls PATTERN              # its fields have offsets; it is never called
 
 cdef inline size_t offset_in_calls(const void* field) noexcept:
@@ -128,7 +133,7 @@ cdef int load_driver(Driver* driver) except -1:
     cdef Failure failure = Failure(0, 0, False)
     family = family_name(driver)
     for name in LIBRARIES[family]:
-        library = dlopen(name.encode(), RTLD_NOW)
+        library = open_library(name.encode())
         if library != NULL:
             break
     if library == NULL:
@@ -137,7 +142,7 @@ cdef int load_driver(Driver* driver) except -1:
     store_flag(&driver.found, True)
     for offset, names in SYMBOLS.items():
         call = <void**> (<char*> &driver.calls + <size_t> offset)
-        call[0] = dlsym(library, names[<int> driver.family].encode())
+        call[0] = symbol_of(library, names[<int> driver.family].encode())
         if call[0] == NULL:
             raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], f"has no {names[<int> driver.family]}",
                           "update the driver")

@@ -9,27 +9,21 @@ from cpython.buffer cimport PyBUF_FULL_RO, Py_buffer, PyBuffer_Release, PyObject
 
 from dlbridge._core.block cimport Managed, managed_data
 from dlbridge._core.sources.offer cimport library
-
-
-cdef extern from "dlfcn.h" nogil:
-    ctypedef struct Dl_info:
-        const char* dli_fname
-    int dladdr(const void* address, Dl_info* info)
-
+from dlbridge._core.system cimport file_of
 
 cdef dict known_deleters = {}       # frees_immutable() by the deleter's address, for deleters that lie in a file
 
 
 cdef bint frees_immutable(const void* deleter) except -1:
     """Whether a deleter is of a library with immutable arrays."""
-    cdef Dl_info info
     found = known_deleters.get(<size_t> deleter)
     if found is not None:
         return found
     # A function that was made while the program runs, by ctypes for example, is in no file.
-    if not dladdr(deleter, &info) or info.dli_fname == NULL:
+    file = file_of(deleter)
+    if not file:
         return False
-    owner = library().library_with(info.dli_fname)
+    owner = library().library_with(file)
     immutable = owner is not None and library().makes_immutable(owner)
     known_deleters[<size_t> deleter] = immutable
     return immutable

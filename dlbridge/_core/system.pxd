@@ -1,0 +1,16 @@
+"""What the operating system gives: threads, cores, pages of memory, and shared libraries."""
+
+
+cdef extern from "dlbridge/_core/system.h":
+    ctypedef struct Thread "dlbridge_Thread":
+        pass
+    int cores "dlbridge_cores"() noexcept nogil         # that this process may use
+    # Whether a thread runs the function. It takes no signals.
+    bint start_thread "dlbridge_start_thread"(
+        Thread* out, void* (*run)(void*) noexcept nogil, void* argument) noexcept nogil
+    void join_thread "dlbridge_join_thread"(Thread thread) noexcept nogil
+    void want_huge_pages "dlbridge_want_huge_pages"(void* memory, size_t nbytes) noexcept nogil
+
+    void* open_library "dlbridge_open_library"(const char* name) noexcept nogil         # or NULL
+    void* symbol_of "dlbridge_symbol"(void* library, const char* name) noexcept nogil   # its address, or NULL
+    str file_of "dlbridge_file_of"(const void* address)     # of a library, which the address is in; or ""
