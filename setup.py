@@ -29,10 +29,10 @@ DIRECTIVES = {
 
 # Where it was built must not show in what was built, or no two builds are the same.
 PREFIXES = [f"-ffile-prefix-map={HERE.resolve()}=.", f"-ffile-prefix-map={numpy.get_include()}=numpy/include"]
+WARNINGS = ["-Wall", "-Wextra"]
 # The flags of Python's own build, -O3 -g, double the time of compiling. Only what every conversion runs through, and
 # the loops of the copies, gain from -O3 (benchmarks/instructions.py); -O1 compiles the rest in half of the time.
 # A level of its own in CFLAGS has the last word, since the sanitizers need one.
-WARNINGS = ["-Wall", "-Wextra"]
 HOT = ["-g0", "-O3"]
 COLD = ["-g0", "-O1"]
 HOT_MODULES = {
@@ -67,9 +67,8 @@ class BuildExt(build_ext):
         if self.compiler.compiler_type == "msvc":
             self.compiler.initialize()
             self.compiler.cc = "clang-cl"
-            for extension in self.extensions:
-                flags = extension.extra_compile_args
-                extension.extra_compile_args = [ON_WINDOWS[flag] for flag in flags if flag in ON_WINDOWS]
+            for each in self.extensions:
+                each.extra_compile_args = [ON_WINDOWS[flag] for flag in each.extra_compile_args if flag in ON_WINDOWS]
         super().build_extensions()
 
 

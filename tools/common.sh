@@ -3,8 +3,7 @@
 # A script works on a copy of the tree of its own, so that builds of different kinds never meet. What takes long to make
 # (interpreters, environments) stays in $TOOLS for the next run: remove that folder to start afresh. A script ends with
 # the line "N passed, M failed", a count of its checks, and fails if one failed; "result: …" before it is what the line of
-# tools/nightly.sh says. Needs python3 (3.11), git, a C compiler
-# and, where Debian packages are missing, root.
+# tools/nightly.sh says. Needs python3 (3.11), git, a C compiler and, where Debian packages are missing, root.
 set -euo pipefail
 exec </dev/null
 # LC_ALL: compilers quote in ASCII. JAX_PLATFORMS: no accelerator is looked for.

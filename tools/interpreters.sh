@@ -7,8 +7,7 @@ suites="trixie forky"
 
 architecture=$(dpkg --print-architecture 2>/dev/null || true)      # where there is no Debian, nothing is made
 
-# newer COMMAND ARGUMENT...: apt as if the newer suites, for $architecture, were all there is,
-# and nothing were installed.
+# newer COMMAND ARGUMENT...: apt as if the newer suites, for $architecture, were all there is, and nothing were installed.
 newer() {
     local command=$1 apt=$interpreters/apt-$architecture
     shift
@@ -149,8 +148,8 @@ build_musl() {
     rm -rf "$build"
 }
 
-# find_python NAME: 3.12, 3.13t, 3.13t-tsan, 3.13-aarch64, 3.13-musl and so on, in PATH, where pyenv keeps them, or made
-# now.
+# find_python NAME: 3.12, 3.13t, 3.13t-tsan, 3.13-aarch64, 3.13-musl and so on, in PATH or where pyenv keeps them; what is
+# in neither is made.
 find_python() {
     local candidate log=$logs/python$1.log
     for candidate in "python$1" "${PYENV_ROOT:-$HOME/.pyenv}"/versions/"${1%t}".*"${1##*[0-9]}"/bin/"python$1" \

@@ -4,22 +4,17 @@
 
 #include <Python.h>
 
-/* A lock is one byte, zero at first. With the GIL no lock is needed: only one thread holds the GIL. */
+/* Only one thread holds the GIL. So with it a lock, which is one byte, zero at first, does nothing; and the count of an
+   object that the caller has a reference to says whether other code holds it too. */
 #ifdef Py_GIL_DISABLED
   #define DLBRIDGE_GIL 0
   #define dlbridge_lock(where) PyMutex_Lock((PyMutex *) (where))
   #define dlbridge_unlock(where) PyMutex_Unlock((PyMutex *) (where))
+  #define DLBRIDGE_OTHERS_HOLD(obj) 0
 #else
   #define DLBRIDGE_GIL 1
   #define dlbridge_lock(where) ((void) (where))
   #define dlbridge_unlock(where) ((void) (where))
-#endif
-
-/* Whether other code holds an object too. The caller has a reference to it and holds the GIL, so that no other thread
-   can change the count meanwhile. */
-#ifdef Py_GIL_DISABLED
-  #define DLBRIDGE_OTHERS_HOLD(obj) 0
-#else
   #define DLBRIDGE_OTHERS_HOLD(obj) (Py_REFCNT(obj) > 1)
 #endif
 

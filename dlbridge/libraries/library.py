@@ -136,9 +136,9 @@ class Library(NamedTuple):
         return ""
 
 
-def library_with(file: str | bytes) -> Library | None:
+def library_with(file: str) -> Library | None:
     """The library that a file belongs to: one that is in the folder of its package."""
-    path = os.path.realpath(os.fsdecode(file))
+    path = os.path.realpath(file)
     for root, library in roots().items():
         for folder in folders_of(root):
             if path.startswith(os.path.join(os.path.realpath(folder), "")):

@@ -35,10 +35,11 @@ class Call(NamedTuple):
         """Write the command that calls the function.
 
         The child has this process's ``sys.path``, so it finds the same modules in any folder. An alarm ends it, because
-        this process may be gone by then.
+        this process may be gone by then; Windows has none.
         """
         path = [folder for folder in sys.path if isinstance(folder, str)]
-        code = (f"import signal, sys; getattr(signal, 'alarm', int)({math.ceil(seconds) + 1}); sys.path[:] = {path!r}; "
+        alarm = f"signal.alarm({math.ceil(seconds) + 1})" if hasattr(signal, "alarm") else "None"
+        code = (f"import signal, sys; {alarm}; sys.path[:] = {path!r}; "
                 f"from dlbridge.matrix.children import answer; from {self.module} import {self.function}; "
                 f"answer({self.function}, *{self.arguments!r})")
         return [sys.executable, "-c", code]

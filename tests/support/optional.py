@@ -27,8 +27,8 @@ CONDITIONS = {
     "numpy 2.4": lambda: np.lib.NumpyVersion(np.__version__) >= "2.4.0",
     "Python 3.11": lambda: sys.version_info >= (3, 11),
     "a GIL": lambda: getattr(sys, "_is_gil_enabled", lambda: True)(),
-    # Free-threaded builds have none before 3.15.
     "glibc": lambda: platform.libc_ver()[0] == "glibc",     # whose threads have stacks as large as ulimit says
+    # Free-threaded builds have none before 3.15.
     "a limited API": lambda: not sysconfig.get_config_var("Py_GIL_DISABLED"),
     # 3.13t makes types immortal once a second thread was started.
     "types that die": lambda: sys.version_info >= (3, 14) or not sysconfig.get_config_var("Py_GIL_DISABLED"),
