@@ -5,10 +5,11 @@ That values arrive as they are is proved here, and by test_copies.py for what is
 
 import contextlib
 import gc
-import importlib
 import itertools
 import sys
 import weakref
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -251,8 +252,9 @@ def test_explain_agrees_with_convert(exporter, importer, stack):
 @pytest.mark.needs("torch", "jax")
 @pytest.mark.parametrize("name", ["torch", "numpy"])
 def test_a_namespace_of_array_api_compat_is_its_library(name):
-    """SciPy, which JAX brings, has a copy of that package."""
-    namespace = importlib.import_module(f"scipy._lib.array_api_compat.{name}")
+    """SciPy, which JAX brings, has a copy of that package, in ``_external`` since 1.18."""
+    folder, = (path.parent.name for path in Path(import_module("scipy").__file__).parent.glob("*/array_api_compat"))
+    namespace = import_module(f"scipy.{folder}.array_api_compat.{name}")
     source = np.arange(6, dtype="f4").reshape(2, 3)[::-1]
     for same in (
         dlbridge.convert(source, namespace), dlbridge.convert(dlbridge.asdlpack(source), to=namespace),

@@ -157,37 +157,6 @@ def test_a_shared_storage_keeps_its_size():
         assert not tensor.untyped_storage().resizable()
 
 
-WITHOUT_LIBTORCH = """
-    import sys
-    import ctypes
-    import os
-
-    def no_library(*arguments):
-        raise OSError
-
-    WITHOUT
-    sys.path.insert(0, "tests")
-    import torch
-    import test_fast_path
-    test_fast_path.test_lazy_bits_however_they_came()
-    test_fast_path.test_gradients_however_they_came()
-    test_fast_path.test_a_shared_storage_keeps_its_size()
-    print("the same")
-"""
-
-
-@pytest.mark.needs("torch", "jax")
-@pytest.mark.parametrize("without", [
-    "ctypes.CDLL = no_library",     # on macOS torch's libraries have other names
-    "del os.RTLD_NOLOAD",           # on Windows
-])
-def test_the_same_answers_where_libtorch_cannot_be_asked(request, without):
-    program = WITHOUT_LIBTORCH.replace('"tests"', repr(str(request.path.parent))).replace("WITHOUT", without)
-    # pytest's own imports need ctypes.CDLL: they come first.
-    assert child("import jax, pytest, hypothesis, torch, dlbridge.testing.producers\n" + textwrap.dedent(program)) == (
-        "the same\n")
-
-
 # ---- what an ndarray holds -------------------------------------------------------------------------------------------
 
 @pytest.mark.needs("torch 2.10")

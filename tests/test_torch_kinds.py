@@ -326,9 +326,11 @@ def test_a_warning_that_is_an_error_loses_nothing():
 
 
 @pytest.mark.needs("torch")
-def test_the_first_conversion_of_a_process_is_no_part_of_a_trace():
-    done = subprocess.run([sys.executable, "-W", "error::torch.jit.TracerWarning", "-c", """if True:
+@pytest.mark.parametrize("version", [torch.__version__, "99.0"])        # of the second no private parts are used
+def test_the_first_conversion_of_a_process_is_no_part_of_a_trace(version):
+    done = subprocess.run([sys.executable, "-W", "error::torch.jit.TracerWarning", "-c", f"""if True:
         import warnings, torch, numpy, dlbridge
+        torch.__version__ = "{version}"
         def function(x):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "torch.jit.trace records what dlbridge")

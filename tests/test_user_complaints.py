@@ -174,7 +174,8 @@ STRIDES = {
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("source", STRIDES.values(), ids=STRIDES)
 def test_torch_dies_on_negative_strides(source):
-    assert run_in_child(lambda: torch.from_dlpack(source).sum().item()).signal == "SIGABRT"
+    ended = run_in_child(lambda: torch.from_dlpack(source).sum().item())
+    assert ended.signal == "SIGABRT" or isinstance(ended.error, RuntimeError)      # in torch 2.15
     with pytest.raises(ValueError, match="negative"):
         torch.from_numpy(source)
 

@@ -29,9 +29,10 @@ cythons tools/cythons.sh
 heavy tools/heavy.sh
 clients tools/clients.sh
 walks tools/walks.sh
+latest tools/latest.sh
 STAGES
     local version target
-    for version in 3.10 3.11 3.12 3.13 3.14 3.13t 3.14t; do echo "versions-$version tools/versions.sh $version"; done
+    for version in 3.10 3.11 3.12 3.13 3.14 3.15 3.13t 3.14t 3.15t; do echo "versions-$version tools/versions.sh $version"; done
     for target in $(bash tools/wheels.sh --list); do echo "wheels-$target tools/wheels.sh $target"; done
     for target in $(bash tools/cross.sh --list); do echo "cross-$target tools/cross.sh $target"; done
     for target in tests/fuzz/corpus/*.txt; do

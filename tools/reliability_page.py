@@ -10,7 +10,8 @@ TOP = pathlib.Path(__file__).parents[1]
 PAGE = TOP / "docs" / "reliability.md"
 RECORD = TOP / "docs" / "reliability.tsv"
 HEADINGS = "| stage | command | last run | commit | minutes | result |\n|---|---|---|---|---:|---|\n"
-CELLS = "| system | processor | how | Python and libraries | last run | result |\n|---|---|---|---|---|---|\n"
+CELLS = ("| system | processor | how | Python | NumPy | torch | JAX | last run | result |\n"
+         "|---|---|---|---|---|---|---|---|---|\n")
 # By the end of a stage's name; other stages run on the machine that they are started on.
 PLATFORMS = {
     "manylinux_x86_64": "| Linux, glibc | x86-64 | run |",
@@ -33,8 +34,14 @@ def cells(stage: str, line: str) -> str:
     """A row for each set of versions that the line of a stage is about."""
     date, result = line.split("\t")[2], line.split("\t")[4]
     platform = next(text for ending, text in PLATFORMS.items() if stage.endswith(ending))
-    return "".join(f"{platform} {versions} | {date} | {tests} |\n" for versions, tests in re.findall(
+    return "".join(f"{platform} {in_columns(versions)} | {date} | {tests} |\n" for versions, tests in re.findall(
         r"(Python [^:;]+): (?:tests: )?([^;]+)", result))
+
+
+def in_columns(versions: str) -> str:
+    """What tools/common.sh writes as ``Python 3.12.1, numpy 2.4.6``, as the cells of a row."""
+    found = dict(each.split(" ") for each in versions.split(", "))
+    return " | ".join(found.get(name, "") for name in ("Python", "numpy", "torch", "jax"))
 
 
 def put(text: str, name: str, table: str) -> str:

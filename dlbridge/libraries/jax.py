@@ -69,7 +69,7 @@ LIBRARY = Library(
             },
             preferred=Fact("buffer", "seen in 0.10.2", "takes a tenth of the time of __dlpack__ on the CPU, and flags "
                            "read-only memory; it declines elsewhere, and for bfloat16"),
-            immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags"),
+            immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags", below="0.12"),
             none_is_unordered=Fact(True, "seen in jaxlib 0.10.2", "takes -1 for the handle of a stream"),
             host_number=Fact(lambda array: array.device.local_hardware_id, "seen in 0.10.2",
                              "exports every device of the host as the first"),
@@ -83,6 +83,8 @@ LIBRARY = Library(
         Arrays("Tracer", {"is_traced": "call what needs its values by jax.pure_callback"}, refused=(
             Fact(is_traced, "seen in 0.10.2", "has no values while jax.jit or jax.grad trace a function"),)),
     ),
+    private=Fact("targets.jaxlib", "seen in 0.12.0.1", "calls this importer itself, after much Python",
+                 since="0.6", below="0.13"),
     delivery="jax",
     importer="dlpack.from_dlpack",
     array_types=("Array", "core.Tracer"),

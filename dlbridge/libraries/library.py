@@ -83,6 +83,8 @@ class Library(NamedTuple):
     install: str = ""                       # the pip line's last word, the name by default
     roots: tuple[str, ...] = ()             # the first parts of its types' modules, that of ``module`` by default
     arrays: tuple[Arrays, ...] = ()
+    private: Fact | None = None             # the file of _core/ that uses private parts of it, in versions that were
+    #                                         tested with it; the public ways take their place in all others
     # ---- as a target; without a delivery it is none
     delivery: str = ""                      # the file of targets/ that makes its arrays, or "file:function"
     importer: str | Callable[..., Any] = ""     # its function, from the module on; or one of the module and an ndarray
@@ -153,6 +155,12 @@ def folders_of(package: str) -> list[str]:
         return [str(folder) for folder in object.__getattribute__(module, "__dict__").get("__path__", ())]
     except (AttributeError, TypeError):
         return []               # it is not imported, or a substitute for it is
+
+
+def uses_private_parts(name: str) -> bool:
+    """Whether private parts of a library may be used: it is imported in a version that was tested with them."""
+    library = library_named(name)
+    return bool(library and library.private and applies(library.private, library.version))
 
 
 def makes_immutable(library: Library) -> bool:

@@ -2,22 +2,28 @@
 
 import argparse
 import ctypes
+import importlib
 import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import dlbridge
 from dlbridge._core.devices.cuda import LIBRARIES as DRIVERS
+from dlbridge.libraries.library import applies, library_named
 from dlbridge.matrix.children import Call, Ended, ask
 from dlbridge.matrix.machine import machine
 from dlbridge.matrix.pair import in_a_line, supplier
 from dlbridge.matrix.progress import progress
 from dlbridge.matrix.report import machine_line
-from dlbridge.matrix.rows import TABLE, rows_of, sort_out, version_of
+from dlbridge.matrix.rows import TABLE, Row, rows_of, sort_out, version_of
 from dlbridge.matrix.terminal import show, width_of, wrapped
 
 SECONDS = 60
+# What dlbridge uses of a library that has both; private parts only in the versions that they were tested in.
+PRIVATE, PUBLIC = "private parts", "public functions"
 # Of each driver, the call that starts it and the call that counts its devices.
 COUNTS = {"cuda": ("cuInit", "cuDeviceGetCount"), "rocm": ("hipInit", "hipGetDeviceCount")}
 FACES = {
@@ -39,15 +45,15 @@ def run(arguments: argparse.Namespace) -> int:
             f"in {Path(dlbridge.__file__).parent}", machine_line(machine()),
             f"devices: {devices.value or devices.trouble}"]
     print(*(wrapped(text, width) for text in head), "", sep="\n")
-    heads = ["library", "version", "as"]
+    heads = ["library", "version", "as", "uses"]
     targets = set(dlbridge.targets())
-    lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source"]
+    lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source", ways(row)]
              for row in found.values()]
     if arguments.speaks:
-        heads += ["DLPack", "on", "other protocols"]
+        heads[3:] = ["uses", "DLPack", "on", "other protocols"]
         calls = {(name,): Call(__name__, "look", (TABLE, name)) for name in found}
         answers = ask(calls, progress(len(calls)), SECONDS)
-        lines = [line + columns(answers[line[0],]) for line in lines]
+        lines = [line[:3] + columns(answers[line[0],]) for line in lines]
     first, *rest = columns_of([heads, *lines], width)
     show([[(first, "bold")], *([(line, "")] for line in rest)], sys.stdout)
     if missing:
@@ -72,7 +78,15 @@ def columns_of(rows: list[list[str]], width: float) -> list[str]:
 
 def columns(answer: Ended) -> list[str]:
     """Write the columns of what a child found, or of what ended it."""
-    return answer.value or ["?", "?", answer.trouble]
+    return answer.value or ["?", "?", "?", answer.trouble]
+
+
+def ways(row: Row) -> str:
+    """Tell by the version alone whether private parts of a library may be used."""
+    library = library_named(row.name)
+    if library is None or library.private is None:
+        return "-"
+    return PRIVATE if applies(library.private, version_of(row)) else PUBLIC
 
 
 # ---- in the children -------------------------------------------------------------------------------------------------
@@ -102,14 +116,23 @@ def look(table: str, name: str) -> list[str]:
         array = supplier(rows_of(table)[name])()
         device = dlbridge.asdlpack(array).device
     except Exception as error:
-        return ["-", "-", textwrap.shorten(in_a_line(error), 90, placeholder=" ...")]
+        return ["-", "-", "-", textwrap.shorten(in_a_line(error), 90, placeholder=" ...")]
     faces = [face for face, attribute in FACES.items() if hasattr(array, attribute)]
     try:
         memoryview(array)
         faces.append("buffer")
     except (TypeError, ValueError, BufferError):
         pass
-    return [dlpack_version(array), device, ", ".join(faces) or "-"]
+    return [ways_in_use(name), dlpack_version(array), device, ", ".join(faces) or "-"]
+
+
+def ways_in_use(name: str) -> str:
+    """Find out whether private parts of a library are used, by a conversion, which tries them first."""
+    library = library_named(name)
+    if library is None or library.private is None:
+        return "-"
+    dlbridge.convert(np.zeros(1, "float32"), name)
+    return PRIVATE if importlib.import_module(f"dlbridge._core.{library.private.value}").in_use() else PUBLIC
 
 
 def dlpack_version(array: Any) -> str:

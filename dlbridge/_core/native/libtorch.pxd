@@ -15,8 +15,9 @@ How it is checked before use
     lazy clones in those tensors that are lazy clones by ``torch._C._is_cow_tensor``. All of that happens once, outside
     of any trace; what is then said to be traced is asked of Python once more before the warning.
 What happens without it
-    Python is asked, with six calls for each tensor. ``numpy()`` of a tensor over the storage clears the byte, which
-    is possible on the CPU alone. A stream counts as one that may go away.
+    Python is asked, with eight calls for each tensor: ``convert(tensor, to="numpy")`` then takes 1.5 us, where
+    ``numpy.from_dlpack(tensor)`` takes 2.3 and ``tensor.numpy()`` 0.7. ``numpy()`` of the tensor, or of one over its
+    storage, clears the byte, which is possible on the CPU alone. A stream counts as one that may go away.
 How to delete it
     Let ``state_of`` be ``ask_python``, ``is_lazy_clone`` be ``ask_lazy_clone``, ``storage_object`` and ``keep_size`` do
     without ``storages``, and ``is_own_stream`` return False.

@@ -14,6 +14,7 @@ from libc.stdint cimport int64_t, uint32_t
 from dlbridge._core.abi cimport STREAM_PER_THREAD_DEFAULT
 from dlbridge._core.atomic cimport load_size, lock, store_size, unlock
 from dlbridge._core.block cimport CONJUGATED, NEGATED
+from dlbridge._core.sources.offer cimport library
 
 cdef extern from "Python.h":
     PyObject* PyObject_GetAttrString(object obj, const char* name) noexcept
@@ -49,10 +50,12 @@ cdef dict SYMBOLS = {
 # ---- questions -------------------------------------------------------------------------------------------------------
 
 cdef int find_functions() except -1:
-    """Find libtorch's functions and the flag of its storages, once.
+    """Find libtorch's functions and the flag of its storages, once, in the versions that they were tested in.
 
     If torch does not let dlbridge try them, Python is asked, and they are looked for again another time.
     """
+    if not library().uses_private_parts("torch"):
+        return 0
     symbols = None if load_size(&libtorch.offset) else _find_symbols()
     if symbols is None and load_size(&storages.held):
         return 0
@@ -71,15 +74,22 @@ cdef int find_functions() except -1:
     return 0
 
 
+def in_use():
+    """Whether libtorch's functions are asked, and not Python."""
+    return load_size(&libtorch.offset) != 0
+
+
 class Untraced:
     """Nothing in its block is recorded by ``torch.jit.trace``."""
 
     def __enter__(self):
-        self.state = sys.modules["torch"]._C._get_tracing_state()
-        sys.modules["torch"]._C._set_tracing_state(None)
+        self.state = sys.modules["torch"]._C._get_tracing_state() if is_traced() else None
+        if self.state is not None:
+            sys.modules["torch"]._C._set_tracing_state(None)
 
     def __exit__(self, *error):
-        sys.modules["torch"]._C._set_tracing_state(self.state)
+        if self.state is not None:
+            sys.modules["torch"]._C._set_tracing_state(self.state)
 
 
 cdef int try_symbols(dict symbols, tuple examples) except -1:
@@ -181,6 +191,11 @@ cdef object storage_object(object tensor):
         # Under a mode, each method of a tensor is a call of the user's own code.
         with sys.modules["torch"]._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
+            if storage.resizable() and tensor.is_cpu and not is_traced():
+                try:
+                    tensor.numpy()      # a fifth of the time of what keep_size() has to do
+                except (RuntimeError, TypeError):
+                    pass                # it has lazy bits or gradients, or a type that NumPy does not have
             keep_size(storage)
             return storage
     found = storage_of(tensor, held)
@@ -194,8 +209,9 @@ cdef object storage_object(object tensor):
 cdef int keep_size(object storage) except -1:
     if load_size(&storages.held):
         (<char*> <size_t> storage._cdata)[storages.resizable] = 0
-    elif storage.device.type == "cpu":
-        sys.modules["torch"].empty(0, dtype=sys.modules["torch"].uint8, device="cpu").set_(storage).numpy()
+    elif storage.resizable() and storage.device.type == "cpu":
+        with Untraced():
+            sys.modules["torch"].empty(0, dtype=sys.modules["torch"].uint8, device="cpu").set_(storage).numpy()
     return 0
 
 

@@ -41,7 +41,8 @@ cdef object accepts(const Managed* managed, Target target):
 cdef object deliver(Managed* managed, Target target):
     if get_row(managed.row).subbyte:
         return target.namespace.numpy.asarray(numpy.deliver(managed, target))
-    # JAX asks for legacy capsules (jax#40789). For read-only memory that is safe, since JAX's arrays are immutable.
+    # JAX takes legacy capsules, and before 0.12 no others (jax#40789). For read-only memory that is safe, since JAX's
+    # arrays are immutable.
     if managed.abi.dl_tensor.device.device_type != kDLCPU:
         return call_consumer(target.function, target, new_tensor(managed, READONLY_SHARE))
     capsule = new_legacy_capsule(managed)

@@ -3,9 +3,15 @@
 import numpy as np
 
 from dlbridge._core.abi cimport kDLCPU
+from dlbridge._core.sources.offer cimport library
 from dlbridge._core.targets.target cimport Target
 
 cdef dict kept = {}             # the importer, which is found with the first array, since finding it starts JAX
+
+
+def in_use():
+    """Whether jaxlib's importer is called, and not jax.dlpack.from_dlpack."""
+    return getattr(kept.get("host"), "__name__", "") == "import_capsule"
 
 
 cdef object host_importer(Target target):
@@ -24,17 +30,19 @@ cdef tuple TRAITS = (
 def _find_importer(Target target):
     """jaxlib's importer, which jax.dlpack.from_dlpack calls after some 20 us of Python, or that function itself.
 
-    jaxlib's importer is private. So one array is imported both ways, and the private way is used only if they agree.
+    jaxlib's importer is private. So it is used in the versions that it was tested in, and there only if one array comes
+    out the same both ways.
     """
-    try:
-        importer = _new_importer()
-        memory = np.zeros(256, "uint8")
-        aligned = memory[-memory.ctypes.data % 64:][:128].view("float32").reshape(4, 8)
-        direct, public = importer(aligned.__dlpack__()), target.function(aligned)
-        if all(each(direct) == each(public) for each in TRAITS):
-            return importer
-    except Exception:       # in another version a private function may raise anything
-        pass
+    if library().uses_private_parts("jax"):
+        try:
+            importer = _new_importer()
+            memory = np.zeros(256, "uint8")
+            aligned = memory[-memory.ctypes.data % 64:][:128].view("float32").reshape(4, 8)
+            direct, public = importer(aligned.__dlpack__()), target.function(aligned)
+            if all(each(direct) == each(public) for each in TRAITS):
+                return importer
+        except Exception:       # a private function may raise anything
+            pass
     return lambda capsule: target.function(_HostCapsule(capsule))
 
 
@@ -59,7 +67,7 @@ class _HostCapsule:
     def __init__(self, capsule):
         self.capsule = capsule
 
-    def __dlpack__(self, *, stream=None):
+    def __dlpack__(self, **asked):
         return self.capsule
 
     def __dlpack_device__(self):

@@ -1,0 +1,114 @@
+"""Private parts of torch and JAX: used in the versions that were tested with them, and everywhere else done without."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.exporters import aligned
+
+import dlbridge
+from dlbridge._core.native import libtorch
+from dlbridge._core.targets import jaxlib
+from dlbridge.libraries.library import libraries
+
+TOOLS = Path(__file__).parents[1] / "tools"
+
+
+def newest_tested(name):
+    """The newest version of a library that all the tests are run with (tools/versions.sh)."""
+    cells = [line for line in (TOOLS / "versions.sh").read_text().splitlines() if line.startswith("full=")]
+    versions = [cell.split(":")[{"torch": 1, "jax": 2}[name]] for cell in cells[0].split('"')[1].split()]
+    return max(tuple(map(int, version.split("."))) for version in versions)
+
+
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_the_bound_is_the_first_version_that_was_not_tested(name):
+    major, minor, *_ = newest_tested(name)
+    assert libraries()[name].private.below == f"{major}.{minor + 1}"
+
+
+def test_libraries_with_private_parts_have_a_file_for_them():
+    files = {library.private.value for library in libraries().values() if library.private}
+    assert files == {"native.libtorch", "targets.jaxlib"}
+
+
+@pytest.mark.needs("torch 2.10")
+def test_torch_of_a_tested_version_is_asked_directly():
+    dlbridge.convert(torch.zeros(1), "numpy")
+    assert libtorch.in_use()
+
+
+@pytest.mark.needs("jax")
+def test_jax_of_a_tested_version_is_called_directly():
+    dlbridge.convert(np.zeros(1, np.float32), "jax")
+    assert jaxlib.in_use()
+
+
+# ---- done without ----------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+    import ctypes, os, sys
+    import jax, pytest, hypothesis, torch, dlbridge.testing.producers     # pytest's own imports need ctypes.CDLL
+
+    def no_library(*arguments):
+        raise OSError
+
+    {without}
+    sys.path.insert(0, {tests!r})
+    {program}
+    print("the same")
+"""
+TORCH = """
+    import test_fast_path
+    test_fast_path.test_lazy_bits_however_they_came()
+    test_fast_path.test_gradients_however_they_came()
+    test_fast_path.test_a_shared_storage_keeps_its_size()
+    from dlbridge._core.native import libtorch
+    assert not libtorch.in_use()
+"""
+JAX = """
+    import test_private_parts
+    test_private_parts.jax_takes_arrays()
+    from dlbridge._core.targets import jaxlib
+    assert not jaxlib.in_use()
+"""
+
+
+def jax_takes_arrays():
+    """What is made shares memory, keeps it, and gives it back; what JAX would misread is refused or copied as ever."""
+    for dtype in ("float32", "int8", "bool", "complex64"):
+        array = aligned((3, 4), dtype)
+        array[1, 2] = 1
+        given = dlbridge.convert(array, "jax", readonly="share")
+        assert given.unsafe_buffer_pointer() == array.ctypes.data
+        assert np.array_equal(given, array)
+        del given
+    count = sys.getrefcount(array)
+    given = dlbridge.convert(array, "jax", readonly="share")
+    assert sys.getrefcount(array) > count
+    del given
+    assert sys.getrefcount(array) == count
+    assert np.array_equal(dlbridge.convert(array[::-1], "jax"), array[::-1])
+
+
+@pytest.mark.needs("jax")
+def test_jax_takes_arrays():
+    jax_takes_arrays()
+
+
+@pytest.mark.needs("torch", "jax")
+@pytest.mark.parametrize(("program", "without"), [
+    (TORCH, "torch.__version__ = '99.0'"),
+    (TORCH, "ctypes.CDLL = no_library"),        # on macOS torch's libraries have other names
+    (TORCH, "del os.RTLD_NOLOAD"),              # on Windows
+    (JAX, "jax.__version__ = '99.0'"),
+])
+def test_the_same_answers_without_private_parts(program, without):
+    lines = textwrap.indent(textwrap.dedent(program), "    ").strip()
+    code = textwrap.dedent(PROGRAM.format(without=without, tests=str(Path(__file__).parent), program=lines))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the same\n", "")
