@@ -156,7 +156,7 @@ def headers():
 def test_the_header_stands_beside_another_dlpack(header, ours_first, options, tmp_path):
     includes = ['#include "dlbridge.h"', f'#include "{header}"']
     source = tmp_path / "both.c"
-    source.write_text("\n".join([*(includes if ours_first else includes[::-1]),
+    source.write_text("\n".join(["#include <Python.h>", *(includes if ours_first else includes[::-1]),
                                  "int ndim(DLManagedTensorVersioned *tensor) { return tensor->dl_tensor.ndim; }",
                                  "int of(dlbridge_View *view) { return view->tensor.ndim; }\n"]))
     subprocess.run([*compile_flags(), *options, "-fsyntax-only", source], check=True, timeout=100)

@@ -17,6 +17,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.optional import of, params
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dlbridge
 from dlbridge.testing.producers import ArrayInterface, Producer
@@ -157,6 +160,47 @@ def test_a_shared_storage_keeps_its_size():
         assert not tensor.untyped_storage().resizable()
 
 
+class Refusing(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        raise AssertionError(f"{function} is seen")
+
+
+def under_grad(convert):
+    torch.func.grad(lambda x: (convert(), x.sum())[1])(torch.ones(2))
+
+
+def under_a_mode(convert):
+    with Refusing():
+        convert()
+
+
+def under_a_fake_mode(convert):
+    with FakeTensorMode():
+        convert()
+
+
+def under_make_fx(convert):
+    graph = make_fx(lambda x: (convert(), x * 2)[1])(torch.ones(2)).graph
+    assert [node.op for node in graph.nodes] == ["placeholder", "call_function", "output"]
+
+
+class OwnTensor(torch.Tensor):
+    pass
+
+
+@pytest.mark.needs("torch 2.10")
+def test_a_conversion_is_no_part_of_what_the_caller_has_begun():
+    cases = [(around, torch.ones(3, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)
+             for around in (under_grad, under_a_mode, under_a_fake_mode, under_make_fx)]
+    cases += [(under_a_mode, torch.ones(3, requires_grad=True)), (under_grad, torch.ones(3).as_subclass(OwnTensor))]
+    for around, tensor in cases:
+        given = []
+        around(lambda tensor=tensor, given=given: given.append(dlbridge.convert(tensor, "dlbridge", detach=True)))
+        with pytest.raises(RuntimeError, match="resiz"):
+            tensor.detach().resize_(1 << 20)
+        assert torch.equal(dlbridge.convert(given[0], "torch"), tensor.detach().as_subclass(torch.Tensor))
+
+
 # ---- what an ndarray holds -------------------------------------------------------------------------------------------
 
 @pytest.mark.needs("torch 2.10")
@@ -227,7 +271,10 @@ def test_a_subinterpreter_anywhere_changes_nothing():
         import sys
         import threading
         import numpy, torch, dlbridge
-        import _xxsubinterpreters as interpreters
+        try:
+            import _interpreters as interpreters        # from Python 3.13 on
+        except ImportError:
+            import _xxsubinterpreters as interpreters
 
         array = numpy.ones(1000)
         dlbridge.convert(array, "torch")

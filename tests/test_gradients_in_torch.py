@@ -268,7 +268,8 @@ def test_in_a_function_that_torch_compiles():
     assert torch.allclose(x.grad, 4 * torch.full((3,), 2.0).cos())
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")       # torch imports what forward mode needs
+# torch imports what forward mode needs.
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is (deprecated|not supported)")
 def test_forward_mode_is_refused_by_torch():
     forward_mode = torch.autograd.forward_ad
     with forward_mode.dual_level(), pytest.raises(NotImplementedError, match="jvp"):

@@ -1,19 +1,19 @@
-"""Private parts of torch and JAX: used in the versions that were tested with them, and everywhere else done without."""
+"""libtorch's functions and jaxlib's importer are private: used up to the newest tested version, and done without."""
 
+import mmap
 import subprocess
 import sys
 import textwrap
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.exporters import aligned
 
 import dlbridge
-from dlbridge._core.native import libtorch
-from dlbridge._core.targets import jaxlib
 from dlbridge.libraries.library import libraries
+from dlbridge.matrix import info
 
 TOOLS = Path(__file__).parents[1] / "tools"
 
@@ -36,16 +36,19 @@ def test_libraries_with_private_parts_have_a_file_for_them():
     assert files == {"native.libtorch", "targets.jaxlib"}
 
 
-@pytest.mark.needs("torch 2.10")
-def test_torch_of_a_tested_version_is_asked_directly():
-    dlbridge.convert(torch.zeros(1), "numpy")
-    assert libtorch.in_use()
+@pytest.mark.parametrize("name", [pytest.param("torch", marks=pytest.mark.needs("torch 2.10")), "jax"])
+@pytest.mark.needs("torch", "jax")
+def test_those_of_a_tested_version_are_used(name):
+    dlbridge.convert(torch.zeros(1), name)
+    assert info.ways_in_use(name) == "private parts"
 
 
-@pytest.mark.needs("jax")
-def test_jax_of_a_tested_version_is_called_directly():
-    dlbridge.convert(np.zeros(1, np.float32), "jax")
-    assert jaxlib.in_use()
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_info_goes_by_the_version_where_it_imports_nothing(name):
+    private = libraries()[name].private
+    newest = "{}.{}.3+cpu".format(*newest_tested(name))
+    assert [info.ways(name, version) for version in (private.since, newest)] == ["private parts"] * 2
+    assert [info.ways(name, version) for version in (private.below, "99.0rc1", "0.1")] == ["public functions"] * 3
 
 
 # ---- done without ----------------------------------------------------------------------------------------------------
@@ -67,31 +70,33 @@ TORCH = """
     test_fast_path.test_lazy_bits_however_they_came()
     test_fast_path.test_gradients_however_they_came()
     test_fast_path.test_a_shared_storage_keeps_its_size()
-    from dlbridge._core.native import libtorch
-    assert not libtorch.in_use()
+    test_fast_path.test_a_conversion_is_no_part_of_what_the_caller_has_begun()
+    from dlbridge.matrix.info import ways_in_use
+    assert ways_in_use("torch") == "public functions"
 """
 JAX = """
     import test_private_parts
     test_private_parts.jax_takes_arrays()
-    from dlbridge._core.targets import jaxlib
-    assert not jaxlib.in_use()
+    from dlbridge.matrix.info import ways_in_use
+    assert ways_in_use("jax") == "public functions"
 """
 
 
 def jax_takes_arrays():
     """What is made shares memory, keeps it, and gives it back; what JAX would misread is refused or copied as ever."""
     for dtype in ("float32", "int8", "bool", "complex64"):
-        array = aligned((3, 4), dtype)
+        array = np.frombuffer(mmap.mmap(-1, 96), dtype, 12).reshape(3, 4)       # aligned as JAX needs it
         array[1, 2] = 1
         given = dlbridge.convert(array, "jax", readonly="share")
         assert given.unsafe_buffer_pointer() == array.ctypes.data
         assert np.array_equal(given, array)
-        del given
-    count = sys.getrefcount(array)
-    given = dlbridge.convert(array, "jax", readonly="share")
-    assert sys.getrefcount(array) > count
+    kept, given = weakref.ref(array), dlbridge.convert(array, "jax", readonly="share")
+    turned = array[::-1].copy()
+    del array
+    assert kept() is not None
     del given
-    assert sys.getrefcount(array) == count
+    assert kept() is None
+    array = turned
     assert np.array_equal(dlbridge.convert(array[::-1], "jax"), array[::-1])
 
 

@@ -135,8 +135,8 @@ def test_ctypes_arrays(kind):
 def test_ctypes_arrays_of_either_byte_order(kind):
     kind = getattr(ctypes, kind)
     for order in (kind.__ctype_le__, kind.__ctype_be__):
-        source = (order * 3)(1, 0, 100)
-        assert dlbridge.convert(source, "torch").tolist() == [1, 0, 100]
+        source = (order * 3)(1, 0, 1)
+        assert dlbridge.convert(source, "torch").tolist() == list(source)
 
 
 @pytest.mark.needs("torch")

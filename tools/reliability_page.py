@@ -19,7 +19,7 @@ PLATFORMS = {
     "musllinux_x86_64": "| Linux, musl | x86-64 | run |",
     "macosx_arm64": "| macOS | arm64 | compiled only |",
     "win_amd64": "| Windows | x86-64 | compiled only |",
-    "": "| Linux | x86-64 | run |",
+    "": "| Linux, glibc | x86-64 | run |",
 }
 
 
@@ -34,8 +34,9 @@ def cells(stage: str, line: str) -> str:
     """A row for each set of versions that the line of a stage is about."""
     date, result = line.split("\t")[2], line.split("\t")[4]
     platform = next(text for ending, text in PLATFORMS.items() if stage.endswith(ending))
-    return "".join(f"{platform} {in_columns(versions)} | {date} | {tests} |\n" for versions, tests in re.findall(
-        r"(Python [^:;]+): (?:tests: )?([^;]+)", result))
+    found = re.findall(r"(FAILED )?(Python [^:;]+, numpy [^:;]+): (?:tests: )?([^;]+)", result)
+    return "".join(f"{platform} {in_columns(versions)} | {date} | {'failed' if failed else tests} |\n"
+                   for failed, versions, tests in found)
 
 
 def in_columns(versions: str) -> str:

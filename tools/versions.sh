@@ -47,7 +47,7 @@ one_file() {
 import numpy
 import running
 
-assert running.__file__.endswith(".abi3.so")
+assert ".abi3" in running.__file__      # .abi3.so, or of 3.15 .abi3-x86_64-linux-gnu.so, which no older one looks for
 assert running.running_sum(numpy.arange(4.0)).tolist() == [0, 1, 3, 6]
 assert running.running_sum(bytes(range(4))).tolist() == [0, 1, 3, 6]
 PYTHON
@@ -58,10 +58,9 @@ core() {
     export DLBRIDGE_TEST_LIBRARIES=
     for numpy in $numpys; do
         if environment "$where/oldest" "$python" $wheels_only "numpy==$numpy" pytest hypothesis >/dev/null; then break; fi
-        not_had "NumPy $numpy on Python $1"
     done
     run_tests "$where/oldest" numpy
-    if environment "$where/newest" "$python" $wheels_only jax numpy pytest hypothesis >/dev/null; then
+    if environment "$where/newest" "$python" $wheels_only "jax>=0.6" numpy pytest hypothesis >/dev/null; then
         DLBRIDGE_TEST_LIBRARIES=jax,ml_dtypes
         run_tests "$where/newest" numpy jax
     else

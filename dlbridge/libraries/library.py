@@ -83,8 +83,8 @@ class Library(NamedTuple):
     install: str = ""                       # the pip line's last word, the name by default
     roots: tuple[str, ...] = ()             # the first parts of its types' modules, that of ``module`` by default
     arrays: tuple[Arrays, ...] = ()
-    private: Fact | None = None             # the file of _core/ that uses private parts of it, in versions that were
-    #                                         tested with it; the public ways take their place in all others
+    private: Fact | None = None             # the file of _core/ that calls private parts of it; in other versions
+    #                                         than the fact's, it calls public functions
     # ---- as a target; without a delivery it is none
     delivery: str = ""                      # the file of targets/ that makes its arrays, or "file:function"
     importer: str | Callable[..., Any] = ""     # its function, from the module on; or one of the module and an ndarray
@@ -158,7 +158,7 @@ def folders_of(package: str) -> list[str]:
 
 
 def uses_private_parts(name: str) -> bool:
-    """Whether private parts of a library may be used: it is imported in a version that was tested with them."""
+    """Whether private parts of a library may be used: it is imported, in a version that they were seen in."""
     library = library_named(name)
     return bool(library and library.private and applies(library.private, library.version))
 

@@ -1,6 +1,7 @@
 """``dlbridge info``: what is installed here, and, with ``--speaks``, which protocols each library speaks."""
 
 import argparse
+import contextlib
 import ctypes
 import importlib
 import sys
@@ -18,11 +19,11 @@ from dlbridge.matrix.machine import machine
 from dlbridge.matrix.pair import in_a_line, supplier
 from dlbridge.matrix.progress import progress
 from dlbridge.matrix.report import machine_line
-from dlbridge.matrix.rows import TABLE, Row, rows_of, sort_out, version_of
+from dlbridge.matrix.rows import TABLE, rows_of, sort_out, version_of
 from dlbridge.matrix.terminal import show, width_of, wrapped
 
 SECONDS = 60
-# What dlbridge uses of a library that has both; private parts only in the versions that they were tested in.
+# What is called of a library whose private parts are known (Library.private).
 PRIVATE, PUBLIC = "private parts", "public functions"
 # Of each driver, the call that starts it and the call that counts its devices.
 COUNTS = {"cuda": ("cuInit", "cuDeviceGetCount"), "rocm": ("hipInit", "hipGetDeviceCount")}
@@ -45,10 +46,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"in {Path(dlbridge.__file__).parent}", machine_line(machine()),
             f"devices: {devices.value or devices.trouble}"]
     print(*(wrapped(text, width) for text in head), "", sep="\n")
-    heads = ["library", "version", "as", "uses"]
+    heads = ["library", "version", "as", "may use"]
     targets = set(dlbridge.targets())
-    lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source", ways(row)]
-             for row in found.values()]
+    lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source",
+              ways(row.name, version_of(row))] for row in found.values()]
     if arguments.speaks:
         heads[3:] = ["uses", "DLPack", "on", "other protocols"]
         calls = {(name,): Call(__name__, "look", (TABLE, name)) for name in found}
@@ -81,12 +82,12 @@ def columns(answer: Ended) -> list[str]:
     return answer.value or ["?", "?", "?", answer.trouble]
 
 
-def ways(row: Row) -> str:
+def ways(name: str, version: str) -> str:
     """Tell by the version alone whether private parts of a library may be used."""
-    library = library_named(row.name)
+    library = library_named(name)
     if library is None or library.private is None:
         return "-"
-    return PRIVATE if applies(library.private, version_of(row)) else PUBLIC
+    return PRIVATE if applies(library.private, version) else PUBLIC
 
 
 # ---- in the children -------------------------------------------------------------------------------------------------
@@ -131,7 +132,8 @@ def ways_in_use(name: str) -> str:
     library = library_named(name)
     if library is None or library.private is None:
         return "-"
-    dlbridge.convert(np.zeros(1, "float32"), name)
+    with contextlib.suppress(Exception):    # with no device for it they are not used
+        dlbridge.convert(np.zeros(1, "float32"), name)
     return PRIVATE if importlib.import_module(f"dlbridge._core.{library.private.value}").in_use() else PUBLIC
 
 

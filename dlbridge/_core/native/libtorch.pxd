@@ -13,11 +13,13 @@ How it is checked before use
     tensors. For each of them the functions must give the answers that Python gives, and the byte must be the only one
     that ``tensor.numpy()`` clears. The storage found must be ``tensor.untyped_storage()``. The function must be that of
     lazy clones in those tensors that are lazy clones by ``torch._C._is_cow_tensor``. All of that happens once, outside
-    of any trace; what is then said to be traced is asked of Python once more before the warning.
+    of any trace, mode and transform, by guards of ``torch._C`` that the public way needs too. What is then said to be
+    traced is asked of Python once more before the warning.
 What happens without it
     Python is asked, with eight calls for each tensor: ``convert(tensor, to="numpy")`` then takes 1.5 us, where
-    ``numpy.from_dlpack(tensor)`` takes 2.3 and ``tensor.numpy()`` 0.7. ``numpy()`` of the tensor, or of one over its
-    storage, clears the byte, which is possible on the CPU alone. A stream counts as one that may go away.
+    ``numpy.from_dlpack(tensor)`` takes 2.3 and ``tensor.numpy()`` 0.7, and 2 us more the first time of a storage.
+    ``numpy()`` of the tensor, or of one over its storage, clears the byte, which is possible on the CPU alone. A stream
+    counts as one that may go away, unless it is a default one.
 How to delete it
     Let ``state_of`` be ``ask_python``, ``is_lazy_clone`` be ``ask_lazy_clone``, ``storage_object`` and ``keep_size`` do
     without ``storages``, and ``is_own_stream`` return False.

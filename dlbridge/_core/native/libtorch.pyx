@@ -7,6 +7,7 @@ import ctypes
 import os
 import sys
 import warnings
+from contextlib import ExitStack
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t
@@ -50,7 +51,7 @@ cdef dict SYMBOLS = {
 # ---- questions -------------------------------------------------------------------------------------------------------
 
 cdef int find_functions() except -1:
-    """Find libtorch's functions and the flag of its storages, once, in the versions that they were tested in.
+    """Find libtorch's functions and the flag of its storages, once, in the versions that they were seen in.
 
     If torch does not let dlbridge try them, Python is asked, and they are looked for again another time.
     """
@@ -60,10 +61,7 @@ cdef int find_functions() except -1:
     if symbols is None and load_size(&storages.held):
         return 0
     try:
-        from torch.utils._python_dispatch import _disable_current_modes
-
-        # The examples must not be made under a mode that the caller has set up, nor be a part of a trace.
-        with sys.modules["torch"]._C.DisableTorchFunction(), _disable_current_modes(), Untraced():
+        with Unseen():
             examples = _examples()
             if symbols is not None:
                 try_symbols(symbols, examples)
@@ -75,21 +73,35 @@ cdef int find_functions() except -1:
 
 
 def in_use():
-    """Whether libtorch's functions are asked, and not Python."""
-    return load_size(&libtorch.offset) != 0
+    """Whether libtorch's functions and the flag of its storages are used, and not Python."""
+    return load_size(&libtorch.offset) != 0 and load_size(&storages.held) != 0
 
 
-class Untraced:
-    """Nothing in its block is recorded by ``torch.jit.trace``."""
+class Unseen:
+    """What torch is told in its block is no part of a trace, mode or transform of the caller, who may be in any."""
 
     def __enter__(self):
-        self.state = sys.modules["torch"]._C._get_tracing_state() if is_traced() else None
-        if self.state is not None:
-            sys.modules["torch"]._C._set_tracing_state(None)
+        torch = sys.modules["torch"]
+        with ExitStack() as stack:
+            stack.enter_context(torch._C.DisableTorchFunction())
+            if is_watched():
+                from torch.utils._python_dispatch import _disable_current_modes
+
+                stack.enter_context(_disable_current_modes())
+                stack.enter_context(torch._C._DisableFuncTorch())
+                stack.callback(torch._C._set_tracing_state, torch._C._get_tracing_state())
+                torch._C._set_tracing_state(None)
+            self.undo = stack.pop_all()
 
     def __exit__(self, *error):
-        if self.state is not None:
-            sys.modules["torch"]._C._set_tracing_state(self.state)
+        self.undo.close()
+
+
+cdef bint is_watched() except -1:
+    """Whether what torch is told would be a part of a trace, a mode or a transform."""
+    torch = sys.modules["torch"]
+    return (is_traced() or torch._C._len_torch_dispatch_stack() or torch._ops._len_torch_dispatch_stack_pre_dispatch()
+            or torch._C._functorch.peek_interpreter_stack() is not None)
 
 
 cdef int try_symbols(dict symbols, tuple examples) except -1:
@@ -191,7 +203,7 @@ cdef object storage_object(object tensor):
         # Under a mode, each method of a tensor is a call of the user's own code.
         with sys.modules["torch"]._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
-            if storage.resizable() and tensor.is_cpu and not is_traced():
+            if storage.resizable() and tensor.is_cpu and not is_watched():
                 try:
                     tensor.numpy()      # a fifth of the time of what keep_size() has to do
                 except (RuntimeError, TypeError):
@@ -210,7 +222,7 @@ cdef int keep_size(object storage) except -1:
     if load_size(&storages.held):
         (<char*> <size_t> storage._cdata)[storages.resizable] = 0
     elif storage.resizable() and storage.device.type == "cpu":
-        with Untraced():
+        with Unseen():
             sys.modules["torch"].empty(0, dtype=sys.modules["torch"].uint8, device="cpu").set_(storage).numpy()
     return 0
 
@@ -305,6 +317,8 @@ cdef bint is_own_stream(int device_id, int64_t stream) except -1:
     cdef size_t* place = &own_streams[stream >> 4 & OWN_STREAMS - 1]
     if stream <= STREAM_PER_THREAD_DEFAULT or load_size(place) == <size_t> stream:
         return True
+    if not load_size(&libtorch.offset):
+        return False
     try:
         number = sys.modules["torch"]._C._cuda_getCurrentStream(device_id)[0]
     except Exception:

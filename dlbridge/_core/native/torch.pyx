@@ -51,6 +51,7 @@ from dlbridge._core.sources cimport dlpack, exchange
 from dlbridge._core.sources.offer cimport Offer, facts_of, refusal_by_facts
 from dlbridge._core.view cimport View
 
+from dlbridge._core.native.libtorch import Unseen
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 
@@ -192,9 +193,7 @@ cdef Managed* acquire_lazy_clone(object tensor, Offer offer, const Request* requ
     if tensor.dim() > MAX_NDIM:
         raise refusal_of(tensor, offer.facts)
     torch = sys.modules["torch"]
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    with Unseen():
         alias = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
         owner = (tensor, torch._lazy_clone(alias))
         view.data = <void*> <size_t> torch._C._data_address(alias)
@@ -224,9 +223,13 @@ cdef int keep_storage(Managed* managed, object tensor, const Request* request) e
         start = <size_t> managed_data(managed) - <size_t> storage.data_ptr()
         if not 0 <= start <= storage.nbytes():
             return 0            # a subclass exports the memory of another tensor
-        libtorch.keep_size(storage)
     except Exception:
         return 0                # a subclass that has no storage, and keeps its memory by itself
+    try:
+        libtorch.keep_size(storage)
+    except BaseException:
+        managed_release(managed)
+        raise
     return managed_keep(managed, storage)
 
 
@@ -261,11 +264,12 @@ cdef int record_stream(object keeper, int64_t stream) except -1:
     """
     torch = sys.modules["torch"]
     tensor = keeper
-    if not isinstance(keeper, torch.Tensor):
-        tensor = torch.empty(0, dtype=torch.uint8, device=keeper.device).set_(keeper)
     # The allocator compares streams by their handles, so an ExternalStream stands for the stream itself.
     used = torch.cuda.default_stream if stream == STREAM_LEGACY_DEFAULT else partial(torch.cuda.ExternalStream, stream)
-    tensor.record_stream(used(keeper.device))
+    with Unseen():
+        if not isinstance(keeper, torch.Tensor):
+            tensor = torch.empty(0, dtype=torch.uint8, device=keeper.device).set_(keeper)
+        tensor.record_stream(used(keeper.device))
     return 0
 
 
