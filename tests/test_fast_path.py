@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from support.optional import of, params
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dlbridge
@@ -165,12 +166,22 @@ class Refusing(TorchDispatchMode):
         raise AssertionError(f"{function} is seen")
 
 
+class RefusingFunctions(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        raise AssertionError(f"{function} is seen")
+
+
 def under_grad(convert):
     torch.func.grad(lambda x: (convert(), x.sum())[1])(torch.ones(2))
 
 
 def under_a_mode(convert):
     with Refusing():
+        convert()
+
+
+def under_a_function_mode(convert):
+    with RefusingFunctions():
         convert()
 
 
@@ -189,9 +200,9 @@ class OwnTensor(torch.Tensor):
 
 
 @pytest.mark.needs("torch 2.10")
-def test_a_conversion_is_no_part_of_what_the_caller_has_begun():
-    cases = [(around, torch.ones(3, dtype=dtype)) for dtype in (torch.float32, torch.bfloat16)
-             for around in (under_grad, under_a_mode, under_a_fake_mode, under_make_fx)]
+def test_a_plain_tensor_leaves_no_trace_in_what_the_caller_has_begun():
+    surroundings = (under_grad, under_a_mode, under_a_function_mode, under_a_fake_mode, under_make_fx)
+    cases = [(around, torch.ones(3).to(dtype)) for around in surroundings for dtype in (torch.float32, torch.bfloat16)]
     cases += [(under_a_mode, torch.ones(3, requires_grad=True)), (under_grad, torch.ones(3).as_subclass(OwnTensor))]
     for around, tensor in cases:
         given = []
@@ -199,6 +210,23 @@ def test_a_conversion_is_no_part_of_what_the_caller_has_begun():
         with pytest.raises(RuntimeError, match="resiz"):
             tensor.detach().resize_(1 << 20)
         assert torch.equal(dlbridge.convert(given[0], "torch"), tensor.detach().as_subclass(torch.Tensor))
+    for around in surroundings:
+        given = []
+        clone = torch._lazy_clone(torch.ones(3))
+        around(lambda clone=clone, given=given: given.append(dlbridge.convert(clone, "numpy")))
+        assert (given[0].tolist(), torch._C._is_cow_tensor(clone)) == ([1, 1, 1], True)
+
+
+@pytest.mark.needs("torch")
+def test_a_function_mode_is_not_asked_what_a_tensor_holds():
+    class Denying(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return False
+
+    negative = torch._neg_view(torch.ones(1))
+    with Denying():
+        given = dlbridge.convert(negative, "numpy")
+    assert given.tolist() == [-1]
 
 
 # ---- what an ndarray holds -------------------------------------------------------------------------------------------

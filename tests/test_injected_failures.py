@@ -36,7 +36,7 @@ def run(wrapper, program, *arguments):
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     done = subprocess.run(
-        [sys.executable, HERE / program, *arguments], env=environment, capture_output=True, text=True, timeout=300)
+        [sys.executable, HERE / program, *arguments], env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stderr == ""
     return json.loads(done.stdout)

@@ -12,6 +12,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 from support.compiling import compiled
 from support.optional import marked, needed_by, of, params
 
@@ -232,6 +233,38 @@ def test_signals_at_any_moment_leave_nothing_behind(library, keywords, read_only
     outcome = run_in_child(interrupt_often, library, keywords, read_only)
     assert outcome.result() == []
     assert outcome.stderr == "" or loses_interrupts(keywords)
+
+
+def interrupt_what_torch_is_told():
+    """A lazy clone is looked at by calls of torch, behind guards that set what torch does with each call."""
+    armed = False
+    random.seed(1)
+
+    def interrupt(*_):
+        nonlocal armed
+        if armed:
+            armed = False
+            raise KeyboardInterrupt
+
+    def convert_on():
+        while armed:
+            dlbridge.convert(torch._lazy_clone(torch.ones(3)), "dlbridge")
+
+    dlbridge.convert(torch.ones(3), "dlbridge")         # libtorch's functions are looked for with the first tensor
+    signal.signal(signal.SIGALRM, interrupt)
+    disabled = 0
+    for _ in range(TRIES):
+        with contextlib.suppress(KeyboardInterrupt):
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 3e-4))
+            convert_on()
+        disabled += torch._C._is_torch_function_all_disabled()
+    return disabled
+
+
+@pytest.mark.needs("torch 2.10", "a GIL")
+def test_signals_at_any_moment_leave_torch_as_it_was():
+    assert run_in_child(interrupt_what_torch_is_told).result() == 0
 
 
 def interrupt_myself():

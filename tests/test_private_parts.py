@@ -40,15 +40,15 @@ def test_libraries_with_private_parts_have_a_file_for_them():
 @pytest.mark.needs("torch", "jax")
 def test_those_of_a_tested_version_are_used(name):
     dlbridge.convert(torch.zeros(1), name)
-    assert info.ways_in_use(name) == "private parts"
+    assert info.private_parts_in_use(name) == "used"
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_info_goes_by_the_version_where_it_imports_nothing(name):
     private = libraries()[name].private
     newest = "{}.{}.3+cpu".format(*newest_tested(name))
-    assert [info.ways(name, version) for version in (private.since, newest)] == ["private parts"] * 2
-    assert [info.ways(name, version) for version in (private.below, "99.0rc1", "0.1")] == ["public functions"] * 3
+    assert [info.private_parts(name, version) for version in (private.since, newest)] == ["allowed"] * 2
+    assert [info.private_parts(name, version) for version in (private.below, "99.0rc1", "0.1")] == ["not allowed"] * 3
 
 
 # ---- done without ----------------------------------------------------------------------------------------------------
@@ -70,15 +70,16 @@ TORCH = """
     test_fast_path.test_lazy_bits_however_they_came()
     test_fast_path.test_gradients_however_they_came()
     test_fast_path.test_a_shared_storage_keeps_its_size()
-    test_fast_path.test_a_conversion_is_no_part_of_what_the_caller_has_begun()
-    from dlbridge.matrix.info import ways_in_use
-    assert ways_in_use("torch") == "public functions"
+    test_fast_path.test_a_plain_tensor_leaves_no_trace_in_what_the_caller_has_begun()
+    test_fast_path.test_a_function_mode_is_not_asked_what_a_tensor_holds()
+    from dlbridge.matrix.info import private_parts_in_use
+    assert private_parts_in_use("torch") == "not used"
 """
 JAX = """
     import test_private_parts
     test_private_parts.jax_takes_arrays()
-    from dlbridge.matrix.info import ways_in_use
-    assert ways_in_use("jax") == "public functions"
+    from dlbridge.matrix.info import private_parts_in_use
+    assert private_parts_in_use("jax") == "not used"
 """
 
 

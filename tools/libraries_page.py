@@ -69,7 +69,7 @@ FORMS = {
 # What makes a target's arrays, by its name, by its delivery, or by the first part of that.
 DELIVERIES = {
     "numpy": "NumPy's C API", "torch": "its C exchange API; before 2.10 a capsule", "exchange": "its C exchange API",
-    "jax": "jaxlib's importer, with a legacy capsule; in untested versions by `jax.dlpack.from_dlpack`",
+    "jax": "jaxlib's importer, with a legacy capsule; otherwise by `jax.dlpack.from_dlpack`",
     "cupy": "`cupy.from_dlpack`, with a `Tensor`; not run on a GPU",
     "numba": "`numba.cuda.from_cuda_array_interface`; not run on a GPU",
     "onnxruntime": "`OrtValue`'s importer, with a legacy capsule",

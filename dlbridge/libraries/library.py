@@ -158,7 +158,7 @@ def folders_of(package: str) -> list[str]:
 
 
 def uses_private_parts(name: str) -> bool:
-    """Whether private parts of a library may be used: it is imported, in a version that they were seen in."""
+    """Whether private parts of a library may be used: it is imported, in a version that they were tested with."""
     library = library_named(name)
     return bool(library and library.private and applies(library.private, library.version))
 

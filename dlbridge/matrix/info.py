@@ -23,8 +23,6 @@ from dlbridge.matrix.rows import TABLE, rows_of, sort_out, version_of
 from dlbridge.matrix.terminal import show, width_of, wrapped
 
 SECONDS = 60
-# What is called of a library whose private parts are known (Library.private).
-PRIVATE, PUBLIC = "private parts", "public functions"
 # Of each driver, the call that starts it and the call that counts its devices.
 COUNTS = {"cuda": ("cuInit", "cuDeviceGetCount"), "rocm": ("hipInit", "hipGetDeviceCount")}
 FACES = {
@@ -46,12 +44,12 @@ def run(arguments: argparse.Namespace) -> int:
             f"in {Path(dlbridge.__file__).parent}", machine_line(machine()),
             f"devices: {devices.value or devices.trouble}"]
     print(*(wrapped(text, width) for text in head), "", sep="\n")
-    heads = ["library", "version", "as", "may use"]
+    heads = ["library", "version", "as", "private parts"]
     targets = set(dlbridge.targets())
     lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source",
-              ways(row.name, version_of(row))] for row in found.values()]
+              private_parts(row.name, version_of(row))] for row in found.values()]
     if arguments.speaks:
-        heads[3:] = ["uses", "DLPack", "on", "other protocols"]
+        heads += ["DLPack", "on", "other protocols"]
         calls = {(name,): Call(__name__, "look", (TABLE, name)) for name in found}
         answers = ask(calls, progress(len(calls)), SECONDS)
         lines = [line[:3] + columns(answers[line[0],]) for line in lines]
@@ -61,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         print("", wrapped(f"not installed: {', '.join(missing)} (pip install {' '.join(missing.values())})", width),
               sep="\n")
     if not arguments.speaks:
-        print("\ndlbridge info --speaks says which protocols each of them speaks")
+        print("\ndlbridge info --speaks says which protocols each of them speaks, and whether private parts are used")
     return 0
 
 
@@ -82,12 +80,12 @@ def columns(answer: Ended) -> list[str]:
     return answer.value or ["?", "?", "?", answer.trouble]
 
 
-def ways(name: str, version: str) -> str:
-    """Tell by the version alone whether private parts of a library may be used."""
+def private_parts(name: str, version: str) -> str:
+    """Tell by the version alone whether dlbridge may use private parts of a library (Library.private)."""
     library = library_named(name)
     if library is None or library.private is None:
         return "-"
-    return PRIVATE if applies(library.private, version) else PUBLIC
+    return "allowed" if applies(library.private, version) else "not allowed"
 
 
 # ---- in the children -------------------------------------------------------------------------------------------------
@@ -124,17 +122,17 @@ def look(table: str, name: str) -> list[str]:
         faces.append("buffer")
     except (TypeError, ValueError, BufferError):
         pass
-    return [ways_in_use(name), dlpack_version(array), device, ", ".join(faces) or "-"]
+    return [private_parts_in_use(name), dlpack_version(array), device, ", ".join(faces) or "-"]
 
 
-def ways_in_use(name: str) -> str:
-    """Find out whether private parts of a library are used, by a conversion, which tries them first."""
+def private_parts_in_use(name: str) -> str:
+    """Find out whether dlbridge uses private parts of a library, by a conversion, which tries them first."""
     library = library_named(name)
     if library is None or library.private is None:
         return "-"
     with contextlib.suppress(Exception):    # with no device for it they are not used
         dlbridge.convert(np.zeros(1, "float32"), name)
-    return PRIVATE if importlib.import_module(f"dlbridge._core.{library.private.value}").in_use() else PUBLIC
+    return "used" if importlib.import_module(f"dlbridge._core.{library.private.value}").in_use() else "not used"
 
 
 def dlpack_version(array: Any) -> str:

@@ -7,8 +7,10 @@ import ctypes
 import os
 import sys
 import warnings
-from contextlib import ExitStack
+from contextlib import nullcontext
+from functools import partial
 
+from cpython.exc cimport PyErr_SetObject
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint32_t
 
@@ -16,12 +18,6 @@ from dlbridge._core.abi cimport STREAM_PER_THREAD_DEFAULT
 from dlbridge._core.atomic cimport load_size, lock, store_size, unlock
 from dlbridge._core.block cimport CONJUGATED, NEGATED
 from dlbridge._core.sources.offer cimport library
-
-cdef extern from "Python.h":
-    PyObject* PyObject_GetAttrString(object obj, const char* name) noexcept
-    PyObject* PyObject_CallMethod(object obj, const char* name, const char* format) noexcept
-    void Py_DECREF(PyObject* obj) noexcept
-    PyObject* Py_True
 
 cdef extern from *:
     """
@@ -51,7 +47,7 @@ cdef dict SYMBOLS = {
 # ---- questions -------------------------------------------------------------------------------------------------------
 
 cdef int find_functions() except -1:
-    """Find libtorch's functions and the flag of its storages, once, in the versions that they were seen in.
+    """Find libtorch's functions and the flag of its storages, once, in the versions that they were tested with.
 
     If torch does not let dlbridge try them, Python is asked, and they are looked for again another time.
     """
@@ -61,15 +57,18 @@ cdef int find_functions() except -1:
     if symbols is None and load_size(&storages.held):
         return 0
     try:
-        with Unseen():
-            examples = _examples()
-            if symbols is not None:
-                try_symbols(symbols, examples)
-            if load_size(&libtorch.offset) and not load_size(&storages.held):
-                find_storages(examples)
+        unseen(partial(_try_functions, symbols))
     except Exception:
         pass
     return 0
+
+
+def _try_functions(symbols):
+    examples = _examples()
+    if symbols is not None:
+        try_symbols(symbols, examples)
+    if load_size(&libtorch.offset) and not load_size(&storages.held):
+        find_storages(examples)
 
 
 def in_use():
@@ -77,31 +76,26 @@ def in_use():
     return load_size(&libtorch.offset) != 0 and load_size(&storages.held) != 0
 
 
-class Unseen:
-    """What torch is told in its block is no part of a trace, mode or transform of the caller, who may be in any."""
+cdef object unseen(object work):
+    """What ``work()`` gives, which is no part of a trace, a mode or a transform of the caller, who may be in any.
 
-    def __enter__(self):
-        torch = sys.modules["torch"]
-        with ExitStack() as stack:
-            stack.enter_context(torch._C.DisableTorchFunction())
-            if is_watched():
-                from torch.utils._python_dispatch import _disable_current_modes
-
-                stack.enter_context(_disable_current_modes())
-                stack.enter_context(torch._C._DisableFuncTorch())
-                stack.callback(torch._C._set_tracing_state, torch._C._get_tracing_state())
-                torch._C._set_tracing_state(None)
-            self.undo = stack.pop_all()
-
-    def __exit__(self, *error):
-        self.undo.close()
-
-
-cdef bint is_watched() except -1:
-    """Whether what torch is told would be a part of a trace, a mode or a transform."""
+    Its guards are of C, so no interrupt comes between what they do and what undoes it.
+    """
     torch = sys.modules["torch"]
-    return (is_traced() or torch._C._len_torch_dispatch_stack() or torch._ops._len_torch_dispatch_stack_pre_dispatch()
-            or torch._C._functorch.peek_interpreter_stack() is not None)
+    trace = torch._C._get_tracing_state() if is_traced() else None
+    if trace is not None:
+        torch._C._set_tracing_state(None)
+    try:
+        with guard("DisableTorchFunction"), guard("_DisableTorchDispatch"), guard("_DisableFuncTorch"):
+            return work()
+    finally:
+        if trace is not None:
+            torch._C._set_tracing_state(trace)
+
+
+cdef object guard(str name):
+    """One of torch's guards; in a version without it there is nothing to guard against."""
+    return getattr(sys.modules["torch"]._C, name, nullcontext)()
 
 
 cdef int try_symbols(dict symbols, tuple examples) except -1:
@@ -201,15 +195,11 @@ cdef object storage_object(object tensor):
         if not hasattr(type(tensor), "untyped_storage"):
             return tensor       # torch before 2.0
         # Under a mode, each method of a tensor is a call of the user's own code.
-        with sys.modules["torch"]._C.DisableTorchFunction():
+        with guard("DisableTorchFunction"):
             storage = tensor.untyped_storage()
-            if storage.resizable() and tensor.is_cpu and not is_watched():
-                try:
-                    tensor.numpy()      # a fifth of the time of what keep_size() has to do
-                except (RuntimeError, TypeError):
-                    pass                # it has lazy bits or gradients, or a type that NumPy does not have
-            keep_size(storage)
-            return storage
+        if storage.resizable():
+            unseen(partial(_fix_size, storage, tensor))
+        return storage
     found = storage_of(tensor, held)
     if found == NULL:
         return tensor           # no tensor without a storage has an export in torch 2.13; a later one may
@@ -221,10 +211,23 @@ cdef object storage_object(object tensor):
 cdef int keep_size(object storage) except -1:
     if load_size(&storages.held):
         (<char*> <size_t> storage._cdata)[storages.resizable] = 0
-    elif storage.resizable() and storage.device.type == "cpu":
-        with Unseen():
-            sys.modules["torch"].empty(0, dtype=sys.modules["torch"].uint8, device="cpu").set_(storage).numpy()
+    elif storage.resizable():
+        unseen(partial(_fix_size, storage))
     return 0
+
+
+def _fix_size(storage, tensor=None):
+    """Make a storage keep its size, as ``numpy()`` of a tensor over it does; that is possible on the CPU alone."""
+    torch = sys.modules["torch"]
+    if storage.device.type != "cpu":
+        return
+    if tensor is not None:
+        try:
+            tensor.numpy()      # a tenth of the time of what follows
+            return
+        except (RuntimeError, TypeError):
+            pass                # it has a gradient, lazy bits, or a type that NumPy does not have
+    torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
 
 
 def _find_symbols():
@@ -254,12 +257,24 @@ def _examples():
 
 
 cdef uint32_t ask_python(object tensor) noexcept:
-    cdef uint32_t state = answer(PyObject_GetAttrString(tensor, "requires_grad"), GRADIENT)
-    if not state & FAILED:
-        state |= answer(PyObject_CallMethod(tensor, "is_neg", NULL), NEGATED)
-    if not state & FAILED:
-        state |= answer(PyObject_CallMethod(tensor, "is_conj", NULL), CONJUGATED)
-    if not state & FAILED and is_traced():
+    try:
+        # Under a mode, each method of a tensor is a call of the user's own code.
+        with guard("DisableTorchFunction"):
+            return questions(tensor)
+    except BaseException as error:
+        PyErr_SetObject(type(error), error)
+        return FAILED
+
+
+cdef uint32_t questions(object tensor) except? FAILED:
+    cdef uint32_t state = 0
+    if tensor.requires_grad:
+        state |= GRADIENT
+    if tensor.is_neg():
+        state |= NEGATED
+    if tensor.is_conj():
+        state |= CONJUGATED
+    if is_traced():
         state |= TRACED
     return state
 
@@ -287,13 +302,6 @@ def frames_of_dlbridge():
         frame = frame.f_back
         count += 1
     return count
-
-
-cdef uint32_t answer(PyObject* given, uint32_t meaning) noexcept:
-    if given == NULL:
-        return FAILED
-    Py_DECREF(given)            # True and False are never freed, so given can still be compared
-    return meaning if given == Py_True else 0
 
 
 cdef bint ask_lazy_clone(object tensor) noexcept:

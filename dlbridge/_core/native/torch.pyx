@@ -51,7 +51,6 @@ from dlbridge._core.sources cimport dlpack, exchange
 from dlbridge._core.sources.offer cimport Offer, facts_of, refusal_by_facts
 from dlbridge._core.view cimport View
 
-from dlbridge._core.native.libtorch import Unseen
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 
@@ -187,28 +186,33 @@ cdef Managed* acquire_lazy_clone(object tensor, Offer offer, const Request* requ
     cdef int64_t strides[MAX_NDIM]
     cdef DLTensor view
     cdef Managed* managed
-    cdef int row = find_name(str(tensor.dtype).partition(".")[2])
+    clone, address, start, device, dtype, sizes, steps = libtorch.unseen(partial(_look_at_lazy_clone, tensor))
+    cdef int row = find_name(str(dtype).partition(".")[2])
     if row < 0 or get_row(row).subbyte:
-        raise _lacks_dtype(tensor.dtype, offer.facts)
-    if tensor.dim() > MAX_NDIM:
+        raise _lacks_dtype(dtype, offer.facts)
+    if len(sizes) > MAX_NDIM:
         raise refusal_of(tensor, offer.facts)
-    torch = sys.modules["torch"]
-    with Unseen():
-        alias = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
-        owner = (tensor, torch._lazy_clone(alias))
-        view.data = <void*> <size_t> torch._C._data_address(alias)
-        view.byte_offset = tensor.storage_offset() * get_row(row).item_bytes
-        view.device.device_type, view.device.device_id = tensor.__dlpack_device__()
-        view.dtype = get_row(row).dlpack
-        view.ndim = tensor.dim()
-        view.shape, view.strides = shape, strides
-        for axis in range(view.ndim):
-            shape[axis], strides[axis] = tensor.size(axis), tensor.stride(axis)
+    view.data = <void*> <size_t> address
+    view.byte_offset = start * get_row(row).item_bytes
+    view.device.device_type, view.device.device_id = device
+    view.dtype = get_row(row).dlpack
+    view.ndim = len(sizes)
+    view.shape, view.strides = shape, strides
+    for axis in range(view.ndim):
+        shape[axis], strides[axis] = sizes[axis], steps[axis]
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, DLPACK_FLAG_BITMASK_READ_ONLY)
-    managed_own_object(managed, owner)
+    managed_own_object(managed, (tensor, clone))
     if has_streams(view.device.device_type) and not request.peek:
         note_producer(managed, tensor, offer)
     return marked(managed, tensor, offer, request)
+
+
+def _look_at_lazy_clone(tensor):
+    """Another lazy clone of the whole storage, its address, and where and how the tensor lies in it."""
+    torch = sys.modules["torch"]
+    alias = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+    return (torch._lazy_clone(alias), torch._C._data_address(alias), tensor.storage_offset(),
+            tensor.__dlpack_device__(), tensor.dtype, tensor.size(), tensor.stride())
 
 
 cdef int keep_storage(Managed* managed, object tensor, const Request* request) except -1:
@@ -262,15 +266,18 @@ cdef int record_stream(object keeper, int64_t stream) except -1:
     the consumer's stream, nor of an external one that is torch's current stream: it asks its streams when the memory is
     freed, and a foreign stream may be gone by then, which ends the process.
     """
+    libtorch.unseen(partial(_record_stream, keeper, stream))
+    return 0
+
+
+def _record_stream(keeper, stream):
     torch = sys.modules["torch"]
     tensor = keeper
+    if not isinstance(keeper, torch.Tensor):
+        tensor = torch.empty(0, dtype=torch.uint8, device=keeper.device).set_(keeper)
     # The allocator compares streams by their handles, so an ExternalStream stands for the stream itself.
     used = torch.cuda.default_stream if stream == STREAM_LEGACY_DEFAULT else partial(torch.cuda.ExternalStream, stream)
-    with Unseen():
-        if not isinstance(keeper, torch.Tensor):
-            tensor = torch.empty(0, dtype=torch.uint8, device=keeper.device).set_(keeper)
-        tensor.record_stream(used(keeper.device))
-    return 0
+    tensor.record_stream(used(keeper.device))
 
 
 cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request* request) except NULL:
