@@ -95,7 +95,7 @@ cdef object unseen(object work):
 
 cdef object guard(str name):
     """One of torch's guards; in a version without it there is nothing to guard against."""
-    return getattr(sys.modules["torch"]._C, name, nullcontext)()
+    return getattr(getattr(sys.modules["torch"], "_C", None), name, nullcontext)()
 
 
 cdef int try_symbols(dict symbols, tuple examples) except -1:
