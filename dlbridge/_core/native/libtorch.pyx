@@ -257,26 +257,20 @@ def _examples():
 
 
 cdef uint32_t ask_python(object tensor) noexcept:
+    cdef uint32_t state = 0
     try:
         # Under a mode, each method of a tensor is a call of the user's own code.
         with guard("DisableTorchFunction"):
-            return questions(tensor)
+            if tensor.requires_grad:
+                state |= GRADIENT
+            if tensor.is_neg():
+                state |= NEGATED
+            if tensor.is_conj():
+                state |= CONJUGATED
     except BaseException as error:
         PyErr_SetObject(type(error), error)
         return FAILED
-
-
-cdef uint32_t questions(object tensor) except? FAILED:
-    cdef uint32_t state = 0
-    if tensor.requires_grad:
-        state |= GRADIENT
-    if tensor.is_neg():
-        state |= NEGATED
-    if tensor.is_conj():
-        state |= CONJUGATED
-    if is_traced():
-        state |= TRACED
-    return state
+    return state | TRACED if is_traced() else state
 
 
 cdef bint is_traced() noexcept:
