@@ -89,9 +89,12 @@ def buffer_address(obj):
         release_buffer(view)
 
 
+BEFORE_NUMPY_2_1 = np.lib.NumpyVersion(np.__version__) < "2.1.0"
+
+
 def versioned(array):
     """What gives versioned capsules of an array: itself, and before NumPy 2.1 a producer over it."""
-    return Producer(array) if np.lib.NumpyVersion(np.__version__) < "2.1.0" else array
+    return Producer(array) if BEFORE_NUMPY_2_1 else array
 
 
 # ---- objects with one protocol only --------------------------------------------------------------------------------
@@ -324,7 +327,7 @@ EXPORTERS = (
              address=buffer_address, protocol="array_interface"),
     Exporter("array_interface version 2", lambda e, s: VersionTwo(e), protocol="array_interface"),
     Exporter("instance attribute", lambda e, s: ByInstance(e), protocol="array_interface"),
-    Exporter("proxy", lambda e, s: Proxy(versioned(e)), protocol="numpy"),
+    Exporter("proxy", lambda e, s: Proxy(versioned(e)), protocol="dlpack" if BEFORE_NUMPY_2_1 else "numpy"),
     Exporter("legacy capsule", lambda e, s: e.__dlpack__(), once=True, protocol="dlpack (legacy)"),
     Exporter("versioned capsule", lambda e, s: versioned(e).__dlpack__(max_version=(1, 0)), once=True,
              protocol="dlpack"),
