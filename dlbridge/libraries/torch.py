@@ -55,8 +55,6 @@ LIBRARY = Library(
             ),
             exchange=Fact("torch.Tensor", SEEN, "has an exchange table since 2.10"),
             names_stream=Fact(True, SEEN, "gives the current stream of the device"),
-            stream_object=Fact(lambda tensor: sys.modules["torch"].cuda.current_stream(tensor.device), SEEN,
-                               "tells the consumer's stream to wait for its current one"),
             shells=Fact(tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)), SEEN,
                         "exports types below a byte as int8 and uint8"),
             owned_on=Fact("metal", "pytorch#182924", "adds the offset of a slice to a handle in the borrowed view"),

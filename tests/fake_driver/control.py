@@ -24,6 +24,7 @@ FUNCTIONS = {
     "current_device": (ctypes.c_int,),
     "stream": (HANDLE, ctypes.c_int),
     "kill_stream": (ctypes.c_int, HANDLE),
+    "hold": (ctypes.c_int, HANDLE, ctypes.c_int),
     "capture": (ctypes.c_int, HANDLE, ctypes.c_int, ctypes.c_int),
     "use": (ctypes.c_int, HANDLE, HANDLE, ctypes.c_int),
     "races": (ctypes.c_char_p,),
@@ -88,6 +89,10 @@ class Driver:
 
     def kill_stream(self, stream: int) -> None:
         self._check(self.library.fake_kill_stream(stream), f"stream {stream:#x}")
+
+    def hold(self, stream: int, busy: bool = True) -> None:
+        """Keep a stream from running, so that no event of it happens; `busy` False lets it run."""
+        self._check(self.library.fake_hold(stream, busy), f"stream {stream:#x}")
 
     def capture(self, stream: int, status: int = 1, mode: str = "thread") -> None:
         """0: not capturing, 1: capturing, 2: the capture is invalidated. The mode "global" binds every thread."""

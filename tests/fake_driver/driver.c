@@ -29,6 +29,7 @@ typedef unsigned long handle;       /* whatever the API hides behind a pointer, 
     X(201, INVALID_CONTEXT, "InvalidContext", "the context is not valid") \
     X(400, INVALID_HANDLE, "InvalidHandle", "the handle is not valid") \
     X(500, NOT_FOUND, "NotFound", "there is no such symbol") \
+    X(600, NOT_READY, "NotReady", "the work is not done") \
     X(700, ILLEGAL_ADDRESS, "IllegalAddress", "an address is not the device's") \
     X(709, CONTEXT_IS_DESTROYED, "ContextIsDestroyed", "the context is destroyed") \
     X(719, LAUNCH_FAILED, "LaunchFailure", "a kernel failed") \
@@ -63,6 +64,9 @@ static struct object {                                  /* its address is an eve
     int kind, device, type;                             /* type: of memory, one of the three */
     int capturing, global, non_blocking;                /* a stream's status; an event has its stream's at the record */
     int in_pool;                                        /* of memory that was freed in the order of a stream */
+    int busy, runs;                                     /* a stream that is kept from running, and how often it ran */
+    struct object *of;                                  /* an event's stream, which has to run ... */
+    int due;                                            /* ... so often before the event has happened */
     handle start;
     size_t size;
     unsigned known[LANES];                              /* an event: what was done when it was recorded */
@@ -269,8 +273,11 @@ static int order(handle stream_handle, handle event_handle, int record)
     no_dead(event_handle);
     if (code || !event || (record && event->device != stream->device))
         return code ? code : INVALID_HANDLE;
-    if (record)
+    if (record) {
         event->capturing = stream->capturing;
+        event->of = stream;
+        event->due = stream->runs + stream->busy;
+    }
     /* A stream that waits for a captured event would join the capture: here that is always a mistake. */
     if (!event->capturing != !stream->capturing)
         return STREAM_CAPTURE_ISOLATION;
@@ -332,12 +339,18 @@ static int synchronize(handle of)
     return SUCCESS;
 }
 
-__attribute__((unused)) static int wait_for_event(handle of)
+/* A wait lets a stream run that is kept from it. */
+static int ask_event(handle of, int waits)
 {
     struct object *event = find(EVENT, of);
     no_dead(of);
     if (!event || global_capture())
         return event ? STREAM_CAPTURE_UNSUPPORTED : INVALID_HANDLE;
+    if (event->of && event->of->runs < event->due) {
+        if (!waits)
+            return NOT_READY;
+        event->of->runs = event->due;
+    }
     learn(lanes[0].known, event->known);
     return SUCCESS;
 }
@@ -428,7 +441,7 @@ static int pointer_attributes(unsigned n, const int *attributes, void **values, 
 {
     for (unsigned i = 0; i < n; i++)
         if (pointer_attribute(values[i], attributes[i], of))
-            memset(values[i], 0, attributes[i] == 1 ? sizeof(handle) : attributes[i] == 8 ? 1 : sizeof(int));
+            memset(values[i], 0, attributes[i] == 1 || attributes[i] > 10 ? sizeof(handle) : attributes[i] == 8 ? 1 : sizeof(int));
     return SUCCESS;                     /* of memory that nobody registered, every attribute is 0 */
 }
 
@@ -566,6 +579,8 @@ BOTH("EventCreate", cuEventCreate, hipEventCreateWithFlags, (handle *event, unsi
 BOTH("EventDestroy", cuEventDestroy_v2, hipEventDestroy, (handle event), destroy(EVENT, event), "event=0x%lx", event)
 BOTH("EventRecord", cuEventRecord, hipEventRecord, (handle event, handle stream),
      order(stream, event, 1), "event=0x%lx stream=0x%lx device=%d", event, stream, current())
+BOTH("EventQuery", cuEventQuery, hipEventQuery, (handle event), ask_event(event, 0), "event=0x%lx", event)
+BOTH("EventSynchronize", cuEventSynchronize, hipEventSynchronize, (handle event), ask_event(event, 1), "event=0x%lx", event)
 BOTH("StreamWaitEvent", cuStreamWaitEvent, hipStreamWaitEvent, (handle stream, handle event, unsigned flags),
      flags ? INVALID_VALUE : order(stream, event, 0), "stream=0x%lx event=0x%lx device=%d", stream, event, current())
 BOTH("StreamIsCapturing", cuStreamIsCapturing, hipStreamIsCapturing, (handle stream, int *status),
@@ -631,7 +646,6 @@ CUDA("StreamCreateWithPriority", cuStreamCreateWithPriority, (handle *stream, un
      create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
 CUDA("CtxGetStreamPriorityRange", cuCtxGetStreamPriorityRange, (int *least, int *greatest), *least = *greatest = 0)
 CUDA("StreamDestroy", cuStreamDestroy_v2, (handle stream), destroy(STREAM, stream), "stream=0x%lx", stream)
-CUDA("EventSynchronize", cuEventSynchronize, (handle event), wait_for_event(event), "event=0x%lx", event)
 CUDA("MemGetInfo", cuMemGetInfo_v2, (size_t *available, size_t *total),
      (*available = *total = 1ul << 34, current() < 0 ? INVALID_CONTEXT : SUCCESS), "device=%d", current())
 CUDA("MemGetAddressRange", cuMemGetAddressRange_v2, (handle *start, size_t *size, handle of),
@@ -670,6 +684,18 @@ void fake_context_of_memory(handle context) { LOCKED; context_of = context; }
 int fake_current_device(void) { return current(); }
 handle fake_stream(int device) { LOCKED; return (handle)make(STREAM, device); }
 int fake_kill_stream(handle of) { LOCKED; return destroy(STREAM, of); }
+/* Keep a stream from running; 0 lets it do what it was given. */
+int fake_hold(handle of, int busy)
+{
+    LOCKED;
+    struct object *stream = find(STREAM, of);
+    if (stream) {
+        stream->runs += stream->busy && !busy;
+        stream->busy = busy;
+    }
+    return stream ? SUCCESS : INVALID_HANDLE;
+}
+
 int fake_free(handle start) { LOCKED; return release(start, 0); }
 int fake_copy(handle to, handle from, size_t n) { LOCKED; return move(to, from, n); }
 handle fake_allocate(int device, size_t n, int type)

@@ -123,7 +123,8 @@ def fields(line: str) -> dict[str, int]:
 
 def order() -> list[tuple[int, int]]:
     """The pairs (first, then) of streams in the log so far: `then` was made to wait for what `first` had been given."""
-    pairs, lines = [], driver.log(*EVENTS)
+    asked = _asked_events()
+    pairs, lines = [], [line for line in driver.log(*EVENTS) if fields(line)["event"] not in asked]
     for record, wait in zip(lines[::2], lines[1::2], strict=True):
         assert (record.split()[0], wait.split()[0]) == EVENTS, lines
         assert "->" not in record + wait, lines
@@ -131,6 +132,16 @@ def order() -> list[tuple[int, int]]:
         assert (first["event"], first["device"]) == (then["event"], then["device"]), lines
         pairs.append((first["stream"], then["stream"]))
     return pairs
+
+
+def kept_for() -> list[int]:
+    """The streams in the log so far that a release had to wait for."""
+    asked = _asked_events()
+    return [fields(line)["stream"] for line in driver.log("EventRecord") if fields(line)["event"] in asked]
+
+
+def _asked_events() -> set[int]:
+    return {fields(line)["event"] for line in driver.log("EventQuery", "EventSynchronize")}
 
 
 def ordered(function: Any) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
         """
         import dlbridge
         from dlbridge.devices.streams import unordered_releases
-        from fake_driver.producers import Interface, Stream, counts, delete, driver, order
+        from fake_driver.producers import Interface, Stream, counts, delete, driver, kept_for, order
         driver.make_current(0)
         start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
         legacy = 0 if driver.hip else 1
@@ -23,7 +23,7 @@ def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
             driver.clear()
             before = unordered_releases()
             delete(capsule)
-            return order(), unordered_releases() - before
+            return order() or kept_for(), unordered_releases() - before
 
         def on(stream):
             return dlbridge.asdlpack(Interface(start), stream=stream)       # ready there, which nobody has to wait for
@@ -37,10 +37,10 @@ def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
             (1, Stream(then), ([(then, legacy)], 0)),
             (2, Stream(then), ([(then, 2)], 0)),
             (1, 2, ([(2, legacy)], 0)),
-            (first, Stream(then), ([], 1)),             # bare handles may be gone
-            (Stream(first), then, ([], 1)),
+            (first, Stream(then), ([then], 0)),         # a bare handle may be gone: the memory is kept meanwhile
+            (first, None, ([legacy], 0)),
+            (Stream(first), then, ([], 1)),             # … which the other stream's handle is needed for
             (first, then, ([], 1)),
-            (first, None, ([], 1)),
             (1, then, ([], 1)),
             (Stream(first), Stream(first), ([], 0)),    # nothing to order
             (first, first, ([], 0)),
@@ -224,21 +224,19 @@ def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
             thread.join()
 
         assert release(lambda first, then, capsule: None)[0] == 0
-        for prepare in (
-            lambda first, then, capsule: driver.capture(first.handle),
-            lambda first, then, capsule: driver.capture(then.handle, 2),
-        ):
-            assert release(prepare) == (1, [])
         assert release(in_thread)[0] == 0
         # The per-thread default stream of the thread that lets go is another one.
-        assert release(in_thread, producer=2) == (1, [])
+        assert release(in_thread, producer=2) == (0, [])
         assert release(lambda *_: None, producer=2)[0] == 0
         if not driver.hip:
-            assert release(in_thread, consumer=2) == (1, [])
+            assert release(in_thread, consumer=2) == (0, [])
             assert release(lambda *_: None, consumer=2)[0] == 0
+        assert release(lambda first, then, capsule: driver.capture(then.handle, 2)) == (1, [])
+        # Where the producer's stream cannot wait, the memory is kept until the consumer's is done.
+        assert release(lambda first, then, capsule: driver.capture(first.handle)) == (0, [])
         for call in "CtxGetCurrent", "StreamIsCapturing", "EventRecord", "StreamWaitEvent":
             counted, waits = release(lambda *_: driver.fail(call, 719))
-            assert counted == 1 and all(" -> 719" in wait for wait in waits)
+            assert counted == (call != "StreamWaitEvent") and all(" -> 719" in wait for wait in waits)
             driver.fail(call, 0)
         assert release(lambda *_: None)[0] == 0
         assert release(lambda *_: driver.deinitialize()) == (1, [])
@@ -511,15 +509,15 @@ POOLED = """
 
 
 @both
-def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_if_that_is_known(platform):
+def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_or_once_its_consumer_is_done(platform):
     run(
         POOLED + """
-    from fake_driver.producers import tensor_of
+    from fake_driver.producers import kept_for, tensor_of
     for way in ways:
-        before = unordered_releases()
+        driver.clear()
         way()
-        assert unordered_releases() == before + 1
-    assert len(driver.races()) == 3                 # the legacy stream orders the other two
+        assert driver.races() == [] and unordered_releases() == 0
+        assert len(kept_for()) == 1
 
     sys.modules["pooled"] = types.ModuleType("pooled")
     sys.modules["dlbridge.libraries.pooled"] = types.SimpleNamespace(LIBRARY=Library(
@@ -530,50 +528,73 @@ def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_if_
     Pooled.__module__ = "pooled"
     dlbridge.register_source(type("Another", (), {}), lambda array: array)      # clears what was cached of types
     for way in ways:
-        before = unordered_releases()
+        driver.clear()
         way()
-        assert driver.races() == []
-        assert unordered_releases() == before
+        assert driver.races() == [] and unordered_releases() == 0
+        assert kept_for() == []
     dlbridge.asdlpack(producer(), stream=-1)        # no order was wanted
-    assert unordered_releases() == before
+    assert (unordered_releases(), kept_for()) == (0, [])
     """,
         platform,
     )
 
 
 @both
-def test_memory_that_came_by_dlpack_is_counted_since_its_own_stream_is_not_known(platform):
+@pytest.mark.parametrize("signature", ["in the documentation", "nowhere", "refused"])
+def test_a_producer_whose_signature_cannot_be_inspected_is_told_the_stream(platform, signature):
+    """As CuPy's method, which is Cython's: its documentation begins with its signature."""
     run(
-        """
-        import dlbridge
-        from dlbridge.devices.streams import unordered_releases
-        from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver
+        POOLED + f"""
+    from fake_driver.producers import tensor_of
+    signature = {signature!r}
 
-        class Pooled(Producer):
-            '''It gives its block back on its own stream, at once.'''
+    class Compiled(Pooled):
+        def __dlpack__(self, **keywords):
+            tried.append(sorted(keywords))
+            if signature == "refused" and keywords:
+                raise TypeError(f"__dlpack__() got an unexpected keyword argument {{next(iter(keywords))!r}}")
+            keywords.pop("max_version", None)
+            return super().__dlpack__(**(keywords or {{"stream": 0 if driver.hip else 1}}))
 
-            def _delete(self, address):
-                super()._delete(address)
-                driver.call("MemFreeAsync", self.tensor.data, own)
+        __dlpack__.__signature__ = 0                # inspect.signature() raises TypeError
+        if signature == "in the documentation":
+            __dlpack__.__doc__ = "Compiled.__dlpack__(self, *, stream=None, tuple max_version=None)"
 
-        driver.make_current(0)
-        own, then = driver.stream(), Stream(driver.stream())
-
-        def producer():
-            return Pooled(driver.value("MemAllocAsync", 16, own), (ROCM if driver.hip else CUDA, 0))
-
-        def lend(stream):
-            delete(dlbridge.asdlpack(producer(), stream=stream).__dlpack__(stream=then))
-
-        for way, expected in (
-            (lambda: dlbridge.asdlpack(producer(), stream=then), 1),
-            (lambda: lend(then), 1),
-            (lambda: lend(None), 1),
-            (lambda: dlbridge.asdlpack(producer(), stream=-1), 0),      # no order was wanted
-        ):
-            before = unordered_releases()
-            way()
-            assert unordered_releases() - before == expected, (way, unordered_releases() - before)
-        """,
+    Pooled, tried = Compiled, []
+    for way in ways:
+        way()
+        assert driver.races() == [] and unordered_releases() == 0
+    both, none = ["max_version", "stream"], []
+    assert tried == ([both] * 5 if signature != "refused" else [both, ["stream"], none, none, none, none, none])
+    """,
         platform,
+    )
+
+
+def test_an_error_of_a_producers_own_reaches_the_user():
+    run(
+        POOLED + """
+    class Faulty(Producer):
+        def __dlpack__(self, **keywords):
+            tried.append(sorted(keywords))
+            raise TypeError("the stream is closed" if len(tried) > 1 else "closed")
+
+    class Working(Producer):
+        def __dlpack__(self, **keywords):
+            tried.append(sorted(keywords))
+            if len(tried) > 1:
+                raise TypeError("the stream is closed")
+            return self.capsule()
+
+    tried = []
+    for kind, count in (Faulty, 1), (Working, 2):
+        tried.clear()
+        source = kind(driver.allocate(0, 16))
+        for _ in range(count):
+            try:
+                dlbridge.asdlpack(source, stream=then)
+            except TypeError as error:
+                print(error)
+        assert tried == [["max_version", "stream"]] * count       # it is known to take what it took once
+    """,
     )

@@ -146,6 +146,40 @@ def test_a_wrong_description_is_refused_by_the_name_of_its_field(platform):
     )
 
 
+def test_an_interface_that_claims_more_than_its_allocation_has_is_refused():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver, held
+        driver.make_current(0)
+        for kind in "device", "host", "managed":
+            start = driver.allocate(0, 64, kind)
+            for offset, entries in (
+                (0, {"shape": (16,)}), (60, {"shape": (1,)}), (0, {"shape": (4, 4)}), (60, {"shape": (0,)}),
+                (60, {"shape": (16,), "strides": (-4,)}), (0, {"shape": (1 << 30, 16), "strides": (0, 4)}),
+            ):
+                assert dlbridge.asdlpack(Interface(start + offset, **entries)).data_ptr == start + offset
+            for offset, entries in (
+                (0, {"shape": (17,)}), (4, {"shape": (16,)}), (0, {"shape": (1 << 40,)}), (0, {"shape": (2,), "strides": (64,)}),
+                (56, {"shape": (16,), "strides": (-4,)}), (60, {"shape": (1,), "typestr": "<f8"}),
+            ):
+                for function in dlbridge.asdlpack, lambda source: dlbridge.convert(source, "numpy", device="cpu"):
+                    try:
+                        function(Interface(start + offset, **entries))
+                    except dlbridge.ConversionError as error:
+                        assert error.field == "shape" and "64 bytes" in error.wrong, error
+                    else:
+                        raise AssertionError((kind, offset, entries))
+        try:
+            dlbridge.asdlpack(Interface(start, shape=(1 << 40,)))
+        except dlbridge.ConversionError as error:
+            assert str(error).startswith(
+                f"cuda_array_interface: shape (1099511627776,): is 4398046511104 bytes from {start:#x} on, and the "
+                f"allocation there is 64 bytes from {start:#x} on"), error
+        """
+    )
+
+
 def test_a_truth_value_is_no_stream():
     run(
         """

@@ -19,6 +19,8 @@ ctypedef struct Calls:
     int (*event_create)(void** event, unsigned int flags) noexcept nogil
     int (*event_destroy)(void* event) noexcept nogil
     int (*event_record)(void* event, void* stream) noexcept nogil
+    int (*event_query)(void* event) noexcept nogil
+    int (*event_synchronize)(void* event) noexcept nogil
     int (*stream_wait_event)(void* stream, void* event, unsigned int flags) noexcept nogil
     int (*stream_is_capturing)(void* stream, int* status) noexcept nogil
     int (*stream_get_context)(void* stream, void** context) noexcept nogil      # of ROCm: its device, an int
@@ -57,6 +59,7 @@ ctypedef struct Failure:
 ctypedef struct Location:
     int32_t device_type
     int32_t device_id                   # the driver's ordinal, also of the device that pinned memory belongs to
+    size_t start, nbytes                # the allocation around the address; 0 bytes where the driver does not say
     bint concurrent                     # whether the CPU may read the managed memory while the device works
 
 
@@ -69,6 +72,9 @@ cdef void restore_context(Driver* driver, void* context) noexcept nogil
 cdef bint order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
 cdef bint order_after_event(
     Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
+# An event that happens when a stream has done the work that it was given so far; NULL on failure.
+cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
+cdef bint has_happened(Driver* driver, void* event, bint wait) noexcept nogil
 cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,

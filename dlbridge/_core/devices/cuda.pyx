@@ -29,7 +29,11 @@ cdef enum:
     ATTRIBUTE_MEMORY_TYPE = 2
     ATTRIBUTE_IS_MANAGED = 8
     ATTRIBUTE_DEVICE_ORDINAL = 9
+    ATTRIBUTE_RANGE_START = 11
+    ATTRIBUTE_RANGE_SIZE = 12
     INVALID_HANDLE = 400                # …_INVALID_HANDLE
+    NOT_READY = 600                     # …_NOT_READY
+    CAPTURE_UNSUPPORTED = 900           # …_STREAM_CAPTURE_UNSUPPORTED
     CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
     CAPTURE_RELAXED = 2                 # …_STREAM_CAPTURE_MODE_RELAXED
     CONCURRENT_MANAGED_ACCESS = 89      # only of CUDA: ROCm's managed memory has no DLPack type
@@ -60,6 +64,8 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.event_create): ("cuEventCreate", "hipEventCreateWithFlags"),
     offset_in_calls(&PATTERN.event_destroy): ("cuEventDestroy_v2", "hipEventDestroy"),
     offset_in_calls(&PATTERN.event_record): ("cuEventRecord", "hipEventRecord"),
+    offset_in_calls(&PATTERN.event_query): ("cuEventQuery", "hipEventQuery"),
+    offset_in_calls(&PATTERN.event_synchronize): ("cuEventSynchronize", "hipEventSynchronize"),
     offset_in_calls(&PATTERN.stream_wait_event): ("cuStreamWaitEvent", "hipStreamWaitEvent"),
     offset_in_calls(&PATTERN.stream_is_capturing): ("cuStreamIsCapturing", "hipStreamIsCapturing"),
     offset_in_calls(&PATTERN.stream_get_context): ("cuStreamGetCtx", "hipStreamGetDevice"),
@@ -276,18 +282,21 @@ cdef void restore_context(Driver* driver, void* context) noexcept nogil:
 
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
     """Ask the driver what a pointer points to. That needs no context, and makes none."""
-    cdef int[4] attributes = [
-        ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_IS_MANAGED, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_CONTEXT]
-    cdef void* values[4]
+    cdef int[6] attributes = [
+        ATTRIBUTE_MEMORY_TYPE, ATTRIBUTE_IS_MANAGED, ATTRIBUTE_DEVICE_ORDINAL, ATTRIBUTE_CONTEXT,
+        ATTRIBUTE_RANGE_START, ATTRIBUTE_RANGE_SIZE]
+    cdef void* values[6]
     cdef void* context = NULL
     cdef unsigned int memory_type = 0, managed = 0
     cdef int ordinal = 0, error
     cdef Failure failure = Failure(0, 0, False)
     cdef Calls* calls = &driver.calls
+    out.start = out.nbytes = 0
     values[0], values[1], values[2], values[3] = &memory_type, &managed, &ordinal, &context
+    values[4], values[5] = &out.start, &out.nbytes
     with nogil:
-        # ROCm's contexts are its devices, and not every version of ROCm has the attribute for them.
-        error = calls.pointer_get_attributes(3 if driver.family == ROCM else 4, attributes, values, pointer)
+        # ROCm's contexts are its devices, and not every version of ROCm has the attributes from the fourth on.
+        error = calls.pointer_get_attributes(3 if driver.family == ROCM else 6, attributes, values, pointer)
     if failed(driver, &calls.pointer_get_attributes, error, &failure):
         raise driver_error(driver, &failure)
     # The attribute is a bool, so the driver writes only the low byte.
@@ -437,6 +446,42 @@ cdef bint order_after_event(
                driver.calls.stream_wait_event(handle_of(driver, then), event, 0), failure)
     leave(driver, &entered, failure)
     return is_well(failure)
+
+
+cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
+    """Make an event, and record it on a stream. It fails while the stream is captured."""
+    cdef Calls* calls = &driver.calls
+    cdef void* event = NULL
+    cdef Entered entered
+    if not enter(driver, device_id, &entered, failure):
+        return NULL
+    if not is_capturing(driver, stream, failure) and not failed(
+            driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
+        failed(driver, &calls.event_record, calls.event_record(event, handle_of(driver, stream)), failure)
+    leave(driver, &entered, failure)
+    if event != NULL and not is_well(failure):
+        calls.event_destroy(event)
+        return NULL
+    return event
+
+
+cdef bint has_happened(Driver* driver, void* event, bint wait) noexcept nogil:
+    """Whether an event has happened, which this thread waits for if it is told to. Then the event is destroyed.
+
+    A GPU that has failed does no work any more, so any other error counts as a yes.
+    """
+    cdef Calls* calls = &driver.calls
+    cdef Entered entered
+    cdef Failure failure = Failure(0, 0, False)
+    cdef int error
+    entered.pushed, entered.capture_mode = False, CAPTURE_RELAXED
+    relax(driver, &entered, &failure)
+    error = calls.event_synchronize(event) if wait else calls.event_query(event)
+    leave(driver, &entered, &failure)
+    if error == NOT_READY or error == CAPTURE_UNSUPPORTED:
+        return False
+    calls.event_destroy(event)
+    return True
 
 
 cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcept nogil:

@@ -29,5 +29,14 @@ ctypedef struct Handover:
     Tell tell                   # how the producer's allocator is told of consumers; or NULL
     PyObject* array             # the producer's array, which tell is called with, owned; or NULL
     int64_t own_stream          # the producer's own stream, which tell is called with
+    int64_t nbytes              # of the memory
     unsigned char lock          # of driver and device_id
     unsigned long thread        # the thread whose default stream STREAM_PER_THREAD_DEFAULT means
+
+
+# A release that waits until the consumer's stream is done with the memory.
+ctypedef struct Waiting:
+    Waiting* next
+    Handover* handover
+    int64_t stream              # the consumer's
+    void* event                 # … which happens when that is done

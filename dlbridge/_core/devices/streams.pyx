@@ -1,8 +1,9 @@
 """Which stream waits for which when device memory is handed over, and when it is released.
 
 The consumer's stream waits for the producer's stream by an event, on the device. When the last consumer lets go, the
-producer's stream waits for the consumer's stream, so that no work writes into memory that is still being read. The host
-waits only for memory that the CPU reads.
+producer's stream waits for the consumer's stream, so that no work writes into memory that is still being read. If the
+producer's stream is not known, the memory is kept until the consumer's stream is done. The host waits only for memory
+that the CPU reads, and if very much memory is kept.
 """
 
 from cpython.object cimport PyObject
@@ -22,21 +23,37 @@ from dlbridge._core.abi cimport (
     kDLCUDA,
     kDLROCM,
 )
-from dlbridge._core.atomic cimport count_one, exchange_pointer, load_pointer, lock, store_flag, unlock
+from dlbridge._core.atomic cimport (
+    add_size,
+    count_one,
+    exchange_pointer,
+    load_pointer,
+    load_size,
+    lock,
+    replace_pointer,
+    store_flag,
+    store_size,
+    unlock,
+)
 from dlbridge._core.block cimport (
     OWNS_BASE,
+    OWNS_LEGACY,
     OWNS_OBJECT,
     OWNS_VERSIONED,
     OWNS_WRAPPED,
     Managed,
+    Protocol,
     holds_gil,
     lent_deleter,
     managed_data,
     managed_like,
+    managed_nbytes,
     managed_own,
     managed_release,
+    managed_shape,
     managed_share,
     managed_span,
+    protocol_name,
     python_is_up,
     release_owner,
     sole_deleter,
@@ -54,7 +71,12 @@ from dlbridge._core.devices.cuda cimport (
 from dlbridge._core.devices.table cimport Tell, operations
 from dlbridge._core.layout cimport Span
 
-from dlbridge.errors import DeviceError
+from dlbridge._core.locks import call_in_child
+from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
+
+# Releases that wait. Beyond that the oldest is waited for.
+cdef size_t MOST_WAITING = 1024
+cdef size_t MOST_BYTES_WAITING = <size_t> 4 << 30
 
 cdef extern from "Python.h":
     ctypedef struct PyThreadState
@@ -66,12 +88,21 @@ cdef int64_t unordered = 0
 
 
 def unordered_releases():
-    """How often memory went back to its producer without an order between the streams.
+    """How often memory went back to its producer although its consumer's stream could still be using it.
 
-    That happens if a handle could be stale, since no object keeps its stream alive, if a stream is being captured, and
-    if the memory came by ``__dlpack__`` of a library that does not say what its own stream is.
+    That happens if the handle of that stream could be stale, since no object keeps the stream alive, and if the stream
+    is being captured.
     """
     return unordered
+
+
+def waiting_releases():
+    """How many releases wait until the stream of their consumer is done.
+
+    What is done goes back first, as at each hand-over and release.
+    """
+    release_what_is_done()
+    return load_size(&waiting_count)
 
 
 # ---- what is known of a block --------------------------------------------------------------------------------------
@@ -90,6 +121,7 @@ cdef Handover* wrap(Managed* managed) except NULL:
     handover.wrapped.release = release_handover
     handover.wrapped.owns = managed.owns
     handover.wrapped.owner = managed.abi.manager_ctx
+    handover.nbytes = managed_nbytes(managed)
     handover.producer.number = handover.own.number = handover.consumer.number = STREAM_UNORDERED
     handover.thread = PyThread_get_thread_ident()
     managed_own(managed, OWNS_WRAPPED, handover)
@@ -114,7 +146,7 @@ cdef int need_driver(Managed* managed, Handover* handover) except -1:
     """
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef Driver* driver
-    cdef Location location = Location(0, tensor.device.device_id, False)
+    cdef Location location = Location(0, tensor.device.device_id, 0, 0, False)
     if load_pointer(<void**> &handover.driver) != NULL:
         return 0
     driver = find_driver(tensor.device.device_type)
@@ -135,10 +167,11 @@ cdef int locate(Managed* managed) except -1:
     """Find the device of memory that came by an interface without a device."""
     cdef Driver* driver = any_driver()
     cdef DLTensor* tensor = &managed.abi.dl_tensor
-    cdef Location location = Location(driver.device_type, 0, False)
+    cdef Location location = Location(driver.device_type, 0, 0, 0, False)
     cdef Handover* handover
     if tensor.data != NULL:
         cuda.locate(driver, tensor.data, &location)
+        check_bounds(managed, &location)
     tensor.device.device_type = location.device_type
     # DLPack has pinned and managed memory on device 0.
     tensor.device.device_id = location.device_id if location.device_type == driver.device_type else 0
@@ -148,10 +181,23 @@ cdef int locate(Managed* managed) except -1:
     return 0
 
 
+cdef int check_bounds(const Managed* managed, const Location* location) except -1:
+    """Refuse memory that reaches beyond the allocation that it is in. A pool's allocation has many arrays in it."""
+    cdef Span span = managed_span(managed)
+    cdef size_t first = <size_t> managed_data(managed) + span.low_bytes
+    cdef size_t nbytes = span.high_bytes - span.low_bytes
+    if nbytes and location.nbytes and (
+            first < location.start or nbytes > location.nbytes - (first - location.start)):
+        raise refusal(ConversionError, protocol_name(<Protocol> managed.protocol), "shape", managed_shape(managed),
+                      f"is {nbytes} bytes from {first:#x} on, and the allocation there is {location.nbytes} bytes from "
+                      f"{location.start:#x} on", REPORT)
+    return 0
+
+
 cdef int label_device(Managed* managed) except -1:
     """Label pinned or managed memory as its device's."""
     cdef Driver* driver = find_driver(managed.abi.dl_tensor.device.device_type)
-    cdef Location location = Location(0, 0, False)
+    cdef Location location = Location(0, 0, 0, 0, False)
     if managed.abi.dl_tensor.data != NULL:
         cuda.locate(driver, managed_data(managed), &location)
     managed.abi.dl_tensor.device.device_type = driver.device_type
@@ -170,18 +216,13 @@ cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint last
 
 
 cdef int set_told(Managed* managed, int64_t stream, object keeper) except -1:
-    """Note the stream that a producer was told, on which it made the memory ready. Its own stream is another one.
-
-    A Tensor is no such producer: its block knows by itself whom it waits for.
-    """
+    """Note the stream that a producer was told, on which it made the memory ready. Its own stream is another one."""
     set_producer(managed, stream, keeper, False)
-    handover_of(managed).told = not is_lent(handover_of(managed))
-    return 0
+    return note_told(managed, handover_of(managed))
 
 
 cdef int set_own(Managed* managed, int64_t stream, object keeper) except -1:
     """Note the own stream of a producer that was told another: the memory goes back in the order of that one."""
-    need_driver(managed, handover_of(managed))      # no error can be raised when the memory goes back
     return fill_stream(&handover_of(managed).own, stream, keeper, False)
 
 
@@ -320,6 +361,7 @@ cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint la
     """Let the consumer's stream wait until the memory is ready."""
     cdef Handover* handover = get_or_make_handover(managed)
     cdef int64_t ready = usable_number(handover, &handover.producer)
+    release_what_is_done()
     if stream == STREAM_UNORDERED:
         # Without a producer's stream there is no order when the memory is released either.
         return fill_stream(&handover.producer, STREAM_UNORDERED, None, False)
@@ -341,7 +383,22 @@ cdef Handover* get_or_make_handover(Managed* managed) except NULL:
     if handover == NULL:
         handover = wrap(managed)
         fill_stream(&handover.producer, STREAM_LEGACY_DEFAULT, None, True)
+        note_told(managed, handover)
     return handover
+
+
+cdef int note_told(Managed* managed, Handover* handover) except -1:
+    """Note that memory came by DLPack, which says where it is ready and not in which order it goes back.
+
+    A Tensor is no such producer: its block knows by itself whom it waits for.
+    """
+    handover.told = handover.wrapped.owns in (OWNS_VERSIONED, OWNS_LEGACY) and not is_lent(handover)
+    if handover.told:
+        try:
+            need_driver(managed, handover)      # when the memory goes back it is too late to look for it
+        except DeviceError:
+            pass            # no order can be made: an error is raised where one is needed
+    return 0
 
 
 cdef int64_t usable_number(const Handover* handover, const Stream* stream) noexcept nogil:
@@ -535,11 +592,21 @@ cdef bint is_readable(Managed* managed) except -1:
 # ---- release -------------------------------------------------------------------------------------------------------
 
 cdef void release_handover(void* owner) noexcept nogil:
-    """Let the producer's stream wait for the consumer's, and release the owner. What cannot be ordered is counted."""
+    """Let the producer's stream wait for the consumer's, or keep the memory until that is done; release the owner."""
     cdef Handover* handover = <Handover*> owner
+    cdef bint kept = False
     # The driver is not called once Python is shutting down, since the driver may be shut down already.
-    if needs_order(handover) and python_is_up() and not order_producer(handover):
-        count_one(&unordered)
+    if python_is_up():
+        if needs_order(handover) and not order_producer(handover):
+            kept = keep_until_done(handover)
+            if not kept:
+                count_one(&unordered)
+        release_what_is_done()
+    if not kept:
+        end_handover(handover)
+
+
+cdef void end_handover(Handover* handover) noexcept nogil:
     release_owner(handover.wrapped.owns, handover.wrapped.owner)
     release_reference(handover.producer.keeper)
     release_reference(handover.own.keeper)
@@ -583,6 +650,124 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
     ordered = cuda.order_streams(handover.driver, handover.device_id, used.number, own.number, &failure)
     take_gil(gil)
     return ordered
+
+
+# ---- releases that wait --------------------------------------------------------------------------------------------
+
+ctypedef struct Pending:
+    int32_t device_id
+    int64_t stream
+
+cdef void* waiting = NULL               # the Waiting that was added last
+cdef size_t waiting_count = 0
+cdef size_t waiting_bytes = 0
+
+
+def forget_waiting():
+    """Forget what waits. A forked child cannot ask the parent's driver, and the memory is the parent's."""
+    exchange_pointer(&waiting, NULL)
+    store_size(&waiting_count, 0)
+    store_size(&waiting_bytes, 0)
+
+
+call_in_child(forget_waiting)
+
+
+cdef bint keep_until_done(Handover* handover) noexcept nogil:
+    """Keep the memory until the consumer's stream has done what it was given so far.
+
+    False if the handle of that stream could be stale, if the stream is being captured, or if the driver refuses.
+    """
+    cdef Stream* used = ready_stream(handover)
+    cdef Waiting* entry
+    cdef Failure failure = Failure(0, 0, False)
+    cdef PyThreadState* gil
+    if handover.driver == NULL or not used.lasts:
+        return False
+    entry = <Waiting*> calloc(1, sizeof(Waiting))
+    if entry == NULL:
+        return False
+    entry.stream = usable_number(handover, used)
+    gil = give_up_gil()
+    entry.event = cuda.mark_stream(handover.driver, handover.device_id, entry.stream, &failure)
+    take_gil(gil)
+    if entry.event == NULL:
+        free(entry)
+        return False
+    entry.handover = handover
+    add_size(&waiting_count, 1)
+    add_size(&waiting_bytes, <size_t> handover.nbytes)
+    put_back(entry)
+    return True
+
+
+cdef void put_back(Waiting* entry) noexcept nogil:
+    """Add a release to those that wait."""
+    while True:
+        entry.next = <Waiting*> load_pointer(&waiting)
+        if replace_pointer(&waiting, entry.next, entry):
+            return
+
+
+cdef bint too_much_waits() noexcept nogil:
+    """Whether the oldest release is to be waited for. A single one may be of any size."""
+    return load_size(&waiting_count) > MOST_WAITING or (
+        load_size(&waiting_bytes) > MOST_BYTES_WAITING and load_size(&waiting_count) > 1)
+
+
+cdef void release_what_is_done() noexcept nogil:
+    """Release the memory that its consumer's stream is done with.
+
+    The list is taken as a whole, so two threads that do this share no release, and nor does an owner whose end leads
+    here again.
+    """
+    cdef Waiting* entry
+    cdef Waiting* following
+    cdef Waiting* done = NULL
+    cdef Pending busy = Pending(-1, STREAM_UNORDERED)
+    cdef PyThreadState* gil
+    if load_pointer(&waiting) == NULL:
+        return
+    entry = reversed_list(<Waiting*> exchange_pointer(&waiting, NULL))      # the oldest first
+    gil = give_up_gil()
+    while entry != NULL:
+        following = entry.next
+        if is_done(entry, &busy):
+            add_size(&waiting_count, -1)
+            add_size(&waiting_bytes, -<size_t> entry.handover.nbytes)
+            entry.next, done = done, entry
+        else:
+            busy = Pending(entry.handover.device_id, entry.stream)      # before another thread may have the entry
+            put_back(entry)
+        entry = following
+    take_gil(gil)
+    done = reversed_list(done)
+    while done != NULL:
+        following = done.next
+        end_handover(done.handover)
+        free(done)
+        done = following
+
+
+cdef bint is_done(Waiting* entry, const Pending* busy) noexcept nogil:
+    """Whether a stream has come as far as this release wants. It is waited for if too much waits.
+
+    A stream that has not come as far as an older release wants, ``busy``, is not asked again.
+    """
+    cdef bint wait = too_much_waits()
+    if not wait and busy.stream == entry.stream and busy.device_id == entry.handover.device_id:
+        return False
+    return cuda.has_happened(entry.handover.driver, entry.event, wait)
+
+
+cdef Waiting* reversed_list(Waiting* entry) noexcept nogil:
+    cdef Waiting* made = NULL
+    cdef Waiting* following
+    while entry != NULL:
+        following = entry.next
+        entry.next, made = made, entry
+        entry = following
+    return made
 
 
 # A deleter may be called with the GIL or without it. A driver may wait for a thread that wants the GIL, such as one

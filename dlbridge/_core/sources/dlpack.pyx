@@ -74,7 +74,8 @@ cdef enum Keyword:
     TAKES_MAX_VERSION = 2
     TAKES_DL_DEVICE = 4
     TAKES_COPY = 8
-    UNKNOWN = 16                # the signature says nothing: max_version is tried once
+    UNKNOWN = 16                # the signature says nothing: what the standard has is tried
+    REFUSES = 5                 # so many bits beyond that of a keyword: it was tried, and is not taken
 
 cdef dict KEYWORDS = {
     "stream": TAKES_STREAM,
@@ -135,19 +136,25 @@ def _learn_keywords(method):
     if isinstance(text, str):
         # A builtin has its signature as text. inspect would parse that into a tree, in which threads of Python 3.11
         # disturb each other (cpython#106905: SystemError, AST constructor recursion depth mismatch).
-        return _keywords_of(re.findall(r"\w+", text), "**" in text)
+        return _keywords_of_text(text)
     # Its exception is not caught by `except`. Without memory for a frame, CPython 3.11 loses the exception, and Cython
     # would look into the missing one in an `except` with two types.
     cdef PyObject* signature = PyObject_CallOneArg(inspect.signature, method)
     if signature == NULL:
         error = take_error()
         if isinstance(error, (TypeError, ValueError)):
-            return UNKNOWN
+            # Cython, pybind11 and nanobind write the signature into the first line of the documentation.
+            line = str(getattr(method, "__doc__", "")).partition("\n")[0]
+            return _keywords_of_text(line) if "__dlpack__(" in line else UNKNOWN
         raise error or MemoryError()
     found = <object> signature
     Py_DECREF(signature)            # found has a reference of its own
     parameters = found.parameters
     return _keywords_of(parameters, any([each.kind is each.VAR_KEYWORD for each in parameters.values()]))
+
+
+def _keywords_of_text(text):
+    return _keywords_of(re.findall(r"\w+", text), "**" in text)
 
 
 def _keywords_of(names, takes_any):
@@ -180,13 +187,15 @@ cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) 
         return NULL
     device = _device_of(obj)
     keywords = _keywords(device, known, request)
-    if not is_host(device.device_type) and "dl_device" not in keywords and known & TAKES_STREAM:
+    if not is_host(device.device_type) and "dl_device" not in keywords and _may_take_stream(device, known):
         keeper = _tell_stream(keywords, &device, request)
         told = keywords.get("stream")
         if offer.known & NONE_IS_UNORDERED and told == STREAM_UNORDERED:
             keywords["stream"] = None
     row = element_row(obj, offer)
     managed = with_row(ask(obj, method, offer, known, keywords), row, offer)
+    if "stream" not in keywords:
+        told = keeper = None        # it refused the stream that it was told
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
         _set_ready(managed, told, keeper)
         if told is not None and offer.known & STREAM_OBJECT:
@@ -236,7 +245,7 @@ cdef int set_access(Managed* managed, object obj, Offer offer) except -1:
 cdef dict _keywords(DLDevice device, unsigned int known, const Request* request):
     """The keywords for the producer: dlbridge's version, whether it may copy, and where the memory shall be."""
     keywords = {}
-    if known & (TAKES_MAX_VERSION | UNKNOWN):
+    if known & TAKES_MAX_VERSION or known & UNKNOWN and not known & TAKES_MAX_VERSION << REFUSES:
         keywords["max_version"] = MAX_VERSION
     if request.copy == COPY_NEVER and known & TAKES_COPY:
         keywords["copy"] = False
@@ -246,6 +255,12 @@ cdef dict _keywords(DLDevice device, unsigned int known, const Request* request)
             request.has_device and is_host(request.device.device_type) and known & TAKES_DL_DEVICE):
         keywords["dl_device"] = CPU         # the producer then synchronises, and takes no stream
     return keywords
+
+
+cdef bint _may_take_stream(DLDevice device, unsigned int known) noexcept:
+    """Whether the producer is to be told a stream. One whose signature says nothing is told, as the standard has it."""
+    return known & TAKES_STREAM or (
+        known & UNKNOWN and not known & TAKES_STREAM << REFUSES and has_streams(device.device_type))
 
 
 cdef object _tell_stream(dict keywords, const DLDevice* device, const Request* request):
@@ -307,18 +322,31 @@ cdef DLDevice _device_of(object obj):
 
 
 cdef object _call(object method, Offer offer, unsigned int known, dict keywords):
+    """Call the producer. What it takes is noted where its signature does not say it; refused keywords are left out."""
     if not known & UNKNOWN:
         return method(**keywords)
-    try:
-        capsule = method(**keywords)
-        store_bits(&offer.keywords, known & ~UNKNOWN | TAKES_MAX_VERSION)
-    except TypeError as error:
-        if "max_version" not in str(error):
-            raise
-        store_bits(&offer.keywords, known & ~(UNKNOWN | TAKES_MAX_VERSION))
-        del keywords["max_version"]
-        capsule = method(**keywords)
+    while True:
+        try:
+            capsule = method(**keywords)
+            break
+        except TypeError as error:
+            refused = _refused_keyword(keywords, known, str(error))
+            if refused is None:
+                raise
+        known |= KEYWORDS[refused] << REFUSES
+        del keywords[refused]
+    for name in keywords:
+        known |= KEYWORDS[name]
+    store_bits(&offer.keywords, known)
     return capsule
+
+
+cdef object _refused_keyword(dict keywords, unsigned int known, str text):
+    """The keyword that a TypeError is about, if the producer is not known to take it; None for an error of its own."""
+    for name in keywords:
+        if not known & KEYWORDS[name] and (name in text or "no keyword arguments" in text):
+            return name
+    return None
 
 
 # ---- capsules ------------------------------------------------------------------------------------------------------
