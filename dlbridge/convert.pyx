@@ -12,6 +12,7 @@ from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION,
+    STREAM_UNORDERED,
     DLDevice,
 )
 from dlbridge._core.atomic cimport add, load
@@ -37,6 +38,7 @@ from dlbridge._core.described cimport Description, read_description, seen_as
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport dtype_name, find_name
+from dlbridge._core.facts cimport REARRANGED
 from dlbridge._core.handover cimport (
     hand_over,
     hand_over_copy,
@@ -47,7 +49,7 @@ from dlbridge._core.handover cimport (
 )
 from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
-from dlbridge._core.place cimport COPY_IN_TARGET, UPLOAD, copy_into, place
+from dlbridge._core.place cimport COPY_IN_TARGET, REARRANGE, UPLOAD, copy_into, is_bool, place
 from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_copy, reason_hint, reason_text
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
@@ -65,7 +67,8 @@ from dlbridge._core.request cimport (
 from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to, target_of
 from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of
-from dlbridge._core.targets.consumer cimport call_upload
+from dlbridge._core.sources.offer cimport Offer, library
+from dlbridge._core.targets.consumer cimport call_kernel, call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
@@ -468,7 +471,7 @@ cdef inline object convert_by_route(object src, Route route, const Request* requ
     """
     if route.already:
         return convert_own(src, route, request)
-    return deliver(acquire_by(route.offers, src, request), <Target> target_of(route), request)
+    return deliver(acquire_by(route.offers, src, request), <Target> target_of(route), request, src)
 
 
 cdef object convert_own(object src, Route route, const Request* request):
@@ -482,7 +485,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     if route.target.hosts > 1 and not request.has_device:
         find_device(src, route.target.hosts, &asked.device)
         asked.has_device = True
-    return deliver(acquire_by(route.offers, src, &asked), route.target, &asked)
+    return deliver(acquire_by(route.offers, src, &asked), route.target, &asked, src)
 
 
 cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL:
@@ -539,13 +542,16 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
         tensor = deliver_apart(managed, find_target("dlbridge"), &asked)
         managed = managed_share(tensor.managed)
-    return narrowed(managed, target, request) if request.narrow else managed
+    return narrowed(managed, target, request, None) if request.narrow else managed
 
 
-cdef inline object deliver(Managed* managed, Target target, const Request* request):
-    """Give the target's library memory, placed if it does not fit as it is; managed is stolen, also when this fails."""
+cdef inline object deliver(Managed* managed, Target target, const Request* request, object src=None):
+    """Give the target's library memory, placed if it does not fit as it is; managed is stolen, also when this fails.
+
+    ``src`` is the array whose whole memory this is, if there is one.
+    """
     if not fits(managed, target, request):
-        return place_and_deliver(managed, target, request)
+        return place_and_deliver(managed, target, request, src)
     if managed.owns == NOT_YET_OWNED:
         managed_own_storage(managed)
     return target.deliver(managed, target)
@@ -556,19 +562,23 @@ cdef object deliver_apart(Managed* managed, Target target, const Request* reques
     return deliver(managed, target, request)
 
 
-cdef object place_and_deliver(Managed* managed, Target target, const Request* request):
+cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src):
     cdef Decision decision
     cdef Findings findings
     cdef int64_t stream
     if request.narrow:
-        managed = narrowed(managed, target, request)
+        managed = narrowed(managed, target, request, src)
     try:
         gather(managed, target, request, &findings)
+        findings.kernel = needs_look(managed) and find_kernel(managed, src) is not None
         decide(managed, target, request, &findings, &decision)
-        hand_over(managed, target, decision.steps, request)
+        if not decision.steps & REARRANGE:
+            hand_over(managed, target, decision.steps, request)
     except BaseException:
         managed_release(managed)
         raise
+    if decision.steps & REARRANGE:
+        return deliver_rearranged(managed, target, request, src)
     if is_copy(&decision):
         add(&copies_made, 1)
     if decision.steps:
@@ -580,6 +590,75 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
     return target.deliver(managed, target)
+
+
+# ---- kernels of the libraries ----------------------------------------------------------------------------------------
+
+cdef bint needs_look(const Managed* managed) noexcept:
+    """Whether memory could have to be rearranged on its device: nothing else is copied by kernels."""
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    return (managed.marks or is_bool(managed)) and has_streams(device_type) and not is_host(device_type)
+
+
+cdef tuple find_kernel(const Managed* managed, object src):
+    """The function that makes a compact copy of an array on its device, and its library: that of the array, or another.
+
+    The other library is named; it is None for the array's own. None without any.
+    """
+    cdef Offer offer
+    cdef Target target
+    if src is not None:
+        offer = <Offer> PyTuple_GET_ITEM(offers_of(type(src)), 0)
+        if offer.known & REARRANGED:
+            return offer.values[<int> REARRANGED], None
+    for name, kernel in library().rearrangers():
+        target = find_target(name)
+        target.load()
+        # A library without an upload_type is built for the host alone.
+        if target.upload_type and managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1:
+            return kernel, name
+    return None
+
+
+cdef str kernel_name(const Managed* managed, object src):
+    """The library whose kernels make a compact copy."""
+    return find_kernel(managed, src)[0].__module__.rpartition(".")[2]
+
+
+cdef Managed* rearranged(Managed* managed, object src, str dtype) except NULL:
+    """A compact copy on the same device, in another dtype if one is named; managed is stolen.
+
+    A library makes it by its kernels on its current stream, and the copy is ready there.
+    """
+    cdef Request plain = NOTHING_ASKED
+    cdef DLDevice device = managed.abi.dl_tensor.device
+    cdef int64_t nbytes = managed_nbytes(managed)
+    cdef Managed* made
+    plain.readonly = READONLY_SHARE
+    try:
+        kernel, name = find_kernel(managed, src)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if name is None:
+        managed_release(managed)
+    else:
+        src = convert_to(new_tensor(managed, READONLY_SHARE), name, &plain)
+    array = call_kernel(kernel, src, dtype, &device, nbytes)
+    made = acquire_by(offers_of(type(array)), array, &plain)
+    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
+    return made
+
+
+cdef object deliver_rearranged(Managed* managed, Target target, const Request* request, object src):
+    """Deliver a compact copy that a library makes; managed is stolen."""
+    cdef Request asked = request[0]
+    # A library that lets memory go too early cannot have the only reference to this copy: it makes its own.
+    asked.copy = COPY_ALWAYS if target.copies_own else COPY_IF_NEEDED
+    if asked.has_stream and asked.stream == STREAM_UNORDERED:
+        asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
+    add(&copies_made, 1)
+    return deliver_apart(rearranged(managed, src, None), target, &asked)
 
 
 cdef object deliver_to(Managed* managed, object to, str otherwise):
@@ -620,7 +699,7 @@ cdef str nearest(const Managed* managed, Target target):
     return None if name is None or has or not target.rows >> find_name(name) & 1 else name
 
 
-cdef Managed* narrowed(Managed* managed, Target target, const Request* request) except NULL:
+cdef Managed* narrowed(Managed* managed, Target target, const Request* request, object src) except NULL:
     """A copy in the target's nearest type, or managed itself where the target has its type. managed is stolen."""
     from dlbridge._core.narrowing import narrowed as narrow
 
@@ -630,23 +709,28 @@ cdef Managed* narrowed(Managed* managed, Target target, const Request* request) 
     try:
         ours.load()
         name = nearest(managed, target)
-        check_narrowing(managed, target, request, name)
+        check_narrowing(managed, target, request, name, src)
     except BaseException:
         managed_release(managed)
         raise
     if name is None:
         return managed
+    if not is_host(managed.abi.dl_tensor.device.device_type):
+        return rearranged(managed, src, name)
     array = narrow(deliver_apart(managed, ours, &plain), name)
     made = acquire_by(offers_of(type(array)), array, &plain)
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
     return made
 
 
-cdef int check_narrowing(const Managed* managed, Target target, const Request* request, str name) except -1:
+cdef int check_narrowing(
+    const Managed* managed, Target target, const Request* request, str name, object src,
+) except -1:
     cdef DLDevice device = managed.abi.dl_tensor.device
     if name is None:
         return 0
-    if not is_host(device.device_type):
+    if not is_host(device.device_type) and (
+            not has_streams(device.device_type) or find_kernel(managed, src) is None):
         raise refusal(DeviceError, target.name, "narrow", f"of {device_name(device)}", "is not done on a device",
                       "narrow it with the library that made it")
     if request.copy == COPY_NEVER:
@@ -696,8 +780,10 @@ def examine(
     managed = acquire_seen(src, route, dtype, shape, &request)
     try:
         state_memory(facts, managed)
-        name = foreseen(managed, route.target, &request)
+        array = src if dtype is None and shape is None else None
+        name = foreseen(managed, route.target, &request, array)
         gather(managed, route.target, &request, &findings)
+        findings.kernel = needs_look(managed) and find_kernel(managed, array) is not None
         decide(managed, route.target, &request, &findings, &decision)
         # What a producer of DLPack has copied is shared from there on, and needs no other copy.
         by_copy = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK or (
@@ -710,12 +796,19 @@ def examine(
             facts["reason"] = f"dtype {facts['dtype']} becomes {name}, the nearest type that {facts['target']} has"
             facts["hint"] = "nothing to do: narrow=True asks for it"
         elif decision.reason:
-            facts["reason"] = reason_text(managed, route.target, decision.reason)
-            facts["hint"] = reason_hint(managed, decision.reason)
+            state_reason(facts, managed, route.target, &decision, array)
         elif route.target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not decision.steps:
             facts["hint"] = f"keep the source, and do not write to it, until {facts['target']} has done its work"
     finally:
         managed_release(managed)
+
+
+cdef int state_reason(dict facts, const Managed* managed, Target target, const Decision* decision, object src) except -1:
+    facts["reason"] = reason_text(managed, target, decision.reason)
+    facts["hint"] = reason_hint(managed, decision.reason)
+    if decision.steps & REARRANGE:
+        facts["reason"] += f"; {kernel_name(managed, src)} makes a compact copy"
+    return 0
 
 
 cdef object examine_out(dict facts, object src, Route route, object dtype, object shape, object out, Request* request):
@@ -730,7 +823,7 @@ cdef object examine_out(dict facts, object src, Route route, object dtype, objec
     try:
         state_memory(facts, managed)
         check_reach(managed, request)
-        foreseen(managed, route.target, request)
+        foreseen(managed, route.target, request, None)
         into = acquire_out(out, route.target, request)
         try:
             check_fit(managed, into)
@@ -741,10 +834,10 @@ cdef object examine_out(dict facts, object src, Route route, object dtype, objec
     facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
 
 
-cdef str foreseen(Managed* managed, Target target, const Request* request):
+cdef str foreseen(Managed* managed, Target target, const Request* request, object src):
     """The type that ``narrow`` will give, which the block then says that it has; None where it stays as it is."""
     name = nearest(managed, target) if request.narrow else None
-    check_narrowing(managed, target, request, name)
+    check_narrowing(managed, target, request, name, src)
     if name is not None:
         managed_set_row(managed, find_name(name))
     return name

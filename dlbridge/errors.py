@@ -65,6 +65,10 @@ class DeviceError(DLBridgeError, BufferError):
     """A wrong, missing or unreachable device or driver."""
 
 
+class DeviceMemoryError(DeviceError, MemoryError):
+    """The memory of a device does not suffice. The message says how much was wanted, and how much is free."""
+
+
 class MissingLibraryError(DLBridgeError, ImportError):
     """A library is not installed, mostly the target. The hint is the pip line that installs it."""
 

@@ -571,7 +571,8 @@ cdef dict cuda_interface(Managed* managed):
         "typestr": typestr,
         "descr": [("", typestr)],
         "data": (<size_t> managed_data(managed), bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)),
-        "strides": integers(tensor.strides, tensor.ndim, managed_item_bytes(managed)),
+        # Strides of an empty array would have CuPy look for its device at the address 0.
+        "strides": integers(tensor.strides, tensor.ndim, managed_item_bytes(managed)) if managed_count(managed) else None,
         "stream": None if stream == STREAM_UNORDERED else stream,
         "version": 3,
     }

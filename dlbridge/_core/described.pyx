@@ -8,7 +8,6 @@ from libc.string cimport memcpy
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
     OWNS_BASE,
-    PROTOCOL_BUFFER,
     SWAPPED,
     Managed,
     Protocol,
@@ -22,9 +21,10 @@ from dlbridge._core.block cimport (
     managed_strides,
 )
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport has_streams
+from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, get_row, row_name
 from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact
+from dlbridge._core.place cimport contiguous_hint
 
 from dlbridge.errors import ConversionError, refusal, shown
 
@@ -115,15 +115,17 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape) except 
     """Only bytes side by side can be seen as something else."""
     field, value = ("shape", shape) if dtype is None else ("dtype", dtype)
     name = dtype_name(managed.abi.dl_tensor.dtype)
-    if name != "uint8" and not (name == "int8" and managed.protocol == PROTOCOL_BUFFER):     # pyarrow.Buffer
+    if name not in ("uint8", "int8"):       # pyarrow.Buffer and cuda.core's Buffer are of int8
         hint = 'pass a reshaped array, dlbridge.convert(x, "numpy").reshape(shape)' if dtype is None else (
             "change the type with the library of the array; to see its bytes, "
             'pass numpy.ascontiguousarray(dlbridge.convert(x, "numpy")).view("uint8")')
+        if not is_host(managed.abi.dl_tensor.device.device_type):
+            hint = f"use the library that made it, for {'x.reshape(shape)' if dtype is None else 'another type'}"
         raise refusal(ConversionError, "convert", field, shown(value), f"is for bytes, and the source has {name}", hint)
     if managed.marks & STRIDED:
         raise refusal(ConversionError, "convert", field, shown(value),
                       f"is for bytes side by side, and strides are {managed_strides(managed)}",
-                      "pass numpy.ascontiguousarray(x)")
+                      contiguous_hint(managed))
     return 0
 
 
@@ -153,9 +155,13 @@ cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int6
         needed = (bits * given + 7) // 8
         raise refusal(ConversionError, "convert", "shape", shown(shape),
                       f"of {row_name(row)} takes {needed} bytes, and there are {nbytes}",
-                      f'pass dlbridge.convert(x, "numpy").reshape(-1)[:{needed}]' if needed < nbytes else
-                      "pass more bytes")
+                      fewer_hint(managed, needed) if needed < nbytes else "pass more bytes")
     return 0
+
+
+cdef str fewer_hint(const Managed* managed, object count):
+    host = is_host(managed.abi.dl_tensor.device.device_type)
+    return f"""pass {'dlbridge.convert(x, "numpy").' if host else "x."}reshape(-1)[:{count}]"""
 
 
 cdef void describe(Managed* seen, const Managed* managed, int row, const int64_t* extents) noexcept:

@@ -42,3 +42,4 @@ cpdef enum Known:
     HOST_NUMBER = 1024
     ZERO_STREAM = 2048
     ARROW_FORM = 4096
+    REARRANGED = 8192

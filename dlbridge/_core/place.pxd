@@ -22,6 +22,7 @@ cdef enum Step:
     IN_C_ORDER = 2048           # with COPY: the copy is in C order, even if the memory is dense in another order
     RESET_LENGTH_1 = 4096       # axes of one element get the strides of a compact array
     COPY_IN_TARGET = 16384      # place does nothing: the library shares the memory, and copies it on its own stream
+    REARRANGE = 32768           # place does nothing: a library makes a compact copy of a device's memory, by its kernels
     SEAL = 8192                 # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
 
 
@@ -29,6 +30,7 @@ cdef enum Step:
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
 cdef int copy_into(Managed* into, Managed* source) except -1
+cdef bint is_bool(const Managed* managed) noexcept nogil
 cdef int32_t separate_steps(const Managed* managed) noexcept nogil
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil
 

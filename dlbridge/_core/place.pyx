@@ -369,7 +369,7 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
         flip(copy, sign + number_bytes)
 
 
-cdef inline bint is_bool(const Managed* managed) noexcept nogil:
+cdef bint is_bool(const Managed* managed) noexcept nogil:
     """Whether elements are bools, of which a copy has only the bytes 0 and 1.
 
     Libraries that are given others compute with them: JAX adds a 255 as that many.

@@ -34,6 +34,7 @@ cdef enum Reason:
 # What the library and the driver have to be asked before a decision. They are asked only if it matters for this memory.
 ctypedef struct Findings:
     bint readable           # whether the CPU can read this managed memory where it is
+    bint kernel             # whether a library can make a compact copy of this device's memory, by its kernels
     int32_t host            # the target's device of the host, if it numbers them, for memory that is the host's
 
 ctypedef struct Decision:
@@ -48,6 +49,7 @@ cdef inline bint supports_access(const Managed* managed, Target target) noexcept
         <uint32_t> READ_ONLY if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else <uint32_t> WRITABLE)
 
 cdef inline bint is_aligned(const Managed* managed, Target target) noexcept nogil:
+    """Whether memory of the host begins where the target's arrays do."""
     return <size_t> managed_data(managed) & target.low_bits[managed.row] == 0
 
 cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:

@@ -1,8 +1,9 @@
 """The plan: whether memory is shared or copied, and why."""
 
-from libc.stdint cimport int32_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
 
 from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLDataType,
     DLDevice,
@@ -56,6 +57,7 @@ from dlbridge._core.place cimport (
     PACK,
     PACKED_TO_PAIRS,
     PAIRS_TO_PACKED,
+    REARRANGE,
     RESET_LENGTH_1,
     SEAL,
     TO_DEVICE_LABEL,
@@ -63,6 +65,7 @@ from dlbridge._core.place cimport (
     UNPACK,
     UPLOAD,
     contiguous_hint,
+    is_bool,
     order_hint,
     pack_steps,
     separate_steps,
@@ -72,6 +75,9 @@ from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
+
+cdef enum:
+    COPIES = COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD | REARRANGE
 
 # In place of hints that depend on who has the memory.
 cdef str CONTIGUOUS = "make it contiguous"
@@ -110,15 +116,14 @@ cdef dict ACCESS = {
 
 
 cdef bint is_copy(const Decision* decision) noexcept nogil:
-    return decision.steps & (
-        COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD)
+    return decision.steps & COPIES
 
 
 cdef str reason_words(const Managed* managed, Target target, Reason reason):
     """Why a field makes a copy necessary."""
     return REASONS[reason][1].format(
         target=target.name, strides=managed_strides(managed), shape=managed_shape(managed),
-        data=<size_t> managed_data(managed), alignment=target.low_bits[managed.row] + 1,
+        data=<size_t> managed_data(managed), alignment=low_bits_of(managed, target) + 1,
         dtype=dtype_name(managed.abi.dl_tensor.dtype), takes=target.facts.takes.words if target.facts.takes else "")
 
 
@@ -143,6 +148,8 @@ cdef object copy_required(const Managed* managed, Target target, const Decision*
 cdef int gather(const Managed* managed, Target target, const Request* request, Findings* out) except -1:
     """Ask the library and the driver what decide() has to know about this memory. What the library refuses is raised.
     """
+    if request.has_device and request.device.device_id > 0 and has_streams(request.device.device_type):
+        device_operations().check_device(&request.device)
     refused = target.why_not(managed) if target.asked_rows >> managed.row & 1 else None
     if refused is not None:
         raise refused
@@ -182,10 +189,13 @@ cdef int decide(
     if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
         decide_access(managed, target, request, out)
     # Access comes first, so that an address does not decide whether writable memory is shared.
-    if not is_copy(out) and is_misaligned(managed, target):
-        want(out, COPY if is_host(managed.abi.dl_tensor.device.device_type) else COPY_SPAN, MISALIGNED)
+    if is_misaligned(managed, target) and not out.steps & COPIES & ~COPY_IN_TARGET:
+        want(out, misaligned_steps(managed, target), MISALIGNED)
     if request.copy == COPY_NEVER and is_copy(out):
         raise copy_required(managed, target, out)
+    if findings.kernel and (needs_kernel(managed, out) or has_any_bytes(managed, out)):
+        out.steps = REARRANGE
+        return 0
     if needs_kernel(managed, out):
         raise refusal(DeviceError, target.name, REASONS[out.reason][0], reason_words(managed, target, out.reason),
                       f"needs a copy, which cannot be made on {device_name(managed.abi.dl_tensor.device)}", COPY_THERE)
@@ -205,11 +215,26 @@ cdef int32_t copy_step(const Managed* managed, Target target, const Decision* de
     return COPY_IN_TARGET if target.copies_own and not decision.steps & TO_HOST_LABEL else COPY_SPAN
 
 
+cdef int32_t misaligned_steps(const Managed* managed, Target target) noexcept:
+    """The copy of memory whose address is its only fault. A library that copies shared memory by itself copies it again.
+    """
+    if is_host(managed.abi.dl_tensor.device.device_type):
+        return COPY
+    return COPY_SPAN | COPY_IN_TARGET if target.copies_own else COPY_SPAN
+
+
 cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcept:
     """Whether memory of a device would have to be rearranged there. dlbridge copies its bytes as they lie."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
     return decision.steps & steps and not is_host(device_type) and not decision.steps & (FETCH | TO_HOST_LABEL)
+
+
+cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexcept:
+    """Whether bools would be copied on a device as they lie. A copy of bools has only the bytes 0 and 1."""
+    return is_bool(managed) and decision.steps & (COPY_SPAN | COPY_IN_TARGET) and not (
+        is_host(managed.abi.dl_tensor.device.device_type)
+        or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
 
 
 cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
@@ -432,7 +457,14 @@ cdef int decide_layout(const Managed* managed, Target target, Decision* out) exc
 
 
 cdef bint is_misaligned(const Managed* managed, Target target) noexcept:
-    return not managed_packed(managed) and managed_count(managed) and not is_aligned(managed, target)
+    return not managed_packed(managed) and managed_count(managed) and (
+        <size_t> managed_data(managed) & low_bits_of(managed, target) != 0)
+
+
+cdef uint8_t low_bits_of(const Managed* managed, Target target) noexcept:
+    """The bits of the address that must be 0, where the memory is."""
+    host = is_host(managed.abi.dl_tensor.device.device_type)
+    return target.low_bits[managed.row] if host else target.device_low_bits[managed.row]
 
 
 cdef int decide_access(
@@ -443,12 +475,13 @@ cdef int decide_access(
     cdef Reason reason = WRITABLE_MEMORY if writable else READ_ONLY_MEMORY
     if managed_count(managed) == 0:
         return 0
-    if writable and managed_alone(managed):
+    host = is_host(managed.abi.dl_tensor.device.device_type)
+    # A library whose streams nobody can ask for lets a device's memory go too early, so none is made for it alone.
+    if writable and managed_alone(managed) and (host or not target.copies_own):
         out.steps |= SEAL
         return 0
     if request.readonly == READONLY_ERROR:
         raise refusal(ConversionError, target.name, "readonly", '"error"', ACCESS[reason].format(target=target.name),
                       'pass readonly="copy", or "share" and do not write')
-    host = is_host(managed.abi.dl_tensor.device.device_type)
     want(out, separate_steps(managed) if host else copy_step(managed, target, out), reason)
     return 0

@@ -3,8 +3,8 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, keeps_stream
-from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES
+from dlbridge.libraries.library import Arrays, Fact, Library, TooWide, keeps_stream
+from dlbridge.libraries.profiles import COMPLEX, FLOAT8, FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 
 def device_named(device: Any) -> str:
@@ -15,6 +15,27 @@ def device_named(device: Any) -> str:
 def current_stream(array: Any) -> Any:
     """CuPy's current stream on the device of an array. No array knows the stream that it was written on."""
     return sys.modules["cupy"].cuda.get_current_stream(array.device.id)
+
+
+def element_type(array: Any) -> str | None:
+    """The dtype where it is one of ml_dtypes, by whose typestr nobody can tell it from other bytes."""
+    name = str(array.dtype)
+    return name if name in ("bfloat16", *FLOAT8) else None
+
+
+def rearranged(array: Any, dtype: str | None) -> Any:
+    """A compact copy; bools, which memory of others may have as any byte, are compared with 0."""
+    cupy = sys.modules["cupy"]
+    with array.device:
+        if array.dtype == bool:
+            return cupy.ascontiguousarray(array.view("uint8") != 0)
+        if dtype is None:
+            return array.copy("C")
+        made = array.astype(dtype, "C")
+        kept = made == array if dtype == "int32" else cupy.isfinite(made) | ~cupy.isfinite(array)
+        if not kept.all():
+            raise TooWide
+        return made
 
 
 def keeps_handle(stream: Any) -> bool:
@@ -32,6 +53,8 @@ LIBRARY = Library(
             preferred=Fact("cuda_array_interface", "seen in 14.2",
                            "names its current stream, so the way back can be ordered too; __dlpack__ is told the "
                            "consumer's, and waits by itself"),
+            element_type=Fact(element_type, "seen in 14.2", "has bfloat16, and says of it that it is 2 bytes of anything"),
+            rearranged=Fact(rearranged, "seen in 14.2"),
             stream_object=Fact(current_stream, "seen in 14.2",
                                "names the current stream of the current device, which need not be the array's"),
         ),

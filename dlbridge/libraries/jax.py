@@ -102,6 +102,7 @@ LIBRARY = Library(
         Fact("PACKED", "seen in 0.10.2", "exports packed float4, and refuses its own export"),
     ),
     alignment=Fact(64, "seen in 0.10.2", "copies what is not aligned to 64 bytes, silently"),
+    device_alignment=Fact(16, "seen in 0.11.2", "takes other memory, and raises an error when it uses it"),
     dtypes=(
         Fact((
             "bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",

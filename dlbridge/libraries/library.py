@@ -35,6 +35,10 @@ class Copied(NamedTuple):
     array: Any
 
 
+class TooWide(Exception):
+    """What a ``rearranged`` function raises where a value does not fit into the narrower dtype."""
+
+
 class Arrays(NamedTuple):
     """What is known of a type whose instances hold arrays; it holds for subclasses as well.
 
@@ -58,6 +62,8 @@ class Arrays(NamedTuple):
     copies: Fact | None = None              # True: each export is a copy
     arrow_form: Fact | None = None          # a function of the array: the dtype, shape, strides and read-only flag of
     #                                         the memory that Arrow's interface gives flat; None where it has none
+    rearranged: Fact | None = None          # a function of the array, and of a dtype's name or None: a compact copy in C
+    #                                         order, of that dtype, by the library's own kernels on its current stream
     masked: Fact | None = None              # of ndarrays: the attribute that has a mask, or numpy.ma.nomask
     no_memory: Fact | None = None           # True: it has a shape alone
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
@@ -92,6 +98,7 @@ class Library(NamedTuple):
     exact: bool = False                     # … but not an instance of a subclass
     lacks: tuple[Fact, ...] = ()            # what its arrays do not support: names of Supports, in _core/facts.pxd
     alignment: Fact | None = None           # of the first element, in bytes
+    device_alignment: Fact | None = None    # … on a device
     fewest_axes: Fact | None = None
     most_axes: Fact | None = None
     dtypes: tuple[Fact, ...] = ()           # each a tuple of the names of types that it takes; () for all
@@ -161,6 +168,15 @@ def uses_private_parts(name: str) -> bool:
     """Whether private parts of a library may be used: it is imported, in a version that they were tested with."""
     library = library_named(name)
     return bool(library and library.private and applies(library.private, library.version))
+
+
+def rearrangers() -> Iterator[tuple[str, Callable[[Any, str | None], Any]]]:
+    """The libraries that are imported and can make a compact copy of any array of theirs; and by which function."""
+    for name in sorted(files()):
+        for library in in_file(name) if name in sys.modules else ():
+            for record in library.arrays:
+                if record.rearranged is not None and applies(record.rearranged, library.version):
+                    yield library.name, record.rearranged.value
 
 
 def makes_immutable(library: Library) -> bool:

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Library, TooWide
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, INTEGERS
 
 SEEN = "seen in 2.13.0"
@@ -14,6 +14,21 @@ def plain(wrapper: Any) -> Any:
     torch = sys.modules["torch"]
     with torch._C.DisableTorchFunctionSubclass():
         return wrapper.as_subclass(torch.Tensor)
+
+
+def rearranged(tensor: Any, dtype: str | None) -> Any:
+    """A compact copy; bools, which memory of others may have as any byte, are compared with 0."""
+    torch = sys.modules["torch"]
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if plain.dtype is torch.bool:
+        return plain.view(torch.uint8).ne(0).contiguous()
+    if dtype is None:
+        return plain.clone(memory_format=torch.contiguous_format)
+    made = plain.to(getattr(torch, dtype), memory_format=torch.contiguous_format)
+    kept = made == plain if dtype == "int32" else made.isfinite() | ~plain.isfinite()
+    if not kept.all():
+        raise TooWide
+    return made
 
 
 def is_compressed(tensor: Any) -> bool:
@@ -54,6 +69,7 @@ LIBRARY = Library(
                 Fact("is_meta", SEEN, "has a shape but no memory"),
             ),
             exchange=Fact("torch.Tensor", SEEN, "has an exchange table since 2.10"),
+            rearranged=Fact(rearranged, SEEN),
             names_stream=Fact(True, SEEN, "gives the current stream of the device"),
             shells=Fact(tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)), SEEN,
                         "exports types below a byte as int8 and uint8"),

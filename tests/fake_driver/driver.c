@@ -564,6 +564,8 @@ BOTH("PointerGetAttribute", cuPointerGetAttribute, hipPointerGetAttribute, (void
 BOTH("PointerGetAttributes", cuPointerGetAttributes, hipDrvPointerGetAttributes,
      (unsigned n, int *attributes, void **values, handle of), pointer_attributes(n, attributes, values, of),
      "pointer=0x%lx", of)
+BOTH("MemGetInfo", cuMemGetInfo_v2, hipMemGetInfo, (size_t *available, size_t *total),
+     (*available = *total = 1ul << 34, current() < 0 ? INVALID_CONTEXT : SUCCESS), "device=%d", current())
 BOTH("DeviceGetMemPool", cuDeviceGetMemPool, hipDeviceGetMemPool, (handle *pool, int device),
      (*pool = (handle)&devices[device & 1].kept, check(device)), "device=%d", device)
 BOTH("MemPoolGetAttribute", cuMemPoolGetAttribute, hipMemPoolGetAttribute, (size_t *pool, int attribute, size_t *value),
@@ -646,8 +648,6 @@ CUDA("StreamCreateWithPriority", cuStreamCreateWithPriority, (handle *stream, un
      create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
 CUDA("CtxGetStreamPriorityRange", cuCtxGetStreamPriorityRange, (int *least, int *greatest), *least = *greatest = 0)
 CUDA("StreamDestroy", cuStreamDestroy_v2, (handle stream), destroy(STREAM, stream), "stream=0x%lx", stream)
-CUDA("MemGetInfo", cuMemGetInfo_v2, (size_t *available, size_t *total),
-     (*available = *total = 1ul << 34, current() < 0 ? INVALID_CONTEXT : SUCCESS), "device=%d", current())
 CUDA("MemGetAddressRange", cuMemGetAddressRange_v2, (handle *start, size_t *size, handle of),
      pointer_attribute(start, 11, of) || pointer_attribute(size, 12, of), "pointer=0x%lx", of)
 CUDA("MemHostGetDevicePointer", cuMemHostGetDevicePointer_v2, (handle *pointer, handle of, unsigned flags),

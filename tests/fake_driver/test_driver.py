@@ -197,10 +197,13 @@ def test_any_call_that_fails_says_what_the_driver_says_and_costs_nothing(platfor
             try:
                 function()
             except dlbridge.errors.DeviceError as error:
-                said = str(error)
+                said, kind = str(error), type(error)
             else:
                 raise AssertionError(call)
             cuda, hip, text = CODES[code]
+            if (call, code) == ("MemAllocAsync", 2):
+                text = f"16 bytes were wanted, and {1 << 34} are free"
+                assert kind is dlbridge.DeviceMemoryError and issubclass(kind, MemoryError)
             name = f"rocm: {driver.symbol(call)} {hip}" if driver.hip else f"cuda: {driver.symbol(call)} {cuda}"
             assert said.startswith(f"{name}: {text}"), said
             assert (state(), held) == (before, []), (call, code)

@@ -65,6 +65,9 @@ def from_dlpack(producer: Any) -> Array:
 found = library.files()
 sys.modules["dlbridge.libraries.xla"] = types.SimpleNamespace(LIBRARY=Library(      # type: ignore[assignment]
     name="xla", module="fake_driver.xla", delivery="importer", importer="from_dlpack", array_types=("Array",),
-    lacks=(Fact("WRITABLE", "as JAX's", "has immutable arrays"), Fact("HOST", "as of a GPU", "has none")),
+    lacks=(
+        Fact("WRITABLE", "as JAX's", "has immutable arrays"), Fact("HOST", "as of a GPU", "has none"),
+        *(Fact(strides, "as JAX's") for strides in ("NEGATIVE_STRIDES", "ZERO_STRIDES", "ANY_STRIDES"))),
+    device_alignment=Fact(16, "as JAX's"),
     copier=Fact(copied, "as JAX's", "has streams that nobody can ask for")))
 library.files = lambda: found | {"xla"}

@@ -30,6 +30,17 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(pytest.mark.skip(reason=f"no GPU: {REASON}"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """Skip a test that needs what a library cannot do here, with the reason."""
+    from gpu.libraries import Unusable
+
+    try:
+        return (yield)
+    except Unusable as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.fixture
 def library():
     """Give a library by name, or skip the test with the reason why it cannot be used here."""

@@ -206,6 +206,7 @@ class Taken:
         delete(self.capsule)
 
 
+pool = Pool()
 found = library.files()
 module = types.ModuleType("pool")
 module.__dict__.update(Array=Array, from_dlpack=from_dlpack)
@@ -213,6 +214,9 @@ Array.__module__ = "pool"
 sys.modules["pool"] = module
 sys.modules["dlbridge.libraries.pool"] = types.SimpleNamespace(LIBRARY=Library(      # type: ignore[assignment]
     name="pool", delivery="importer", importer="from_dlpack", array_types=("Array",),
-    arrays=(Arrays("Array", stream_object=Fact(lambda array: current(), "as CuPy", "names its current stream")),),
+    arrays=(Arrays(
+        "Array", stream_object=Fact(lambda array: current(), "as CuPy", "names its current stream"),
+        rearranged=Fact(lambda array, dtype: pool.array(pool.values(array)), "as CuPy")),),
+    upload="cuda",
     lacks=(Fact("HOST", "as CuPy", "has none"), Fact("ODD_STRIDES", "as CuPy", "counts them in elements"))))
 library.files = lambda: found | {"pool"}

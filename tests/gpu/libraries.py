@@ -282,6 +282,8 @@ class Numba:
         from numba import cuda
 
         self.module = cuda
+        # numba-cuda 0.30.4 looks for it when it compiles a kernel.
+        self.why_no_kernels = "" if hasattr(np, "row_stack") else f"Numba compiles no kernels with NumPy {np.__version__}"
         if not cuda.is_available():
             raise Unusable(f"numba.cuda finds no GPU ({cuda.cuda_error()})")
         cuda.current_context()
@@ -289,6 +291,8 @@ class Numba:
     @functools.cached_property
     def _nap(self):
         cuda = self.module
+        if self.why_no_kernels:
+            raise Unusable(self.why_no_kernels)
 
         @cuda.jit
         def nap(times):
@@ -304,6 +308,8 @@ class Numba:
     @functools.cached_property
     def _fill(self):
         cuda = self.module
+        if self.why_no_kernels:
+            raise Unusable(self.why_no_kernels)
 
         @cuda.jit
         def fill(out, value):
@@ -422,16 +428,16 @@ class Jax:
     @functools.cached_property
     def _slow(self):
         jax = self.module
-        matrix = jax.numpy.ones((4096, 4096), jax.numpy.float32) / 4096
+        matrix = jax.numpy.ones((8192, 8192), jax.numpy.float32) / 8192
 
         @jax.jit
-        def slow(array, times):
-            busy = jax.lax.fori_loop(0, times, lambda _, made: made @ matrix, matrix)
+        def slow(array):
+            busy = matrix
+            for _ in range(6):          # a loop of JAX's would have the host wait
+                busy = busy @ matrix
             return array + (busy[0, 0] * 0).astype(array.dtype)
 
-        one = jax.numpy.zeros(1, jax.numpy.int32)
-        times = calibrated(lambda count: slow(one, count).block_until_ready(), lambda: None, 20)
-        return lambda array: slow(array, times)
+        return slow
 
     def used_later(self, array):
         """What an array has once a slow kernel, which is queued now, has run."""

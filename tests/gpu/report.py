@@ -112,7 +112,7 @@ def summary(folder, out):
         lines += ["", f"tests: {counts['passed']} passed, {len(counts['failed'])} failed, {skipped} not run"]
         lines += [f"  FAILED {name}" for name in counts["failed"]]
         lines += [f"  not run ({count}): {reason}" for reason, count in sorted(counts["skipped"].items())]
-    for part in ("first", "pointers", "calls", "latency", "soak"):
+    for part in ("first", "pointers", "calls", "latency", "hops", "soak"):
         log = out / f"{part}.log"
         if log.exists():
             lines += ["", f"{part}:", log.read_text().rstrip()]

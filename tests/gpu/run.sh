@@ -2,18 +2,19 @@
 # All tests that need a GPU, in one command, on a machine that has nothing but Python, a GPU and some of the libraries:
 #     bash tests/gpu/run.sh
 # It uses no network. What the machine lacks is taken from a folder of wheels (pack.sh fills one). Settings, by environment:
-#     PART      some of these, in this order: first pointers races order calls latency rest soak; all (the default); or
-#               build: list what is there, build, and stop
+#     PART      some of these, in this order: first pointers races order calls latency rest hops soak; all (the default);
+#               or build: list what is there, build, and stop
 #     WHEELS    the folder of wheels (tests/gpu/wheels)
 #     OUT       where the report goes: report.txt, report.json, logs (tests/gpu/report)
 #     LIMIT     seconds for everything together (570); what does not fit is said to be not run
 #     COUNT     hand-overs of the soak (1000000)
 #     ROUNDS    rounds of every race (200), and LATENCY_ROUNDS of every latency (400)
+#     SECONDS_OF_HOPS   of each run of random chains (30)
 #     PYTHON    the interpreter (python3)
 #     EVENTS    0: do not put the library that counts live CUDA events before the driver in the soak
 #     GPU_FAKE  1: on the fake driver of tests/fake_driver, on a machine without a GPU, to see that all of this works
 # Each part stands alone, and writes its lines as it goes. Within 10 minutes for a command, these three do all of it:
-#     PART="first pointers races order"    PART="calls latency rest"    PART=soak
+#     PART="first pointers races order"    PART="calls latency rest hops"    PART=soak
 # The exit status: 0 if something ran and all that ran passed, 1 if anything failed, 2 if nothing could be run.
 set -uo pipefail
 exec </dev/null
@@ -30,7 +31,7 @@ export PYTHONUNBUFFERED=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 export JAX_PLATFORMS=${JAX_PLATFORMS:-cuda,cpu} XLA_PYTHON_CLIENT_PREALLOCATE=${XLA_PYTHON_CLIENT_PREALLOCATE:-false}
 export NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS=0
 
-parts="first pointers races order calls latency rest soak"
+parts="first pointers races order calls latency rest hops soak"
 [ "$part" != all ] || part=$parts
 for name in $part; do
     case " $parts build " in *" $name "*) ;; *) echo "PART=$name: some of $parts; all; or build"; exit 2 ;; esac
@@ -211,6 +212,7 @@ for name in $parts; do
         order) tests order test_handover.py test_release.py test_streams.py test_capture.py ;;
         latency) script latency --json "$out/latency.json" --rounds "${LATENCY_ROUNDS:-400}" ;;
         rest) tests rest test_state.py test_gradients.py test_pairs.py test_memory.py ;;      # managed memory comes last there
+        hops) script hops --seconds "${SECONDS_OF_HOPS:-30}" ;;
         soak) soak ;;
         *) script "$name" ;;
     esac

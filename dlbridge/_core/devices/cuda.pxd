@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int32_t, int64_t
 
+from dlbridge._core.abi cimport DLDevice
+
 
 cdef enum:
     MAX_DEVICES = 64
@@ -10,6 +12,7 @@ cdef enum:
 ctypedef struct Calls:
     int (*init)(unsigned int flags) noexcept nogil
     int (*device_get)(int* device, int ordinal) noexcept nogil
+    int (*device_get_count)(int* count) noexcept nogil
     int (*device_get_attribute)(int* value, int attribute, int device) noexcept nogil
     int (*primary_context_retain)(void** context, int device) noexcept nogil
     int (*context_get_current)(void** context) noexcept nogil
@@ -31,6 +34,7 @@ ctypedef struct Calls:
     int (*device_get_pool)(void** pool, int device) noexcept nogil
     int (*pool_get_attribute)(void* pool, int attribute, void* value) noexcept nogil
     int (*pool_set_attribute)(void* pool, int attribute, void* value) noexcept nogil
+    int (*memory_get_info)(size_t* free_bytes, size_t* total_bytes) noexcept nogil
     int (*allocate)(void** memory, size_t nbytes, void* stream) noexcept nogil
     int (*deallocate)(void* memory, void* stream) noexcept nogil
     int (*error_get_name)(int error, const char** text) noexcept nogil
@@ -53,6 +57,8 @@ ctypedef struct Driver:
 ctypedef struct Failure:
     int error
     size_t call                         # the offset in Calls of the call that failed, in bytes
+    size_t wanted                       # bytes that could not be allocated
+    size_t available                    # … and those that the device had; both 0 where nothing was to be allocated
     bint capturing                      # no call failed, but a stream is being captured into a graph
 
 
@@ -65,6 +71,8 @@ ctypedef struct Location:
 
 cdef Driver* find_driver(int32_t device_type) except NULL
 cdef Driver* any_driver() except NULL
+# Raises DeviceError for a device that the driver does not have. Nothing is checked where there is no driver.
+cdef int check_device(const DLDevice* device) except -1
 cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1
 cdef void* current_context(Driver* driver) noexcept nogil

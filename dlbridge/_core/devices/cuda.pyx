@@ -8,12 +8,14 @@ import sys
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost
 from dlbridge._core.atomic cimport exchange_pointer, load_flag, load_pointer, replace_pointer, store_flag
 from dlbridge._core.system cimport open_library, symbol_of
 
-from dlbridge.errors import DeviceError, refusal
+from dlbridge.errors import DeviceError, DeviceMemoryError, refusal
 from dlbridge._core.locks import ForkableLock
+
+FREE_SOME = "let go of other arrays, and empty the caches of their libraries; or convert it in parts"
 
 cdef enum Family:
     CUDA
@@ -31,6 +33,7 @@ cdef enum:
     ATTRIBUTE_DEVICE_ORDINAL = 9
     ATTRIBUTE_RANGE_START = 11
     ATTRIBUTE_RANGE_SIZE = 12
+    OUT_OF_MEMORY = 2                   # …_OUT_OF_MEMORY
     INVALID_HANDLE = 400                # …_INVALID_HANDLE
     NOT_READY = 600                     # …_NOT_READY
     CAPTURE_UNSUPPORTED = 900           # …_STREAM_CAPTURE_UNSUPPORTED
@@ -55,6 +58,7 @@ cdef inline size_t offset_in_calls(const void* field) noexcept:
 cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.init): ("cuInit", "hipInit"),
     offset_in_calls(&PATTERN.device_get): ("cuDeviceGet", "hipDeviceGet"),
+    offset_in_calls(&PATTERN.device_get_count): ("cuDeviceGetCount", "hipGetDeviceCount"),
     offset_in_calls(&PATTERN.device_get_attribute): ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
     offset_in_calls(&PATTERN.primary_context_retain): ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
     offset_in_calls(&PATTERN.context_get_current): ("cuCtxGetCurrent", "hipCtxGetCurrent"),
@@ -77,6 +81,7 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.device_get_pool): ("cuDeviceGetMemPool", "hipDeviceGetMemPool"),
     offset_in_calls(&PATTERN.pool_get_attribute): ("cuMemPoolGetAttribute", "hipMemPoolGetAttribute"),
     offset_in_calls(&PATTERN.pool_set_attribute): ("cuMemPoolSetAttribute", "hipMemPoolSetAttribute"),
+    offset_in_calls(&PATTERN.memory_get_info): ("cuMemGetInfo_v2", "hipMemGetInfo"),
     offset_in_calls(&PATTERN.allocate): ("cuMemAllocAsync", "hipMallocAsync"),
     offset_in_calls(&PATTERN.deallocate): ("cuMemFreeAsync", "hipFreeAsync"),
     offset_in_calls(&PATTERN.error_get_name): ("cuGetErrorName", "hipDrvGetErrorName"),
@@ -133,10 +138,50 @@ cdef Driver* any_driver() except NULL:
     return driver
 
 
+cdef int check_device(const DLDevice* device) except -1:
+    cdef Driver* driver
+    cdef int count = 0
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    try:
+        driver = find_driver(device.device_type)
+    except DeviceError:
+        return 0                # other errors say more than that
+    with nogil:
+        failed(driver, &driver.calls.device_get_count, driver.calls.device_get_count(&count), &failure)
+    if failure.error:
+        raise driver_error(driver, &failure)
+    if device.device_id >= count:
+        name = family_name(driver)
+        there = ", ".join([f"{name}:{index}" for index in range(count)])
+        raise refusal(DeviceError, "convert", "device", f"{name}:{device.device_id}", f"is not there: this machine has {there}",
+                      f'pass device="{name}:0"')
+    return 0
+
+
+def memory_of_device(int32_t device_type, int32_t device_id):
+    """The bytes that are free on a device, as its driver says."""
+    cdef Driver* driver = find_driver(device_type)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef Entered entered
+    cdef size_t available = 0
+    device_id = checked_ordinal(driver, device_id)
+    with nogil:
+        if enter(driver, device_id, &entered, &failure):
+            available = free_bytes(driver)
+            leave(driver, &entered, &failure)
+    return available
+
+
+cdef size_t free_bytes(Driver* driver) noexcept nogil:
+    """The bytes that are free on the device of the current context; 0 where the driver does not say."""
+    cdef size_t available = 0, total = 0
+    return 0 if driver.calls.memory_get_info(&available, &total) else available
+
+
 cdef int load_driver(Driver* driver) except -1:
     cdef void* library = NULL
     cdef void** call
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     family = family_name(driver)
     for name in LIBRARIES[family]:
         library = open_library(name.encode())
@@ -195,6 +240,9 @@ cdef object driver_error(Driver* driver, const Failure* failure):
     driver.calls.error_get_string(failure.error, &text)
     shown = (<bytes> name).decode("ascii", "replace") if name != NULL else f"error {failure.error}"
     words = (<bytes> text).decode("ascii", "replace") if text != NULL else "the driver has no text for it"
+    if failure.wanted and failure.error == OUT_OF_MEMORY:
+        return refusal(DeviceMemoryError, family_name(driver), SYMBOLS[failure.call][<int> driver.family], shown,
+                       f"{failure.wanted} bytes were wanted, and {failure.available} are free", FREE_SOME)
     return refusal(DeviceError, family_name(driver), SYMBOLS[failure.call][<int> driver.family], shown, words,
                    "look for the first error of the GPU before this one: it may have come late")
 
@@ -289,7 +337,7 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
     cdef void* context = NULL
     cdef unsigned int memory_type = 0, managed = 0
     cdef int ordinal = 0, error
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef Calls* calls = &driver.calls
     out.start = out.nbytes = 0
     values[0], values[1], values[2], values[3] = &memory_type, &managed, &ordinal, &context
@@ -324,7 +372,7 @@ cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1:
 cdef bint reads_managed(Driver* driver, int ordinal) except -1:
     cdef int device = 0, value = 0
     cdef bint asked
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef Calls* calls = &driver.calls
     with nogil:
         asked = not failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure) and not failed(
@@ -341,7 +389,7 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
     Streams and events belong to a context, and the libraries share the primary one.
     """
     cdef Entered entered
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint known
     if context == NULL or context == load_pointer(&driver.contexts[ordinal]):
         return 0                # without one it is memory of a pool, which belongs to the device
@@ -472,7 +520,7 @@ cdef bint has_happened(Driver* driver, void* event, bint wait) noexcept nogil:
     """
     cdef Calls* calls = &driver.calls
     cdef Entered entered
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef int error
     entered.pushed, entered.capture_mode = False, CAPTURE_RELAXED
     relax(driver, &entered, &failure)
@@ -541,6 +589,8 @@ cdef bint duplicate_bytes(
     if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
             driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
         failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
+    elif failure.error == OUT_OF_MEMORY:
+        failure.wanted, failure.available = nbytes, free_bytes(driver)
     leave(driver, &entered, failure)
     return is_well(failure)
 

@@ -251,7 +251,7 @@ cdef int set_producer_event(Managed* managed, void* event) except -1:
     The legacy default stream waits for the event. That stream lasts for ever, and consumers can wait for a stream.
     """
     cdef Handover* handover
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint done
     if event == NULL:
         return set_producer(managed, STREAM_UNORDERED, None, False)
@@ -414,7 +414,7 @@ cdef int64_t usable_number(const Handover* handover, const Stream* stream) noexc
 
 cdef int order_on_device(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
     """Let one stream of a device wait for another."""
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint done
     with nogil:
         done = cuda.order_streams(driver, device_id, first, then, &failure)
@@ -436,7 +436,7 @@ cdef int await_producer(Managed* managed) except -1:
     """Block until memory that the CPU is to read is ready."""
     cdef Handover* handover = get_or_make_handover(managed)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint done
     if stream == STREAM_UNORDERED or not is_there(managed):
         return 0
@@ -461,7 +461,7 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
     """Copy bytes of a block's memory to the host. They are there when this returns."""
     cdef Handover* handover = get_or_make_handover(source)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint done
     need_driver(source, handover)
     if stream == STREAM_UNORDERED:
@@ -541,7 +541,7 @@ cdef Pooled* new_pooled(Handover* handover) except NULL:
 
 
 cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbytes) except -1:
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef int64_t stream = pooled.stream.number
     cdef int64_t producer = usable_number(handover, &handover.producer)
     cdef bint done
@@ -564,7 +564,7 @@ cdef void release_pooled(void* owner) noexcept nogil:
     If the stream may be gone, the legacy default stream takes its place, which waits for most other streams.
     """
     cdef Pooled* pooled = <Pooled*> owner
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef int64_t stream = pooled.stream.number
     cdef PyThreadState* gil
     if pooled.memory != NULL and python_is_up():
@@ -641,7 +641,7 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
     """
     cdef Stream* used = ready_stream(handover)
     cdef Stream* own = own_stream(handover)
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef PyThreadState* gil
     cdef bint ordered
     if own.number == STREAM_UNORDERED or not is_sound(handover, own) or not is_sound(handover, used):
@@ -680,7 +680,7 @@ cdef bint keep_until_done(Handover* handover) noexcept nogil:
     """
     cdef Stream* used = ready_stream(handover)
     cdef Waiting* entry
-    cdef Failure failure = Failure(0, 0, False)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef PyThreadState* gil
     if handover.driver == NULL or not used.lasts:
         return False
@@ -811,4 +811,5 @@ operations.await_producer = await_producer
 operations.fetch = fetch
 operations.duplicate = duplicate
 operations.is_readable = is_readable
+operations.check_device = cuda.check_device
 store_flag(&operations.ready, True)

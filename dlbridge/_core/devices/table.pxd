@@ -43,6 +43,7 @@ ctypedef struct Operations:
     int (*fetch)(Managed* source, void* into, const void* begin, size_t nbytes) except -1
     Managed* (*duplicate)(Managed* source) except NULL
     bint (*is_readable)(Managed* managed) except -1
+    int (*check_device)(const DLDevice* device) except -1
 
 cdef Operations operations
 

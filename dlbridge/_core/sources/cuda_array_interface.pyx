@@ -17,11 +17,11 @@ from dlbridge._core.block cimport (
     managed_release,
 )
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.dtypes cimport find_typestr
+from dlbridge._core.dtypes cimport NO_ROW, find_typestr, get_row
 from dlbridge._core.facts cimport DEFAULT_UNSAID, REPEATS_UNSAID, STREAM_OBJECT, ZERO_STREAM
 from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
-from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.sources.offer cimport Offer, element_row, new_offer, with_row
 
 from dlbridge.errors import REPORT
 
@@ -38,6 +38,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef Managed* managed
     cdef void* address
     cdef bint read_only
+    cdef int row
     try:
         interface = obj.__cuda_array_interface__
     except AttributeError:
@@ -48,13 +49,18 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if offer.known & ZERO_STREAM and type(interface.get("stream")) is int and not interface["stream"]:
         interface["stream"] = offer.values[<int> ZERO_STREAM]()
     check_entries(interface)
-    if offer.optional and not has_typestr(interface.get("typestr")):
-        return NULL             # bfloat16 and the like are "V2" here; another protocol can name them
+    row = NO_ROW
+    if not has_typestr(interface.get("typestr")):
+        row = element_row(obj, offer)
+        if row != NO_ROW:
+            interface["typestr"] = f"<u{get_row(row).item_bytes}"       # of the same size: with_row() says the rest
+        elif offer.optional:
+            return NULL         # bfloat16 and the like are "V2" here; another protocol can name them
     read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
     # Versions 0 and 1 did not say whether compact arrays have strides, so both None and given strides are correct.
     strides = interface.get("strides")
     if strides is None and offer.known & REPEATS_UNSAID:
-        strides = obj.strides
+        strides = getattr(obj, "strides", None)     # numba.cuda.testing.ForeignArray has the interface alone
     owner = (obj, interface)    # made first: if that fails, there is no block yet that could be lost
     managed = new_from_interface(
         PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), strides)
@@ -63,7 +69,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     managed.abi.dl_tensor.device.device_type = kDLCUDA
     managed_own_object(managed, owner)
-    managed = managed_checked(managed)
+    managed = with_row(managed_checked(managed), row, offer)
     try:
         # The protocol does not say which device the memory is on; only the driver knows (pydlpack takes 0).
         device_operations().locate(managed)

@@ -1,14 +1,16 @@
 """How a target library is called, and how its errors are put into dlbridge's words."""
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.block cimport Managed, managed_release
+from libc.stdint cimport int64_t
+
+from dlbridge._core.block cimport Managed, managed_nbytes, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.targets.target cimport Target
 
-from dlbridge.errors import ConversionError, DeviceError, DLBridgeError, refusal
+from dlbridge.errors import ConversionError, DeviceError, DeviceMemoryError, DLBridgeError, refusal
 
 # Errors that pass through, since they are not about the library: dlbridge's own, and those of the interpreter's limits.
 UNTOUCHED = DLBridgeError, MemoryError, RecursionError
@@ -26,13 +28,50 @@ cdef object call_consumer(object importer, Target target, object producer):
 
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device):
     """Let the library copy host memory to a device; steals managed, also when it fails."""
+    cdef int64_t nbytes = managed_nbytes(managed)
     try:
         return target.upload(managed, target, device)
-    except UNTOUCHED:
+    except DLBridgeError:
         raise
     except Exception as error:
+        exhausted = exhausted_memory(target.name, device, nbytes, error)
+        if exhausted is not None:
+            raise exhausted from error
+        if isinstance(error, UNTOUCHED):
+            raise
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"{type(error).__qualname__}: {_first_line(error)}", "its message says what it needs") from error
+
+
+cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes):
+    """Let a library make a compact copy of its array, in another dtype if one is named."""
+    from dlbridge.libraries.library import TooWide
+
+    name = kernel.__module__.rpartition(".")[2]
+    try:
+        return kernel(array, dtype)
+    except TooWide:
+        raise refusal(ConversionError, "narrow", "value", f"of memory on {device_name(device[0])}",
+                      f"does not fit into {dtype}", "scale the values, or pass them in a wide type") from None
+    except DLBridgeError:
+        raise
+    except Exception as error:
+        raise exhausted_memory(name, device, nbytes, error) or refusal(
+            DeviceError, name, "copy", f"{type(error).__qualname__}: {_first_line(error)}", "was raised by the library",
+            "its message says what it needs") from error
+
+
+cdef object exhausted_memory(str name, const DLDevice* device, int64_t nbytes, object error):
+    """The error for a library that found too little memory, in whatever words it says so; or None."""
+    from dlbridge._core.devices.cuda import FREE_SOME, memory_of_device
+
+    if not has_streams(device.device_type):
+        return None
+    available = memory_of_device(device.device_type, max(0, device.device_id))
+    if available >= nbytes and "out of memory" not in str(error).lower().replace("_", " "):
+        return None
+    return refusal(DeviceMemoryError, name, "device", device_name(device[0]),
+                   f"{nbytes} bytes were wanted, and {available} are free", FREE_SOME)
 
 
 cdef object waited_capsule(Managed* managed):

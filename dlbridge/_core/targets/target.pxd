@@ -32,6 +32,7 @@ cdef class Target:
     cdef uint64_t plain_rows            # the other rows of whole bytes, which are taken as they are
     cdef int64_t alignment              # of the first element, in bytes: a power of two up to 256
     cdef uint8_t[MAX_ROWS] low_bits     # by row: the bits of the address that must be 0
+    cdef uint8_t[MAX_ROWS] device_low_bits      # … on a device
     cdef int32_t fewest_axes, most_axes
     cdef int32_t gpus                   # how many GPUs it sees, if another GPU's memory ends the process; otherwise -1
     cdef int32_t hosts                  # how many devices of the host it numbers; 0 if it has one place for all

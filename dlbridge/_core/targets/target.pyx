@@ -151,10 +151,12 @@ cdef class Target:
         """Read which bits of an address must be 0, for every type."""
         cdef int row
         facts = self.facts
+        on_device = facts.device_alignment.value if facts.device_alignment else self.alignment
         aligned_rows = rows_named(facts.aligned_dtypes.value) if facts.aligned_dtypes else 0
         for row in range(MAX_ROWS):
-            alignment = max(self.alignment, get_row(row).item_bytes) if aligned_rows >> row & 1 else self.alignment
-            self.low_bits[row] = alignment - 1
+            item = get_row(row).item_bytes if aligned_rows >> row & 1 else 1
+            self.low_bits[row] = max(self.alignment, item) - 1
+            self.device_low_bits[row] = max(on_device, item) - 1
         return 0
 
     cdef bint owns(self, object src):

@@ -1,0 +1,156 @@
+"""What a target lacks is made on the device, by the kernels of a library and on its current stream."""
+
+import pytest
+from fake_driver.harness import run
+
+PRELUDE = """
+    import dlbridge
+    import numpy as np
+    from dlbridge.devices.streams import unordered_releases
+    from fake_driver.producers import Interface, Stream, driver, order
+    driver.make_current(0)
+    from fake_driver.kernels import Array, current, spoil, values_of
+    then = Stream(driver.value("StreamCreate", 1))
+    dlbridge.register_target("plain", lambda tensor: tensor)
+
+    def refused(function, error, *texts):
+        try:
+            function()
+        except error as raised:
+            assert type(raised) is error and all(text in str(raised) for text in texts), raised
+            return raised
+        raise AssertionError(texts)
+"""
+
+
+def test_strides_that_a_target_lacks_are_made_compact_by_the_arrays_own_library():
+    run(
+        PRELUDE + """
+    numbers = np.arange(24, dtype="f4").reshape(4, 6)
+    for view in numbers[::-1], numbers[:, ::-2], numbers[::-1, ::-1], numbers.T[::-1]:
+        source = Array(view)
+        plan = dlbridge.explain(source, "plain")
+        assert plan.action == "copy" and "go backwards" in plan.reason, plan
+        assert plan.reason.endswith("; kernels makes a compact copy")
+        error = refused(lambda: dlbridge.convert(source, "plain", copy=False), dlbridge.CopyRequiredError)
+        assert error.field == "strides"
+        for keywords in {}, {"copy": True}, {"stream": then}, {"stream": -1}, {"readonly": "share"}:
+            driver.clear()
+            tensor = dlbridge.convert(source, "plain", **keywords)
+            made = values_of(tensor)
+            assert np.array_equal(made, view) and made.flags.c_contiguous
+            assert driver.log("StreamSynchronize", "EventSynchronize") == []
+            if "stream" in keywords and keywords["stream"] is then:
+                assert order() == [(current.handle, then.handle)]       # the copy is ready before it is used
+            driver.use(tensor.data_ptr, then.handle if "stream" in keywords and keywords["stream"] is then
+                       else current.handle, "read")
+            del tensor, made
+            races = driver.races(); assert races == [], races
+    assert unordered_releases() == 0
+    """
+    )
+
+
+@pytest.mark.parametrize("keywords", ["", "readonly='share'", "copy=True"])
+def test_a_library_that_copies_shared_memory_itself_gets_a_compact_copy(keywords):
+    """As JAX: not even a view of it may be misaligned."""
+    run(
+        PRELUDE + f"""
+    from fake_driver import xla
+    numbers = np.arange(8, dtype="f4")
+    source = Array(numbers)
+    shared = dlbridge.convert(source, "xla", {keywords})
+    assert (shared.start == source.start) is ({keywords!r} == "readonly='share'")
+    repeated = np.ndarray((4,), "f4", numbers, 0, (0,))
+    for view in numbers[3::-1], numbers[::2], repeated, numbers[1:5], numbers[2:6], numbers[3:7]:
+        source = Array(view)
+        driver.use(source.start // 4096 * 4096, current.handle, "write")
+        received = dlbridge.convert(source, "xla", {keywords})
+        plan = dlbridge.explain(source, "xla", {keywords})
+        assert plan.action == "copy" and received.start % 16 == 0 and received.start != source.start, plan
+        received.read()
+        found = np.frombuffer(driver.read(received.start, 4 * view.size), "f4")
+        assert found.tolist() == view.tolist()
+        driver.use(source.start // 4096 * 4096, current.handle, "write")        # at once
+        del received, source
+        races = driver.races(); assert races == [], races
+    assert unordered_releases() == 0
+    """
+    )
+
+
+def test_memory_of_others_is_copied_by_a_library_that_takes_it_as_it_is():
+    run(
+        PRELUDE + """
+    first = Stream(driver.value("StreamCreate", 1))
+    for wrap in lambda source: source, dlbridge.asdlpack:
+        start = driver.allocate(0, 64)
+        driver.write(start, np.arange(16, dtype="f4").tobytes())
+        source = wrap(Interface(start + 60, (4,), strides=(-4,), stream=first.handle))
+        driver.use(start, first.handle, "write")
+        assert "; kernels makes a compact copy" in dlbridge.explain(source, "plain").reason
+        tensor = dlbridge.convert(source, "plain", stream=then)
+        assert values_of(tensor).tolist() == [15, 14, 13, 12] and tensor.strides == (1,)
+        driver.use(tensor.data_ptr, then.handle, "read")
+        del tensor
+        races = driver.races(); assert races == [], races
+    # Bytes that are seen as something else are not what the array is.
+    source = Array(np.arange(64, dtype="u1"))
+    refused(lambda: dlbridge.convert(source, "plain", dtype=">f4"), dlbridge.DeviceError, "byte order")
+    """
+    )
+
+
+def test_a_type_that_a_target_lacks_is_narrowed_on_the_device():
+    run(
+        PRELUDE + """
+    dlbridge.register_target("narrow", lambda tensor: tensor, dtypes=["float32", "int32", "complex64"])
+    for wide, near in ("f8", "float32"), ("i8", "int32"), ("c16", "complex64"):
+        values = np.arange(6, dtype=wide).reshape(2, 3)
+        for view in values, values[::-1], values.T:
+            source = Array(view)
+            refused(lambda: dlbridge.convert(source, "narrow"), dlbridge.ConversionError, "pass narrow=True")
+            refused(lambda: dlbridge.convert(source, "narrow", narrow=True, copy=False), dlbridge.CopyRequiredError)
+            plan = dlbridge.explain(source, "narrow", narrow=True)
+            assert plan.action == "copy" and f"becomes {near}" in plan.reason
+            tensor = dlbridge.convert(source, "narrow", narrow=True)
+            assert tensor.dtype == near and values_of(tensor).tolist() == view.tolist()
+            assert tensor.device == "cuda:0"
+    source = Array(np.array([1, 2**31]))
+    refused(lambda: dlbridge.convert(source, "narrow", narrow=True), dlbridge.ConversionError,
+            "narrow: value of memory on cuda:0: does not fit into int32")
+    """
+    )
+
+
+def test_a_copy_of_bools_has_only_the_bytes_0_and_1():
+    run(
+        PRELUDE + """
+    source = Array(np.array([0, 1, 2, 255] * 4, "u1"), typestr="|b1")
+    shared = dlbridge.convert(source, "plain")
+    assert driver.read(shared.data_ptr, 4) == bytes([0, 1, 2, 255])
+    copied = dlbridge.convert(source, "plain", copy=True)
+    assert driver.read(copied.data_ptr, 4) == bytes([0, 1, 1, 1])
+    from fake_driver import xla
+    for keywords in {}, {"copy": True}:
+        received = dlbridge.convert(source, "xla", **keywords)
+        assert driver.read(received.start, 4) == bytes([0, 1, 1, 1])
+    """
+    )
+
+
+@pytest.mark.parametrize(("answer", "error", "text"), [
+    ("RuntimeError('CUDA out of memory. Tried to allocate')", "DeviceMemoryError",
+     "kernels: device cuda:0: 16 bytes were wanted, and 17179869184 are free"),
+    ("ValueError('no kernel')", "DeviceError", "kernels: copy ValueError: no kernel: was raised by the library"),
+])
+def test_an_error_of_a_kernel_is_put_into_words(answer, error, text):
+    run(
+        PRELUDE + f"""
+    answer = {answer}
+    spoil(answer)
+    raised = refused(
+        lambda: dlbridge.convert(Array(np.arange(4, dtype="f4")[::-1]), "plain"), dlbridge.{error}, {text!r})
+    assert raised.__cause__ is answer
+    """
+    )
