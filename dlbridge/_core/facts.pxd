@@ -43,3 +43,4 @@ cpdef enum Known:
     ZERO_STREAM = 2048
     ARROW_FORM = 4096
     REARRANGED = 8192
+    PINNED_MEMORY = 16384

@@ -28,7 +28,7 @@ def rearranged(array: Any, dtype: str | None) -> Any:
     cupy = sys.modules["cupy"]
     with array.device:
         if array.dtype == bool:
-            return cupy.ascontiguousarray(array.view("uint8") != 0)
+            return cupy.asarray(array.view("uint8") != 0, order="C")        # ascontiguousarray() adds an axis to none
         if dtype is None:
             return array.copy("C")
         made = array.astype(dtype, "C")

@@ -43,6 +43,18 @@ def is_traced(tracer: Any) -> bool:
     return True
 
 
+def is_pinned(array: Any) -> bool:
+    return array.sharding.memory_kind == "pinned_host"
+
+
+def takes_pinned(jax: Any) -> bool:
+    """Whether it has a GPU, whose pinned memory it takes as that."""
+    try:
+        return any(memory.kind == "pinned_host" for memory in jax.local_devices(backend="gpu")[0].addressable_memories())
+    except RuntimeError:
+        return False
+
+
 def copied(array: Any, stream: int | None) -> Any:
     """A copy on the array's device, also while jax.jit or jax.grad trace a function.
 
@@ -71,6 +83,7 @@ LIBRARY = Library(
                            "read-only memory; it declines elsewhere, and for bfloat16"),
             immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags", below="0.12"),
             none_is_unordered=Fact(True, "seen in jaxlib 0.10.2", "takes -1 for the handle of a stream"),
+            pinned_memory=Fact(is_pinned, "seen in 0.11.2", "exports it under its own device type", since="0.11"),
             host_number=Fact(lambda array: array.device.local_hardware_id, "seen in 0.10.2",
                              "exports every device of the host as the first"),
             refused=(
@@ -97,7 +110,7 @@ LIBRARY = Library(
         LENGTH_1_STRIDES,
         NATIVE_BYTES,
         Fact("WRITABLE", "seen in 0.10.2", "has immutable arrays"),
-        Fact("PINNED", "seen in 0.10.2", "refuses the device type"),
+        Fact("PINNED", "seen in 0.10.2", "refuses the device type", below="0.11"),
         Fact("UNIFIED", "jax#22346", "refused the device type for long"),
         Fact("PACKED", "seen in 0.10.2", "exports packed float4, and refuses its own export"),
     ),
@@ -118,6 +131,7 @@ LIBRARY = Library(
     copier=Fact(copied, "DALI#5617", "has streams that nobody can ask for, and releases memory when its last "
                 "use is queued"),
     upload="cuda",
+    pinned=Fact(takes_pinned, "seen in 0.11.2", "takes pinned memory where it has a GPU"),
     hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),
     default_host=Fact(default_host, "seen in 0.10.2", "imports to the first device, whatever jax.default_device() is"),
     devices=Fact({"Device": device_named, "Sharding": sharding_named}, "seen in 0.10.2"),

@@ -69,6 +69,8 @@ class Arrays(NamedTuple):
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
     owned_on: Fact | None = None            # the device where only the managed export of its exchange table is right
     host_number: Fact | None = None         # a function of the array: which of the host's devices it is on
+    pinned_memory: Fact | None = None       # a function of the array: whether it is in pinned memory, which its buffer
+    #                                         does not say, and __dlpack__ does
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked
@@ -111,6 +113,7 @@ class Library(NamedTuple):
     import_after: tuple[Fact, ...] = ()     # modules after which importing it ends the process
     start: Fact | None = None               # a function of the module that has to be called before its importer
     gpus: Fact | None = None                # a function of the module: how many GPUs it sees
+    pinned: Fact | None = None              # a function of the module: whether it takes pinned memory here
     hosts: Fact | None = None               # a function of the module: how many devices of the host it numbers
     default_host: Fact | None = None        # … on which of them it makes arrays
     devices: Fact | None = None             # by the names of its device objects' types: how device= writes one, or None

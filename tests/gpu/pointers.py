@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 BYTES = 1 << 20
-ATTRIBUTES = {"context": 1, "type": 2, "managed": 8, "ordinal": 9}
+ATTRIBUTES = {"context": 1, "type": 2, "managed": 8, "ordinal": 9, "bytes": 12}
 
 # By the kind: a statement that leaves an address in `start`, and what dlbridge has to say of it.
 KINDS = {
@@ -31,6 +31,9 @@ KINDS = {
     "torch's pinned memory": (
         "import torch; kept = torch.zeros(BYTES, dtype=torch.uint8).pin_memory(); start = kept.data_ptr()",
         "cuda_host:0"),
+    "torch's expandable segments, several": (
+        "import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'; import torch; BYTES = 100 << 20; "
+        "kept = torch.zeros(BYTES, dtype=torch.uint8, device='cuda'); start = kept.data_ptr()", "cuda:0"),
     "cuMemAllocManaged": ("start = allocated('cuMemAllocManaged', SIZE, ctypes.c_uint(1))", "cuda_managed:0"),
 }
 SIZE = ctypes.c_size_t(BYTES)
@@ -83,7 +86,7 @@ def look(kind):
         return 2
     said = attributes(names["start"])
     said["context"] = {context: "primary", 0: "none"}.get(said["context"], said["context"])
-    interface = {"shape": (BYTES,), "typestr": "|u1", "data": (names["start"], False), "version": 3, "stream": 1}
+    interface = {"shape": (names["BYTES"],), "typestr": "|u1", "data": (names["start"], False), "version": 3, "stream": 1}
     try:
         found = dlbridge.asdlpack(Described(names, interface)).device
     except dlbridge.DeviceError as error:

@@ -93,7 +93,7 @@ export PYTHONPATH=$site${PYTHONPATH:+:$PYTHONPATH}
 stage "what is here"
 "$python" "$here/report.py" inventory "$work/inventory.json"
 
-# The extension: by Cython where there is one that will do, else from a wheel of dlbridge in the folder, else from C that
+# The extension: from a wheel of dlbridge in the folder, else by Cython where there is one that will do, else from C that
 # Cython made elsewhere: dlbridge-c.tar.gz in the folder, or .c files beside their .pyx in the checkout.
 sources_are_those_of() { (cd "$repository" && sha256sum --check --quiet "$1"); }
 build() {
@@ -103,18 +103,18 @@ build() {
         installed=yes
         return
     fi
+    local wheel
+    for wheel in "$wheels"/dlbridge-*.whl; do
+        [ -e "$wheel" ] || continue
+        echo "from $wheel"
+        add "$wheel" >"$out/build.log" 2>&1 && installed=yes && return
+        echo "it cannot be installed here; see build.log"
+    done
     if "$python" "$here/wheels.py" --has cython; then
         echo "by Cython"
         "$python" setup.py build_ext --inplace >"$out/build.log" 2>&1
         return
     fi
-    local wheel
-    for wheel in "$wheels"/dlbridge-*.whl; do
-        [ -e "$wheel" ] || continue
-        echo "from $wheel (Cython is missing)"
-        add "$wheel" >"$out/build.log" 2>&1 && installed=yes && return
-        echo "it cannot be installed here; see build.log"
-    done
     if [ -f "$wheels/dlbridge-c.tar.gz" ]; then
         echo "from $wheels/dlbridge-c.tar.gz (Cython is missing)"
         sources_are_those_of "$wheels/dlbridge-sources.sha256" || { echo "it was made from other sources: run pack.sh again"; return 1; }

@@ -48,6 +48,18 @@ def test_the_memory_of_an_argument_may_be_written_right_after_the_call(torch):
         assert abs(result.item() / SIZE - 1.5) < 1e-3
 
 
+def test_arguments_and_cotangents_in_any_layout(torch):
+    """The cotangent of a sum repeats one element; JAX takes no strides."""
+    import jax.numpy as jnp
+
+    call = dlbridge.accepts("jax", returns="like", gradients=True)(lambda x: jnp.sin(x) * 2)
+    base = torch.linspace(0, 1, 48, device=DEVICE).reshape(6, 8)
+    for view in base, base.T, base[:, ::2], base[:1].expand(5, 8), base[1:, 1:], base[0, 0]:
+        x = view.detach().requires_grad_()
+        call(x).sum().backward()
+        assert torch.allclose(x.grad, 2 * x.detach().cos())
+
+
 def test_jax_differentiates_a_function_of_torch(torch):
     import jax
     import jax.numpy as jnp

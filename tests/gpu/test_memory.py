@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from gpu import driver
 from gpu.libraries import CLASSES, DTYPES, ML_DTYPES, Described, Lacks, sample
 
 import dlbridge
@@ -127,6 +128,31 @@ def test_pinned_memory_is_host_memory(library):
     assert np.array_equal(host, np.arange(48, dtype=np.float32))
 
 
+def test_pinned_memory_is_pinned_in_jax_too(library):
+    jax, cupy = library("jax"), library("cupy")
+    if tuple(map(int, jax.module.__version__.split(".")[:2])) < (0, 11):
+        pytest.skip("JAX takes it from 0.11 on")
+    memory = cupy.module.cuda.alloc_pinned_memory(256)
+    values = np.frombuffer(memory, np.float32, 64)
+    values[:] = np.arange(64)
+    source = Described(memory, {"shape": (64,), "typestr": "<f4", "data": (memory.ptr, False), "version": 2})
+    assert dlbridge.asdlpack(source).device == "cuda_host:0"
+    received = dlbridge.convert(source, "jax", readonly="share")
+    assert received.sharding.memory_kind == "pinned_host"
+    assert jax.pointer(received) == memory.ptr
+    assert np.array_equal(jax.values(received), values)
+    again = dlbridge.asdlpack(received)
+    assert (again.device, again.data_ptr, again.readonly) == ("cuda_host:0", memory.ptr, True)
+    assert np.array_equal(dlbridge.convert(received, "numpy"), values)
+    assert dlbridge.convert(received, "torch", readonly="share").data_ptr() == memory.ptr
+    assert cupy.pointer(dlbridge.convert(received, "cupy", readonly="share")) == memory.ptr
+    # A copy is of the host, as without a GPU; so is what is asked for there.
+    for keywords in {}, {"copy": True}, {"device": "cpu", "readonly": "share"}:
+        received = dlbridge.convert(source, "jax", **keywords)
+        assert received.device.platform == "cpu"
+        assert np.array_equal(jax.values(received), values)
+
+
 def test_managed_memory(library):
     cupy = library("cupy")
     module = cupy.module
@@ -140,6 +166,54 @@ def test_managed_memory(library):
     torch = library("torch")
     received = dlbridge.convert(array, "torch")
     assert np.array_equal(torch.values(received), np.full(16, 5, np.int32))
+
+
+@pytest.mark.parametrize("source", CLASSES)
+def test_empty_tensors_reach_every_library(source, library):
+    empty = library(source).array(np.empty((0, 3), np.float32))
+    tensor = dlbridge.asdlpack(empty)
+    assert library("cupy").module.asarray(tensor).shape == (0, 3)
+    assert library("numba").module.as_cuda_array(tensor).shape == (0, 3)
+    for target in CLASSES:
+        assert tuple(dlbridge.convert(empty, target, readonly="share").shape) == (0, 3)
+
+
+def test_a_buffer_of_cuda_core_is_bytes(library):
+    library("torch")
+    core = pytest.importorskip("cuda.core")
+    device = core.Device(0)
+    device.set_current()
+    buffer = device.allocate(64, stream=device.default_stream)
+    tensor = dlbridge.convert(buffer, "torch", dtype="float32", shape=(4, 4))
+    assert (tensor.data_ptr(), tuple(tensor.shape), str(tensor.dtype)) == (int(buffer.handle), (4, 4), "torch.float32")
+
+
+def test_what_has_the_interface_alone_in_numbas_package(library):
+    numba = library("numba")
+    foreign = type("ForeignArray", (Described,), {"__module__": "numba.cuda.testing"})
+    array = numba.array(sample("float32"))
+    assert dlbridge.asdlpack(foreign(array, array.__cuda_array_interface__)).data_ptr == numba.pointer(array)
+
+
+@pytest.mark.parametrize("target", ["torch", "cupy", "numba", "jax"])
+def test_a_device_that_is_not_there_is_named_beside_those_that_are(target, library):
+    library(target)
+    with pytest.raises(dlbridge.DeviceError, match=r"device cuda:63: is not there: this machine has cuda:0"):
+        dlbridge.convert(sample("float32"), target, device="cuda:63")
+
+
+def test_exhausted_memory_is_one_error(library):
+    torch, free = library("torch").module, driver.free_memory()
+    large = torch.empty(free // 2 + (1 << 30), dtype=torch.uint8, device="cuda")
+    for target in "cupy", "torch", "numba":
+        library(target)
+        with pytest.raises(dlbridge.DeviceMemoryError, match=r"bytes were wanted, and \d+ are free") as raised:
+            dlbridge.convert(large, target, copy=True)
+        assert isinstance(raised.value, MemoryError)
+    with pytest.raises(dlbridge.DeviceMemoryError, match=r"torch: device cuda:0: \d+ bytes were wanted"):
+        dlbridge.convert(large.view(torch.bool), "cupy", copy=True)
+    del large
+    torch.cuda.empty_cache()
 
 
 def test_interface_of_a_tensor(library):

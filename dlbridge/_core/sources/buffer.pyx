@@ -20,6 +20,7 @@ from dlbridge._core.block cimport (
     managed_take_buffer,
 )
 from dlbridge._core.dtypes cimport find_format
+from dlbridge._core.facts cimport PINNED_MEMORY
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
@@ -51,6 +52,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef Managed* managed
     cdef bint swapped
     cdef int row
+    if offer.known & PINNED_MEMORY and offer.optional and offer.values[<int> PINNED_MEMORY](obj):
+        return NULL
     if PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO):
         return decline(offer)
     row = find_format(view.format, view.itemsize, &swapped)

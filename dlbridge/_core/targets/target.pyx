@@ -13,7 +13,7 @@ from dlbridge._core.atomic cimport load_flag, store_flag
 from dlbridge._core.block cimport managed_shape
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport MAX_ROWS, get_row, row_name, rows_named
-from dlbridge._core.facts cimport HOST, OTHER_DEVICES, SHARING
+from dlbridge._core.facts cimport HOST, OTHER_DEVICES, PINNED, SHARING
 from dlbridge._core.layout cimport MAX_NDIM
 
 from dlbridge._core.dtypes import NAMES
@@ -121,6 +121,8 @@ cdef class Target:
         self.copies_own = facts.copier is not None
         self.gpus = facts.gpus.value(self.namespace) if facts.gpus else -1
         self.hosts = facts.hosts.value(self.namespace) if facts.hosts else 0
+        if facts.pinned and not facts.pinned.value(self.namespace):
+            self.supports &= ~<unsigned int> PINNED
         if facts.upload:
             parse_device(facts.upload, &device)
             self.upload_type = device.device_type
