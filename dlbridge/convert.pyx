@@ -606,18 +606,26 @@ cdef tuple find_kernel(const Managed* managed, object src):
     The other library is named; it is None for the array's own. None without any.
     """
     cdef Offer offer
-    cdef Target target
     if src is not None:
         offer = <Offer> PyTuple_GET_ITEM(offers_of(type(src)), 0)
         if offer.known & REARRANGED:
             return offer.values[<int> REARRANGED], None
     for name, kernel in library().rearrangers():
-        target = find_target(name)
-        target.load()
-        # A library without an upload_type is built for the host alone.
-        if target.upload_type and managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1:
+        if takes_as_it_is(managed, name):
             return kernel, name
     return None
+
+
+cdef bint takes_as_it_is(const Managed* managed, str name):
+    """Whether a library takes device memory without a change. One that does not work here takes none."""
+    cdef Target target
+    try:
+        target = find_target(name)
+        target.load()
+    except Exception:
+        return False
+    # A library without an upload_type is built for the host alone.
+    return target.upload_type and managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1
 
 
 cdef str kernel_name(const Managed* managed, object src):
@@ -803,7 +811,9 @@ def examine(
         managed_release(managed)
 
 
-cdef int state_reason(dict facts, const Managed* managed, Target target, const Decision* decision, object src) except -1:
+cdef int state_reason(
+    dict facts, const Managed* managed, Target target, const Decision* decision, object src,
+) except -1:
     facts["reason"] = reason_text(managed, target, decision.reason)
     facts["hint"] = reason_hint(managed, decision.reason)
     if decision.steps & REARRANGE:

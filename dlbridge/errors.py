@@ -74,7 +74,7 @@ class MissingLibraryError(DLBridgeError, ImportError):
 
 
 # The hint where a producer describes its memory with contradictions.
-REPORT = "report it to the producer; until then pass a copy, such as numpy.array(x)"
+REPORT = "report it to the producer; until then pass a copy that its library makes"
 
 
 # What a type says itself: a metaclass may answer anything.

@@ -566,13 +566,13 @@ cdef dict cuda_interface(Managed* managed):
     typestr = row_typestr(managed.row)
     if typestr is None:
         raise no_face("__cuda_array_interface__", managed)
+    strides = integers(tensor.strides, tensor.ndim, managed_item_bytes(managed)) if managed_count(managed) else None
     return {
         "shape": managed_shape(managed),
         "typestr": typestr,
         "descr": [("", typestr)],
         "data": (<size_t> managed_data(managed), bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)),
-        # Strides of an empty array would have CuPy look for its device at the address 0.
-        "strides": integers(tensor.strides, tensor.ndim, managed_item_bytes(managed)) if managed_count(managed) else None,
+        "strides": strides,         # with those of an empty array, CuPy would look for its device at the address 0
         "stream": None if stream == STREAM_UNORDERED else stream,
         "version": 3,
     }

@@ -70,8 +70,8 @@ FORMS = {
 DELIVERIES = {
     "numpy": "NumPy's C API", "torch": "its C exchange API; before 2.10 a capsule", "exchange": "its C exchange API",
     "jax": "jaxlib's importer, with a legacy capsule; otherwise by `jax.dlpack.from_dlpack`",
-    "cupy": "`cupy.from_dlpack`, with a `Tensor`; not run on a GPU",
-    "numba": "`numba.cuda.from_cuda_array_interface`; not run on a GPU",
+    "cupy": "`cupy.from_dlpack`, with a `Tensor`",
+    "numba": "`numba.cuda.from_cuda_array_interface`",
     "onnxruntime": "`OrtValue`'s importer, with a legacy capsule",
     "pyarrow": "an `Array` where there is one axis, by `Array.from_buffers`; else a `Tensor`, by `Tensor.from_numpy`",
     "tensor:prepare_memoryview": "a memoryview over a `Tensor`", "capsule": "a capsule", "tensor": "a `Tensor`",
@@ -94,13 +94,16 @@ SOURCE_FACTS = {
     "none_is_unordered": "takes None for no order", "stream_object": "its stream is known",
     "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",
     "zero_stream": "its stream 0 is a default one",
+    "rearranged": "its kernels make compact copies on a device",
+    "pinned_memory": "is asked whether it is in pinned memory",
 }
 TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if library.delivery]
 
 
 def lacks(library: Library) -> dict[str, Fact]:
     """What a target does not support, by the name that the tables have for it, limits included."""
-    limits = {name: getattr(library, name) for name in ("alignment", "aligned_dtypes", "fewest_axes", "most_axes")}
+    limits = {name: getattr(library, name) for name in (
+        "alignment", "device_alignment", "aligned_dtypes", "fewest_axes", "most_axes")}
     return {fact.value: fact for fact in library.lacks} | {name: fact for name, fact in limits.items() if fact}
 
 
@@ -194,7 +197,8 @@ def has_dtype(library: Library, name: str) -> str:
 
 def reasons() -> Iterator[list[str]]:
     """Every lack that was seen or reported, in words."""
-    words = LAYOUTS | RELABELLED | MEMORY | FORMS | {"aligned_dtypes": "alignment of complex128"}
+    words = LAYOUTS | RELABELLED | MEMORY | FORMS | {
+        "aligned_dtypes": "alignment of complex128", "device_alignment": "alignment on a device"}
     shared = {profiles.NO_PINNED, profiles.NO_UNIFIED}
     for library in TARGETS:
         for field, fact in lacks(library).items():

@@ -22,7 +22,7 @@ cdef enum Step:
     IN_C_ORDER = 2048           # with COPY: the copy is in C order, even if the memory is dense in another order
     RESET_LENGTH_1 = 4096       # axes of one element get the strides of a compact array
     COPY_IN_TARGET = 16384      # place does nothing: the library shares the memory, and copies it on its own stream
-    REARRANGE = 32768           # place does nothing: a library makes a compact copy of a device's memory, by its kernels
+    REARRANGE = 32768           # place does nothing: a library makes a compact copy on the device, by its kernels
     SEAL = 8192                 # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
 
 

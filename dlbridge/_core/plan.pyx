@@ -216,8 +216,7 @@ cdef int32_t copy_step(const Managed* managed, Target target, const Decision* de
 
 
 cdef int32_t misaligned_steps(const Managed* managed, Target target) noexcept:
-    """The copy of memory whose address is its only fault. A library that copies shared memory by itself copies it again.
-    """
+    """The copy of memory whose address is its only fault. A library that copies shared memory itself copies that."""
     if is_host(managed.abi.dl_tensor.device.device_type):
         return COPY
     return COPY_SPAN | COPY_IN_TARGET if target.copies_own else COPY_SPAN

@@ -28,7 +28,7 @@ def rearranged(array: Any, dtype: str | None) -> Any:
     cupy = sys.modules["cupy"]
     with array.device:
         if array.dtype == bool:
-            return cupy.asarray(array.view("uint8") != 0, order="C")        # ascontiguousarray() adds an axis to none
+            return cupy.asarray(array.view("uint8") != 0, order="C")    # ascontiguousarray() makes an axis of none
         if dtype is None:
             return array.copy("C")
         made = array.astype(dtype, "C")
@@ -53,8 +53,8 @@ LIBRARY = Library(
             preferred=Fact("cuda_array_interface", "seen in 14.2",
                            "names its current stream, so the way back can be ordered too; __dlpack__ is told the "
                            "consumer's, and waits by itself"),
-            element_type=Fact(element_type, "seen in 14.2", "has bfloat16, and says of it that it is 2 bytes of anything"),
-            rearranged=Fact(rearranged, "seen in 14.2"),
+            element_type=Fact(element_type, "seen in 14.2", "says of bfloat16 that it is 2 bytes of anything"),
+            rearranged=Fact(rearranged, "seen in 14.2", "has the kernels for it, and dlbridge has none"),
             stream_object=Fact(current_stream, "seen in 14.2",
                                "names the current stream of the current device, which need not be the array's"),
         ),

@@ -44,15 +44,16 @@ def is_traced(tracer: Any) -> bool:
 
 
 def is_pinned(array: Any) -> bool:
-    return array.sharding.memory_kind == "pinned_host"
+    return bool(array.sharding.memory_kind == "pinned_host")
 
 
 def takes_pinned(jax: Any) -> bool:
     """Whether it has a GPU, whose pinned memory it takes as that."""
     try:
-        return any(memory.kind == "pinned_host" for memory in jax.local_devices(backend="gpu")[0].addressable_memories())
+        memories = jax.local_devices(backend="gpu")[0].addressable_memories()
     except RuntimeError:
         return False
+    return any(memory.kind == "pinned_host" for memory in memories)
 
 
 def copied(array: Any, stream: int | None) -> Any:

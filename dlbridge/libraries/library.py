@@ -62,8 +62,8 @@ class Arrays(NamedTuple):
     copies: Fact | None = None              # True: each export is a copy
     arrow_form: Fact | None = None          # a function of the array: the dtype, shape, strides and read-only flag of
     #                                         the memory that Arrow's interface gives flat; None where it has none
-    rearranged: Fact | None = None          # a function of the array, and of a dtype's name or None: a compact copy in C
-    #                                         order, of that dtype, by the library's own kernels on its current stream
+    rearranged: Fact | None = None          # a function of the array, and of a dtype's name or None: a compact copy, in
+    #                                         C order, of that dtype, by the library's kernels on its current stream
     masked: Fact | None = None              # of ndarrays: the attribute that has a mask, or numpy.ma.nomask
     no_memory: Fact | None = None           # True: it has a shape alone
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes

@@ -69,7 +69,7 @@ LIBRARY = Library(
                 Fact("is_meta", SEEN, "has a shape but no memory"),
             ),
             exchange=Fact("torch.Tensor", SEEN, "has an exchange table since 2.10"),
-            rearranged=Fact(rearranged, SEEN),
+            rearranged=Fact(rearranged, SEEN, "has the kernels for it, and dlbridge has none"),
             names_stream=Fact(True, SEEN, "gives the current stream of the device"),
             shells=Fact(tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in range(1, 8)), SEEN,
                         "exports types below a byte as int8 and uint8"),

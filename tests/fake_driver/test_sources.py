@@ -160,8 +160,9 @@ def test_an_interface_that_claims_more_than_its_allocation_has_is_refused():
             ):
                 assert dlbridge.asdlpack(Interface(start + offset, **entries)).data_ptr == start + offset
             for offset, entries in (
-                (0, {"shape": (17,)}), (4, {"shape": (16,)}), (0, {"shape": (1 << 40,)}), (0, {"shape": (2,), "strides": (64,)}),
-                (56, {"shape": (16,), "strides": (-4,)}), (60, {"shape": (1,), "typestr": "<f8"}),
+                (0, {"shape": (17,)}), (4, {"shape": (16,)}), (0, {"shape": (1 << 40,)}),
+                (0, {"shape": (2,), "strides": (64,)}), (56, {"shape": (16,), "strides": (-4,)}),
+                (60, {"shape": (1,), "typestr": "<f8"}),
             ):
                 for function in dlbridge.asdlpack, lambda source: dlbridge.convert(source, "numpy", device="cpu"):
                     try:

@@ -1,8 +1,8 @@
 """Random chains of hand-overs through all libraries, every value checked: python tests/gpu/hops.py [--seconds N].
 
-Each hop converts an array to another library, or to a Tensor first, on the streams that its thread has for each library;
-lets it go at once; has its consumer read it late; and writes other values into memory that was let go. The exit status
-is 1 where a value is wrong, 2 where nothing could be run.
+Each hop converts an array to another library, or to a Tensor first, on the streams that its thread has for each of
+them; lets it go at once; has its consumer read it late; and writes other values into memory that was let go. The exit
+status is 1 where a value is wrong, 2 where nothing could be run.
 """
 
 import argparse

@@ -283,7 +283,8 @@ class Numba:
 
         self.module = cuda
         # numba-cuda 0.30.4 looks for it when it compiles a kernel.
-        self.why_no_kernels = "" if hasattr(np, "row_stack") else f"Numba compiles no kernels with NumPy {np.__version__}"
+        can = hasattr(np, "row_stack")
+        self.why_no_kernels = "" if can else f"Numba compiles no kernels with NumPy {np.__version__}"
         if not cuda.is_available():
             raise Unusable(f"numba.cuda finds no GPU ({cuda.cuda_error()})")
         cuda.current_context()

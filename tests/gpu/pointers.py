@@ -32,8 +32,9 @@ KINDS = {
         "import torch; kept = torch.zeros(BYTES, dtype=torch.uint8).pin_memory(); start = kept.data_ptr()",
         "cuda_host:0"),
     "torch's expandable segments, several": (
-        "import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'; import torch; BYTES = 100 << 20; "
-        "kept = torch.zeros(BYTES, dtype=torch.uint8, device='cuda'); start = kept.data_ptr()", "cuda:0"),
+        "import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'; import torch; "
+        "BYTES = 100 << 20; kept = torch.zeros(BYTES, dtype=torch.uint8, device='cuda'); start = kept.data_ptr()",
+        "cuda:0"),
     "cuMemAllocManaged": ("start = allocated('cuMemAllocManaged', SIZE, ctypes.c_uint(1))", "cuda_managed:0"),
 }
 SIZE = ctypes.c_size_t(BYTES)
@@ -86,7 +87,8 @@ def look(kind):
         return 2
     said = attributes(names["start"])
     said["context"] = {context: "primary", 0: "none"}.get(said["context"], said["context"])
-    interface = {"shape": (names["BYTES"],), "typestr": "|u1", "data": (names["start"], False), "version": 3, "stream": 1}
+    shape, data = (names["BYTES"],), (names["start"], False)
+    interface = {"shape": shape, "typestr": "|u1", "data": data, "version": 3, "stream": 1}
     try:
         found = dlbridge.asdlpack(Described(names, interface)).device
     except dlbridge.DeviceError as error:

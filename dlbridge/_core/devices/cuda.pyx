@@ -8,7 +8,15 @@ import sys
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
-from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost
+from dlbridge._core.abi cimport (
+    STREAM_LEGACY_DEFAULT,
+    DLDevice,
+    kDLCUDA,
+    kDLCUDAHost,
+    kDLCUDAManaged,
+    kDLROCM,
+    kDLROCMHost,
+)
 from dlbridge._core.atomic cimport exchange_pointer, load_flag, load_pointer, replace_pointer, store_flag
 from dlbridge._core.system cimport open_library, symbol_of
 
@@ -153,8 +161,8 @@ cdef int check_device(const DLDevice* device) except -1:
     if device.device_id >= count:
         name = family_name(driver)
         there = ", ".join([f"{name}:{index}" for index in range(count)])
-        raise refusal(DeviceError, "convert", "device", f"{name}:{device.device_id}", f"is not there: this machine has {there}",
-                      f'pass device="{name}:0"')
+        raise refusal(DeviceError, "convert", "device", f"{name}:{device.device_id}",
+                      f"is not there: this machine has {there}", f'pass device="{name}:0"')
     return 0
 
 

@@ -47,7 +47,6 @@ from dlbridge._core.block cimport (
     lent_deleter,
     managed_data,
     managed_like,
-    managed_nbytes,
     managed_own,
     managed_release,
     managed_shape,
@@ -116,12 +115,13 @@ cdef Handover* handover_of(const Managed* managed) noexcept nogil:
 cdef Handover* wrap(Managed* managed) except NULL:
     """Put a Handover around the owner of a block that no consumer has yet."""
     cdef Handover* handover = <Handover*> calloc(1, sizeof(Handover))
+    cdef Span span = managed_span(managed)
     if handover == NULL:
         raise MemoryError
     handover.wrapped.release = release_handover
     handover.wrapped.owns = managed.owns
     handover.wrapped.owner = managed.abi.manager_ctx
-    handover.nbytes = managed_nbytes(managed)
+    handover.nbytes = span.high_bytes - span.low_bytes
     handover.producer.number = handover.own.number = handover.consumer.number = STREAM_UNORDERED
     handover.thread = PyThread_get_thread_ident()
     managed_own(managed, OWNS_WRAPPED, handover)
