@@ -123,12 +123,11 @@ def convert(
         Take the data of a torch tensor that requires a gradient.
     narrow : bool
         Take the target's nearest type where it lacks a wide one (JAX without x64, MLX, Pillow): float64 becomes
-        float32, complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy of host
-        memory.
+        float32, complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy.
     dtype : str or dtype, optional
         How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, the dtype of a
         library such as torch, or what :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of
-        uint8 in C order.
+        uint8 or int8 in C order.
     shape : tuple of int, optional
         The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes.
     out : array, optional
@@ -157,6 +156,8 @@ def convert(
         A copy is needed and ``copy=False``.
     DeviceError
         The memory is not on the device where it is wanted.
+    DeviceMemoryError
+        A copy does not fit into the memory of the device.
     MissingLibraryError
         The target's library is not installed.
 

@@ -124,6 +124,7 @@ def test_the_plan_is_what_happens():
     (bytes(24), {"dtype": "float32", "shape": (1,) * 65}, "is more than 64"),
     (bytes(24), {"dtype": "flot32"}, r'is no type that dlbridge knows \(did you mean "float32"\?\)'),
     (bytes(24), {"dtype": "U4"}, "is no type that dlbridge knows"),
+    (np.zeros(8, "i2"), {"dtype": "float32"}, "is for bytes, and the source has int16"),
     (NUMBERS, {"dtype": "float64"}, r"is for bytes, and the source has float32 \(change the type"),
     (NUMBERS, {"shape": (2, 3)}, r"shape \(2, 3\): is for bytes, and the source has float32"),
     (np.zeros((4, 4), "u1").T, {"dtype": "float32"}, r"is for bytes side by side, and strides are \(1, 4\)"),
@@ -132,6 +133,13 @@ def test_the_plan_is_what_happens():
 def test_what_is_refused(source, keywords, said):
     with pytest.raises((dlbridge.ConversionError, TypeError), match=f"^convert: .*{said}"):
         dlbridge.convert(source, "numpy", **keywords)
+
+
+def test_int8_is_bytes_too():
+    source = np.arange(8, dtype="i1")
+    array = dlbridge.convert(source, "numpy", dtype="uint16", shape=(2, 2))
+    assert array.ctypes.data == source.ctypes.data
+    assert array.tolist() == source.view("u2").reshape(2, 2).tolist()
 
 
 def test_no_bytes():

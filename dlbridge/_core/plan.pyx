@@ -71,6 +71,7 @@ from dlbridge._core.place cimport (
     separate_steps,
 )
 from dlbridge._core.request cimport COPY_ALWAYS, COPY_NEVER, READONLY_ERROR, READONLY_SHARE, Request
+from dlbridge._core.sources.offer cimport hints
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
@@ -198,7 +199,8 @@ cdef int decide(
         return 0
     if needs_kernel(managed, out):
         raise refusal(DeviceError, target.name, REASONS[out.reason][0], reason_words(managed, target, out.reason),
-                      f"needs a copy, which cannot be made on {device_name(managed.abi.dl_tensor.device)}", COPY_THERE)
+                      f"needs a copy, which cannot be made on {device_name(managed.abi.dl_tensor.device)}",
+                      hints().NO_KERNEL if has_streams(managed.abi.dl_tensor.device.device_type) else COPY_THERE)
     if not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER if out.steps & COPY else 0
     return 0

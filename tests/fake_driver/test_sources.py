@@ -356,6 +356,53 @@ def test_event_of_an_arrow_array_is_waited_for_on_the_device(platform):
 
 
 @pytest.mark.needs("numba")
+def test_what_has_the_interface_alone_in_numbas_package():
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        from numba import cuda
+        foreign = type("ForeignArray", (Interface,), {"__module__": "numba.cuda.testing"})
+        start = driver.allocate(0, 64)
+        assert dlbridge.asdlpack(foreign(start)).data_ptr == start
+        # Of an empty array nobody is told strides, from which CuPy would take that there is an address.
+        for shape in (0,), (0, 3), (2, 0):
+            tensor = dlbridge.asdlpack(foreign(0, shape))
+            assert tensor.__cuda_array_interface__["strides"] is None and tensor.shape == shape
+            assert cuda.as_cuda_array(tensor).shape == shape
+        """
+    )
+
+
+def test_bytes_of_a_device_are_int8_too():
+    """As those of cuda.core's Buffer; and no hint leads by way of NumPy."""
+    run(
+        """
+        import dlbridge
+        from fake_driver.producers import Interface, driver
+        driver.make_current(0)
+        start = driver.allocate(0, 64)
+        for typestr in "|u1", "|i1":
+            source = Interface(start, (64,), typestr)
+            tensor = dlbridge.convert(source, "dlbridge", dtype="float32", shape=(4, 4))
+            assert (tensor.data_ptr, tensor.dtype, tensor.shape, tensor.device) == (start, "float32", (4, 4), "cuda:0")
+        for source, keywords in (
+            (Interface(start, (16,)), {"dtype": "float64"}), (Interface(start, (16,)), {"shape": (4, 4)}),
+            (Interface(start, (4, 4), "|u1", strides=(1, 4)), {"dtype": "float32"}),
+            (Interface(start, (64,), "|u1"), {"dtype": "float32", "shape": (2,)}),
+            (Interface(start, (1 << 40,)), {}), (Interface(start, (4,), strides=(6,)), {"copy": False}),
+        ):
+            try:
+                dlbridge.convert(source, "dlbridge", **keywords)
+            except dlbridge.ConversionError as error:
+                assert "numpy" not in str(error), error
+            else:
+                assert keywords == {"copy": False}
+        """
+    )
+
+
+@pytest.mark.needs("numba")
 @pytest.mark.parametrize(("per_thread", "stream"), [("0", 1), ("1", 2)])
 def test_numbas_stream_0_is_a_default_stream(per_thread, stream):
     run(

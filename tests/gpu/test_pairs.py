@@ -1,5 +1,8 @@
 """Every library to every other, in every layout and dtype: shared where it can be, right everywhere, else refused."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from gpu.libraries import CLASSES, DTYPES, FAKE, Lacks, sample, viewed
@@ -122,6 +125,35 @@ def test_what_a_target_lacks_is_made_compact_on_the_device(source, target, layou
         assert plan.reason.endswith("makes a compact copy"), plan
         received = dlbridge.convert(array, target, **keywords)
         assert bits(consumer.values(received)) == bits(viewed(sample("float32"), layout))
+
+
+# In a process without CuPy at first: the hint is code that works.
+WITHOUT_CUPY = """
+import sys
+
+import numpy as np
+from numba import cuda
+
+import dlbridge
+
+array = cuda.to_device(np.arange(4.0))[::-1]
+try:
+    dlbridge.convert(array, "torch")
+except dlbridge.DeviceError as error:
+    assert "or import cupy, whose kernels then make a compact copy" in error.hint, error
+else:
+    raise AssertionError
+assert "cupy" not in sys.modules
+import cupy
+assert dlbridge.convert(array, "torch").tolist() == [3, 2, 1, 0]
+"""
+
+
+def test_a_library_with_kernels_is_found_once_it_is_imported(library):
+    for name in "cupy", "numba", "torch":
+        library(name)
+    child = subprocess.run([sys.executable, "-c", WITHOUT_CUPY], capture_output=True, text=True, timeout=300)
+    assert child.returncode == 0, child.stderr[-2000:]
 
 
 @pytest.mark.parametrize("source", ["cupy", "torch", "numba"])
