@@ -47,6 +47,7 @@ from dlbridge._core.handover cimport (
     hand_over_upload,
     settle,
 )
+from dlbridge._core.layout cimport LENGTH_1
 from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
 from dlbridge._core.place cimport COPY_IN_TARGET, REARRANGE, UPLOAD, copy_into, is_bool, place
@@ -567,11 +568,13 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     cdef Decision decision
     cdef Findings findings
     cdef int64_t stream
+    cdef Managed* whole = managed
     if request.narrow:
         managed = narrowed(managed, target, request, src)
+        src = src if managed == whole else None
     try:
         gather(managed, target, request, &findings)
-        findings.kernel = needs_look(managed) and find_kernel(managed, src) is not None
+        findings.kernel = may_be_rearranged(managed, target) and find_kernel(managed, src) is not None
         decide(managed, target, request, &findings, &decision)
         if not decision.steps & REARRANGE:
             hand_over(managed, target, decision.steps, request)
@@ -595,10 +598,11 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
 
 # ---- kernels of the libraries ----------------------------------------------------------------------------------------
 
-cdef bint needs_look(const Managed* managed) noexcept:
-    """Whether memory could have to be rearranged on its device: nothing else is copied by kernels."""
+cdef bint may_be_rearranged(const Managed* managed, Target target) noexcept:
+    """Whether memory of a device has something that kernels may have to change for the target."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
-    return (managed.marks or is_bool(managed)) and has_streams(device_type) and not is_host(device_type)
+    return (managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed)) and (
+        has_streams(device_type) and not is_host(device_type))
 
 
 cdef tuple find_kernel(const Managed* managed, object src):
@@ -662,8 +666,7 @@ cdef Managed* rearranged(Managed* managed, object src, str dtype) except NULL:
 cdef object deliver_rearranged(Managed* managed, Target target, const Request* request, object src):
     """Deliver a compact copy that a library makes; managed is stolen."""
     cdef Request asked = request[0]
-    # A library that lets memory go too early cannot have the only reference to this copy: it makes its own.
-    asked.copy = COPY_ALWAYS if target.copies_own else COPY_IF_NEEDED
+    asked.copy = COPY_IF_NEEDED
     if asked.has_stream and asked.stream == STREAM_UNORDERED:
         asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
     add(&copies_made, 1)
@@ -792,7 +795,7 @@ def examine(
         array = src if dtype is None and shape is None else None
         name = foreseen(managed, route.target, &request, array)
         gather(managed, route.target, &request, &findings)
-        findings.kernel = needs_look(managed) and find_kernel(managed, array) is not None
+        findings.kernel = may_be_rearranged(managed, route.target) and find_kernel(managed, array) is not None
         decide(managed, route.target, &request, &findings, &decision)
         # What a producer of DLPack has copied is shared from there on, and needs no other copy.
         by_copy = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK or (

@@ -148,7 +148,7 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
 cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
     """A copy of bytes on their device, as they are.
 
-    A kernel would be needed to change their order or their values. dlbridge has no kernels; the libraries have them.
+    A kernel would be needed to change their order or their values. dlbridge has none; the plan asks a library that has.
     """
     if has_streams(source.abi.dl_tensor.device.device_type) and not steps & (COPY | CHANGES):
         return device_operations().duplicate(source)

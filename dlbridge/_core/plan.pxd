@@ -29,6 +29,7 @@ cdef enum Reason:
     READ_ONLY_MEMORY
     WRITABLE_MEMORY
     ANOTHER_HOST
+    UNKEPT_COPY
 
 
 # What the library and the driver have to be asked before a decision. They are asked only if it matters for this memory.

@@ -105,6 +105,8 @@ cdef dict REASONS = {
                        'pass readonly="share" and do not write'),
     WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change",
                       'pass readonly="share" and do not write'),
+    UNKEPT_COPY: ("memory", "is a copy that nobody keeps until {target}, which does not say when, has read it",
+                  "nothing to do: it is copied"),
     ANOTHER_HOST: ("device", "is not the first of the host's, on which {target} shares memory", 'pass device="cpu:0"'),
 }
 
@@ -189,6 +191,8 @@ cdef int decide(
         want(out, copy_step(managed, target, out), COPY_ASKED)
     if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
         decide_access(managed, target, request, out)
+    if not is_copy(out) and target.copies_own and is_unkept_copy(managed):
+        want(out, COPY_IN_TARGET, UNKEPT_COPY)
     # Access comes first, so that an address does not decide whether writable memory is shared.
     if is_misaligned(managed, target) and not out.steps & COPIES & ~COPY_IN_TARGET:
         want(out, misaligned_steps(managed, target), MISALIGNED)
@@ -229,6 +233,11 @@ cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcep
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
     return decision.steps & steps and not is_host(device_type) and not decision.steps & (FETCH | TO_HOST_LABEL)
+
+
+cdef bint is_unkept_copy(const Managed* managed) noexcept:
+    """Whether memory of a device was made by this conversion, or by its producer for it."""
+    return managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and not is_host(managed.abi.dl_tensor.device.device_type)
 
 
 cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexcept:
@@ -477,7 +486,6 @@ cdef int decide_access(
     if managed_count(managed) == 0:
         return 0
     host = is_host(managed.abi.dl_tensor.device.device_type)
-    # A library whose streams nobody can ask for lets a device's memory go too early, so none is made for it alone.
     if writable and managed_alone(managed) and (host or not target.copies_own):
         out.steps |= SEAL
         return 0

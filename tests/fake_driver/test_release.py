@@ -1,4 +1,4 @@
-"""The way back: when the last consumer lets go, the producer's stream waits for the consumer's, if that is sound."""
+"""The way back: when the last consumer lets go, the producer's stream waits for its stream, or the memory is kept."""
 
 import pytest
 from fake_driver.harness import run

@@ -68,6 +68,7 @@ sys.modules["dlbridge.libraries.xla"] = types.SimpleNamespace(LIBRARY=Library(  
     lacks=(
         Fact("WRITABLE", "as JAX's", "has immutable arrays"), Fact("HOST", "as of a GPU", "has none"),
         *(Fact(strides, "as JAX's") for strides in ("NEGATIVE_STRIDES", "ZERO_STRIDES", "ANY_STRIDES"))),
+    dtypes=(Fact(("bool", "uint8", "int32", "float32"), "as JAX's without x64"),),
     device_alignment=Fact(16, "as JAX's"),
     copier=Fact(copied, "as JAX's", "has streams that nobody can ask for")))
 library.files = lambda: found | {"xla"}

@@ -1,4 +1,4 @@
-"""Every library to every other, in every layout and dtype: shared where it can be, right everywhere, else refused."""
+"""Every library to every other, in every layout and dtype: shared where it can be, made compact, or refused."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Loops that lost values before: a copy that JAX still reads is not made again, and memory goes back after its reader.
+"""Loops that lost values before: a copy that JAX still reads is not overwritten, and memory goes back after its reader.
 
 Each has the library's own call beside it, which has to lose values, or the loop proves nothing.
 """

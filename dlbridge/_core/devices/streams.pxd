@@ -18,7 +18,7 @@ ctypedef struct Stream:
 # A Handover is wrapped around the owner of device memory once a stream is known.
 ctypedef struct Handover:
     Wrapped wrapped             # first: release_wrapped() finds the struct by it
-    Driver* driver              # NULL until two streams must be ordered
+    Driver* driver              # NULL until it is needed
     int32_t device_id           # the driver's number of the device; valid once driver is set
     Stream producer             # the stream on which the memory is ready
     bint told                   # whether the producer was told that stream, so that its own is another one

@@ -2,8 +2,8 @@
 
 The consumer's stream waits for the producer's stream by an event, on the device. When the last consumer lets go, the
 producer's stream waits for the consumer's stream, so that no work writes into memory that is still being read. If the
-producer's stream is not known, the memory is kept until the consumer's stream is done. The host waits only for memory
-that the CPU reads, and if very much memory is kept.
+producer's stream is not known, the memory is kept until the consumer's stream is done. The host waits for memory that
+the CPU reads, and for the oldest where very much is kept.
 """
 
 from cpython.object cimport PyObject

@@ -53,9 +53,10 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not has_typestr(interface.get("typestr")):
         row = element_row(obj, offer)
         if row != NO_ROW:
-            interface["typestr"] = f"<u{get_row(row).item_bytes}"       # of the same size: with_row() says the rest
+            # bfloat16 and the like are "V2" here: bytes of that size, which with_row() names.
+            interface["typestr"] = f"<u{get_row(row).item_bytes}"
         elif offer.optional:
-            return NULL         # bfloat16 and the like are "V2" here; another protocol can name them
+            return NULL         # another protocol can name the dtype
     read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
     # Versions 0 and 1 did not say whether compact arrays have strides, so both None and given strides are correct.
     strides = interface.get("strides")
