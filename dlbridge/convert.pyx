@@ -569,9 +569,12 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     cdef Findings findings
     cdef int64_t stream
     cdef Managed* whole = managed
+    cdef Request of_copy
     if request.narrow:
         managed = narrowed(managed, target, request, src)
-        src = src if managed == whole else None
+        if managed != whole:
+            of_copy = request_of_copy(request)
+            request, src = &of_copy, None
     try:
         gather(managed, target, request, &findings)
         findings.kernel = may_be_rearranged(managed, target) and find_kernel(managed, src) is not None
@@ -589,7 +592,7 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
         managed = hand_over_copy(place(managed, decision.steps, target.api), decision.steps, request)
     managed_own_storage(managed)
     if decision.steps & COPY_IN_TARGET:
-        stream = settle(managed, request)
+        stream = settle(managed, decision.steps, request)
         return hand_over_library_copy(target.deliver(managed, target), target, stream)
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
@@ -613,7 +616,7 @@ cdef tuple find_kernel(const Managed* managed, object src):
     cdef Offer offer
     if src is not None:
         offer = <Offer> PyTuple_GET_ITEM(offers_of(type(src)), 0)
-        if offer.known & REARRANGED:
+        if offer.known & REARRANGED and offer.function is None:     # which gives another array, of which it is known
             return offer.values[<int> REARRANGED], None
     for name, kernel in library().rearrangers():
         if takes_as_it_is(managed, name):
@@ -629,8 +632,8 @@ cdef bint takes_as_it_is(const Managed* managed, str name):
         target.load()
     except Exception:
         return False
-    # A library without an upload_type is built for the host alone.
-    return target.upload_type and managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1
+    return target.upload_type == managed.abi.dl_tensor.device.device_type and (
+        managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1)
 
 
 cdef str kernel_name(const Managed* managed, object src):
@@ -663,12 +666,18 @@ cdef Managed* rearranged(Managed* managed, object src, str dtype) except NULL:
     return made
 
 
-cdef object deliver_rearranged(Managed* managed, Target target, const Request* request, object src):
-    """Deliver a compact copy that a library makes; managed is stolen."""
+cdef Request request_of_copy(const Request* request) noexcept:
+    """What is asked for a copy that was made on the way."""
     cdef Request asked = request[0]
     asked.copy = COPY_IF_NEEDED
     if asked.has_stream and asked.stream == STREAM_UNORDERED:
         asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
+    return asked
+
+
+cdef object deliver_rearranged(Managed* managed, Target target, const Request* request, object src):
+    """Deliver a compact copy that a library makes; managed is stolen."""
+    cdef Request asked = request_of_copy(request)
     add(&copies_made, 1)
     return deliver_apart(rearranged(managed, src, None), target, &asked)
 

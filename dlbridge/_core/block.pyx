@@ -294,11 +294,17 @@ cdef int own_storage(Managed* managed) except -1:
 
 cdef int managed_keep(Managed* managed, object obj) except -1:
     managed_own_storage(managed)
-    cdef Wrapped* kept = new_kept(managed.owns, managed.abi.manager_ctx, obj)
+    cdef Wrapped* outer = <Wrapped*> managed.abi.manager_ctx if managed.owns == OWNS_WRAPPED else NULL
+    cdef bint inside = outer != NULL and outer.owns != OWNS_NOTHING
+    cdef Wrapped* kept = new_kept(outer.owns, outer.owner, obj) if inside else (
+        new_kept(managed.owns, managed.abi.manager_ctx, obj))
     if kept == NULL:
         managed_release(managed)
         raise MemoryError
-    managed_own(managed, OWNS_WRAPPED, kept)
+    if inside:          # what orders the release of the memory stays outside, and is found there
+        outer.owns, outer.owner = OWNS_WRAPPED, kept
+    else:
+        managed_own(managed, OWNS_WRAPPED, kept)
     return 0
 
 

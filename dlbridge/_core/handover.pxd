@@ -20,7 +20,7 @@ cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request
 # Steals managed, also when it fails.
 cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* request) except NULL
 # The stream that waits for a copy which the library makes; STREAM_UNORDERED for none.
-cdef int64_t settle(Managed* managed, const Request* request) except? -2
+cdef int64_t settle(Managed* managed, int32_t steps, const Request* request) except? -2
 cdef object hand_over_library_copy(object array, Target target, int64_t stream)
 cdef object hand_over_upload(object array, Target target, const Request* request)
 cdef object hand_over_itself(object src, const Request* request)

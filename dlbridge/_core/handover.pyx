@@ -81,14 +81,14 @@ cdef Managed* hand_over_copy(Managed* managed, int32_t steps, const Request* req
     return managed
 
 
-cdef int64_t settle(Managed* managed, const Request* request) except? -2:
+cdef int64_t settle(Managed* managed, int32_t steps, const Request* request) except? -2:
     """Note that no release of this memory needs an order, since its stream will wait for the library's copy.
 
     Returns that stream, on which the memory is ready. If the caller wants no order, nothing is noted, and
-    STREAM_UNORDERED is returned.
+    STREAM_UNORDERED is returned, unless the memory is a copy of dlbridge's own.
     """
     cdef int64_t stream
-    if request.has_stream and request.stream == STREAM_UNORDERED:
+    if request.has_stream and request.stream == STREAM_UNORDERED and not steps & COPY_SPAN:
         return STREAM_UNORDERED
     try:
         stream = device_operations().stream_of(managed)

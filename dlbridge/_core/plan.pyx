@@ -189,13 +189,13 @@ cdef int decide(
         want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy == COPY_ALWAYS and not is_copy(out):
         want(out, copy_step(managed, target, out), COPY_ASKED)
-    if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
-        decide_access(managed, target, request, out)
     if not is_copy(out) and target.copies_own and is_unkept_copy(managed):
         want(out, COPY_IN_TARGET, UNKEPT_COPY)
+    if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
+        decide_access(managed, target, request, out)
     # Access comes first, so that an address does not decide whether writable memory is shared.
     if is_misaligned(managed, target) and not out.steps & COPIES & ~COPY_IN_TARGET:
-        want(out, misaligned_steps(managed, target), MISALIGNED)
+        want(out, misaligned_steps(managed, target, out), MISALIGNED)
     if request.copy == COPY_NEVER and is_copy(out):
         raise copy_required(managed, target, out)
     if findings.kernel and (needs_kernel(managed, out) or has_any_bytes(managed, out)):
@@ -221,9 +221,9 @@ cdef int32_t copy_step(const Managed* managed, Target target, const Decision* de
     return COPY_IN_TARGET if target.copies_own and not decision.steps & TO_HOST_LABEL else COPY_SPAN
 
 
-cdef int32_t misaligned_steps(const Managed* managed, Target target) noexcept:
+cdef int32_t misaligned_steps(const Managed* managed, Target target, const Decision* decision) noexcept:
     """The copy of memory whose address is its only fault. A library that copies shared memory itself copies that."""
-    if is_host(managed.abi.dl_tensor.device.device_type):
+    if is_host(managed.abi.dl_tensor.device.device_type) or decision.steps & TO_HOST_LABEL:
         return COPY
     return COPY_SPAN | COPY_IN_TARGET if target.copies_own else COPY_SPAN
 
@@ -243,7 +243,7 @@ cdef bint is_unkept_copy(const Managed* managed) noexcept:
 cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexcept:
     """Whether bools would be copied on a device as they lie. A copy of bools has only the bytes 0 and 1."""
     return is_bool(managed) and decision.steps & (COPY_SPAN | COPY_IN_TARGET) and not (
-        is_host(managed.abi.dl_tensor.device.device_type)
+        is_host(managed.abi.dl_tensor.device.device_type) or decision.steps & (FETCH | TO_HOST_LABEL)
         or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
 
 
@@ -472,8 +472,9 @@ cdef bint is_misaligned(const Managed* managed, Target target) noexcept:
 
 
 cdef uint8_t low_bits_of(const Managed* managed, Target target) noexcept:
-    """The bits of the address that must be 0, where the memory is."""
-    host = is_host(managed.abi.dl_tensor.device.device_type)
+    """The bits of the address that must be 0, where the memory is. Managed memory is mostly read by the host."""
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    cdef bint host = is_host(device_type) or device_type == kDLCUDAManaged
     return target.low_bits[managed.row] if host else target.device_low_bits[managed.row]
 
 

@@ -149,6 +149,46 @@ def test_a_copy_of_bools_has_only_the_bytes_0_and_1():
     )
 
 
+def test_a_copy_that_is_made_on_the_way_is_ordered_although_stream_is_minus_1():
+    run(
+        PRELUDE + """
+    dlbridge.register_target("narrow", lambda tensor: tensor, dtypes=["float32"])
+    source = Array(np.arange(4.0))
+    for made in (
+        dlbridge.convert(source, "narrow", narrow=True, stream=-1),
+        dlbridge.convert(Array(np.arange(4, dtype="f4")[::-1]), "plain", stream=-1),
+    ):
+        capsule = made.__dlpack__(stream=then)
+        driver.use(made.data_ptr, then.handle, "read")
+        del capsule, made
+        races = driver.races(); assert races == [], races
+    from fake_driver import xla
+    numbers = np.arange(8, dtype="f4")
+    source = Array(numbers[1:5])                        # misaligned: by way of a copy
+    driver.call("StreamSynchronize", current.handle)    # as stream=-1 promises
+    received = dlbridge.convert(source, "xla", stream=-1)
+    assert np.frombuffer(driver.read(received.start, 16), "f4").tolist() == [1, 2, 3, 4]
+    races = driver.races(); assert races == [], races
+    """
+    )
+
+
+def test_managed_memory_that_the_cpu_reads_is_the_hosts_in_every_question():
+    run(
+        PRELUDE + """
+    start = driver.allocate(0, 64, "managed")
+    driver.write(start, bytes([0, 1, 2, 255]) * 16)
+    bools = Interface(start, (16,), "|b1")
+    assert dlbridge.convert(bools, "numpy", copy=True).view("u1").tolist() == [0, 1, 1, 1] * 4
+    assert dlbridge.explain(bools, "numpy", copy=True).reason == "copy was asked for"
+    dlbridge.register_target("aligned", lambda tensor: tensor, alignment=64)
+    plan = dlbridge.explain(Interface(start + 16, (4,)), "aligned")
+    assert plan.action == "copy" and "is not aligned to 64 bytes" in plan.reason, plan
+    assert dlbridge.convert(Interface(start + 16, (4,)), "aligned").device == "cpu"
+    """
+    )
+
+
 @pytest.mark.parametrize(("answer", "error", "text"), [
     ("RuntimeError('CUDA out of memory. Tried to allocate')", "DeviceMemoryError",
      "kernels: device cuda:0: 16 bytes were wanted, and 17179869184 are free"),

@@ -171,6 +171,82 @@ def test_the_oldest_is_waited_for_once_too_many_wait_or_too_much_memory(platform
 
 
 @both
+def test_a_consumer_on_another_device_is_waited_for(platform):
+    run(
+        PRODUCER + """
+    driver.value("DevicePrimaryCtxRetain", 1)           # a stream there has it
+    other = Stream(driver.stream(1))
+    lent(other)
+    before = counts()
+    driver.hold(other.handle)
+    source = lent(other)
+    assert waiting_releases() == 1 and source.deleted == 0
+    driver.hold(other.handle, False)
+    assert waiting_releases() == 0 and source.deleted == 1 and unordered_releases() == 0
+    assert counts() == before and driver.current_device() == 0
+    """,
+        platform,
+    )
+
+
+@both
+def test_memory_that_waits_is_waited_for_where_a_copy_finds_none(platform):
+    run(
+        PRODUCER + """
+    interface = Interface(start, stream=first.handle)
+    dlbridge.asdlpack(interface, copy=True)
+    driver.hold(then.handle)
+    source = lent()
+    driver.fail("MemAllocAsync", 2, times=1)
+    dlbridge.asdlpack(interface, copy=True)
+    assert source.deleted == 1 and waiting_releases() == 0 and len(driver.log("EventSynchronize")) == 1
+    driver.hold(then.handle, False)
+    driver.fail("MemAllocAsync", 2, times=1)            # nothing waits now
+    try:
+        dlbridge.asdlpack(interface, copy=True)
+    except dlbridge.DeviceMemoryError as error:
+        assert "16 bytes were wanted" in str(error)
+    else:
+        raise AssertionError
+    """,
+        platform,
+    )
+
+
+@both
+def test_what_an_array_keeps_beside_its_export_waits_too(platform):
+    """As the values of ONNX Runtime, which keep the memory that their capsules forget."""
+    run(
+        PRODUCER + """
+    import sys
+    import types
+    import weakref
+    from dlbridge.libraries import library
+    from dlbridge.libraries.library import Arrays, Fact, Library
+    sys.modules["forgetful"] = types.ModuleType("forgetful")
+    sys.modules["dlbridge.libraries.forgetful"] = types.SimpleNamespace(LIBRARY=Library(
+        name="forgetful", arrays=(Arrays("Value", forgets=Fact(True, "of this test")),)))
+    found = library.files()
+    library.files = lambda: found | {"forgetful"}
+    library.library_of.cache_clear()
+    Value = type("Value", (Producer,), {"__module__": "forgetful"})
+    value = Value(start, (kind, 0))
+    kept = weakref.ref(value)
+    tensor = dlbridge.asdlpack(value, stream=then)
+    del value
+    driver.hold(then.handle)
+    del tensor
+    assert waiting_releases() == 1 and kept() is not None and kept().deleted == 0
+    driver.hold(then.handle, False)
+    assert waiting_releases() == 0
+    gc.collect()
+    assert kept() is None and held == []
+    """,
+        platform,
+    )
+
+
+@both
 def test_what_the_driver_refuses_is_counted_or_goes_back(platform):
     run(
         PRODUCER + """

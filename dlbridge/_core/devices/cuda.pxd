@@ -82,7 +82,7 @@ cdef bint order_after_event(
     Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
 # An event that happens when a stream has done the work that it was given so far; NULL on failure.
 cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
-cdef bint has_happened(Driver* driver, void* event, bint wait) noexcept nogil
+cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait) noexcept nogil
 cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,

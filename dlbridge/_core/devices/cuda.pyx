@@ -44,7 +44,10 @@ cdef enum:
     OUT_OF_MEMORY = 2                   # …_OUT_OF_MEMORY
     INVALID_HANDLE = 400                # …_INVALID_HANDLE
     NOT_READY = 600                     # …_NOT_READY
-    CAPTURE_UNSUPPORTED = 900           # …_STREAM_CAPTURE_UNSUPPORTED
+    NOT_PERMITTED = 800                 # …_NOT_PERMITTED, in a callback of the driver's
+    INVALID_CONTEXT = 201               # …_INVALID_CONTEXT
+    FIRST_OF_CAPTURES = 900             # …_STREAM_CAPTURE_UNSUPPORTED
+    LAST_OF_CAPTURES = 908              # …_STREAM_CAPTURE_WRONG_THREAD
     CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
     CAPTURE_RELAXED = 2                 # …_STREAM_CAPTURE_MODE_RELAXED
     CONCURRENT_MANAGED_ACCESS = 89      # only of CUDA: ROCm's managed memory has no DLPack type
@@ -506,38 +509,59 @@ cdef bint order_after_event(
 
 cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
     """Make an event, and record it on a stream. It fails while the stream is captured."""
-    cdef Calls* calls = &driver.calls
     cdef void* event = NULL
+    cdef void* handle = handle_of(driver, stream)
+    cdef void* context
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return NULL
-    if not is_capturing(driver, stream, failure) and not failed(
-            driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
-        failed(driver, &calls.event_record, calls.event_record(event, handle_of(driver, stream)), failure)
+    if not is_capturing(driver, stream, failure):
+        event = recorded_event(driver, handle, failure)
     leave(driver, &entered, failure)
-    if event != NULL and not is_well(failure):
+    if failure.error == INVALID_HANDLE:         # a stream of another device, where the event has to be made
+        failure.error = 0
+        context = context_of_stream(driver, handle, failure)
+        if context != NULL and enter_context(driver, context, &entered, failure):
+            event = recorded_event(driver, handle, failure)
+            leave(driver, &entered, failure)
+    return event
+
+
+cdef void* recorded_event(Driver* driver, void* stream, Failure* failure) noexcept nogil:
+    cdef Calls* calls = &driver.calls
+    cdef void* event = NULL
+    if failed(driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
+        return NULL
+    if failed(driver, &calls.event_record, calls.event_record(event, stream), failure):
         calls.event_destroy(event)
         return NULL
     return event
 
 
-cdef bint has_happened(Driver* driver, void* event, bint wait) noexcept nogil:
+cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait) noexcept nogil:
     """Whether an event has happened, which this thread waits for if it is told to. Then the event is destroyed.
 
-    A GPU that has failed does no work any more, so any other error counts as a yes.
+    It counts as a yes if the device does no work any more: after a failed kernel, or a reset.
     """
     cdef Calls* calls = &driver.calls
     cdef Entered entered
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef int error
-    entered.pushed, entered.capture_mode = False, CAPTURE_RELAXED
-    relax(driver, &entered, &failure)
-    error = calls.event_synchronize(event) if wait else calls.event_query(event)
+    if not enter(driver, device_id, &entered, &failure):
+        return not may_go_on(failure.error)
+    if relax(driver, &entered, &failure):
+        error = calls.event_synchronize(event) if wait else calls.event_query(event)
+        if not may_go_on(error):
+            calls.event_destroy(event)
+    else:
+        error = failure.error
     leave(driver, &entered, &failure)
-    if error == NOT_READY or error == CAPTURE_UNSUPPORTED:
-        return False
-    calls.event_destroy(event)
-    return True
+    return not may_go_on(error)
+
+
+cdef bint may_go_on(int error) noexcept nogil:
+    """Whether a stream may still be at work, by the answer to a question about its event."""
+    return error in (NOT_READY, INVALID_CONTEXT, NOT_PERMITTED) or FIRST_OF_CAPTURES <= error <= LAST_OF_CAPTURES
 
 
 cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcept nogil:

@@ -73,6 +73,9 @@ from dlbridge._core.layout cimport Span
 from dlbridge._core.locks import call_in_child
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
 
+cdef enum:
+    MOST_BUSY = 16              # streams that are remembered during a look
+
 # Releases that wait. Beyond that the oldest is waited for.
 cdef size_t MOST_WAITING = 1024
 cdef size_t MOST_BYTES_WAITING = <size_t> 4 << 30
@@ -218,7 +221,7 @@ cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint last
 cdef int set_told(Managed* managed, int64_t stream, object keeper) except -1:
     """Note the stream that a producer was told, on which it made the memory ready. Its own stream is another one."""
     set_producer(managed, stream, keeper, False)
-    return note_told(managed, handover_of(managed))
+    return note_told(managed, handover_of(managed), True)
 
 
 cdef int set_own(Managed* managed, int64_t stream, object keeper) except -1:
@@ -383,16 +386,16 @@ cdef Handover* get_or_make_handover(Managed* managed) except NULL:
     if handover == NULL:
         handover = wrap(managed)
         fill_stream(&handover.producer, STREAM_LEGACY_DEFAULT, None, True)
-        note_told(managed, handover)
+        note_told(managed, handover, handover.wrapped.owns in (OWNS_VERSIONED, OWNS_LEGACY))
     return handover
 
 
-cdef int note_told(Managed* managed, Handover* handover) except -1:
-    """Note that memory came by DLPack, which says where it is ready and not in which order it goes back.
+cdef int note_told(Managed* managed, Handover* handover, bint by_dlpack) except -1:
+    """Note whether memory came by DLPack, which says where it is ready and not in which order it goes back.
 
     A Tensor is no such producer: its block knows by itself whom it waits for.
     """
-    handover.told = handover.wrapped.owns in (OWNS_VERSIONED, OWNS_LEGACY) and not is_lent(handover)
+    handover.told = by_dlpack and not is_lent(handover)
     if handover.told:
         try:
             need_driver(managed, handover)      # when the memory goes back it is too late to look for it
@@ -548,6 +551,11 @@ cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbyte
     with nogil:
         done = cuda.duplicate_bytes(
             pooled.driver, pooled.device_id, &pooled.memory, begin, nbytes, stream, &failure)
+        if not done and failure.wanted and load_pointer(&waiting) != NULL:
+            release_waiting(True)       # it may have the memory that is missing
+            failure = Failure(0, 0, 0, 0, False)
+            done = cuda.duplicate_bytes(
+                pooled.driver, pooled.device_id, &pooled.memory, begin, nbytes, stream, &failure)
     if not done:
         raise driver_error(pooled.driver, &failure)
     handover.used = True
@@ -644,7 +652,8 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef PyThreadState* gil
     cdef bint ordered
-    if own.number == STREAM_UNORDERED or not is_sound(handover, own) or not is_sound(handover, used):
+    if handover.driver == NULL or own.number == STREAM_UNORDERED or not (
+            is_sound(handover, own) and is_sound(handover, used)):
         return False
     gil = give_up_gil()
     ordered = cuda.order_streams(handover.driver, handover.device_id, used.number, own.number, &failure)
@@ -654,9 +663,11 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
 
 # ---- releases that wait --------------------------------------------------------------------------------------------
 
-ctypedef struct Pending:
-    int32_t device_id
-    int64_t stream
+# Streams that were asked, and have not come far enough.
+ctypedef struct Busy:
+    int count
+    int64_t[MOST_BUSY] streams
+    int32_t[MOST_BUSY] devices
 
 cdef void* waiting = NULL               # the Waiting that was added last
 cdef size_t waiting_count = 0
@@ -715,8 +726,13 @@ cdef bint too_much_waits() noexcept nogil:
         load_size(&waiting_bytes) > MOST_BYTES_WAITING and load_size(&waiting_count) > 1)
 
 
-cdef void release_what_is_done() noexcept nogil:
-    """Release the memory that its consumer's stream is done with.
+cdef inline void release_what_is_done() noexcept nogil:
+    if load_pointer(&waiting) != NULL:
+        release_waiting(False)
+
+
+cdef void release_waiting(bint all_of_it) noexcept nogil:
+    """Release the memory that its consumer's stream is done with, or wait for all of it.
 
     The list is taken as a whole, so two threads that do this share no release, and nor does an owner whose end leads
     here again.
@@ -724,20 +740,18 @@ cdef void release_what_is_done() noexcept nogil:
     cdef Waiting* entry
     cdef Waiting* following
     cdef Waiting* done = NULL
-    cdef Pending busy = Pending(-1, STREAM_UNORDERED)
+    cdef Busy busy
     cdef PyThreadState* gil
-    if load_pointer(&waiting) == NULL:
-        return
+    busy.count = 0
     entry = reversed_list(<Waiting*> exchange_pointer(&waiting, NULL))      # the oldest first
     gil = give_up_gil()
     while entry != NULL:
         following = entry.next
-        if is_done(entry, &busy):
+        if is_done(entry, all_of_it or too_much_waits(), &busy):
             add_size(&waiting_count, -1)
             add_size(&waiting_bytes, -<size_t> entry.handover.nbytes)
             entry.next, done = done, entry
         else:
-            busy = Pending(entry.handover.device_id, entry.stream)      # before another thread may have the entry
             put_back(entry)
         entry = following
     take_gil(gil)
@@ -749,15 +763,22 @@ cdef void release_what_is_done() noexcept nogil:
         done = following
 
 
-cdef bint is_done(Waiting* entry, const Pending* busy) noexcept nogil:
-    """Whether a stream has come as far as this release wants. It is waited for if too much waits.
+cdef bint is_done(Waiting* entry, bint wait, Busy* busy) noexcept nogil:
+    """Whether a stream has come as far as this release wants, which is waited for if so told.
 
-    A stream that has not come as far as an older release wants, ``busy``, is not asked again.
+    A stream that has not come as far as an older release wants is busy, and is not asked again.
     """
-    cdef bint wait = too_much_waits()
-    if not wait and busy.stream == entry.stream and busy.device_id == entry.handover.device_id:
-        return False
-    return cuda.has_happened(entry.handover.driver, entry.event, wait)
+    cdef int32_t device_id = entry.handover.device_id
+    cdef int index
+    for index in range(0 if wait else busy.count):
+        if busy.streams[index] == entry.stream and busy.devices[index] == device_id:
+            return False
+    if cuda.has_happened(entry.handover.driver, device_id, entry.event, wait):
+        return True
+    if busy.count < MOST_BUSY:
+        busy.streams[busy.count], busy.devices[busy.count] = entry.stream, device_id
+        busy.count += 1
+    return False
 
 
 cdef Waiting* reversed_list(Waiting* entry) noexcept nogil:

@@ -56,7 +56,10 @@ cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* 
     except DLBridgeError:
         raise
     except Exception as error:
-        raise exhausted_memory(name, device, nbytes, error) or refusal(
+        exhausted = exhausted_memory(name, device, nbytes, error)
+        if exhausted is None and isinstance(error, UNTOUCHED):
+            raise
+        raise exhausted or refusal(
             DeviceError, name, "copy", f"{type(error).__qualname__}: {_first_line(error)}", "was raised by the library",
             "its message says what it needs") from error
 
@@ -65,10 +68,11 @@ cdef object exhausted_memory(str name, const DLDevice* device, int64_t nbytes, o
     """The error for a library that found too little memory, in whatever words it says so; or None."""
     from dlbridge._core.devices.cuda import FREE_SOME, memory_of_device
 
-    if not has_streams(device.device_type):
+    if not has_streams(device.device_type) or "out of memory" not in str(error).lower().replace("_", " "):
         return None
-    available = memory_of_device(device.device_type, max(0, device.device_id))
-    if available >= nbytes and "out of memory" not in str(error).lower().replace("_", " "):
+    try:
+        available = memory_of_device(device.device_type, max(0, device.device_id))
+    except DeviceError:
         return None
     return refusal(DeviceMemoryError, name, "device", device_name(device[0]),
                    f"{nbytes} bytes were wanted, and {available} are free", FREE_SOME)
