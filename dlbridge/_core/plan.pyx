@@ -189,7 +189,7 @@ cdef int decide(
         want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy == COPY_ALWAYS and not is_copy(out):
         want(out, copy_step(managed, target, out), COPY_ASKED)
-    if not is_copy(out) and target.copies_own and is_unkept_copy(managed):
+    if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & TO_HOST_LABEL:
         want(out, COPY_IN_TARGET, UNKEPT_COPY)
     if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
         decide_access(managed, target, request, out)
