@@ -1,5 +1,6 @@
 """JAX: immutable arrays, read by the buffer protocol or DLPack, made by jaxlib's own importer."""
 
+import sys
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library
@@ -47,6 +48,11 @@ def is_pinned(array: Any) -> bool:
     return bool(array.sharding.memory_kind == "pinned_host")
 
 
+def pinned_memory() -> Any:
+    """How an array is asked whether it is in pinned memory, which takes long; None without a GPU."""
+    return is_pinned if takes_pinned(sys.modules["jax"]) else None
+
+
 def takes_pinned(jax: Any) -> bool:
     """Whether it has a GPU, whose pinned memory it takes as that."""
     try:
@@ -84,7 +90,7 @@ LIBRARY = Library(
                            "read-only memory; it declines elsewhere, and for bfloat16"),
             immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags", below="0.12"),
             none_is_unordered=Fact(True, "seen in jaxlib 0.10.2", "takes -1 for the handle of a stream"),
-            pinned_memory=Fact(is_pinned, "seen in 0.11.2", "exports it under its own device type", since="0.11"),
+            pinned_memory=Fact(pinned_memory, "seen in 0.11.2", "exports it under its own device type", since="0.11"),
             host_number=Fact(lambda array: array.device.local_hardware_id, "seen in 0.10.2",
                              "exports every device of the host as the first"),
             refused=(

@@ -69,8 +69,8 @@ class Arrays(NamedTuple):
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
     owned_on: Fact | None = None            # the device where only the managed export of its exchange table is right
     host_number: Fact | None = None         # a function of the array: which of the host's devices it is on
-    pinned_memory: Fact | None = None       # a function of the array: whether it is in pinned memory, which its buffer
-    #                                         does not say, and __dlpack__ does
+    pinned_memory: Fact | None = None       # a function that gives a function of the array: whether it is in pinned
+    #                                         memory, which its buffer does not say, and __dlpack__ does; or None here
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked

@@ -46,12 +46,12 @@ class Thread(threading.Thread):
 
         producer = self.choice.choice(self.libraries)
         count, way = self.choice.choice(SIZES), [producer.name]
-        array = self.made(producer, count, value)
+        held = [self.made(producer, count, value)]          # nothing else has a reference to it
         for _ in range(self.choice.randint(1, LONGEST)):
             consumer = self.choice.choice(self.libraries)
             before = unordered_releases()
             try:
-                array = self.hop(producer, consumer, array, way)
+                held.append(self.hop(producer, consumer, held, way))
                 self.unordered[f"{producer.name} -> {way[-1]}"] += unordered_releases() - before
             except Exception:
                 self.errors.append(f"{' -> '.join(way)}\n{traceback.format_exc()}")
@@ -59,7 +59,7 @@ class Thread(threading.Thread):
             self.hops += 1
             producer = consumer
         with producer.current(self.streams[producer.name]):
-            found = producer.values(array)
+            found = producer.values(held.pop())
         if not (found == value).all():
             self.wrong[" -> ".join(way)] += 1
 
@@ -75,10 +75,11 @@ class Thread(threading.Thread):
         library.fill(array, value, stream)
         return array.bind(stream) if library.name == "numba" else array
 
-    def hop(self, producer, consumer, array, way):
+    def hop(self, producer, consumer, held, way):
         """Hand the array over, read it late, and let it go; its memory is written again as soon as it comes back."""
         import dlbridge
 
+        array = held.pop()
         reading, count = self.streams[consumer.name], array.size if isinstance(array.size, int) else array.numel()
         keywords = {"readonly": "share"} if consumer.name in TORCH_LIKE else {}
         if self.choice.random() < 0.2:

@@ -44,7 +44,12 @@ cdef extern from *:
 
 
 cdef Offer offers(object kind, object facts):
-    return new_offer("buffer", acquire, facts) if has_buffer(kind) else None
+    if not has_buffer(kind):
+        return None
+    offer = new_offer("buffer", acquire, facts)
+    if offer.known & PINNED_MEMORY:
+        offer.is_pinned = offer.values[<int> PINNED_MEMORY]()
+    return offer
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
@@ -52,8 +57,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef Managed* managed
     cdef bint swapped
     cdef int row
-    if offer.known & PINNED_MEMORY and offer.optional and offer.values[<int> PINNED_MEMORY](obj):
-        return NULL
+    if offer.is_pinned is not None and offer.optional and offer.is_pinned(obj):
+        return NULL             # __dlpack__ says so
     if PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO):
         return decline(offer)
     row = find_format(view.format, view.itemsize, &swapped)

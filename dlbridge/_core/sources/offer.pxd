@@ -38,6 +38,7 @@ cdef class Offer:
     cdef bint sole                          # no other protocol may serve this type
     cdef bint optional                      # other offers are asked after it, so it can decline
     cdef object function                    # of a function's offer: it gives an object with a protocol
+    cdef object is_pinned                   # of buffer: a function of the array: is it in pinned memory; or None
     cdef bint is_stream                     # of arrow: the method gives a stream
     cdef tuple whole_bytes                  # of torch: its dtypes of one byte whose export says all
     cdef int owned_on                       # of torch: the device type where its borrowed view is wrong, or 0
