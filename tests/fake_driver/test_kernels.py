@@ -13,6 +13,10 @@ PRELUDE = """
     then = Stream(driver.value("StreamCreate", 1))
     dlbridge.register_target("plain", lambda tensor: tensor)
 
+    def check_order():
+        races = driver.races()
+        assert races == [], races
+
     def refused(function, error, *texts):
         try:
             function()
@@ -45,7 +49,7 @@ def test_strides_that_a_target_lacks_are_made_compact_by_the_arrays_own_library(
             driver.use(tensor.data_ptr, then.handle if "stream" in keywords and keywords["stream"] is then
                        else current.handle, "read")
             del tensor, made
-            races = driver.races(); assert races == [], races
+            check_order()
     assert unordered_releases() == 0
     """
     )
@@ -73,7 +77,7 @@ def test_a_library_that_copies_shared_memory_itself_gets_a_compact_copy(keywords
         assert found.tolist() == view.tolist()
         driver.use(source.start // 4096 * 4096, current.handle, "write")        # at once
         del received, source
-        races = driver.races(); assert races == [], races
+        check_order()
     assert unordered_releases() == 0
     """
     )
@@ -93,7 +97,7 @@ def test_memory_of_others_is_copied_by_a_library_that_takes_it_as_it_is():
         assert values_of(tensor).tolist() == [15, 14, 13, 12] and tensor.strides == (1,)
         driver.use(tensor.data_ptr, then.handle, "read")
         del tensor
-        races = driver.races(); assert races == [], races
+        check_order()
     # Bytes that are seen as something else are not what the array is.
     source = Array(np.arange(64, dtype="u1"))
     refused(lambda: dlbridge.convert(source, "plain", dtype=">f4"), dlbridge.DeviceError, "byte order")
@@ -125,7 +129,7 @@ def test_a_type_that_a_target_lacks_is_narrowed_on_the_device():
         assert np.frombuffer(driver.read(received.start, 16), "f4").tolist() == [0, 1, 2, 3]
         del received
     driver.use(source.start, current.handle, "write")
-    races = driver.races(); assert races == [], races
+    check_order()
     source = Array(np.array([1, 2**31]))
     refused(lambda: dlbridge.convert(source, "narrow", narrow=True), dlbridge.ConversionError,
             "narrow: value of memory on cuda:0: does not fit into int32")
@@ -161,14 +165,14 @@ def test_a_copy_that_is_made_on_the_way_is_ordered_although_stream_is_minus_1():
         capsule = made.__dlpack__(stream=then)
         driver.use(made.data_ptr, then.handle, "read")
         del capsule, made
-        races = driver.races(); assert races == [], races
+        check_order()
     from fake_driver import xla
     numbers = np.arange(8, dtype="f4")
     source = Array(numbers[1:5])                        # misaligned: by way of a copy
     driver.call("StreamSynchronize", current.handle)    # as stream=-1 promises
     received = dlbridge.convert(source, "xla", stream=-1)
     assert np.frombuffer(driver.read(received.start, 16), "f4").tolist() == [1, 2, 3, 4]
-    races = driver.races(); assert races == [], races
+    check_order()
     """
     )
 
