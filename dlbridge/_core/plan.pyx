@@ -204,7 +204,7 @@ cdef int decide(
     if needs_kernel(managed, out):
         raise refusal(DeviceError, target.name, REASONS[out.reason][0], reason_words(managed, target, out.reason),
                       f"needs a copy, which cannot be made on {device_name(managed.abi.dl_tensor.device)}",
-                      hints().NO_KERNEL if has_streams(managed.abi.dl_tensor.device.device_type) else COPY_THERE)
+                      kernel_hint(managed, out.reason))
     if not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER if out.steps & COPY else 0
     return 0
@@ -233,6 +233,12 @@ cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcep
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
     return decision.steps & steps and not is_host(device_type) and not decision.steps & (FETCH | TO_HOST_LABEL)
+
+
+cdef str kernel_hint(const Managed* managed, Reason reason):
+    """What to do about memory for which no library with kernels was found. None swaps bytes or packs elements."""
+    of_strides = reason in (NEGATIVE_STRIDE, ZERO_STRIDE, HOLES, AXIS_ORDER)
+    return hints().NO_KERNEL if of_strides and has_streams(managed.abi.dl_tensor.device.device_type) else COPY_THERE
 
 
 cdef bint is_unkept_copy(const Managed* managed) noexcept:

@@ -44,7 +44,7 @@ OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
 )
 COLUMNS = 'call dlbridge.convert_tree(x, to, columns="pass")'
 OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
-# Of device memory that has to be rearranged, where no library with kernels for that is imported.
+# Of strides on a device that a target lacks, where no library with kernels for them is imported.
 NO_KERNEL = "copy it with the library that made it, or import cupy, whose kernels then make a compact copy"
 NO_HINT = "its elements are no numbers, and no array library has them"
 NUMBERS = "?bBhHiIlLqQefdFD"        # letters of NumPy's types that DLPack has

@@ -49,7 +49,7 @@ def is_pinned(array: Any) -> bool:
 
 
 def pinned_memory() -> Any:
-    """How an array is asked whether it is in pinned memory, which takes long; None without a GPU."""
+    """How an array is asked whether it is in pinned memory; None without a GPU, where none is."""
     return is_pinned if takes_pinned(sys.modules["jax"]) else None
 
 

@@ -708,8 +708,9 @@ def test_memory_that_a_device_would_have_to_rearrange_is_refused_before_it_is_co
             source = Interface(start + 64, shape, strides=strides)
             for copy in None, True, False:
                 plan = dlbridge.explain(source, "plain", copy=copy)
+                # CuPy has no strides off the item size either.
                 assert (plan.action, plan.hint) == ("refuse", (
-                    "copy it with the library that made it, x.copy() or so" if copy is False else
+                    "copy it with the library that made it, x.copy() or so" if copy is False or strides == (6,) else
                     "copy it with the library that made it, or import cupy, whose kernels then make a compact copy"))
                 try:
                     dlbridge.convert(source, "plain", copy=copy)

@@ -195,7 +195,7 @@ cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) 
     row = element_row(obj, offer)
     managed = with_row(ask(obj, method, offer, known, keywords), row, offer)
     if "stream" not in keywords:
-        told = keeper = None        # it refused the stream that it was told
+        told = keeper = None        # it was told none, or refused it
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
         _set_ready(managed, told, keeper)
         if told is not None and offer.known & STREAM_OBJECT:

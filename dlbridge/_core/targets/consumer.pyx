@@ -66,10 +66,10 @@ cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* 
 
 cdef object exhausted_memory(str name, const DLDevice* device, int64_t nbytes, object error):
     """The error for a library that found too little memory, in whatever words it says so; or None."""
-    from dlbridge._core.devices.cuda import FREE_SOME, memory_of_device
-
     if not has_streams(device.device_type) or "out of memory" not in str(error).lower().replace("_", " "):
         return None
+    from dlbridge._core.devices.cuda import FREE_SOME, memory_of_device
+
     try:
         available = memory_of_device(device.device_type, max(0, device.device_id))
     except DeviceError:
