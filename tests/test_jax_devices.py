@@ -10,6 +10,7 @@ import textwrap
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import dlbridge
@@ -75,9 +76,10 @@ def test_an_array_that_is_gone_says_so(make, dtype, target):
     assert (plan.action, plan.hint) == ("refuse", "convert it before, or a copy of it, jax.numpy.copy(x)")
 
 
-def test_arrays_on_several_devices_name_their_shards():
+def test_arrays_in_parts_name_their_shards():
     wrong = child(f"""
-        for sharding in (mesh("x"), mesh()):
+        half = NamedSharding(Mesh(np.array(devices).reshape(2, 2), ("x", "y")), PartitionSpec("y"))
+        for sharding in (mesh("x"), half):
             for dtype in ("float32", "bfloat16"):
                 array = jax.device_put(jnp.arange(64, dtype=dtype), sharding)
                 for target in {TARGETS}:
@@ -96,6 +98,49 @@ def test_arrays_on_several_devices_name_their_shards():
         assert [part.tolist() for part in parts] == host.reshape(4, 16).tolist()
     """)
     assert wrong == []
+
+
+def test_an_array_that_each_device_has_is_shared_from_one():
+    wrong = child(f"""
+        whole = jax.device_put(jnp.arange(64.0), mesh())
+        parts = [shard.data for shard in whole.addressable_shards]
+        first = parts[0].unsafe_buffer_pointer()
+
+        def address(made):
+            return dlbridge.convert(made, "dlbridge", readonly="share").data_ptr
+
+        for to in {TARGETS}:
+            if address(dlbridge.convert(whole, to, readonly="share")) != first:
+                print(to, "has another address")
+            if dlbridge.explain(whole, to, readonly="share").action != "share":
+                print(dlbridge.explain(whole, to, readonly="share"))
+        small = jax.device_put(jnp.arange(3, dtype="bfloat16"), mesh())
+        assert dlbridge.convert(small, "torch").tolist() == [0, 1, 2]
+        assert dlbridge.convert_tree([whole], "numpy")[0].tolist() == list(range(64))
+        assert dlbridge.convert(whole, "jax") is whole
+        for number in range(4):
+            made = dlbridge.convert(whole, "jax", device=f"cpu:{{number}}")
+            assert made.devices() == {{devices[number]}} and made.tolist() == list(range(64)), number
+        assert dlbridge.convert(host, whole).devices() == {{devices[0]}}
+        read = dlbridge.accepts("numpy", returns="like")(lambda x: x + 1)(whole)
+        assert isinstance(read, jax.Array) and read.tolist() == list(range(1, 65))
+        whole.delete()
+        try:
+            print(dlbridge.convert(whole, "numpy"))
+        except dlbridge.UnsupportedError as error:
+            assert "is_deleted True" in str(error)
+    """)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("dtype", ["int2", "uint2", "int4", "uint4"])
+def test_integers_below_a_byte_are_taken_by_numpy(dtype):
+    x = jnp.array([1, 0], dtype)
+    for target in TARGETS:
+        assert dlbridge.explain(x, target).hint == "pass numpy.asarray(x)"
+        with pytest.raises(dlbridge.UnsupportedError, match=r"numpy\.asarray"):
+            dlbridge.convert_tree([x], target)
+    assert dlbridge.convert(np.asarray(x), "numpy").tolist() == [1, 0]
 
 
 # ---- the host's devices ----------------------------------------------------------------------------------------------
@@ -225,9 +270,8 @@ def test_a_device_that_is_not_there_is_refused():
                 raise AssertionError(array)
             except dlbridge.DeviceError as error:
                 assert "is no device that dlbridge knows" in str(error), error
-            try:
-                dlbridge.convert(host, array)
-                raise AssertionError(array)
+            try:        # an array that each device has stands for the first
+                assert dlbridge.convert(host, array).devices() == {devices[0]} and array.is_fully_replicated
             except dlbridge.UnsupportedError as error:
                 assert "addressable_shards" in error.hint, error
         one = NamedSharding(Mesh(devices[3:], "x"), PartitionSpec("x"))

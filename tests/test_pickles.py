@@ -7,6 +7,7 @@ import pickle
 import sys
 import weakref
 
+import cloudpickle
 import ml_dtypes
 import numpy as np
 import pytest
@@ -340,3 +341,76 @@ def test_types_that_others_cannot_send():
         back = dlbridge.convert(pickle.loads(text, buffers=buffers), "torch")
         assert back.dtype == dtype
         assert back.data_ptr() == source.data_ptr()
+
+
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+NUMBERS = np.arange(3, dtype="float32")
+SENDERS = {"copy": copy.copy, "deepcopy": copy.deepcopy}
+IN_SCRIPTS = SENDERS | {"cloudpickle": of("cloudpickle")(lambda sent: pickle.loads(cloudpickle.dumps(sent)))}
+EVERY_WAY = IN_SCRIPTS | {"pickle": lambda sent: pickle.loads(pickle.dumps(sent))}
+DECORATORS = {
+    "to numpy": lambda: dlbridge.accepts("numpy"),
+    "returns": lambda: dlbridge.accepts("numpy", returns="like"),
+    "keywords": lambda: dlbridge.accepts("numpy", copy=True, others="raise", columns="pass"),
+    "a module": lambda: dlbridge.accepts(np),
+    "gradients in jax": of("torch", "jax")(lambda: dlbridge.accepts("jax", returns="like", gradients=True)),
+    "gradients in torch": of("torch", "jax")(lambda: dlbridge.accepts("torch", returns="like", gradients=True)),
+}
+RETURNED = {
+    "Plan": lambda: dlbridge.explain(NUMBERS, "memoryview"),
+    "Tensor": lambda: dlbridge.from_dlpack(NUMBERS),
+    "Tensor of an address": lambda: dlbridge.from_pointer(
+        NUMBERS.ctypes.data, shape=(3,), dtype="float32", owner=NUMBERS),
+    "targets": dlbridge.targets,
+    "get_include": dlbridge.get_include,
+}
+
+
+@pytest.mark.parametrize("way", params(EVERY_WAY))
+def test_public_functions_and_types_are_sent_by_name(way):
+    for name in dlbridge.__all__:
+        public = getattr(dlbridge, name)
+        there = way(public)
+        assert there == public if isinstance(public, tuple) else there is public
+
+
+@pytest.mark.parametrize("way", params(EVERY_WAY))
+@pytest.mark.parametrize("make", params(RETURNED))
+def test_what_public_functions_return_is_sent(make, way):
+    there, here = way(make()), make()
+    assert type(there) is type(here)
+    if isinstance(here, dlbridge.Tensor):
+        assert values(there) == values(here)
+    else:
+        assert there == here
+
+
+@pytest.mark.parametrize("way", params(IN_SCRIPTS))
+@pytest.mark.parametrize("make", params(DECORATORS))
+def test_a_decorated_function_is_sent(make, way):
+    """A function of a script or a notebook is sent by its value, before and after its first call."""
+    function = way(make())(lambda x: x * 2)
+    for each in (function, way(function)):
+        assert [float(number) for number in each(NUMBERS)] == [0, 2, 4]
+    assert [float(number) for number in way(way(function))(x=NUMBERS)] == [0, 2, 4]
+
+
+@pytest.mark.needs("torch", "jax", "cloudpickle")
+def test_a_function_is_sent_after_its_gradients_were_found():
+    square = dlbridge.accepts("jax", returns="like", gradients=True)(lambda x: (x * x).sum())
+    for function in (square, pickle.loads(cloudpickle.dumps(square))):
+        x = torch.ones(2, requires_grad=True)
+        function(x).backward()
+        assert x.grad.tolist() == [2, 2]
+        again = pickle.loads(cloudpickle.dumps(function))
+        assert again(torch.ones(2)).item() == 2
+
+
+def test_errors_are_sent_whole():
+    with pytest.raises(dlbridge.UnsupportedError) as raised:
+        dlbridge.convert([1], "numpy")
+    for way in (copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))):
+        there = way(raised.value)
+        assert (type(there), str(there), vars(there)) == (
+            type(raised.value), str(raised.value), vars(raised.value))

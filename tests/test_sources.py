@@ -2,6 +2,7 @@
 
 import array
 import ctypes
+import enum
 import struct
 import sys
 
@@ -256,3 +257,47 @@ def test_what_is_no_array_is_refused_with_a_hint(make, hint, to):
     assert getattr(src, "__qualname__", type(src).__qualname__) in text or text.startswith("torch:")
     with pytest.raises(TypeError):
         dlbridge.asdlpack(src)
+
+
+# ---- a device type as the standard writes it -------------------------------------------------------------------------
+
+class DeviceType(enum.Enum):
+    CPU = 1
+
+
+class OfEnum:
+    """What the array API standard writes of ``__dlpack_device__``: a pair of an Enum and an int (Open3D)."""
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def __dlpack__(self, **keywords):
+        return self.memory.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return DeviceType.CPU, 0
+
+    @staticmethod
+    def from_dlpack(x):
+        return OfEnum(np.from_dlpack(x))
+
+
+def test_a_device_type_may_be_an_enum():
+    source = np.arange(3.0)
+    assert dlbridge.convert(OfEnum(source), "numpy", copy=False).ctypes.data == source.ctypes.data
+    assert dlbridge.convert(source, OfEnum(np.zeros(1))).memory.ctypes.data == source.ctypes.data
+    for device in ((DeviceType.CPU, 0), (DeviceType.CPU, None)):
+        assert dlbridge.convert(source, "numpy", device=device) is source
+        assert dlbridge.convert(OfEnum(source), "numpy", device=device).ctypes.data == source.ctypes.data
+        assert np.from_dlpack(dlbridge.asdlpack(source)).ctypes.data == source.ctypes.data
+    made = dlbridge.asdlpack(source).__dlpack__(dl_device=(DeviceType.CPU, 0))
+    assert dlbridge.convert(made, "numpy").ctypes.data == source.ctypes.data
+
+
+def test_an_enum_without_a_number_is_no_device():
+    word = enum.Enum("Word", {"CPU": "cpu"}).CPU
+    with pytest.raises(dlbridge.DeviceError, match="is no device"):
+        dlbridge.convert(np.zeros(1), "numpy", device=(word, 0))
+    wrong = type("Wrong", (OfEnum,), {"__dlpack_device__": lambda self: (word, 0)})(np.zeros(1))
+    with pytest.raises(dlbridge.ConversionError, match="is not a pair"):
+        dlbridge.convert(wrong, "numpy")

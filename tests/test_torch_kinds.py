@@ -207,6 +207,75 @@ def run(program):
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+# Tensors without memory of their own values: what makes one, and for each hint the code and what it gives.
+WITHOUT_VALUES = {
+    "masked": (
+        lambda: torch.masked.masked_tensor(torch.tensor([1.0, 2.0]), torch.tensor([True, False])),
+        "pass x.to_tensor(0), or x.get_data() if the mask does not matter",
+        {"x.to_tensor(0)": [1, 0], "x.get_data()": [1, 2]}),
+    "uninitialized parameter": (
+        torch.nn.UninitializedParameter, "call its module once, or x.materialize(shape), before", {}),
+    "uninitialized buffer": (
+        torch.nn.UninitializedBuffer, "call its module once, or x.materialize(shape), before",
+        {"(x.materialize((2,)), x.fill_(3))[1]": [3, 3]}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of MaskedTensors")
+@pytest.mark.parametrize(("make", "hint", "codes"), WITHOUT_VALUES.values(), ids=WITHOUT_VALUES)
+@pytest.mark.parametrize("keywords", [{}, {"detach": True}, {"device": "cpu"}, {"copy": True}], ids=str)
+def test_a_tensor_without_values_of_its_own_says_what_to_do(make, hint, codes, keywords):
+    x = make()
+    for target in ("numpy", "dlbridge", "memoryview"):
+        assert dlbridge.explain(x, target, **keywords).hint == hint
+        with pytest.raises(dlbridge.UnsupportedError) as raised:
+            dlbridge.convert_tree([x], target, **keywords)
+        assert raised.value.hint == hint
+    assert dlbridge.convert(x, "torch") is x
+    assert dlbridge.explain(x, "torch", device="cpu").hint == hint
+    assert dlbridge.explain(np.zeros(2), x).hint == hint
+    for code, values in codes.items():
+        assert dlbridge.convert(eval(code, {"x": x}), "numpy").tolist() == values
+
+
+@torch.fx.wrap
+def doubled_by_numpy(x):
+    return torch.from_numpy(dlbridge.convert(x, "numpy") * 2)
+
+
+def test_a_proxy_of_fx_says_what_to_do():
+    def refused(x):
+        for target in ("numpy", "torch"):
+            plan = dlbridge.explain(x, target)
+            assert (plan.action, plan.hint.partition(" of ")[0]) == (
+                "refuse", "call what needs its values outside")
+            with pytest.raises(dlbridge.UnsupportedError, match=r"torch\.fx\.wrap"):
+                dlbridge.convert_tree([x], target)
+        return x
+
+    torch.fx.symbolic_trace(refused)
+    assert torch.fx.symbolic_trace(lambda x: doubled_by_numpy(x))(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_the_hint_of_a_tensor_that_is_on_its_way():
+    run("""
+        import torch.distributed as distributed
+        from torch.distributed import _functional_collectives as collectives
+
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+        x = collectives.all_reduce(torch.ones(3), "sum", distributed.group.WORLD)
+        assert dlbridge.explain(x, "numpy").hint == "pass x.wait()"
+        try:
+            dlbridge.convert_tree([x], "numpy")
+        except dlbridge.UnsupportedError as error:
+            assert error.hint == "pass x.wait()"
+        else:
+            raise AssertionError(x)
+        assert dlbridge.convert(x.wait(), "numpy").tolist() == [1, 1, 1]
+        distributed.destroy_process_group()
+    """)
+
+
 def test_the_hints_of_a_distributed_tensor():
     run("""
         import torch.distributed

@@ -426,6 +426,19 @@ def test_mask_is_not_dropped(target):
     assert dlbridge.asdlpack(source.filled(0)).shape == (3,)
 
 
+@pytest.mark.parametrize("mask", [False, [False, False, False], np.ma.nomask], ids=["one", "each", "none"])
+@pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge"]))
+def test_a_mask_that_hides_nothing_is_no_reason(target, mask):
+    """rasterio and netCDF4 give masks for files without holes."""
+    source = np.ma.array(np.array([1, 2, 3], np.int32), mask=mask)
+    assert dlbridge.convert(dlbridge.convert(source, target), "numpy").tolist() == [1, 2, 3]
+    assert dlbridge.convert(source, "numpy", copy=False).ctypes.data == source.ctypes.data
+    source[1] = np.ma.masked
+    with pytest.raises(dlbridge.UnsupportedError, match="hides 1 of 3 values"):
+        dlbridge.convert(source, target)
+    assert dlbridge.convert(source[::2], "numpy").tolist() == [1, 3]
+
+
 @pytest.mark.needs("torch")
 def test_byte_order_is_swapped_or_refused():
     source = np.arange(4, dtype=">i4")

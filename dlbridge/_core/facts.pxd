@@ -44,3 +44,5 @@ cpdef enum Known:
     ARROW_FORM = 4096
     REARRANGED = 8192
     PINNED_MEMORY = 16384
+    MASKED = 32768
+    REPLICAS = 65536

@@ -6,17 +6,17 @@
 from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.table cimport parse_device, same_device
-from dlbridge._core.facts cimport HOST_NUMBER
+from dlbridge._core.facts cimport HOST_NUMBER, REPLICAS
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer, refusal_by_facts
-from dlbridge._core.sources.registry cimport acquire_by, offers_of
+from dlbridge._core.sources.registry cimport acquire_by, offers_of, unsupported
 
 
 cdef bint is_on(object array, int hosts, const DLDevice* wanted) except -1:
-    """Whether an array says that it is on a device. An array that says nothing is on the host."""
+    """Whether an array says that it is on one device. An array that says nothing is on the host."""
     cdef DLDevice actual
     find_device(array, hosts, &actual)
-    return same_device(wanted, &actual)
+    return same_device(wanted, &actual) and not replicas_of(array, <Offer> offers_of(type(array))[0])
 
 
 cdef int find_device(object array, int hosts, DLDevice* out) except -1:
@@ -33,11 +33,20 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
         if hosts > 1 and out.device_type == kDLCPU and offer.known & HOST_NUMBER:
             out.device_id = offer.values[<int> HOST_NUMBER](array)
     except Exception as error:
-        refused = refusal_by_facts(array, offer.facts, "convert")
+        replicas = replicas_of(array, offer)
+        if replicas:
+            return find_device(replicas[0], hosts, out)
+        refused = (unsupported(array, offer.facts) if offer.facts.find("unasked") else
+                   refusal_by_facts(array, offer.facts, "convert"))
         if refused is None:
             raise
         raise refused from error
     return 0
+
+
+cdef object replicas_of(object array, Offer offer):
+    """An array on each of several devices that have all of it; or nothing."""
+    return offer.values[<int> REPLICAS](array) if offer.known & REPLICAS else ()
 
 
 cdef int find_exported(object array, DLDevice* out) except -1:

@@ -14,7 +14,6 @@ from dlbridge.errors import DLBridgeError
 cdef type ndarray = np.ndarray
 
 
-@cython.auto_pickle(False)
 @cython.final
 cdef class Plainly:
     """convert(leaf, to) for the leaves of a tree. ``failed(leaf, error)`` says what becomes of one that is refused."""
@@ -25,6 +24,10 @@ cdef class Plainly:
     def __init__(self, to, failed):
         self.to = to
         self.failed = failed
+
+    def __reduce__(self):
+        """A function behind accepts() is sent to other processes by what is in its closure."""
+        return Plainly, (self.to, self.failed)
 
     def __call__(self, leaf, dict memo):
         return convert_leaf(self, leaf, memo)

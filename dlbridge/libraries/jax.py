@@ -8,8 +8,20 @@ from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRI
 
 
 def is_sharded(array: Any) -> bool:
-    """Whether an array lies on several devices, in parts or as a whole on each."""
+    """Whether an array lies in parts on several devices."""
     return len(array.sharding.device_set) > 1
+
+
+def is_sub_byte(array: Any) -> bool:
+    """Whether an array is of integers below a byte."""
+    return array.dtype.name in ("int2", "uint2", "int4", "uint4")
+
+
+def replicas(array: Any) -> list[Any]:
+    """The array on each device of this process, if each of several has all of it."""
+    if array.is_deleted() or not is_sharded(array) or not array.is_fully_replicated:
+        return []
+    return [shard.data for shard in array.addressable_shards]
 
 
 def hosts(jax: Any) -> int:
@@ -84,6 +96,7 @@ LIBRARY = Library(
             "ArrayImpl",
             {
                 "is_deleted": "convert it before, or a copy of it, jax.numpy.copy(x)",
+                "is_sub_byte": "pass numpy.asarray(x)",
                 "is_sharded": "convert its parts, [shard.data for shard in x.addressable_shards]",
             },
             preferred=Fact("buffer", "seen in 0.10.2", "takes a tenth of the time of __dlpack__ on the CPU, and flags "
@@ -91,12 +104,14 @@ LIBRARY = Library(
             immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags", below="0.12"),
             none_is_unordered=Fact(True, "seen in jaxlib 0.10.2", "takes -1 for the handle of a stream"),
             pinned_memory=Fact(pinned_memory, "seen in 0.11.2", "exports it under its own device type", since="0.11"),
+            replicas=Fact(replicas, "seen in 0.10.2", "exports nothing of an array that is on several devices"),
             host_number=Fact(lambda array: array.device.local_hardware_id, "seen in 0.10.2",
                              "exports every device of the host as the first"),
             refused=(
                 Fact("is_deleted", "seen in 0.10.2", "gave the memory back, by x.delete() or to a function that it was "
                      "donated to"),
-                Fact(is_sharded, "seen in 0.10.2", "has the array on several devices, and exports none of them"),
+                Fact(is_sub_byte, "seen in 0.10.2", "exports no integers below a byte"),
+                Fact(is_sharded, "seen in 0.10.2", "has its parts on several devices, and exports none of them"),
             ),
         ),
         Arrays("PRNGKeyArray", {"": "pass jax.random.key_data(x)"}),

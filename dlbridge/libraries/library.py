@@ -64,10 +64,12 @@ class Arrays(NamedTuple):
     #                                         the memory that Arrow's interface gives flat; None where it has none
     rearranged: Fact | None = None          # a function of the array, and of a dtype's name or None: a compact copy, in
     #                                         C order, of that dtype, by the library's kernels on its current stream
-    masked: Fact | None = None              # of ndarrays: the attribute that has a mask, or numpy.ma.nomask
+    masked: Fact | None = None              # of ndarrays: a function of one: its mask, True where it hides a value, or
+    #                                         numpy.ma.nomask
     no_memory: Fact | None = None           # True: it has a shape alone
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
     owned_on: Fact | None = None            # the device where only the managed export of its exchange table is right
+    replicas: Fact | None = None            # a function of the array: itself on each of several devices; or nothing
     host_number: Fact | None = None         # a function of the array: which of the host's devices it is on
     pinned_memory: Fact | None = None       # a function that gives a function of the array: whether it is in pinned
     #                                         memory, which its buffer does not say, and __dlpack__ does; or None here

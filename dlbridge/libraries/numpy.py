@@ -1,5 +1,7 @@
 """NumPy: ndarrays, through NumPy's C API on both sides."""
 
+import numpy as np
+
 from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
 
@@ -7,7 +9,7 @@ LIBRARY = Library(
     name="numpy",
     arrays=(
         Arrays("MaskedArray", {"mask": "pass x.filled(0), or x.data if the mask does not matter"},
-               masked=Fact("mask", "numpy 2.0", "keeps a mask beside the values that it exports")),
+               masked=Fact(np.ma.getmask, "numpy 2.0", "keeps a mask beside the values that it exports")),
     ),
     delivery="numpy",
     array_types=("ndarray",),

@@ -1,5 +1,6 @@
 """Libraries whose arrays are never taken as they are, and what to do instead; and those with one fact only."""
 
+import operator
 import os
 from typing import Any
 
@@ -104,7 +105,8 @@ LIBRARIES = (
             Arrays("Table", {"": lambda table: f"pass its columns one by one, x[{table.colnames[0]!r}]"}),
             Arrays("_ImageBaseHDU", {"": "pass x.data"}),
             Arrays("MaskedNDArray", {"mask": "pass x.filled(0), or x.unmasked if the mask does not matter"},
-                   masked=Fact("mask", "seen in 8.0.2", "keeps a mask beside the values that it exports")),
+                   masked=Fact(operator.attrgetter("mask"), "seen in 8.0.2",
+                               "keeps a mask beside the values that it exports")),
         ),
     ),
     Library(

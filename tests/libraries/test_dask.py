@@ -2,6 +2,7 @@
 
 import pickle
 
+import dask.array as da
 import dask.base
 import dask.sizeof
 import ml_dtypes
@@ -51,3 +52,10 @@ def test_a_long_array_is_not_cut():
     first, second = np.zeros(100_000), np.zeros(100_000)
     second[50_000] = 1
     assert dask.base.tokenize(dlbridge.asdlpack(first)) != dask.base.tokenize(dlbridge.asdlpack(second))
+
+
+def test_a_function_of_a_script_runs_in_other_processes():
+    """Dask sends a lambda by its value, with what accepts() keeps in its closure."""
+    square = dlbridge.accepts("torch", returns="like")(lambda x: x.square())
+    blocks = da.map_blocks(square, da.from_array(np.arange(8.0), chunks=4), dtype="float64")
+    assert blocks.compute(scheduler="processes", num_workers=2).tolist() == [number**2 for number in range(8)]

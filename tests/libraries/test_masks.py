@@ -11,7 +11,6 @@ import dlbridge
 VALUES = np.arange(3.0)
 MASKED = {
     "array": lambda: Masked(VALUES, mask=[False, True, False]),
-    "array without masked values": lambda: Masked(VALUES),
     "view": lambda: Masked(VALUES, mask=[False, True, False])[1:],
     "scalar": lambda: Masked(np.float64(1), mask=True),
     "quantity": lambda: Masked(VALUES * units.m, mask=[False, True, False]),
@@ -32,6 +31,11 @@ def test_a_mask_is_not_dropped(make, convert):
     with pytest.raises(dlbridge.UnsupportedError, match="mask of Masked") as raised:
         convert(x)
     assert dlbridge.explain(x, "numpy").hint == raised.value.hint
+
+
+def test_a_mask_that_hides_nothing_is_no_reason():
+    for x in (Masked(VALUES), MaskedColumn(VALUES, mask=[False, False, False]), Masked(VALUES, mask=[0, 1, 0])[::2]):
+        assert dlbridge.convert(x, "numpy", copy=False).tolist() == np.asarray(x).tolist()
 
 
 def test_the_hints():

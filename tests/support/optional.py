@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 LIBRARIES = ("torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda", "array_api_strict")
-PROGRAMS = ("optree", "rich", "matplotlib", "wrapt", "dlpack", "safetensors", "Cython")    # of some tests
+# Of some tests.
+PROGRAMS = ("optree", "rich", "matplotlib", "wrapt", "cloudpickle", "dlpack", "safetensors", "Cython")
 NAMES = frozenset(name.partition(".")[0] for name in LIBRARIES + PROGRAMS)
 # What a test may need beside a library itself: the first word is the library, where there is one of that name.
 CONDITIONS = {

@@ -12,6 +12,7 @@ cdef enum:
 
 cdef bint is_host(int32_t device_type) noexcept nogil
 cdef int parse_device(object device, DLDevice* out) except -1
+cdef object type_number(object device_type)
 cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept nogil
 cdef str device_name(DLDevice device)
 

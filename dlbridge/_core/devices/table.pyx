@@ -1,5 +1,7 @@
 """The device table: a row for each DLPack device type, with its names and the kind of its memory."""
 
+from enum import Enum
+
 from cpython.long cimport PyLong_Check
 
 from dlbridge._core.abi cimport (
@@ -85,9 +87,9 @@ cdef int parse_device(object device, DLDevice* out) except -1:
         return 0
     if isinstance(device, str):
         return _parse_name(str.__str__(device), device, out)
-    if isinstance(device, tuple) and len(device) == 2 and PyLong_Check(device[0]):
+    if isinstance(device, tuple) and len(device) == 2 and PyLong_Check(kind := type_number(device[0])):
         # Only the numbers are read, since a subclass of int may define its own comparisons.
-        kind, index = int.__int__(device[0]), device[1]
+        kind, index = int.__int__(kind), device[1]
         if kind not in TABLE or not (index is None or PyLong_Check(index)):
             raise _unknown(device)
         out.device_type = kind
@@ -103,6 +105,11 @@ cdef int parse_device(object device, DLDevice* out) except -1:
     if isinstance(name, str):
         return _parse_name(f"{name}" if index is None else f"{name}:{shown(index, str)}", device, out)
     raise _unknown(device)
+
+
+cdef object type_number(object device_type):
+    """A device type as a number. The array API standard writes it as an enum.Enum, which need be no integer."""
+    return device_type if PyLong_Check(device_type) or not isinstance(device_type, Enum) else device_type.value
 
 
 cdef int _parse_name(str name, object device, DLDevice* out) except -1:

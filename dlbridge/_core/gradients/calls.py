@@ -90,8 +90,14 @@ class Crossing:
 
     def __init__(self, function: Any, inside: str, keywords: dict[str, Any]) -> None:
         self.given = function, keywords
+        self.inside = inside
         self.hides: Callable[..., Any] | None = None
         self.outside, self.kind, self.module, self.name = CROSSINGS[inside]
+
+    def __reduce__(self) -> Any:
+        """What was compiled stays in this process."""
+        function, keywords = self.given
+        return Crossing, (function, self.inside, keywords)
 
     @functools.cached_property
     def function(self) -> Any:

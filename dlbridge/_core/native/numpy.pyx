@@ -29,9 +29,11 @@ from dlbridge._core.block cimport (
     view_strided,
 )
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row
+from dlbridge._core.facts cimport MASKED
 from dlbridge._core.numpy_api cimport (
     ARRAY_C_CONTIGUOUS,
     ARRAY_WRITEABLE,
+    NPY_VOID,
     array_base,
     array_data,
     array_flags,
@@ -69,7 +71,7 @@ cdef Offer offers(object kind, object facts):
         return offer
     if not issubclass(kind, np.ndarray):
         return None
-    offer = new_offer("numpy", acquire if facts.find("masked") is None else acquire_masked, facts)
+    offer = new_offer("numpy", acquire_masked if facts.find("masked") else acquire, facts)
     offer.sole = True           # another protocol would leave out the mask
     offer.locate = locate
     if offer.acquire == acquire:
@@ -176,9 +178,12 @@ cdef inline bint is_own_memory(object array) noexcept:
 
 
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
-    if getattr(obj, offer.facts.find("masked")) is not np.ma.nomask:
+    mask = offer.values[<int> MASKED](obj)
+    # A mask of records has fields, and so has the array, whose dtype is refused.
+    hidden = 0 if mask is np.ma.nomask or array_type(obj) == NPY_VOID else np.count_nonzero(mask)
+    if hidden:
         raise refusal(UnsupportedError, "numpy", "mask", f"of {type(obj).__name__}",
-                      "would be dropped, and masked values would pass for real ones", offer.facts.hint("mask"))
+                      f"hides {hidden} of {obj.size} values, which would pass for real ones", offer.facts.hint("mask"))
     return acquire(obj, offer, request)
 
 

@@ -49,8 +49,8 @@ from dlbridge._core.block cimport (
     managed_release,
 )
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport has_streams, is_host
-from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED, STREAM_OBJECT
+from dlbridge._core.devices.table cimport has_streams, is_host, same_device, type_number
+from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, keeps_handle, stream_handle
 from dlbridge._core.sources.exporter cimport frees_immutable, is_read_only_elsewhere
@@ -169,10 +169,25 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     try:
         return acquire_exported(obj, offer, request)
     except Exception as error:
+        replica = _replica_of(obj, offer, request)
+        if replica is not None:
+            return acquire_exported(replica, offer, request)
         refused = refusal_by_facts(obj, offer.facts, "dlpack")
         if refused is None:
             raise
         raise refused from error
+
+
+cdef object _replica_of(object obj, Offer offer, const Request* request):
+    """The whole array on the device that is asked for, or on the first of those that have it; None of all others."""
+    cdef object first = None
+    cdef DLDevice device
+    for replica in offer.values[<int> REPLICAS](obj) if offer.known & REPLICAS else ():
+        first = replica if first is None else first
+        device = _device_of(replica)
+        if request.has_device and same_device(&request.device, &device):
+            return replica
+    return first
 
 
 cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) except? NULL:
@@ -313,7 +328,8 @@ cdef DLDevice _device_of(object obj):
         return device           # some old producers have only __dlpack__; all of them are on the CPU
     pair = method()
     try:
-        device.device_type, index = pair
+        device_type, index = pair
+        device.device_type = type_number(device_type)
         device.device_id = 0 if index is None else index    # paddle returns (1, None)
     except Exception as error:
         raise refusal(ConversionError, "dlpack", "__dlpack_device__", shown(pair), "is not a pair (type, id)",

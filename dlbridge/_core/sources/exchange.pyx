@@ -21,7 +21,7 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.block cimport PROTOCOL_EXCHANGE_API, Managed, managed_release, managed_take_versioned
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport device_name, has_streams, is_host
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host, type_number
 from dlbridge._core.facts cimport GRADIENT_FREE, NAMES_STREAM
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport Request
@@ -71,7 +71,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef Managed* managed
     if offer.known & GRADIENT_FREE and not request.detach:
         check_gradient(obj, offer)
-    if offer.optional and not offer.known & NAMES_STREAM and has_streams(obj.__dlpack_device__()[0]):
+    if offer.optional and not offer.known & NAMES_STREAM and has_streams(type_number(obj.__dlpack_device__()[0])):
         return NULL             # __dlpack__ can be told the consumer's stream; the table names only the default one
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
         raise refused(obj, take_error())

@@ -19,6 +19,7 @@ cdef inline tuple offers_of(object kind):
     return (<Offers> steal(found)).offers if found != NULL else find_offers(kind)
 
 cdef tuple find_offers(object kind)
+cdef object unsupported(object src, object facts)
 cdef bint has_offer(tuple offers, object obj) except -1
 
 cdef inline Managed* acquire_by(tuple offers, object src, const Request* request) except NULL:

@@ -169,7 +169,7 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
             return managed
     if _load_plugins(type(src)):
         return acquire_by(offers_of(type(src)), src, request)
-    raise _unsupported(src, (<Offer> offers[len(offers) - 1]).facts)
+    raise unsupported(src, (<Offer> offers[len(offers) - 1]).facts)
 
 
 def _load_plugins(kind):
@@ -181,10 +181,11 @@ def _load_plugins(kind):
 
 
 cdef Managed* refuse_unasked(object obj, Offer offer, const Request* request) except? NULL:
-    raise _unsupported(obj, offer.facts)
+    raise unsupported(obj, offer.facts)
 
 
-def _unsupported(src, facts):
+cdef object unsupported(object src, object facts):
+    """The error for an object that offers nothing, or whose protocols are not asked."""
     from dlbridge._core.meant import check_order
 
     check_order(src)
