@@ -20,6 +20,7 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES,
     NOT_YET_OWNED,
     PROTOCOL_ARRAY_INTERFACE,
+    PROTOCOL_ARROW,
     PROTOCOL_DLPACK,
     Managed,
     Protocol,
@@ -50,7 +51,15 @@ from dlbridge._core.handover cimport (
 from dlbridge._core.layout cimport LENGTH_1
 from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
-from dlbridge._core.place cimport COPY_IN_TARGET, REARRANGE, UPLOAD, copy_into, is_bool, place
+from dlbridge._core.place cimport (
+    COPY_IN_TARGET,
+    REARRANGE,
+    UPLOAD,
+    copies_made,
+    copy_into,
+    is_bool,
+    place,
+)
 from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_copy, reason_hint, reason_text
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
@@ -334,9 +343,6 @@ cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t cou
 cdef inline bint is_to(PyObject* names) noexcept:
     return names != NULL and PyTuple_GET_SIZE(<tuple> names) == 1 and (
         PyTuple_GET_ITEM(<tuple> names, 0) == <PyObject*> "to")
-
-
-cdef int32_t copies_made = 0        # by all threads; it may go round
 
 
 cdef object convert_once(object src, object to, dict memo):
@@ -778,6 +784,10 @@ def check_target(to, imported=True):
     return find_route(to, kind).target.name         # the route is cached, for the conversion that follows
 
 
+cdef str BY_COPY = "memory is read by a copy, which is all that its library gives"
+cdef str CHUNKS = "chunks are gathered into one array"
+
+
 def examine(
     dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
     dtype=None, shape=None, out=None,
@@ -811,7 +821,7 @@ def examine(
             managed.protocol == PROTOCOL_ARRAY_INTERFACE and is_made_anew(managed, src))
         facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
         if by_copy:
-            facts["reason"] = "memory is read by a copy, which is all that its library gives"
+            facts["reason"] = CHUNKS if managed.protocol == PROTOCOL_ARROW else BY_COPY
             facts["hint"] = "nothing to do: it is copied"
         elif name is not None:
             facts["reason"] = f"dtype {facts['dtype']} becomes {name}, the nearest type that {facts['target']} has"

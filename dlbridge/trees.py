@@ -31,8 +31,8 @@ def convert_tree(tree, to, *, others="pass", columns="raise", **keywords):
         Python's numbers count as no arrays here, and so do arrays of strings and of objects. NumPy's numbers are arrays
         without axes.
     columns : {"raise", "pass"}
-        What becomes of a table's columns that are no array: of strings, with nulls, in several chunks. They raise an
-        error, or are handed on as they are. A column of bools of one bit is unpacked, which is a copy.
+        What becomes of a table's columns that are no array: of strings, or with nulls. They raise an error, or
+        are handed on as they are. A column of bools of one bit is unpacked, which is a copy.
     **keywords
         As for :func:`dlbridge.convert`; they hold for every array.
 

@@ -814,7 +814,7 @@ def test_columns_in_columns_without_end():
 def test_a_stream_of_an_unknown_library_is_read_once_and_released_once():
     source = stream_of()
     made = dlbridge.convert_tree([source], "numpy", columns="pass")[0]
-    assert made["a"].to_pylist() == [0, 1, 2, 3, 4, 5] * 2          # of two chunks, which NumPy has no form for
+    assert made["a"].tolist() == [0, 1, 2, 3, 4, 5] * 2
     del made
     gc.collect()
     assert source.released == {"schema": 3, "array": 2, "stream": 1}
@@ -881,10 +881,89 @@ def test_arrays_of_libraries_that_are_not_known(kind):
     assert [array.ctypes.data for array in made.values()] == [numbers.buffers()[1].address] * 2
     words = dlbridge.convert_tree([kind(pa.chunked_array([["a"]]))], "numpy")[0]
     assert words.to_pylist() == ["a"]           # and not the stream, which may have been read
-    with pytest.raises(dlbridge.ConversionError) as caught:
-        dlbridge.convert_tree({"x": [kind(pa.chunked_array([[1], [2]]))]}, "numpy")
+    assert dlbridge.convert_tree({"x": [kind(pa.chunked_array([[1], [2]]))]}, "numpy")["x"][0].tolist() == [1, 2]
+    with pytest.raises(dlbridge.CopyRequiredError) as caught:
+        dlbridge.convert_tree({"x": [kind(pa.chunked_array([[1], [2]]))]}, "numpy", copy=False)
     assert caught.value.value == "['x'][0]"
     assert caught.value.__cause__.field == "chunks"
+
+
+def reader_of(**columns):
+    """Three batches, which are read once."""
+    table = pa.table(columns)
+    return pa.RecordBatchReader.from_batches(table.schema, iter(table.to_batches(max_chunksize=1)))
+
+
+class Handle:
+    """What ADBC gives: a stream that is read once, and its schema beside it."""
+
+    def __init__(self, reader):
+        self.stream, self.schema = reader.__arrow_c_stream__(), reader.schema
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self.stream
+
+    def __arrow_c_schema__(self):
+        return self.schema.__arrow_c_schema__()
+
+
+READERS = {"RecordBatchReader": lambda reader: reader, "ADBC": Handle}
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("kind", READERS.values(), ids=READERS)
+def test_what_is_refused_for_its_type_leaves_a_reader_unread(kind):
+    reader = kind(reader_of(a=[1, 2, 3], b=["x", "y", "z"]))
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert_tree(reader, "numpy")
+    assert caught.value.hint.startswith('pass columns="pass"')
+    assert "ask for it again" not in caught.value.hint
+    with pytest.raises(dlbridge.ConversionError, match="has columns"):
+        dlbridge.convert(reader, "numpy")
+    made = dlbridge.convert_tree(reader, "numpy", columns="pass")
+    assert (made["a"].tolist(), made["b"].to_pylist()) == ([1, 2, 3], ["x", "y", "z"])
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("kind", READERS.values(), ids=READERS)
+def test_a_reader_that_was_read_says_so(kind):
+    reader = kind(reader_of(a=[1, None, 3]))
+    with pytest.raises(dlbridge.ConversionError, match="it was read: ask for it again first"):
+        dlbridge.convert_tree({"x": reader}, "numpy")
+    for columns in ("raise", "pass"):
+        with pytest.raises(dlbridge.ConversionError, match=r"were read before|was consumed before"):
+            dlbridge.convert_tree({"x": reader}, "numpy", columns=columns)
+
+
+@pytest.mark.needs("pyarrow")
+def test_a_reader_without_rows_is_not_one_that_was_read():
+    made = dlbridge.convert_tree(reader_of(a=pa.array([], "int64"), b=pa.array([], "bool")), "numpy")
+    assert {name: column.shape for name, column in made.items()} == {"a": (0,), "b": (0,)}
+    once = reader_of(a=[1, 2, 3])
+    assert dlbridge.convert_tree(once, "numpy")["a"].tolist() == [1, 2, 3]
+    with pytest.raises(dlbridge.ConversionError, match="were read before"):
+        dlbridge.convert_tree(once, "numpy")
+
+
+@pytest.mark.needs("pyarrow")
+def test_all_columns_that_are_no_array_are_named():
+    table = pa.table({"a": [1, 2], "b": ["x", "y"], "c": [1, None]})
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert_tree({"t": table}, "numpy")
+    assert (caught.value.field, caught.value.value) == ("columns", "['t']['b'], ['t']['c']")
+    assert "['b'] arrow: format 'u': are strings; ['c'] arrow: null_count 1: " in str(caught.value)
+    assert caught.value.hint.startswith('pass columns="pass" to hand them on, or for [\'b\'] pass all bytes')
+    assert "; for ['c'] pass x.combine_chunks().fill_null(0)" in caught.value.hint
+
+
+@pytest.mark.needs("pyarrow")
+def test_columns_of_tables_are_gathered():
+    """Of DuckDB, of row groups, of what was concatenated: in as many chunks as there were parts."""
+    part = pa.table({"a": [1, 2], "b": [True, False], "c": ["x", "y"]})
+    made = dlbridge.convert_tree(pa.concat_tables([part] * 3), "numpy", columns="pass")
+    assert (made["a"].tolist(), made["b"].tolist()) == ([1, 2] * 3, [True, False] * 3)
+    with pytest.raises(dlbridge.CopyRequiredError, match="gathered by a copy"):
+        dlbridge.convert_tree(pa.concat_tables([part.select(["a"])] * 3), "numpy", copy=False)
 
 
 class Proxy:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 import numpy as np
 
 from dlbridge._core.containers import EXACT, kind_of
-from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, role_of
+from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of
 from dlbridge._core.walk import Plainly, give_values, has_numbers
 from dlbridge.convert import check_keywords, check_target, convert
 from dlbridge.errors import (
@@ -23,6 +23,7 @@ from dlbridge.errors import (
     refusal,
     shown,
 )
+from dlbridge.libraries.hints import AGAIN
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -59,6 +60,8 @@ class Failure(Exception):
         self.error = error
         self.word = word
         self.rest = rest            # what is written after the leaf's path
+        self.others: list[Failure] = []     # of other columns of the same table
+        self.again = False          # whether the leaf was read, and may give its rows once
 
 
 def report(
@@ -69,19 +72,24 @@ def report(
 
     ``passes``: whether the function has ``columns="pass"``.
     """
-    error = failure.error
-    hint = hint_of(error)
+    error, others = failure.error, failure.others
+    parts = {part.rest: part.error for part in (failure, *others)}
+    reason = "; ".join(f"{rest} {part.reason}" for rest, part in parts.items()) if others else error.reason
+    hint = "; ".join(f"for {rest} {hint_of(part)}" for rest, part in parts.items()) if others else hint_of(error)
     if passes and failure.word == "column" and is_of_column(error):
-        hint = f'pass columns="pass" to hand it on, or {hint}'
+        hint = f'pass columns="pass" to hand {"them" if others else "it"} on, or {hint}'
+    if failure.again:
+        hint += f"; {AGAIN}"
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
-    path += failure.rest
+    where = ", ".join(path + rest for rest in parts)
     try:
-        if not path:
+        if not where:
             raise error from error.__cause__
-        raise refusal(type(error), "convert_tree", failure.word, path, error.reason, hint) from error
+        raise refusal(type(error), "convert_tree", f"{failure.word}s" if others else failure.word, where, reason,
+                      hint) from error
     finally:
         error.__context__ = None        # it is the failure, which has the error: the leaf would live on in a cycle
-        del error, failure              # so it would by the traceback, which has this frame
+        del error, failure, others, parts   # so it would by the traceback, which has this frame
 
 
 def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Takers:
@@ -92,42 +100,70 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
         raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), "is no array",
                                     'pass others="pass" to hand it on'))
 
-    def convert_unknown(table: Any, array: Any, memo: Memo) -> Any:
-        try:
-            return convert_array(array, memo)   # an array of words is handed on, since the table may have been a stream
-        except Failure as failure:
-            raise Failure(table, failure.error) from None
+    other = unchanged if others == "pass" else refuse
+    convert_array = converter(to, keywords, others)
+    return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: Tables(to, columns, keywords, convert_array)}
 
-    def convert_table(table: Any, memo: Memo) -> Any:
+
+class Tables:
+    """A function that converts a table to a dictionary of its columns."""
+
+    def __init__(self, to: Any, columns: str, keywords: dict[str, Any], convert_array: Callable[[Any, Memo], Any]):
+        self.to = to
+        self.passes = columns == "pass"
+        self.keywords = keywords
+        self.convert_array = convert_array
+        self.unpack = keywords.get("copy") is not False
+
+    def __call__(self, table: Any, memo: Memo) -> Any:
+        unread = columns_without_rows(table, self.unpack)
+        if unread is not None and not self.passes:
+            self.convert(table, unread, memo)       # what is refused for its type leaves the rows unread
         try:
-            given = columns_of(table, keywords.get("copy") is not False)
+            given = columns_of(table, self.unpack)
         except DLBridgeError as error:
             raise Failure(table, error) from None
+        try:
+            return self.convert(table, given, memo)
+        except Failure as failure:
+            failure.again = unread is not None
+            raise
+
+    def convert(self, table: Any, given: Any, memo: Memo) -> Any:
         if not isinstance(given, list):
-            return convert_unknown(table, given, memo)
+            return self.convert_unknown(table, given, memo)
         if len(dict(given)) < len(given):
             raise Failure(table, refusal(UnsupportedError, "convert_tree", "columns", [name for name, _ in given],
                                          "have a name more than once", "rename them"))
-        return convert_columns(table, given, memo)
-
-    def convert_columns(table: Any, given: list[tuple[Any, Any]], memo: Memo) -> dict[Any, Any]:
-        made, rest = {}, iter(given)
-        while True:
+        made, failures = {}, []
+        for name, column in given:
             try:
-                for name, column in rest:
-                    made[name] = (
-                        convert_table(column, memo) if role_of(column) == TABLE else convert(column, to, **keywords))
-                return made
-            except Failure as failure:
-                raise Failure(table, failure.error, "column", f"[{name!r}]{failure.rest}") from None
-            except DLBridgeError as error:
-                if columns == "raise" or not is_of_column(error):
-                    raise Failure(table, error, "column", f"[{name!r}]") from None
+                made[name] = self(column, memo) if role_of(column) == TABLE else convert(
+                    column, self.to, **self.keywords)
+            except (Failure, DLBridgeError) as raised:
+                failure = in_column(table, name, raised)
+                if not is_of_column(failure.error) or (self.passes and isinstance(raised, Failure)):
+                    raise failure from None
                 made[name] = column
+                failures.append(failure)
+        if failures and not self.passes:
+            failures[0].others = failures[1:]
+            raise failures[0] from None
+        return made
 
-    other = unchanged if others == "pass" else refuse
-    convert_array = converter(to, keywords, others)
-    return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: convert_table}
+    def convert_unknown(self, table: Any, array: Any, memo: Memo) -> Any:
+        """An array of words is handed on, since the table may have been a stream."""
+        try:
+            return self.convert_array(array, memo)
+        except Failure as failure:
+            raise Failure(table, failure.error) from None
+
+
+def in_column(table: Any, name: Any, raised: Failure | DLBridgeError) -> Failure:
+    """The failure of a column, or of one of those that it has."""
+    if isinstance(raised, Failure):
+        return Failure(table, raised.error, "column", f"[{name!r}]{raised.rest}")
+    return Failure(table, raised, "column", f"[{name!r}]")
 
 
 def check_given(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:

@@ -124,6 +124,20 @@ def columns_of(table, unpack):
     return columns(table, unpack)
 
 
+def columns_without_rows(table, unpack):
+    """The columns of a table that may give its rows once, without them and unread, if it says them; or an empty list.
+
+    None for every other table. ``unpack`` is as for columns_of().
+    """
+    offer = <Offer> offers_of(type(table))[0]
+    if not offer.facts.records and offer.protocol == "arrow":
+        from dlbridge.libraries.pyarrow import columns_by_schema
+
+        return columns_by_schema(table, unpack) if hasattr(table, "__arrow_c_stream__") else None
+    find = offer.facts.find("without_rows")
+    return None if find is None else find(table, unpack)
+
+
 cdef object columns_in(object kind):
     """The function that takes the objects of a type apart into columns, or None."""
     cdef Offer first = <Offer> offers_of(kind)[0]

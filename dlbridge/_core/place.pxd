@@ -26,6 +26,9 @@ cdef enum Step:
     SEAL = 8192                 # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
 
 
+# How many copies all threads made; it may go round.
+cdef int32_t copies_made
+
 # Steals managed, also when it fails. api has the allocator of the library that the copy is for, or is NULL.
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.

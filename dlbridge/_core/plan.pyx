@@ -17,6 +17,7 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
+    OWNS_MEMORY,
     PROTOCOL_EXCHANGE_API,
     SWAPPED,
     Managed,
@@ -187,7 +188,7 @@ cdef int decide(
         out.steps |= RESET_LENGTH_1
     if not target.supports & SHARING:
         want(out, COPY_BY_TARGET, NO_SHARING)
-    if request.copy == COPY_ALWAYS and not is_copy(out):
+    if request.copy == COPY_ALWAYS and not is_copy(out) and managed.owns != OWNS_MEMORY:
         want(out, copy_step(managed, target, out), COPY_ASKED)
     if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & TO_HOST_LABEL:
         want(out, COPY_IN_TARGET, UNKEPT_COPY)

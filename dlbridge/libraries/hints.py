@@ -155,10 +155,11 @@ ARROW = {
     "null_count": ("", "pass {x}.fill_null(0), or {x}.drop_null()"),
     "null lists": ("", "pass {x}.drop_null()"),
     "dictionary": ("", "pass {x}.indices, or {x}.dictionary_decode()"),
-    "chunks": ("", "pass {x}"),
     "extension": ("", "pass {x}.storage"),
     "nothing": ("", "convert its values to one type of numbers first"),
 }
+# Of a stream whose producer may give it once.
+AGAIN = "it was read: ask for it again first, if it can be read once"
 FLATTEN = ".flatten()"                  # what makes lists of one length their values
 
 

@@ -74,6 +74,7 @@ class Arrays(NamedTuple):
     pinned_memory: Fact | None = None       # a function that gives a function of the array: whether it is in pinned
     #                                         memory, which its buffer does not say, and __dlpack__ does; or None here
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
+    without_rows: Fact | None = None        # of tables that can be read once: a function of one: its columns, unread
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked
     # ---- streams

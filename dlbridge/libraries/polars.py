@@ -44,7 +44,6 @@ LIBRARY = Library(
                 "null_count": "pass {x}.fill_null(0), or {x}.drop_nulls()",
                 "null lists": "pass {x}.drop_nulls()",
                 "dictionary": INTEGERS,
-                "chunks": "pass {x}.rechunk()",
                 "extension": "pass {x}.ext.storage()",
                 "b": "pass {x}.fill_null(False).to_numpy()",
                 **dict.fromkeys(("tdD", "tdm", "tts", "ttm", "tt", "ts", "tD"), INTEGERS),

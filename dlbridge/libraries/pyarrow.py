@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -36,8 +37,32 @@ class Given:
         return self.schema, self.array
 
 
+were_read: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
 def columns_of_reader(reader: Any, unpack: bool) -> list[tuple[str, Any]]:
+    """The columns of a reader, which gives its rows once, and none without an error when it is asked again."""
+    if reader in were_read:
+        raise refusal(ConversionError, "arrow", "rows", "of RecordBatchReader",
+                      "were read before, and it has no others", "ask for it again")
+    were_read.add(reader)
     return columns(reader.read_all(), unpack)
+
+
+def columns_of_schema(reader: Any, unpack: bool) -> list[tuple[str, Any]]:
+    """Columns without rows, by which it is seen what the reader's types are refused for."""
+    return columns(reader.schema.empty_table(), unpack)
+
+
+def columns_by_schema(source: Any, unpack: bool) -> list[tuple[str, Any]]:
+    """The columns of an object of another library without rows, if it says its schema beside its stream."""
+    if not hasattr(source, "__arrow_c_schema__") or hasattr(source, "__arrow_c_array__"):
+        return []
+    try:
+        schema = importlib.import_module("pyarrow").schema(source)
+    except Exception:
+        return []               # what is wrong with it will be said when it is read
+    return columns(schema.empty_table(), unpack)
 
 
 def read(pyarrow: Any, source: Any, chunks_of: Callable[[Any], Any], check: Callable[[Any], Any]) -> Any:
@@ -93,7 +118,8 @@ LIBRARY = Library(
         *(Arrays(name, {"+s": COLUMNS},
                  columns=Fact(columns, SEEN, "has eight bools in a byte")) for name in ("Table", "RecordBatch")),
         Arrays("RecordBatchReader", {"+s": COLUMNS},
-               columns=Fact(columns_of_reader, SEEN, "is read once")),
+               columns=Fact(columns_of_reader, SEEN, "is read once"),
+               without_rows=Fact(columns_of_schema, SEEN, "is read once")),
         Arrays("ChunkedArray", {"pyarrow": "x.combine_chunks()"}),
         Arrays("*", {"pyarrow": "x"},
                preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but gives no hint")),

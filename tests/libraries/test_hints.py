@@ -327,8 +327,6 @@ PAIRS = pa.list_(pa.int64(), 2)
 PANDAS = (
     Row("Series with nulls", lambda: pandas.Series([1.0, None], dtype="Float64"), ([1, 0], [1])),
     Row("Series of bools with nulls", lambda: pandas.Series([True, None], dtype="boolean"), ([True, False],)),
-    Row("Series in chunks", lambda: pandas.Series(pa.chunked_array([[1], [2]]), dtype=pandas.ArrowDtype(pa.int64())),
-        ([1, 2],)),
     Row("Index", lambda: pandas.Index(SIX), (SIX.tolist(),)),
     Row("RangeIndex", lambda: pandas.RangeIndex(2), ([0, 1],)),
     Row("DataFrame of two types", lambda: pandas.DataFrame({"x": [1], "y": [True]}),
@@ -387,7 +385,6 @@ PANDAS = (
 )
 POLARS = (
     Row("nulls", lambda: polars.Series([1, None]), ([1, 0], [1])),
-    Row("chunks", lambda: polars.Series([1]).append(polars.Series([2])), ([1, 2],)),
     Row("bools", lambda: polars.Series([True, False]), ([True, False],)),
     Row("bools with nulls", lambda: polars.Series([True, None]), ([True, False],)),
     Row("categories", lambda: polars.Series(["a", "b"], dtype=polars.Enum(["a", "b"])), ([0, 1],)),
@@ -418,7 +415,6 @@ POLARS = (
 UNION = pa.UnionArray.from_sparse(pa.array([0, 0], pa.int8()), [pa.array([1, 2]), pa.array([1.5, 2.5])])
 ARROW = (
     Row("nulls", lambda: pa.array([1, None]), ([1, 0], [1])),
-    Row("chunks", lambda: pa.chunked_array([[1], [2]]), ([1, 2],)),
     Row("chunks and nulls", lambda: pa.chunked_array([[1, None]]), ([1, 0], [1])),
     Row("bools", lambda: pa.array([True, False]), ([True, False],)),
     Row("bools with nulls", lambda: pa.array([True, None]), ([True, False],)),

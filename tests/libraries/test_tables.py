@@ -61,12 +61,25 @@ def test_a_sparse_column_is_named():
         dlbridge.convert(frame["few"], "torch")
 
 
-def test_nulls_and_chunks_raise():
-    chunks = pyarrow.chunked_array([[1, 2], [3]])
-    for table in (pyarrow.table({"a": chunks}), pyarrow.table({"a": [1, None]}), polars.DataFrame({"a": [True, None]})):
+def test_nulls_raise():
+    for table in (pyarrow.table({"a": [1, None]}), polars.DataFrame({"a": [True, None]})):
         with pytest.raises(dlbridge.DLBridgeError, match=r"^convert_tree: column \['a'\]: "):
             dlbridge.convert_tree(table, "numpy")
         assert type(dlbridge.convert_tree(table, "numpy", columns="pass")["a"]) is not np.ndarray
+
+
+def test_columns_in_chunks_are_gathered():
+    part = {"a": [1, 2], "b": [True, False]}
+    arrow = pyarrow.concat_tables([pyarrow.table(part)] * 2)
+    frames = (arrow, polars.concat([polars.DataFrame(part)] * 2, rechunk=False),
+              pandas.concat([pandas.DataFrame(part).convert_dtypes(dtype_backend="pyarrow")] * 2))
+    for frame in frames:
+        made = dlbridge.convert_tree(frame, "torch")
+        assert (made["a"].tolist(), made["b"].tolist()) == ([1, 2] * 2, [True, False] * 2)
+        assert dlbridge.convert(frame["a"], "numpy").tolist() == [1, 2] * 2
+        assert dlbridge.explain(frame["a"], "numpy").reason == "chunks are gathered into one array"
+        with pytest.raises(dlbridge.CopyRequiredError, match="gathered by a copy"):
+            dlbridge.convert(frame["a"], "numpy", copy=False)
 
 
 @pytest.mark.parametrize("make", [polars.DataFrame, pyarrow.table, lambda columns: pandas.DataFrame(

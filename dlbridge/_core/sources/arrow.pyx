@@ -1,4 +1,4 @@
-"""Arrow's C interfaces: ``__arrow_c_device_array__``, ``__arrow_c_array__``, and a stream of one chunk.
+"""Arrow's C interfaces: ``__arrow_c_device_array__``, ``__arrow_c_array__``, and a stream of chunks.
 
 Only arrays of numbers without nulls are taken, bools of a byte each (the canonical extension type ``arrow.bool8``), and
 lists of one length of them, which are axes. Arrow's memory is immutable, so it is read-only here.
@@ -6,7 +6,7 @@ lists of one length of them, which are axes. Arrow's memory is immutable, so it 
 
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset, strcmp
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
@@ -20,7 +20,7 @@ from dlbridge._core.arrow_abi cimport (
     ArrowDeviceArray,
     ArrowSchema,
 )
-from dlbridge._core.atomic cimport load_pointer, replace_pointer
+from dlbridge._core.atomic cimport add, load_pointer, replace_pointer
 from dlbridge._core.block cimport (
     OWNS_BASE,
     OWNS_NOTHING,
@@ -44,11 +44,12 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport find_name, get_row
 from dlbridge._core.facts cimport ARROW_FORM
-from dlbridge._core.layout cimport MAX_NDIM, add_overflows, fill_compact, multiply_overflows
+from dlbridge._core.layout cimport LARGEST_SPAN, MAX_NDIM, add_overflows, fill_compact, multiply_overflows
 from dlbridge._core.pending cimport raise_pending
-from dlbridge._core.request cimport Request
+from dlbridge._core.place cimport allocated, copies_made
+from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.arrow_schema cimport Description, hint_of, read_schema, refused
-from dlbridge._core.sources.offer cimport Offer, new_offer
+from dlbridge._core.sources.offer cimport Offer, hints, new_offer
 
 from dlbridge.errors import (
     ConversionError,
@@ -172,6 +173,12 @@ cdef Managed* acquire_device_array(object obj, Offer offer, const Request* reque
 
 
 cdef Managed* acquire_array_stream(object obj, Offer offer, const Request* request) except? NULL:
+    cdef Description description
+    if not offer.facts.records and hasattr(obj, "__arrow_c_schema__"):
+        # What is refused for its type stays unread, since the producer may give its stream once.
+        schema = obj.__arrow_c_schema__()
+        if PyCapsule_IsValid(schema, SCHEMA_NAME):
+            describe_capsule(schema, offer, &description)
     return ask(obj, "__arrow_c_stream__", take_stream, offer, request)
 
 
@@ -260,32 +267,117 @@ cdef tuple pair_of(object answer, str method, const char* name):
     return <tuple> answer
 
 
-# ---- a stream of one chunk -------------------------------------------------------------------------------------------
+# ---- a stream --------------------------------------------------------------------------------------------------------
 
 # A stream's functions are called without the GIL, because they may wait for threads that need it.
+
+# The chunks of a stream that have elements.
+ctypedef struct Chunks:
+    Managed** blocks
+    size_t count
+
 
 cdef Managed* take_stream(object capsule, Offer offer, const Request* request) except NULL:
     cdef ArrowArrayStream stream
     cdef ArrowSchema schema
-    cdef ArrowArray array
     cdef Description description
-    cdef DLDevice cpu = DLDevice(kDLCPU, 0)
     move_stream(capsule, &stream)
     schema.release = NULL
-    array.release = NULL
     try:
         ask_schema(&stream, &schema)
         read_schema(&schema, offer, &description)
-        if not has_chunk(&stream, &array, offer):
-            return block_of_nothing(&description)
-        return block_of(&array, None, &description, cpu, True, offer)
+        return block_of_stream(&stream, &description, offer, request)
+    except DLBridgeError as error:
+        if offer.facts.records:
+            raise
+        raise told_to_ask_again(error) from error
     finally:
         with nogil:
             if schema.release != NULL:
                 schema.release(&schema)
-            if array.release != NULL:       # block_of() did not take it
-                array.release(&array)
             end_stream(&stream)
+
+
+def told_to_ask_again(error):
+    """The error of a stream that was read, of a producer that may give it once."""
+    return refusal(type(error), error.stage, error.field, error.value, error.wrong, f"{error.hint}; {hints().AGAIN}")
+
+
+cdef Managed* block_of_stream(
+    ArrowArrayStream* stream, const Description* description, Offer offer, const Request* request,
+) except NULL:
+    """The only chunk that has elements is shared. Several are gathered into one array, which is a copy."""
+    cdef Chunks chunks = Chunks(NULL, 0)
+    cdef size_t index
+    cdef Managed* only
+    try:
+        while read_chunk(stream, description, offer, &chunks):
+            if chunks.count > 1 and request.copy == COPY_NEVER:
+                raise refusal(CopyRequiredError, "arrow", "chunks", "2 or more",
+                              "are gathered by a copy, and copy=False forbids it", "pass copy=None")
+        if chunks.count > 1:
+            return gathered(&chunks, request.peek)
+        if not chunks.count:
+            return block_of_nothing(description)
+        only, chunks.count = chunks.blocks[0], 0
+        return only
+    finally:
+        for index in range(chunks.count):
+            managed_release(chunks.blocks[index])
+        free(chunks.blocks)
+
+
+cdef bint read_chunk(
+    ArrowArrayStream* stream, const Description* description, Offer offer, Chunks* out,
+) except -1:
+    """Read the next chunk, which is noted if it has elements; False at the end."""
+    cdef DLDevice cpu = DLDevice(kDLCPU, 0)
+    cdef ArrowArray array
+    cdef Managed* managed
+    cdef void* room
+    if not has_next(stream, &array):
+        return False
+    try:
+        managed = block_of(&array, None, description, cpu, True, offer)
+    finally:
+        if array.release != NULL:       # block_of() did not take it
+            array.release(&array)
+    if not managed.abi.dl_tensor.shape[0]:
+        managed_release(managed)
+        return True
+    if out.count & (out.count - 1) == 0:        # it is full, with a power of 2, or empty
+        room = realloc(out.blocks, (2 * out.count or 1) * sizeof(Managed*))
+        if room == NULL:
+            managed_release(managed)
+            raise MemoryError
+        out.blocks = <Managed**> room
+    out.blocks[out.count] = managed
+    out.count += 1
+    return True
+
+
+cdef Managed* gathered(Chunks* chunks, bint peek) except NULL:
+    """A copy of the elements of several chunks, side by side. To be looked at alone, it stays empty."""
+    cdef const Managed* first = chunks.blocks[0]
+    cdef Managed* made
+    cdef char* at
+    cdef int64_t rows = 0, nbytes = 0
+    cdef size_t index
+    for index in range(chunks.count):
+        rows += chunks.blocks[index].abi.dl_tensor.shape[0]
+        if add_overflows(nbytes, managed_nbytes(chunks.blocks[index]), &nbytes) or nbytes > LARGEST_SPAN:
+            raise refused("length", rows, "has more bytes than any memory")
+    made = allocated(<Managed*> first, nbytes)
+    made.abi.dl_tensor.shape[0] = rows
+    memcpy(made.abi.dl_tensor.strides, first.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
+    at = <char*> made.abi.dl_tensor.data
+    add(&copies_made, 1)
+    with nogil:
+        for index in range(chunks.count):
+            if not peek:
+                memcpy(at, managed_data(chunks.blocks[index]), managed_nbytes(chunks.blocks[index]))
+            at += managed_nbytes(chunks.blocks[index])
+    return managed_checked(made)
 
 
 cdef int move_stream(object capsule, ArrowArrayStream* out) except -1:
@@ -307,26 +399,6 @@ cdef int move_stream(object capsule, ArrowArrayStream* out) except -1:
 cdef void end_stream(ArrowArrayStream* stream) noexcept nogil:
     if stream.release != NULL:          # its functions may have released it
         stream.release(stream)
-
-
-cdef bint has_chunk(ArrowArrayStream* stream, ArrowArray* chunk, Offer offer) except -1:
-    """Whether there is a chunk: the only one that has elements, or the last one if none has any."""
-    cdef ArrowArray following
-    ask_next(stream, chunk)
-    while chunk.release != NULL:
-        ask_next(stream, &following)
-        if following.release == NULL:
-            return True
-        if chunk.length and following.length:
-            following.release(&following)
-            raise refusal(ConversionError, "arrow", "chunks", "2 or more", "are not one block of memory",
-                          hint_of(offer, "chunks", 0))
-        if chunk.length:
-            following.release(&following)
-        else:
-            chunk.release(chunk)
-            chunk[0] = following
-    return False
 
 
 cdef int ask_schema(ArrowArrayStream* stream, ArrowSchema* schema) except -1:

@@ -20,9 +20,9 @@ ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
 ctypedef bint (*Borrow)(object obj, Offer offer, View* out) noexcept
 
 cdef enum:
-    # Beside facts.Known: whether the memory of its legacy capsules, which do not say it, may be written.
-    LEGACY_WRITABLE = 1 << 16
-    LEGACY_READ_ONLY = 1 << 17
+    # Above the bits of facts.Known: whether the memory of its legacy capsules, which do not say it, may be written.
+    LEGACY_WRITABLE = 1 << 30
+    LEGACY_READ_ONLY = 1 << 29
 
 
 cdef class Offer:

@@ -5,11 +5,13 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
 from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
 from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.facts cimport COPIES, FORGETS, IMMUTABLE
 from dlbridge._core.native cimport numpy, torch
+from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources cimport array_interface, array_struct, arrow, buffer, cuda_array_interface, dlpack, exchange
 from dlbridge._core.sources.offer cimport (
@@ -243,6 +245,7 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
     if offer.known & FORGETS:
         managed_keep(managed, obj)
     if copied:
+        add(&copies_made, 1)
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     if offer.known & LEGACY_WRITABLE and managed.protocol == PROTOCOL_DLPACK_LEGACY:
         managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
