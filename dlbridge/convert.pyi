@@ -164,10 +164,11 @@ def convert(
         float32, complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy.
     dtype : str or dtype, optional
         How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, the dtype of a
-        library such as torch, or what :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of
-        uint8 or int8 in C order.
+        library such as torch, or what :class:`numpy.dtype` takes. Nothing is cast. Bytes are a buffer without a format,
+        or an array of uint8 or int8 with one axis.
     shape : tuple of int, optional
-        The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes.
+        The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes. With a
+        shape, an array of bytes in C order may have any number of axes.
     out : array, optional
         An array of the target's library in host memory, of any layout, that takes a copy and is returned. It has the
         dtype and the shape of the result, and may overlap the source.

@@ -53,6 +53,7 @@ from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
 from dlbridge._core.place cimport (
     COPY_IN_TARGET,
+    PASS_A_PART,
     REARRANGE,
     UPLOAD,
     copies_made,
@@ -60,7 +61,19 @@ from dlbridge._core.place cimport (
     is_bool,
     place,
 )
-from dlbridge._core.plan cimport Decision, Findings, decide, fits, gather, is_copy, reason_hint, reason_text
+from dlbridge._core.plan cimport (
+    READ_ONLY_MEMORY,
+    SHARE,
+    WRITABLE_MEMORY,
+    Decision,
+    Findings,
+    decide,
+    fits,
+    gather,
+    is_copy,
+    reason_hint,
+    reason_text,
+)
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_IF_NEEDED,
@@ -136,10 +149,11 @@ def convert(
         float32, complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy.
     dtype : str or dtype, optional
         How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, the dtype of a
-        library such as torch, or what :class:`numpy.dtype` takes. Bytes are a buffer without a format, or an array of
-        uint8 or int8 in C order.
+        library such as torch, or what :class:`numpy.dtype` takes. Nothing is cast. Bytes are a buffer without a format,
+        or an array of uint8 or int8 with one axis.
     shape : tuple of int, optional
-        The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes.
+        The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes. With a
+        shape, an array of bytes in C order may have any number of axes.
     out : array, optional
         An array of the target's library in host memory, of any layout, that takes a copy and is returned. It has the
         dtype and the shape of the result, and may overlap the source.
@@ -595,7 +609,7 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     if is_copy(&decision):
         add(&copies_made, 1)
     if decision.steps:
-        managed = hand_over_copy(place(managed, decision.steps, target.api), decision.steps, request)
+        managed = hand_over_copy(placed(managed, target, &decision), decision.steps, request)
     managed_own_storage(managed)
     if decision.steps & COPY_IN_TARGET:
         stream = settle(managed, decision.steps, request)
@@ -603,6 +617,16 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
     return target.deliver(managed, target)
+
+
+cdef Managed* placed(Managed* managed, Target target, const Decision* decision) except NULL:
+    """place(). An error for want of memory has the hint to share, where that is all that the copy was for."""
+    try:
+        return place(managed, decision.steps, target.api)
+    except MemoryError as error:
+        if decision.reason != READ_ONLY_MEMORY and decision.reason != WRITABLE_MEMORY:
+            raise
+        raise MemoryError(str(error).replace(PASS_A_PART, SHARE)) from None
 
 
 # ---- kernels of the libraries ----------------------------------------------------------------------------------------
@@ -794,8 +818,6 @@ def examine(
 ):
     """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered."""
     cdef Request request
-    cdef Decision decision
-    cdef Findings findings
     cdef Managed* managed
     cdef Route route
     parse_request(&request, device, copy, stream, readonly, detach, narrow)
@@ -811,27 +833,36 @@ def examine(
     managed = acquire_seen(src, route, dtype, shape, &request)
     try:
         state_memory(facts, managed)
-        array = src if dtype is None and shape is None else None
-        name = foreseen(managed, route.target, &request, array)
-        gather(managed, route.target, &request, &findings)
-        findings.kernel = may_be_rearranged(managed, route.target) and find_kernel(managed, array) is not None
-        decide(managed, route.target, &request, &findings, &decision)
-        # What a producer of DLPack has copied is shared from there on, and needs no other copy.
-        by_copy = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK or (
-            managed.protocol == PROTOCOL_ARRAY_INTERFACE and is_made_anew(managed, src))
-        facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
-        if by_copy:
-            facts["reason"] = CHUNKS if managed.protocol == PROTOCOL_ARROW else BY_COPY
-            facts["hint"] = "nothing to do: it is copied"
-        elif name is not None:
-            facts["reason"] = f"dtype {facts['dtype']} becomes {name}, the nearest type that {facts['target']} has"
-            facts["hint"] = "nothing to do: narrow=True asks for it"
-        elif decision.reason:
-            state_reason(facts, managed, route.target, &decision, array)
-        elif route.target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not decision.steps:
-            facts["hint"] = f"keep the source, and do not write to it, until {facts['target']} has done its work"
+        if dtype is not None or shape is not None:
+            facts["reason"] = f"bytes are seen as {facts['dtype']} of shape {facts['shape']}"
+            src = None              # which is no array of these elements
+        state_plan(facts, managed, route.target, &request, src)
     finally:
         managed_release(managed)
+
+
+cdef int state_plan(dict facts, Managed* managed, Target target, const Request* request, object src) except -1:
+    cdef Decision decision
+    cdef Findings findings
+    name = foreseen(managed, target, request, src)
+    gather(managed, target, request, &findings)
+    findings.kernel = may_be_rearranged(managed, target) and find_kernel(managed, src) is not None
+    decide(managed, target, request, &findings, &decision)
+    # What a producer of DLPack has copied is shared from there on, and needs no other copy.
+    by_copy = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK or (
+        managed.protocol == PROTOCOL_ARRAY_INTERFACE and src is not None and is_made_anew(managed, src))
+    facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
+    if by_copy:
+        facts["reason"] = CHUNKS if managed.protocol == PROTOCOL_ARROW else BY_COPY
+        facts["hint"] = "nothing to do: it is copied"
+    elif name is not None:
+        facts["reason"] = f"dtype {facts['dtype']} becomes {name}, the nearest type that {facts['target']} has"
+        facts["hint"] = "nothing to do: narrow=True asks for it"
+    elif decision.reason:
+        state_reason(facts, managed, target, &decision, src)
+    elif target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not decision.steps:
+        facts["hint"] = f"keep the source, and do not write to it, until {facts['target']} has done its work"
+    return 0
 
 
 cdef int state_reason(

@@ -37,6 +37,7 @@ from dlbridge._core.abi cimport (
     kDLCPU,
     kDLROCM,
 )
+from dlbridge._core.arrow_capsule cimport new_arrow_capsules
 from dlbridge._core.block cimport (
     OWNS_MEMORY,
     PROTOCOL_DLBRIDGE,
@@ -72,7 +73,17 @@ from dlbridge._core.devices.table cimport Operations, device_name, has_streams, 
 from dlbridge._core.dtypes cimport dtype_name, find_name, find_sized, get_row, numpy_dtype, row_typestr
 from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span
 from dlbridge._core.pickling cimport flattened, picklable, unpickled
-from dlbridge._core.place cimport COPY, COPY_SPAN, FETCH, TO_HOST_LABEL, allocated, pack_steps, place, separate_steps
+from dlbridge._core.place cimport (
+    COPY,
+    COPY_SPAN,
+    FETCH,
+    IN_C_ORDER,
+    TO_HOST_LABEL,
+    allocated,
+    pack_steps,
+    place,
+    separate_steps,
+)
 from dlbridge._core.request cimport (
     READONLY_COPY,
     READONLY_ERROR,
@@ -90,8 +101,11 @@ from dlbridge._core.sources.array_struct cimport (
     PyArrayInterface,
 )
 
+from functools import partial
+
 import numpy
 
+from dlbridge._core.dtypes import ARROW_LETTERS
 from dlbridge.errors import (
     ConversionError,
     CopyRequiredError,
@@ -110,6 +124,7 @@ cdef enum:
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
+cdef frozenset ARROW_NAMES = frozenset(ARROW_LETTERS.values())
 cdef tuple CPU_DEVICE = (<int> kDLCPU, 0)   # made once, since every consumer asks before it takes
 
 
@@ -434,6 +449,13 @@ cdef class Tensor:
         host_typestr(self, "__array_struct__")
         return new_array_struct(self.managed)
 
+    @property
+    def __arrow_c_array__(self):
+        if self.managed.abi.dl_tensor.ndim != 1 or name_of(self) not in ARROW_NAMES or not is_host(
+                self.managed.abi.dl_tensor.device.device_type):
+            raise no_face("__arrow_c_array__", self.managed)
+        return partial(_arrow_array, self)
+
 
 # ---- pickles ---------------------------------------------------------------------------------------------------------
 
@@ -600,6 +622,32 @@ cdef object export_capsule(Tensor tensor, bint versioned, object stream, object 
     if steps:
         managed = place(managed, steps, NULL)
     return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
+
+
+def _arrow_array(Tensor tensor, requested_schema=None):
+    """What ``__arrow_c_array__()`` returns. A schema that is asked for may be ignored, and is."""
+    cdef Managed* managed = shared_in_order(tensor.managed)
+    cdef int32_t steps
+    try:
+        await_for_cpu(managed)
+        steps = arrow_steps(managed, tensor.policy)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return new_arrow_capsules(place(managed, steps, NULL) if steps else managed)
+
+
+cdef int32_t arrow_steps(const Managed* managed, ReadonlyPolicy policy) except -1:
+    """The steps to an array of Arrow, which is compact and aligned, and must not change."""
+    if managed.marks or <size_t> managed_data(managed) % managed_item_bytes(managed):
+        return COPY | IN_C_ORDER
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or policy == READONLY_SHARE or not managed_count(managed):
+        return 0
+    if policy == READONLY_ERROR:
+        raise refusal(ConversionError, "arrow", "readonly", '"error"',
+                      "the memory is writable, and the arrays of Arrow must not change",
+                      'pass readonly="copy", or "share" and do not write')
+    return COPY
 
 
 cdef Managed* shared_in_order(Managed* base) except NULL:

@@ -4,6 +4,7 @@ import gc
 import mmap
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from support.children import each_in_one_child
@@ -127,7 +128,11 @@ def test_the_plan_is_what_happens():
     (np.zeros(8, "i2"), {"dtype": "float32"}, "is for bytes, and the source has int16"),
     (NUMBERS, {"dtype": "float64"}, r"is for bytes, and the source has float32 \(change the type"),
     (NUMBERS, {"shape": (2, 3)}, r"shape \(2, 3\): is for bytes, and the source has float32"),
-    (np.zeros((4, 4), "u1").T, {"dtype": "float32"}, r"is for bytes side by side, and strides are \(1, 4\)"),
+    (np.zeros((4, 4), "u1").T, {"dtype": "float32", "shape": (4,)},
+     r"is for bytes side by side, and strides are \(1, 4\)"),
+    (np.zeros(8, "u1")[::2], {"dtype": "float32"}, r"is for bytes side by side, and strides are \(2,\)"),
+    (np.zeros((4, 4), "u1"), {"dtype": "float32"}, r"reads bytes and does not cast, .* \(4, 4\) \(convert first, "),
+    (np.array(1, "u1"), {"dtype": "int8"}, r"reads bytes and does not cast, .* shape \(\) "),
     (bytes(24), {"shape": 24}, "is no tuple of integers"),
 ])
 def test_what_is_refused(source, keywords, said):
@@ -201,3 +206,32 @@ def test_what_is_no_type(dtype, hint):
     with pytest.raises(dlbridge.ConversionError, match="is no type that dlbridge knows") as caught:
         dlbridge.convert(bytearray(8), "numpy", dtype=dtype)
     assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("target", ["numpy", "memoryview", "dlbridge"])
+def test_an_image_is_not_cast_by_its_bytes(target):
+    """Neither an ndarray nor an image of Pillow: its pixels would be the bytes of other numbers."""
+    image = np.arange(24, dtype="u1").reshape(2, 4, 3)
+    for source in (image, memoryview(image), dlbridge.asdlpack(image)):
+        plan = dlbridge.explain(source, target, dtype="float32")
+        assert plan.action == "refuse"
+        cast = eval(plan.hint.partition(", ")[2].partition(", or ")[0], {"dlbridge": dlbridge, "x": source})
+        assert (cast.dtype, cast.tolist()) == ("float32", image.tolist())
+        with pytest.raises(dlbridge.ConversionError, match="does not cast"):
+            dlbridge.convert(source, target, dtype="float32")
+        seen = dlbridge.convert(source, target, dtype="float32", shape=(6,))
+        assert dlbridge.convert(seen, "numpy").tobytes() == image.tobytes()
+
+
+def test_explain_says_that_bytes_are_seen():
+    plan = dlbridge.explain(bytes(8), "numpy", dtype="float32")
+    assert (plan.action, plan.reason) == ("share", "bytes are seen as float32 of shape (2,)")
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize(("name", "dtype"), [("float32", "float32"), ("float16", "float16"), ("float64", "float64"),
+                                             ("int16", "int16"), ("uint8", "uint8")])
+def test_types_of_arrow(name, dtype):
+    assert dlbridge.convert(bytes(16), "numpy", dtype=getattr(pyarrow, name)()).dtype == dtype
+    with pytest.raises(dlbridge.ConversionError, match="is no type"):
+        dlbridge.convert(bytes(16), "numpy", dtype=pyarrow.string())

@@ -581,6 +581,26 @@ def test_what_does_not_fit_is_refused_before_it_is_taken():
             dlbridge.convert(repeated, target, copy=True)
 
 
+TOO_LARGE = np.broadcast_to(np.float32(1), (1 << 42,))
+
+
+@pytest.mark.needs("torch", "jax")
+@pytest.mark.parametrize(("target", "keywords"), [("torch", {"copy": True}), ("numpy", {"copy": True}), ("jax", {})])
+def test_the_hint_where_sharing_would_not_do(target, keywords):
+    with pytest.raises(MemoryError, match=r"\(pass a part of it\)"):
+        dlbridge.convert(TOO_LARGE, target, **keywords)
+
+
+@pytest.mark.needs("torch")
+def test_the_hint_where_sharing_would_do(tmp_path):
+    with open(tmp_path / "sparse", "wb") as file:
+        file.truncate(1 << 42)
+    mapped = np.memmap(tmp_path / "sparse", "u1", "r")
+    with pytest.raises(MemoryError, match=r'\(pass readonly="share" and do not write\)'):
+        dlbridge.convert(mapped, "torch")
+    assert dlbridge.convert(mapped, "torch", readonly="share").shape == (1 << 42,)
+
+
 @pytest.mark.needs("torch")
 def test_a_large_copy_is_split_by_itself():
     """Over the size from which on all cores are used, without the tests' own threshold."""

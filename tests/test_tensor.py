@@ -16,6 +16,7 @@ import zlib
 
 import ml_dtypes
 import numpy as np
+import pyarrow
 import pytest
 import torch
 from support.exporters import get_buffer, make_read_only, numbered, release_buffer
@@ -365,6 +366,71 @@ def test_faces_that_the_memory_cannot_have(make):
     with pytest.raises(BufferError, match="no PEP 3118 form"):
         memoryview(tensor)
     assert hasattr(tensor, "__dlpack__")
+
+
+# ---- Arrow's face ----------------------------------------------------------------------------------------------------
+
+def frozen_copy(array):
+    array = np.array(array)
+    array.flags.writeable = False
+    return array
+
+
+OF_ARROW = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"]
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("dtype", OF_ARROW)
+def test_arrow_takes_numbers_with_one_axis(dtype):
+    source = frozen_copy(np.arange(5, dtype=dtype))
+    made = pyarrow.array(dlbridge.asdlpack(source))
+    assert (str(made.type.to_pandas_dtype().__name__), made.to_pylist()) == (dtype, source.tolist())
+    assert made.buffers()[1].address == source.ctypes.data
+    assert dlbridge.convert(made, "numpy", copy=False).ctypes.data == source.ctypes.data
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("make", [
+    lambda: np.arange(6.0)[::2], lambda: np.arange(6.0)[::-1], lambda: np.arange(3, dtype=">i4"), lambda: np.zeros(0),
+    lambda: np.frombuffer(bytearray(13), "u1")[1:].view("f4"), lambda: np.arange(3.0)])
+def test_arrow_takes_a_copy_of_what_it_cannot_share(make):
+    source = make()
+    made = pyarrow.array(dlbridge.asdlpack(source))
+    assert made.to_pylist() == source.tolist()
+    source[:] = 7
+    assert 7 not in made.to_pylist()
+
+
+@pytest.mark.needs("pyarrow")
+def test_arrow_and_memory_that_is_writable():
+    source = np.arange(3.0)
+    shared = pyarrow.array(dlbridge.asdlpack(source, readonly="share"))
+    assert shared.buffers()[1].address == source.ctypes.data
+    with pytest.raises(dlbridge.ConversionError, match="must not change"):
+        pyarrow.array(dlbridge.asdlpack(source, readonly="error"))
+
+
+@pytest.mark.needs("pyarrow")
+def test_arrow_keeps_the_memory():
+    source = frozen_copy(np.arange(1000.0))
+    reference = weakref.ref(source)
+    made = pyarrow.array(dlbridge.asdlpack(source))
+    part = made[10:]
+    unused = dlbridge.asdlpack(source).__arrow_c_array__()
+    del source, made
+    gc.collect()
+    assert part[0].as_py() == 10
+    del part
+    gc.collect()
+    assert reference() is not None
+    del unused
+    gc.collect()
+    assert reference() is None
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 2)), np.zeros(2, bool), np.zeros(2, "c8"), np.array(1.0)], ids=str)
+def test_what_has_no_form_in_arrow(array):
+    assert not hasattr(dlbridge.asdlpack(array), "__arrow_c_array__")
 
 
 def test_host_memory_has_no_cuda_array_interface(tensor):

@@ -945,6 +945,14 @@ def test_a_reader_without_rows_is_not_one_that_was_read():
         dlbridge.convert_tree(once, "numpy")
 
 
+def test_a_leaf_that_is_refused_keeps_the_hint_of_convert():
+    for leaf, hint in ((range(3), "pass numpy.asarray(x)"), ("ab", "pass x.encode()"), (len, "it is a function")):
+        with pytest.raises(dlbridge.UnsupportedError) as caught:
+            dlbridge.convert_tree({"a": leaf}, "numpy", others="raise")
+        assert caught.value.hint.startswith('pass others="pass" to hand it on, or ')
+        assert hint in caught.value.hint
+
+
 @pytest.mark.needs("pyarrow")
 def test_all_columns_that_are_no_array_are_named():
     table = pa.table({"a": [1, 2], "b": ["x", "y"], "c": [1, None]})

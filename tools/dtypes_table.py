@@ -34,8 +34,8 @@ This table shows what `dlbridge.convert` does with each dtype for each pair of l
 - *shared*: with `readonly="share"`, the result has the same memory. For JAX, this requires memory that is aligned to
   64 bytes.
 - *copied*: the libraries store the type in different forms, so `copy=False` raises `CopyRequiredError`.
-- *no*: `convert` raises `ConversionError` because the second library lacks the type, or the first library raises its
-  own error because it cannot export the type (JAX: int4, uint4).
+- *no*: `convert` raises `ConversionError` because the second library lacks the type, or `UnsupportedError` because the
+  first cannot export it (JAX: int4, uint4).
 - *none*: the first library has no such array.
 
 Values never change. 64-bit types can be converted to JAX only if `jax_enable_x64` is on. NumPy has the types from
@@ -78,7 +78,7 @@ def outcome(library: str, name: str, target: str) -> str:
     except dlbridge.CopyRequiredError:
         dlbridge.convert(src, target, **shared)
         return "copied"
-    except (dlbridge.ConversionError, jax.errors.JaxRuntimeError):
+    except (dlbridge.ConversionError, dlbridge.UnsupportedError):
         return "no"
 
 

@@ -64,7 +64,7 @@ FLOORS = (
         Room("native/", ("_core.native.",), on_the_way=True),
         Room("place: copies", ("_core.place",), on_the_way=True),
         Room("location", ("_core.location",)),
-        Room("capsule, pickling", ("_core.capsule", "_core.pickling", "_core.described")),
+        Room("capsule, pickling", ("_core.capsule", "_core.arrow_capsule", "_core.pickling", "_core.described")),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),

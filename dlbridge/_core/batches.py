@@ -12,6 +12,7 @@ import numpy as np
 
 from dlbridge._core.containers import EXACT, kind_of
 from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of
+from dlbridge._core.sources.registry import why_unsupported
 from dlbridge._core.walk import Plainly, give_values, has_numbers
 from dlbridge.convert import check_keywords, check_target, convert
 from dlbridge.errors import (
@@ -98,7 +99,7 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
 
     def refuse(leaf: Any, memo: Memo) -> Any:
         raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), "is no array",
-                                    'pass others="pass" to hand it on'))
+                                    f'pass others="pass" to hand it on, or {why_unsupported(leaf).hint}'))
 
     other = unchanged if others == "pass" else refuse
     convert_array = converter(to, keywords, others)

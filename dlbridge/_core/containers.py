@@ -184,6 +184,12 @@ def kind_of(thing: Any) -> Kind | None:
     return OBJECT if fields_of(thing) else registered_kind(thing)
 
 
+def is_of_containers(kind: type[Any]) -> bool:
+    """Whether the instances of a type are containers, beside those that are registered."""
+    return any(base in KINDS for base in kind.__mro__) or any(
+        hasattr(kind, name) for name in ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_fields__"))
+
+
 def registered_kind(thing: Any) -> Kind | None:
     """The kind of a container that is registered with a library, or None."""
     for name, unflatten in WALKERS.items():

@@ -18,6 +18,7 @@ from dlbridge._core.block cimport (
     managed_own_storage,
     managed_release,
     managed_set_row,
+    managed_shape,
     managed_strides,
 )
 from dlbridge._core.devices.operations cimport device_operations
@@ -41,16 +42,19 @@ cdef int row_named(str stage, object dtype, bint* swapped) except -2:
         if row == NO_ROW:
             row = find_typestr(dtype, swapped)
     elif dtype is not None:
-        row = find_name(shown(dtype, str).rpartition(".")[2])       # torch.bfloat16
+        row = find_name(shown(dtype, str).rpartition(".")[2].lower())       # torch.bfloat16, polars' Float32
     if row == NO_ROW and dtype is not None:
         import numpy as np
 
         try:
+            if hasattr(dtype, "to_pandas_dtype"):       # of pyarrow, whose word for float32 is float
+                dtype = dtype.to_pandas_dtype()
             found = np.dtype(dtype)
             if found.fields is None:
                 swapped[0] = not found.isnative
                 row = find_name(found.name)
-        except (TypeError, ValueError, SyntaxError) as error:       # numpy parses words with commas in them as Python
+        except (TypeError, ValueError, SyntaxError, NotImplementedError) as error:
+            # NumPy parses words with commas in them as Python.
             cause = None if isinstance(dtype, str) else error
     if row == NO_ROW:
         from dlbridge._core.meant import about_dtype
@@ -92,7 +96,7 @@ cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description*
     cdef Managed* seen
     managed_own_storage(managed)        # on failure it releases the block
     try:
-        check_bytes(managed, dtype, shape)
+        check_bytes(managed, dtype, shape, described.row)
         infer(managed, described.row, shape, described.ndim, described.extents)
         seen = managed_new(<Protocol> managed.protocol, described.ndim)
     except BaseException:
@@ -111,7 +115,7 @@ cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description*
     return managed_checked(seen)
 
 
-cdef int check_bytes(const Managed* managed, object dtype, object shape) except -1:
+cdef int check_bytes(const Managed* managed, object dtype, object shape, int row) except -1:
     """Only bytes side by side can be seen as something else."""
     field, value = ("shape", shape) if dtype is None else ("dtype", dtype)
     name = dtype_name(managed.abi.dl_tensor.dtype)
@@ -122,6 +126,12 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape) except 
         if not is_host(managed.abi.dl_tensor.device.device_type):
             hint = f"use the library that made it, for {'x.reshape(shape)' if dtype is None else 'another type'}"
         raise refusal(ConversionError, "convert", field, shown(value), f"is for bytes, and the source has {name}", hint)
+    if shape is None and managed.abi.dl_tensor.ndim != 1:
+        # An image is an array, of which nobody wants the bytes; with a shape it is said that they are wanted.
+        raise refusal(ConversionError, "convert", field, shown(value),
+                      f"reads bytes and does not cast, and the source has shape {managed_shape(managed)}",
+                      f'convert first, dlbridge.convert(x, "numpy").astype("{row_name(row)}"), or pass shape= to read '
+                      "the bytes")
     if managed.marks & STRIDED:
         raise refusal(ConversionError, "convert", field, shown(value),
                       f"is for bytes side by side, and strides are {managed_strides(managed)}",

@@ -40,6 +40,9 @@ cdef int32_t pack_steps(const Managed* managed) noexcept nogil
 # A compact block with host memory of its own, for the shape, dtype and padding of ``like``. It is not yet validated.
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL
 
+# The hint of the MemoryError where a copy has no room.
+cdef str PASS_A_PART
+
 # What somebody can do instead, who wants no copy here: for the layout, and for the byte order.
 cdef str COPY_THERE
 cdef str contiguous_hint(const Managed* managed)

@@ -10,7 +10,6 @@ from libc.string cimport memcpy
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLTensor,
@@ -218,6 +217,9 @@ cdef bint keeps_order(Managed* source) noexcept nogil:
         source.abi.dl_tensor.ndim, source.abi.dl_tensor.shape, source.abi.dl_tensor.strides, managed_count(source))
 
 
+cdef str PASS_A_PART = "pass a part of it"
+
+
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     """A compact block with host memory of its own, for the shape and dtype of ``like``. It is not yet validated."""
     # This comes first: if it raises, there is nothing to release yet.
@@ -235,17 +237,11 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
         memory = malloc(nbytes + ALIGNMENT - 1) if room else NULL
         if memory == NULL:
             managed_release(made)
-            raise no_room(like, nbytes)
+            raise MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({PASS_A_PART})")
         managed_own_memory(made, memory)
         tensor.data = aligned(memory, ALIGNMENT)
         ask_for_huge_pages(tensor.data, nbytes)
     return made
-
-
-cdef object no_room(const Managed* like, int64_t nbytes):
-    cdef bint read_only = like.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
-    hint = 'pass readonly="share" and do not write' if read_only else "pass a part of it, or copy=False"
-    return MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({hint})")
 
 
 cdef inline void* aligned(void* memory, size_t alignment) noexcept nogil:

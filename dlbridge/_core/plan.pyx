@@ -84,6 +84,7 @@ cdef enum:
 # In place of hints that depend on who has the memory.
 cdef str CONTIGUOUS = "make it contiguous"
 cdef str NATIVE = "swap its bytes"
+cdef str SHARE = 'pass readonly="share" and do not write'
 # For each reason: the field, why it makes a copy necessary, and the hint.
 cdef dict REASONS = {
     COPY_ASKED: ("copy", "was asked for", "pass copy=None"),
@@ -103,9 +104,8 @@ cdef dict REASONS = {
     NO_SHARING: ("memory", "of others is nothing that {target} can use", "nothing to do: it is copied"),
     OTHER_DEVICE: ("device", "is another one than where the memory is", "pass device=None, or an array that is there"),
     READ_ONLY_MEMORY: ("readonly", "memory would become writable, since {target} cannot be told otherwise",
-                       'pass readonly="share" and do not write'),
-    WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change",
-                      'pass readonly="share" and do not write'),
+                       SHARE),
+    WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change", SHARE),
     UNKEPT_COPY: ("memory", "is a copy that nobody keeps until {target}, which does not say when, has read it",
                   "nothing to do: it is copied"),
     ANOTHER_HOST: ("device", "is not the first of the host's, on which {target} shares memory", 'pass device="cpu:0"'),

@@ -11,6 +11,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Facts
 
@@ -19,8 +21,8 @@ from dlbridge.libraries.library import Facts
 # What to pass in place of elements that DLPack has no type for, by NumPy's kind: of an array {x}, or {compact} where
 # its elements have to lie side by side; {order} is theirs, if it is not the machine's.
 NUMPY = {
-    "M": 'pass {x}.view("{order}i8")',
-    "m": 'pass {x}.view("{order}i8")',
+    "M": 'pass {x}.view("{order}i8"), where NaT is the least integer',
+    "m": 'pass {x}.view("{order}i8"), where NaT is the least integer',
     "O": 'pass {x}.astype("float64"), if all its objects are numbers',
     "V": 'pass the bytes, {compact}.view("uint8")',
     "S": 'pass the bytes, {compact}.view("uint8")',
@@ -33,8 +35,10 @@ NUMPY = {
 OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((bool,), 'pass x.astype("bool")'),
     ((bool, type(None)), 'pass x.astype("bool"), where None becomes False'),
-    ((int, float, Decimal, Fraction), 'pass x.astype("float64")'),
-    ((int, float, Decimal, Fraction, type(None)), 'pass x.astype("float64"), where None becomes NaN'),
+    ((int, np.integer), 'pass x.astype("{integers}")'),
+    ((int, float, Decimal, Fraction, np.number), 'pass x.astype("float64")'),
+    ((int, float, Decimal, Fraction, np.number, type(None)), 'pass x.astype("float64"), where None becomes NaN, and '
+     "integers from 2**53 on are rounded"),
     ((int, float, complex), 'pass x.astype("complex128")'),
     ((str,), 'pass numpy.asarray(x).astype("U")'),
     ((list, tuple), "pass all side by side, numpy.concatenate(x.tolist())"),
@@ -42,7 +46,11 @@ OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((datetime.date,), 'pass numpy.asarray(x).astype("M8[us]")'),
     ((datetime.timedelta,), 'pass numpy.asarray(x).astype("m8[us]")'),
 )
+# The types of NumPy that integers may be of, the best first.
+INTEGERS = ("int64", "uint64")
 COLUMNS = 'call dlbridge.convert_tree(x, to, columns="pass")'
+OF_POINTER = "call dlbridge.from_pointer({}, shape, dtype, owner=x)"
+IN_TREE = "call dlbridge.convert_tree(x, to)"
 OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
 # Of strides on a device that a target lacks, where no library with kernels for them is imported.
 NO_KERNEL = "copy it with the library that made it, or import cupy, whose kernels then make a compact copy"
@@ -68,6 +76,12 @@ def for_array(dtype: Any, side_by_side: bool) -> str:
     return hint(dtype.kind, dtype.byteorder, "x", "x" if side_by_side else "numpy.ascontiguousarray(x)")
 
 
+def of_integers(code: str, least: Any, greatest: Any) -> str:
+    """A cast of integers, which may be beyond all types of them."""
+    fits = (name for name in INTEGERS if np.iinfo(name).min <= least and greatest <= np.iinfo(name).max)
+    return code.format(integers=next(fits, "float64"))
+
+
 def for_exporter(kind: str, order: str) -> str:
     """What to pass in place of another object that NumPy takes, by the kind and the byte order of its elements."""
     return hint(kind, order, "numpy.asarray(x)", "numpy.ascontiguousarray(x)")
@@ -76,6 +90,10 @@ def for_exporter(kind: str, order: str) -> str:
 def for_buffer(text: str) -> str:
     """The same by PEP 3118's format, which names the fields of structures."""
     letter = text.lstrip("@=<>!^0123456789")[:1]
+    if letter == "B":       # of more than a byte each: ctypes says so of a packed structure, whose fields NumPy knows
+        return "pass one field of numpy.frombuffer(x, type(x)._type_)"
+    if letter == "&":
+        return OF_POINTER.format("ctypes.cast(x, ctypes.c_void_p).value")
     if letter == "T":
         return for_structure(text)
     if letter == "g":       # NumPy does not read it from ctypes, nor "u"
@@ -122,8 +140,8 @@ def missing_values(fill: str) -> ConversionError:
 
 # ---- Arrow's types ---------------------------------------------------------------------------------------------------
 
-# An array may be a slice, with the bytes of others in its buffer.
-BYTES = "pass all bytes side by side, pyarrow.concat_arrays([{x}, {x}.slice(0, 0)]).buffers()[2]"
+# An array may be a slice, with the bytes of others in its buffer, which says that they are signed.
+BYTES = 'pass all bytes side by side, memoryview(pyarrow.concat_arrays([{x}, {x}.slice(0, 0)]).buffers()[2]).cast("B")'
 # CDataInterface, "format strings": what is wrong with a format that has no DLPack type, and the hint, by how the
 # format begins. The first line that fits counts. {x} is the code for an array of pyarrow's.
 ARROW = {
@@ -146,15 +164,16 @@ ARROW = {
     "+": ("are lists", "pass {x}.flatten()"),
     "u": ("are strings", BYTES),
     "U": ("are strings", BYTES),
-    "vu": ("are strings", 'pass all bytes side by side, {x}.cast("string").buffers()[2]'),
-    "vz": ("are bytes of any length", 'pass all bytes side by side, {x}.cast("binary").buffers()[2]'),
+    "vu": ("are strings", 'pass all bytes side by side, memoryview({x}.cast("string").buffers()[2]).cast("B")'),
+    "vz": ("are bytes of any length",
+           'pass all bytes side by side, memoryview({x}.cast("binary").buffers()[2]).cast("B")'),
     "z": ("are bytes of any length", BYTES),
     "Z": ("are bytes of any length", BYTES),
     "": ("has no DLPack type", "no array library has it"),
     # By the fields of other errors.
     "null_count": ("", "pass {x}.fill_null(0), or {x}.drop_null()"),
     "null lists": ("", "pass {x}.drop_null()"),
-    "dictionary": ("", "pass {x}.indices, or {x}.dictionary_decode()"),
+    "dictionary": ("", 'pass {x}.indices.cast("int64").fill_null(-1), or {x}.dictionary_decode()'),
     "extension": ("", "pass {x}.storage"),
     "nothing": ("", "convert its values to one type of numbers first"),
 }

@@ -352,6 +352,10 @@ class Facts:
                 return name, fact
         return None
 
+    def own_hint(self, field: str) -> str | Callable[[Any], str] | None:
+        """What the table has for exactly this field, or None."""
+        return next((record.hints[field] for _, record in self.records if field in record.hints), None)
+
     def hint(self, field: str, array: Any = None) -> str | None:
         """What to do instead where an error is about this field, or None. Some hints need the array."""
         for wanted in (field, ""):

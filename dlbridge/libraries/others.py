@@ -4,14 +4,17 @@ import operator
 import os
 from typing import Any
 
+from dlbridge.libraries.hints import OF_POINTER
 from dlbridge.libraries.library import Arrays, Fact, Library
 
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
 AS_LIST = {"": "pass numpy.array(list(x)), if they are numbers"}
 # What is not in memory, or not yet, is not brought there unasked.
 INDEXED = {"": "pass x[...]"}
-DENSE = {"": "pass x.toarray()"}
 MATRIX = {"": "pass x.as_matrix()"}
+COORDINATES = "pass shapely.get_coordinates(x)"
+# The bytes of each row of an image of Qt, which does not know who uses them.
+ROWS = "keep x and call dlbridge.convert({}, to, shape=(x.height(), x.bytesPerLine()))"
 COEFFICIENTS = {"": "pass x.c, its coefficients"}
 
 
@@ -59,6 +62,26 @@ def hint_for_group(group: Any) -> str:
 def hint_for_dataset(dataset: Any) -> str:
     name = next(iter(dataset.variables), None)
     return "it has no variables" if name is None else f"pass its variables one by one, x[{name!r}].data"
+
+
+def hint_for_sparse(matrix: Any) -> str:
+    """Of SciPy: what shares the memory of the three arrays that some formats have, too."""
+    compressed = ", or call dlbridge.convert_tree((x.indptr, x.indices, x.data), to)"
+    return "pass x.toarray()" + (compressed if hasattr(matrix, "indptr") else "")
+
+
+def hint_for_netcdf(file: Any) -> str:
+    """Of SciPy's file: the code for the first of its variables."""
+    name = next(iter(file.variables), None)
+    return "it has no variables" if name is None else f"pass its variables one by one, x.variables[{name!r}][:]"
+
+
+def hint_for_cdata(pointer: Any) -> str:
+    """Of cffi: an array says how many elements it has, and a pointer does not."""
+    try:
+        return "pass ffi.buffer(x)" if len(pointer) else "it has no elements"
+    except TypeError:
+        return OF_POINTER.format('int(ffi.cast("uintptr_t", x))')
 
 
 def hint_for_awkward(array: Any) -> str:
@@ -148,7 +171,7 @@ LIBRARIES = (
         Arrays("SharedMemory", {"": "pass x.buf"}),
         Arrays("SynchronizedArray", {"": "pass x.get_obj()"}),
     )),
-    Library(name="cffi", roots=("_cffi_backend",), arrays=(Arrays("_CDataBase", {"": "pass ffi.buffer(x)"}),)),
+    Library(name="cffi", roots=("_cffi_backend",), arrays=(Arrays("_CDataBase", {"": hint_for_cdata}),)),
     Library(
         name="cuda.core",
         devices=Fact({"Device": lambda device: f"cuda:{device.device_id}"}, "seen in 1.2.2"),
@@ -158,12 +181,30 @@ LIBRARIES = (
         ),
     ),
     Library(name="cv2", arrays=(Arrays("UMat", {"": "pass x.get()"}),)),
+    Library(name="sparse", arrays=(Arrays("SparseArray", {"": "pass x.todense()"}),)),
+    Library(name="shapely", arrays=(
+        Arrays("BaseGeometry", dict.fromkeys(("", "objects"), COORDINATES)),)),
+    Library(name="geopandas", arrays=tuple(
+        Arrays(name, dict.fromkeys(("", "type", "nothing"), COORDINATES)) for name in ("GeometryArray", "GeoSeries"))),
+    Library(name="rasterio", arrays=(Arrays("DatasetBase", {"": "pass x.read()"}),)),
+    Library(name="pydicom", arrays=(Arrays("Dataset", {"": "pass x.pixel_array"}),)),
+    Library(name="highdicom", arrays=(Arrays("Volume", {"": "pass x.array"}),)),
+    Library(name="pygame", arrays=(Arrays("Surface", {"": 'pass x.get_view("3"), or x.get_buffer() for its bytes'}),)),
+    Library(name="matplotlib", arrays=(
+        Arrays("FigureCanvasBase", {"": "call x.draw() and pass x.buffer_rgba()"}),
+        Arrays("Figure", {"": "call x.canvas.draw() and pass x.canvas.buffer_rgba()"}),
+    )),
+    Library(name="pyside", roots=("PySide6", "PySide2"), arrays=(
+        Arrays("QImage", {"": ROWS.format("x.constBits()")}),)),
+    Library(name="pyqt", roots=("PyQt6", "PyQt5"), arrays=(
+        Arrays("QImage", {"": ROWS.format("x.constBits().asarray(x.sizeInBytes())")}),)),
     Library(name="h5py", arrays=(Arrays("Dataset", INDEXED), Arrays("Group", GROUP))),
     Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays("Dataset", {
         "": lambda dataset: hint_for_group(dataset.variables)}))),
     Library(name="scipy", arrays=(
-        Arrays("_spbase", DENSE),
-        Arrays("spmatrix", DENSE),
+        Arrays("_spbase", {"": hint_for_sparse}),
+        Arrays("netcdf_file", {"": hint_for_netcdf}),
+        Arrays("netcdf_variable", {"": "pass x[:]"}),
         Arrays("Rotation", MATRIX),
         Arrays("RigidTransform", MATRIX),
         Arrays("BSpline", COEFFICIENTS),

@@ -79,8 +79,9 @@ LIBRARY = Library(
                 "tts": 'pass {x}.astype("int32[pyarrow]")',
                 "ttm": 'pass {x}.astype("int32[pyarrow]")',
                 "tt": 'pass {x}.astype("int64[pyarrow]")',
-                "ts": 'pass {x}.astype("int64")',
-                "tD": 'pass {x}.astype("int64")',
+                **dict.fromkeys(("u", "U", "vu"), 'pass {x}.astype("category").cat.codes'),
+                "ts": 'pass {x}.dropna().astype("int64")',
+                "tD": 'pass {x}.dropna().astype("int64")',
                 "d": 'pass {x}.astype("float64")',
                 "+s": "pass one of its parts, {x}.struct.field(0)",
                 "+": "pass {x}.list.flatten()",
@@ -98,7 +99,7 @@ LIBRARY = Library(
         Arrays("Categorical", {"type": "pass x.codes"}),
         Arrays("CategoricalIndex", {"type": "pass x.codes"}),
         Arrays("MultiIndex", {"type": "pass the parts of x.codes one by one"}),
-        *(Arrays(f"{kind}{form}", {"type": "pass x.asi8"})
+        *(Arrays(f"{kind}{form}", {"type": "pass x.asi8, where NaT is the least integer"})
           for kind in ("Datetime", "Timedelta", "Period") for form in ("Index", "Array")),
         *(Arrays(name, {"type": "there is no value to convert"}) for name in ("NAType", "NaTType")),
         Arrays("SparseArray", {"type": "pass x.to_dense()"}),

@@ -43,10 +43,11 @@ LIBRARY = Library(
             {
                 "null_count": "pass {x}.fill_null(0), or {x}.drop_nulls()",
                 "null lists": "pass {x}.drop_nulls()",
-                "dictionary": INTEGERS,
+                "dictionary": "pass {x}.to_physical().cast(int).fill_null(-1)",
                 "extension": "pass {x}.ext.storage()",
                 "b": "pass {x}.fill_null(False).to_numpy()",
                 **dict.fromkeys(("tdD", "tdm", "tts", "ttm", "tt", "ts", "tD"), INTEGERS),
+                "vu": "pass {x}.cast(polars.Categorical).to_physical().cast(int).fill_null(-1)",
                 "d": "pass {x}.cast(float)",
                 "+s": "pass one of its fields, {x}.struct.field({x}.struct.fields[0])",
                 "+": "pass {x}.explode()",

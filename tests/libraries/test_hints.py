@@ -5,7 +5,9 @@ one line.
 """
 
 import array
+import collections
 import ctypes
+import dataclasses
 import datetime
 import decimal
 import fractions
@@ -24,8 +26,11 @@ import awkward
 import cffi
 import cv2
 import dask.array
+import geopandas
 import h5py
 import jax
+import matplotlib.backends.backend_agg
+import matplotlib.figure
 import netCDF4
 import numpy as np
 import openvino
@@ -34,11 +39,18 @@ import PIL.Image
 import polars
 import pyarrow as pa
 import pyarrow.compute
+import pydicom
+import pydicom.data
+import pygame
 import pytest
+import rasterio.io
 import scipy.interpolate
+import scipy.io
 import scipy.sparse
 import scipy.spatial
+import shapely
 import SimpleITK
+import sparse
 import tensorflow
 import torch
 import xarray
@@ -50,7 +62,8 @@ import dlbridge
 NAMES = {
     "numpy": np, "pandas": pandas, "polars": polars, "pyarrow": pa, "awkward": awkward, "torch": torch, "jax": jax,
     "SimpleITK": SimpleITK, "tensorflow": tensorflow, "dlbridge": dlbridge, "ffi": cffi.FFI(), "to": "numpy",
-    "memoryview": memoryview, "PIL": PIL, "pathlib": pathlib,
+    "memoryview": memoryview, "PIL": PIL, "pathlib": pathlib, "shapely": shapely, "ctypes": ctypes, "type": type,
+    "shape": (2,), "dtype": "int32",
 }
 
 
@@ -83,6 +96,30 @@ class Outer(ctypes.Structure):
 
 class Named(ctypes.Structure):
     _fields_ = (("name", ctypes.c_char * 8), ("x", ctypes.c_int))
+
+
+class Packed(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = (("kind", ctypes.c_uint8), ("x", ctypes.c_float))
+
+
+KEPT = []
+
+
+def pointer_of_cffi():
+    KEPT.append(cffi.FFI().new("int32_t[]", [7, 8]))
+    return cffi.FFI().cast("int32_t *", KEPT[-1])
+
+
+@dataclasses.dataclass
+class Sample:
+    x: Any
+
+
+class OldArray:
+    def to_dlpack(self):
+        return dlbridge.to_dlpack(np.arange(2))
 
 
 class Pointing(ctypes.Structure):
@@ -155,6 +192,11 @@ NUMPY = (
     Row("a record array", lambda: POINTS.view(np.recarray), ([1, 3], COLUMNS_OF_POINTS)),
     Row("records of text", lambda: np.array([("ab",)], [("name", "U2")]), ({"name": [97, 98]},)),
     Row("objects", lambda: np.array([1, 2.5], object), ([1, 2.5],)),
+    Row("integers as objects", lambda: np.array([2**53 + 1, 1], object), ([2**53 + 1, 1],)),
+    Row("large integers as objects", lambda: np.array([2**64 - 1, 1], object), ([2**64 - 1, 1],)),
+    Row("too large integers as objects", lambda: np.array([-1, 2**64], object), ([-1, 2.0**64],)),
+    Row("integers and None as objects", lambda: np.array([1, None], object), (None,)),
+    Row("geometries as objects", lambda: np.array([shapely.Point(1, 2), shapely.Point(3, 4)]), ([[1, 2], [3, 4]],)),
     Row("complex objects", lambda: np.array([1, 2j], object), ([1, 2j],)),
     Row("strings as objects", lambda: np.array(["ab", "c"], object), (AB,)),
     Row("bytes as objects", lambda: np.array([b"ab", b"c"], object), (AB,)),
@@ -216,6 +258,9 @@ PYTHON = (
     Row("a view of structures", lambda: memoryview((Point * 2)(Point(1, 2), Point(3, 4))), ([1, 3],)),
     Row("nested structures of ctypes", lambda: (Outer * 2)(), (2 * [[0, 0, 0]],)),
     Row("structures of ctypes with text", lambda: (Named * 2)(), ([0, 0],)),
+    Row("packed structures of ctypes", lambda: (Packed * 2)(Packed(1, 2), Packed(3, 4)), ([1, 3],)),
+    Row("a pointer of ctypes", lambda: ctypes.cast((ctypes.c_int32 * 2)(7, 8), ctypes.POINTER(ctypes.c_int32)),
+        ([7, 8],)),
     Row("structures of ctypes with pointers", lambda: (Pointing * 2)(), (2 * 16 * [0],)),
     Row("wide characters of ctypes", lambda: ctypes.create_unicode_buffer("ab"), ([97, 98, 0],)),
     Row("a view of strings", lambda: memoryview(np.array(["ab", "c"], ">U2")), (AB,)),
@@ -226,6 +271,11 @@ PYTHON = (
     Row("a structure of strings", lambda: Struct(np.array(["ab", "c"], ">U2")), no_way="no numbers"),
     Row("a structure of times", lambda: Struct(np.array([1, 2], "M8[s]")), ([1, 2],)),
     Row("memory of cffi", lambda: cffi.FFI().new("char[]", b"ab"), ([97, 98, 0],)),
+    Row("a pointer of cffi", pointer_of_cffi, ([7, 8],)),
+    Row("a dataclass", lambda: Sample(np.ones(2)), ({"x": [1, 1]},)),
+    Row("a dictionary of a user", lambda: collections.UserDict(a=np.ones(2)), ({"a": [1, 1]},)),
+    Row("a queue", lambda: collections.deque([np.ones(2)]), ([[1, 1]],)),
+    Row("an object with to_dlpack alone", OldArray, ([0, 1],)),
 )
 
 
@@ -252,7 +302,28 @@ def xarray_of(values):
     return xarray.DataArray(values, dims=("a", "b"))
 
 
+def raster():
+    file = rasterio.io.MemoryFile()
+    with file.open(driver="GTiff", width=2, height=1, count=1, dtype="uint8") as dataset:
+        dataset.write(np.array([[[7, 8]]], "u1"))
+    return file.open()
+
+
+def netcdf_of_scipy():
+    file = scipy.io.netcdf_file(io.BytesIO(), "w")
+    file.createDimension("x", 6)
+    file.createVariable("x", "f8", ("x",))[:] = SIX
+    return file
+
+
+def figure():
+    figure = matplotlib.figure.Figure((0.02, 0.01), 100)
+    matplotlib.backends.backend_agg.FigureCanvasAgg(figure).draw()
+    return figure
+
+
 SPARSE = np.array([[0, 2.0], [0, 0]])
+PARTS_OF_SPARSE = [[0, 1, 1], [1], [2.0]]
 PACKAGES = (
     Row("h5py.Dataset", lambda: hdf5()["x"], (SIX.tolist(),)),
     Row("h5py.File", hdf5, (SIX.tolist(),)),
@@ -268,8 +339,24 @@ PACKAGES = (
     Row("xarray.Dataset", lambda: xarray.Dataset({"x": xarray_of(GRID)}), (GRID.tolist(),)),
     Row("xarray.DataTree", lambda: xarray.DataTree(xarray.Dataset({"x": xarray_of(GRID)})), (GRID.tolist(),)),
     *(Row(f"scipy.sparse, {form}", lambda form=form: scipy.sparse.coo_array(SPARSE).asformat(form), (SPARSE.tolist(),))
-      for form in ("bsr", "coo", "csc", "csr", "dia", "dok", "lil")),
-    Row("scipy.sparse, a matrix", lambda: scipy.sparse.csr_matrix(SPARSE), (SPARSE.tolist(),)),
+      for form in ("coo", "dia", "dok", "lil")),
+    Row("scipy.sparse, csr", lambda: scipy.sparse.csr_array(SPARSE), (SPARSE.tolist(), PARTS_OF_SPARSE)),
+    Row("scipy.sparse, csc", lambda: scipy.sparse.csc_array(SPARSE), (SPARSE.tolist(), [[0, 0, 1], [0], [2.0]])),
+    Row("scipy.sparse, bsr", lambda: scipy.sparse.bsr_array(SPARSE, blocksize=(1, 1)),
+        (SPARSE.tolist(), [[0, 1, 1], [1], [[[2.0]]]])),
+    Row("scipy.sparse, a matrix", lambda: scipy.sparse.csr_matrix(SPARSE), (SPARSE.tolist(), PARTS_OF_SPARSE)),
+    Row("sparse.COO", lambda: sparse.COO(SPARSE), (SPARSE.tolist(),)),
+    Row("sparse.GCXS", lambda: sparse.GCXS(SPARSE), (SPARSE.tolist(),)),
+    Row("scipy.io.netcdf_file", netcdf_of_scipy, (SIX.tolist(),)),
+    Row("scipy.io.netcdf_variable", lambda: netcdf_of_scipy().variables["x"], (SIX.tolist(),)),
+    Row("rasterio.DatasetReader", raster, ([[[7, 8]]],)),
+    Row("pydicom.Dataset", lambda: pydicom.dcmread(pydicom.data.get_testdata_file("CT_small.dcm")), (None,)),
+    Row("pygame.Surface", lambda: pygame.Surface((2, 1), depth=32), ([[[0, 0, 0]], [[0, 0, 0]]], [0] * 8)),
+    Row("matplotlib.Figure", figure, (None, [[[255] * 4] * 2])),
+    Row("matplotlib, a canvas", lambda: figure().canvas, (None, [[[255] * 4] * 2])),
+    Row("geopandas.GeoSeries", lambda: geopandas.GeoSeries([shapely.Point(1, 2)]), ([[1, 2]],)),
+    Row("geopandas, an array", lambda: geopandas.GeoSeries([shapely.Point(1, 2)]).values, ([[1, 2]],)),
+    Row("shapely.Point", lambda: shapely.Point(1, 2), ([[1, 2]],)),
     Row("scipy.spatial.Rotation", lambda: scipy.spatial.transform.Rotation.from_quat([0, 0, 0, 1]),
         (np.eye(3).tolist(),)),
     Row("scipy.BSpline", lambda: scipy.interpolate.BSpline([0, 1, 2], [1.0, 2.0], 0), ([1, 2],)),
@@ -349,8 +436,9 @@ PANDAS = (
     Row("durations of Arrow", lambda: series([5], pa.duration("s")), ([5],)),
     Row("decimals", lambda: series([1], pa.decimal128(3)), ([1.0],)),
     Row("categories", lambda: pandas.Series(["a", "b", "a"], dtype="category"), ([0, 1, 0], [97, 98, 97])),
+    Row("categories and none", lambda: pandas.Series(["a", None, "b"], dtype="category"), ([0, -1, 1], [97, 98])),
     Row("categories of Arrow and none",
-        lambda: series(pa.array(["a", None]).dictionary_encode(), ARROW_CATEGORIES), ([0, 0], [97])),
+        lambda: series(pa.array(["a", None]).dictionary_encode(), ARROW_CATEGORIES), ([0, -1], [97])),
     Row("categories of Arrow",
         lambda: series(pa.array(["a", "b"]).dictionary_encode(), ARROW_CATEGORIES), ([0, 1], [97, 98])),
     Row("categories of several types", lambda: MIXED, no_way="one type of numbers"),
@@ -361,7 +449,8 @@ PANDAS = (
     Row("pairs and nulls", lambda: series([[1, 2], None], PAIRS), ([[1, 2]],)),
     Row("bools of Arrow", lambda: series([True, False], pa.bool_()), ([True, False],)),
     Row("bools of Arrow with nulls", lambda: series([True, None], pa.bool_()), ([True, False],)),
-    Row("strings", lambda: pandas.Series(["ab"], dtype=pandas.ArrowDtype(pa.string())), ([97, 98],)),
+    Row("strings of Arrow", lambda: series(["b", None, "a"], pa.string()), ([1, -1, 0],)),
+    Row("strings", lambda: pandas.Series(["b", None, "a"]), ([1, -1, 0],)),
     Row("objects", lambda: pandas.Series([1, 2.5], dtype=object), ([1, 2.5],)),
     Row("sparse", lambda: pandas.Series(pandas.arrays.SparseArray([0, 1])), ([0, 1],)),
     Row("SparseArray", lambda: pandas.arrays.SparseArray([0, 1]), ([0, 1],)),
@@ -388,6 +477,7 @@ POLARS = (
     Row("bools", lambda: polars.Series([True, False]), ([True, False],)),
     Row("bools with nulls", lambda: polars.Series([True, None]), ([True, False],)),
     Row("categories", lambda: polars.Series(["a", "b"], dtype=polars.Enum(["a", "b"])), ([0, 1],)),
+    Row("categories and none", lambda: polars.Series(["b", None], dtype=polars.Enum(["a", "b"])), ([1, -1],)),
     Row("dates", lambda: polars.Series([DAY]), ([2],)),
     Row("times", lambda: polars.Series([datetime.time(0, 0, 0, 3)]), ([3000],)),
     Row("points in time", lambda: polars.Series([DAY]).cast(polars.Datetime("ms")), ([SECONDS * 1000],)),
@@ -399,7 +489,7 @@ POLARS = (
     Row("pairs and nulls", lambda: polars.Series([[1, 2], None], dtype=polars.Array(polars.Int64, 2)), ([[1, 2]],)),
     Row("structs", lambda: polars.Series([{"name": 3}]), ([3],)),
     Row("storage", lambda: polars.Series([1.5]).ext.to(polars.Extension("own", polars.Float64, None)), ([1.5],)),
-    Row("strings", lambda: polars.Series(["ab"]), ([97, 98],)),
+    Row("strings", lambda: polars.Series(["b", None, "a"]), ([0, -1, 1],)),
     Row("bytes", lambda: polars.Series([b"ab"]), ([97, 98],)),
     Row("objects", lambda: polars.Series([object()], dtype=polars.Object), no_way="no array library"),
     Row("nothing", lambda: polars.Series([None]), no_way="nothing to convert"),
@@ -430,6 +520,7 @@ ARROW = (
     Row("intervals", lambda: pa.array([(1, 2, 3)], pa.month_day_nano_interval()), no_way="no array library"),
     Row("decimals", lambda: pa.array([1], pa.decimal128(3)), ([1],)),
     Row("strings", lambda: pa.array(["ab", "c"]), (AB[:3],)),
+    Row("strings beyond ASCII", lambda: pa.array(["h\u00e9"]), (list("h\u00e9".encode()),)),
     Row("strings in chunks", lambda: pa.chunked_array([["ab", "c"]]), (AB[:3],)),
     Row("a slice of strings", lambda: pa.array(["ab", "c"])[1:], ([99],)),
     Row("a slice of bytes of one length", lambda: pa.array([b"ab", b"cd"], pa.binary(2))[1:], ([99, 100],)),
@@ -439,6 +530,9 @@ ARROW = (
     Row("views of bytes", lambda: pa.array([b"ab", b"c"], pa.binary_view()), (AB[:3],)),
     Row("bytes of one length", lambda: pa.array([b"ab"], pa.binary(2)), (AB[:2],)),
     Row("categories", lambda: pa.array([7, 8]).dictionary_encode(), ([0, 1], [7, 8])),
+    Row("categories and none", lambda: pa.array(["a", None, "b"]).dictionary_encode(), ([0, -1, 1], [97, 98])),
+    Row("categories by unsigned numbers", lambda: pa.DictionaryArray.from_arrays(pa.array([0, None], "uint8"), [7]),
+        ([0, -1], None)),
     Row("categories of strings", lambda: pa.array(["a", "b"]).dictionary_encode(), ([0, 1], [97, 98])),
     Row("categories in chunks", lambda: pa.chunked_array([pa.array([7, 8]).dictionary_encode()]), ([0, 1], [7, 8])),
     Row("lists", lambda: pa.array([[1], [2, 3]]), ([1, 2, 3],)),
@@ -463,9 +557,11 @@ GROUPS = {"numpy": NUMPY, "python": PYTHON, "packages": PACKAGES, "pandas": PAND
 
 def values_of(x: Any, hints: int = 4) -> Any:
     """The values of what a hint gave, if need be after the hint of its own error."""
-    if isinstance(x, dict):
+    if dataclasses.is_dataclass(x):
+        x = vars(x)
+    if isinstance(x, (dict, collections.UserDict)):
         return {name: values_of(column) for name, column in x.items()}
-    if isinstance(x, (tuple, list)) and x and isinstance(x[0], (torch.Tensor, np.ndarray)):
+    if isinstance(x, (tuple, list, collections.deque)) and x and isinstance(x[0], (torch.Tensor, np.ndarray)):
         return [values_of(part) for part in x]          # "one by one"
     try:
         return np.asarray(dlbridge.asdlpack(x)).tolist()

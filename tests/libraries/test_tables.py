@@ -212,3 +212,12 @@ def test_a_column_that_is_no_array_says_how_it_is_passed_on():
         dlbridge.convert_tree(frame, "torch")
     assert caught.value.hint.startswith('pass columns="pass" to hand it on, or pass ')
     assert set(dlbridge.convert_tree(frame, "torch", columns="pass")) == {"x", "s"}
+
+
+def test_polars_takes_a_tensor_for_a_series():
+    """By Arrow's interface; of what is read-only it shares the memory."""
+    source = np.arange(5.0)
+    source.flags.writeable = False
+    made = polars.Series(dlbridge.asdlpack(source))
+    assert made.to_list() == source.tolist()
+    assert dlbridge.convert(made, "numpy", copy=False).ctypes.data == source.ctypes.data

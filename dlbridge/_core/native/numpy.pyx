@@ -47,7 +47,7 @@ from dlbridge._core.numpy_api cimport (
 )
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport counts_exports, held_buffer
-from dlbridge._core.sources.offer cimport Offer, hints, new_offer
+from dlbridge._core.sources.offer cimport Offer, facts_of, hints, new_offer
 from dlbridge._core.view cimport View
 
 import numpy as np
@@ -198,8 +198,12 @@ cdef Managed* refuse_dtype(object array) except NULL:
 
 cdef str hint_for_objects(object array):
     """By the types of the first thousand objects, looked at here for the reason above."""
-    kinds = {*map(type, array.ravel()[:1000].tolist())}
+    objects = array.ravel()[:1000].tolist()
+    kinds = {*map(type, objects)}
     for bases, code in hints().OBJECTS:
         if kinds and kinds == {kind for kind in kinds if issubclass(kind, bases)}:
-            return code
+            return hints().of_integers(code, min(objects), max(objects)) if np.integer in bases[1:2] else code
+    of_library = {facts_of(kind).own_hint("objects") for kind in kinds}
+    if len(of_library) == 1 and None not in of_library:
+        return of_library.pop()
     return hints().OF_ARRAYS if [kind for kind in kinds if hasattr(kind, "shape")] else hints().NO_HINT

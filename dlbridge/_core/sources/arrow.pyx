@@ -4,9 +4,9 @@ Only arrays of numbers without nulls are taken, bools of a byte each (the canoni
 lists of one length of them, which are axes. Arrow's memory is immutable, so it is read-only here.
 """
 
-from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset, strcmp
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
@@ -20,6 +20,7 @@ from dlbridge._core.arrow_abi cimport (
     ArrowDeviceArray,
     ArrowSchema,
 )
+from dlbridge._core.arrow_capsule cimport destroy_array, destroy_schema, new_struct
 from dlbridge._core.atomic cimport add, load_pointer, replace_pointer
 from dlbridge._core.block cimport (
     OWNS_BASE,
@@ -465,40 +466,6 @@ cdef object new_schema(ArrowArrayStream* stream):
     capsule = new_struct(sizeof(ArrowSchema), SCHEMA_NAME, destroy_schema)
     ask_schema(stream, <ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME))
     return capsule
-
-
-cdef object new_struct(size_t size, const char* name, PyCapsule_Destructor destructor):
-    """A capsule of a struct that was released, until it is filled."""
-    cdef void* struct = calloc(1, size)
-    if struct == NULL:
-        raise MemoryError
-    try:
-        return PyCapsule_New(struct, name, destructor)
-    except BaseException:
-        free(struct)
-        raise
-
-
-cdef void destroy_schema(object capsule) noexcept:
-    release_foreign(PyCapsule_GetPointer(capsule, SCHEMA_NAME), drop_schema)
-
-
-cdef void destroy_array(object capsule) noexcept:
-    release_foreign(PyCapsule_GetPointer(capsule, ARRAY_NAME), drop_array)
-
-
-cdef void drop_schema(void* owner) noexcept nogil:
-    cdef ArrowSchema* schema = <ArrowSchema*> owner
-    if schema.release != NULL:          # the reader did not take it
-        schema.release(schema)
-    free(schema)
-
-
-cdef void drop_array(void* owner) noexcept nogil:
-    cdef ArrowArray* array = <ArrowArray*> owner
-    if array.release != NULL:
-        array.release(array)
-    free(array)
 
 
 def check_given(capsules):

@@ -19,6 +19,7 @@ from dlbridge._core.sources.offer cimport (
     Offer,
     element_row,
     facts_of,
+    hints,
     library,
     new_offer,
     top_module,
@@ -191,12 +192,32 @@ cdef object unsupported(object src, object facts):
     from dlbridge._core.meant import check_order
 
     check_order(src)
-    usual = "pass numpy.asarray(x)" if hasattr(type(src), "__array__") else (
-        "pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol; or "
-        "register its type")
+    hint = facts.hint("type", src) or usual_hint(type(src))
     field, kind = ("class", src) if isinstance(src, type) else ("type", type(src))
     return refusal(UnsupportedError, "source", field, full_name(kind).removeprefix("builtins."),
-                   facts.find("unasked") or "offers no array protocol", facts.hint("type", src) or usual)
+                   facts.find("unasked") or "offers no array protocol", hint)
+
+
+def why_unsupported(src):
+    """The error that convert() raises for what is no array."""
+    return unsupported(src, facts_of(type(src)))
+
+
+cdef str usual_hint(object kind):
+    """What to do about an object of whose type nothing is known.
+
+    CPython 3.11 loses the arguments of a call that it has no memory for, so the object is none of them.
+    """
+    from dlbridge._core.containers import is_of_containers
+
+    if hasattr(kind, "__array__"):
+        return "pass numpy.asarray(x)"
+    if is_of_containers(kind):
+        return hints().IN_TREE
+    if hasattr(kind, "to_dlpack"):
+        return "pass x.to_dlpack()"
+    return ("pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol; or "
+            "register its type")
 
 
 # ---- functions that give something with a protocol -------------------------------------------------------------------
