@@ -16,7 +16,7 @@ from dlbridge.explain import Plan, explain
 from dlbridge.face import _C_API as _C_API
 from dlbridge.face import get_include
 from dlbridge.pointer import from_pointer
-from dlbridge.register import register_source, register_target, targets
+from dlbridge.register import register_container, register_source, register_target, targets
 from dlbridge.tensor import Tensor
 from dlbridge.trees import accepts, collate, convert_tree
 
@@ -42,8 +42,13 @@ __all__ = [
     "from_dlpack",
     "from_pointer",
     "get_include",
+    "register_container",
     "register_source",
     "register_target",
     "targets",
     "to_dlpack",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

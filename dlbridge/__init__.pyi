@@ -1,6 +1,6 @@
 """Any array in, any array out: without copying, at the speed of a C call, and never a crash."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Never, SupportsIndex, TypeVar, overload
 
 import numpy
@@ -288,6 +288,7 @@ def explain(
     """
 
 _Source = TypeVar("_Source")
+_Container = TypeVar("_Container")
 
 @overload
 def register_source(
@@ -321,6 +322,36 @@ def register_source(
 def register_source(
     type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object], *, readonly: bool | None = None,
 ) -> None: ...
+def register_container(
+    type: type[_Container],
+    flatten: Callable[[_Container], dict[Any, Any] | Sequence[Any]],
+    unflatten: Callable[[_Container, Any], _Container],
+) -> None:
+    """Teach :func:`convert_tree`, :func:`accepts` and :func:`collate` a class whose objects hold arrays.
+
+    Parameters
+    ----------
+    type : type
+        The class, subclasses included. What is registered for the nearest class counts.
+    flatten : callable
+        ``flatten(container)`` gives what is in a container: a dictionary, whose keys say in errors where a leaf is, or
+        a list or a tuple. Its values may be arrays, containers and anything else.
+    unflatten : callable
+        ``unflatten(container, parts)`` gives a container of the same form, with ``parts`` in place of what flatten
+        gave: a dictionary with the same keys, or a list. It must not change the container that it is given.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> class Graph:
+    ...     def __init__(self, nodes, edges):
+    ...         self.nodes, self.edges = nodes, edges
+    >>> dlbridge.register_container(Graph, vars, lambda graph, parts: Graph(**parts))
+    >>> graph = Graph(numpy.zeros((3, 2)), numpy.array([[0, 1], [1, 2]]))
+    >>> dlbridge.convert_tree({"graph": graph}, "torch")["graph"].edges
+    tensor([[0, 1],
+            [1, 2]])
+    """
 def register_target(
     name: str,
     deliver: Callable[[Tensor], object],
@@ -329,13 +360,14 @@ def register_target(
     supports: Iterable[Literal["NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED"]] = (),
     dtypes: Iterable[str] | None = None,
     alignment: int = 1,
+    replace: bool = False,
 ) -> None:
     """Teach dlbridge to make a library's arrays.
 
     Parameters
     ----------
     name : str
-        The name in ``convert(src, to=name)``. It replaces a target of that name.
+        The name in ``convert(src, to=name)``. It replaces a target that was registered by that name.
     deliver : callable
         ``deliver(tensor)`` gives the library's array from a :class:`Tensor`, commonly the library's ``from_dlpack``.
     array_type : type or tuple of types, optional
@@ -348,6 +380,8 @@ def register_target(
     alignment : int
         The alignment of the first element, in bytes, that the library needs in order to share: a power of two up to
         256, which is the alignment of copies.
+    replace : bool
+        Whether it replaces a target that dlbridge has itself, such as "torch".
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""Sources and targets that users add; described in the package's own stub."""
+"""Sources, targets and containers that users add; described in the package's own stub."""
 
 from collections.abc import Iterable
 
+from dlbridge import register_container as register_container
 from dlbridge import register_source as register_source
 from dlbridge import register_target as register_target
 from dlbridge import targets as targets

@@ -1,4 +1,6 @@
-"""Sources and targets that users add."""
+"""Sources, targets and containers that users add."""
+
+import builtins
 
 from dlbridge._core.dtypes cimport rows_named
 from dlbridge._core.targets.importer cimport new_registered
@@ -6,8 +8,9 @@ from dlbridge._core.targets.target cimport Target
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.cache import clear_cache
+from dlbridge._core.containers import EXACT, FORMS, form_of
 from dlbridge._core.sources.registry import add_source
-from dlbridge._core.targets.registry import add_target, names
+from dlbridge._core.targets.registry import add_target, names, own_names
 from dlbridge.errors import shown
 
 
@@ -58,13 +61,50 @@ def register_source(type_or_predicate, acquire, *, readonly=None):
     clear_cache()
 
 
-def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None, alignment=1):
+def register_container(type, flatten, unflatten):
+    """Teach :func:`convert_tree`, :func:`accepts` and :func:`collate` a class whose objects hold arrays.
+
+    Parameters
+    ----------
+    type : type
+        The class, subclasses included. What is registered for the nearest class counts.
+    flatten : callable
+        ``flatten(container)`` gives what is in a container: a dictionary, whose keys say in errors where a leaf is, or
+        a list or a tuple. Its values may be arrays, containers and anything else.
+    unflatten : callable
+        ``unflatten(container, parts)`` gives a container of the same form, with ``parts`` in place of what flatten
+        gave: a dictionary with the same keys, or a list. It must not change the container that it is given.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> class Graph:
+    ...     def __init__(self, nodes, edges):
+    ...         self.nodes, self.edges = nodes, edges
+    >>> dlbridge.register_container(Graph, vars, lambda graph, parts: Graph(**parts))
+    >>> graph = Graph(numpy.zeros((3, 2)), numpy.array([[0, 1], [1, 2]]))
+    >>> dlbridge.convert_tree({"graph": graph}, "torch")["graph"].edges
+    tensor([[0, 1],
+            [1, 2]])
+    """
+    if not isinstance(type, builtins.type) or type in EXACT:
+        wrong = "is a container already" if isinstance(type, builtins.type) else "is no class"
+        raise TypeError(f"register_container: type {shown(type)}: {wrong} (pass a class of your own)")
+    for name, function in (("flatten", flatten), ("unflatten", unflatten)):
+        if not callable(function):
+            raise TypeError(f"register_container: {name} {shown(function)}: is not callable (pass a function)")
+    FORMS[type] = flatten, unflatten
+    form_of.cache_clear()
+    clear_cache()
+
+
+def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None, alignment=1, replace=False):
     """Teach dlbridge to make a library's arrays.
 
     Parameters
     ----------
     name : str
-        The name in ``convert(src, to=name)``. It replaces a target of that name.
+        The name in ``convert(src, to=name)``. It replaces a target that was registered by that name.
     deliver : callable
         ``deliver(tensor)`` gives the library's array from a :class:`Tensor`, commonly the library's ``from_dlpack``.
     array_type : type or tuple of types, optional
@@ -77,6 +117,8 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
     alignment : int
         The alignment of the first element, in bytes, that the library needs in order to share: a power of two up to
         256, which is the alignment of copies.
+    replace : bool
+        Whether it replaces a target that dlbridge has itself, such as "torch".
 
     Examples
     --------
@@ -89,6 +131,9 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
         raise TypeError(f"register_target: name {shown(name)}: is no name (pass a string first)")
     if not callable(deliver):
         raise TypeError(f"register_target: deliver {shown(deliver)}: is not callable (pass a function of the Tensor)")
+    if not replace and name in own_names():
+        raise ValueError(f"register_target: name {shown(name)}: is a target of dlbridge's own (pass another name, or "
+                         "replace=True)")
     abilities = known("supports", supports, SAYABLE)
     wanted = NAMES if dtypes is None else known("dtypes", dtypes, NAMES)
     if not isinstance(alignment, int) or alignment not in ALIGNMENTS:

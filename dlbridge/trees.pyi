@@ -65,7 +65,9 @@ def convert_tree(
     ----------
     tree : dict, list, tuple, deque, UserDict, dataclass, or any subclass of these
         Arrays in containers, nested to any depth; classes of attrs and pydantic, and what is registered with optree,
-        torch or JAX, are containers too, also where they pose as arrays (flax.nnx). A table of pandas, polars or
+        torch or JAX, are containers too, also where they pose as arrays (flax.nnx), and so are classes that are known
+        by :func:`register_container`. Files and datasets become dictionaries (NpzFile; groups of h5py, zarr and
+        netCDF4; xarray.Dataset, without its coordinates). A table of pandas, polars or
         pyarrow becomes a dictionary of its columns, and a structured ndarray one of its fields, each of which is a
         view. The tree is not changed: the result is a new one of the same form. No constructor of a dataclass runs.
     to

@@ -6,8 +6,11 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from dlbridge._core.cache import clear_cache
+from dlbridge._core.targets.registry import registered as registered_targets
 
 import dlbridge
+from dlbridge._core.containers import FORMS, form_of
 from dlbridge.testing.child import run_in_child
 
 pytestmark = pytest.mark.quick
@@ -206,3 +209,144 @@ def test_what_is_no_type_is_refused_at_once(array_type):
 def test_wrong_settings_are_refused_at_once(keywords):
     with pytest.raises(ValueError, match=r"^register_target: \w+ .*: .* \(.+\)$"):
         dlbridge.register_target("never", len, **keywords)
+
+
+# ---- containers ------------------------------------------------------------------------------------------------------
+
+class Graph:
+    def __init__(self, nodes, edges):
+        self.nodes, self.edges = nodes, edges
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "values")
+
+    def __init__(self, values):
+        self.values = values
+
+
+class Posing:
+    """A container that also exports one of its arrays."""
+
+    def __init__(self, first, second):
+        self.parts = first, second
+
+    def __array__(self, dtype=None, copy=None):
+        return self.parts[0]
+
+    @property
+    def __array_interface__(self):
+        return self.parts[0].__array_interface__
+
+
+@pytest.fixture
+def registered():
+    """Registrations that end with the test."""
+    before = dict(FORMS)
+    yield dlbridge.register_container
+    FORMS.clear()
+    FORMS.update(before)
+    form_of.cache_clear()
+    clear_cache()
+
+
+def graph():
+    return Graph(np.arange(6.0).reshape(3, 2), np.array([[0, 1]]))
+
+
+def by_parts(container, parts):
+    return type(container)(**parts)
+
+
+def test_a_registered_container_is_remade(registered):
+    registered(Graph, vars, by_parts)
+    source = graph()
+    made = dlbridge.convert_tree({"graphs": [source]}, "memoryview")["graphs"][0]
+    assert type(made) is Graph
+    assert made.nodes.tolist() == source.nodes.tolist()
+    assert np.asarray(made.edges).ctypes.data == source.edges.ctypes.data
+    assert type(source.nodes) is np.ndarray
+    assert dlbridge.convert_tree(source, "numpy") is source         # nothing is to be changed
+    seen = dlbridge.accepts("memoryview")(lambda x, of: (type(x.nodes), type(of[0].edges)))(source, of=[source])
+    assert seen == (memoryview, memoryview)
+
+
+def test_the_nearest_class_counts(registered):
+    class Weighted(Graph):
+        pass
+
+    registered(Graph, vars, by_parts)
+    assert type(dlbridge.convert_tree(Weighted(*vars(graph()).values()), "memoryview")) is Weighted
+    registered(Weighted, lambda x: [x.nodes], lambda x, parts: parts[0])
+    assert type(dlbridge.convert_tree(Weighted(*vars(graph()).values()), "memoryview")) is memoryview
+    assert type(dlbridge.convert_tree(graph(), "memoryview")) is Graph
+
+
+def test_what_was_walked_before_is_registered_after(registered):
+    source, posing = graph(), Posing(np.ones(1), np.ones(2))
+    assert dlbridge.convert_tree(source, "memoryview") is source
+    assert type(dlbridge.convert_tree(posing, "memoryview")) is memoryview
+    registered(Graph, vars, by_parts)
+    registered(Posing, lambda x: x.parts, lambda x, parts: Posing(*parts))
+    assert type(dlbridge.convert_tree(source, "memoryview").nodes) is memoryview
+    assert [len(part) for part in dlbridge.convert_tree(posing, "memoryview").parts] == [1, 2]
+
+
+def test_errors_of_a_registered_container_name_the_part(registered):
+    registered(Graph, vars, by_parts)
+    registered(Slotted, lambda x: (x.values,), lambda x, parts: Slotted(*parts))
+    with pytest.raises(dlbridge.ConversionError, match=r"leaf \['x'\]\['edges'\]\[0\]: numpy: dtype datetime64"):
+        dlbridge.convert_tree({"x": Graph(1, Slotted(np.array([1], "M8[s]")))}, "memoryview")
+    registered(Graph, lambda x: 7, by_parts)
+    with pytest.raises(TypeError, match=r"flatten of .*Graph: gave 7, which is neither"):
+        dlbridge.convert_tree([graph()], "memoryview")
+
+
+@pytest.mark.parametrize("make", [graph, lambda: Slotted(np.ones(2)), lambda: Slotted(np.zeros(2, [("a", "i4")]))])
+def test_an_object_with_arrays_is_refused_by_name(make):
+    x = make()
+    assert dlbridge.convert_tree([x], "numpy")[0] is x
+    with pytest.raises(dlbridge.UnsupportedError, match=r"has arrays, such as its (nodes|values)") as raised:
+        dlbridge.convert_tree([x], "numpy", others="raise")
+    assert "dlbridge.register_container(type(x), flatten, unflatten)" in raised.value.hint
+
+
+def test_the_hint_to_register_a_container_works(registered):
+    x, flatten, unflatten = graph(), vars, by_parts
+    with pytest.raises(dlbridge.UnsupportedError) as raised:
+        dlbridge.convert_tree([x], "memoryview", others="raise")
+    code = raised.value.hint.partition("call ")[2].removesuffix(" once")
+    eval(code, {"dlbridge": dlbridge, "x": x, "flatten": flatten, "unflatten": unflatten})
+    assert type(dlbridge.convert_tree([x], "memoryview", others="raise")[0].nodes) is memoryview
+
+
+@pytest.mark.parametrize("arguments", [(dict, vars, by_parts), ("Graph", vars, by_parts), (Graph, 1, by_parts),
+                                       (Graph, vars, None)])
+def test_what_is_no_container_is_refused_at_once(arguments):
+    with pytest.raises(TypeError, match=r"^register_container: .*\(pass a "):
+        dlbridge.register_container(*arguments)
+
+
+# ---- names that are taken --------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "dlpack", "memoryview", "cupy"])
+def test_a_target_of_dlbridges_own_is_not_replaced_by_chance(name):
+    with pytest.raises(ValueError, match=r"is a target of dlbridge's own \(pass another name, or replace=True\)"):
+        dlbridge.register_target(name, lambda tensor: tensor)
+
+
+def test_a_target_of_dlbridges_own_is_replaced_when_asked_to():
+    before = registered_targets.get("memoryview")
+    try:
+        dlbridge.register_target("memoryview", lambda tensor: tensor.shape, replace=True)
+        assert dlbridge.convert(b"abc", "memoryview") == (3,)
+    finally:
+        registered_targets.pop("memoryview")
+        if before is not None:
+            registered_targets["memoryview"] = before
+        clear_cache()
+    assert dlbridge.convert(b"abc", "memoryview").nbytes == 3
+
+
+def test_the_package_lists_what_is_public():
+    assert set(dir(dlbridge)) == {*dlbridge.__all__, "__version__"}

@@ -76,7 +76,7 @@ FLOORS = (
         Room("dtypes", ("_core.dtypes",)),
         Room("layout", ("_core.layout",)),
         Room("copying", ("_core.copying", "_core.words")),
-        Room("libraries/, facts", ("libraries.", "_core.facts")),
+        Room("libraries/, facts, containers", ("libraries.", "_core.facts", "_core.containers")),
     )),
     Floor(1, (
         Room("abi", ("_core.abi", "_core.arrow_abi")),
@@ -86,8 +86,7 @@ FLOORS = (
         Room("system",
              ("_core.system", "_core.atomic", "_core.locks", "_core.collector", "_core.interpreter", "_core.available",
               "_core.compiled", "_core.__init__")),
-        Room("plugins, picture, containers",
-             ("_core.plugins", "_core.picture", "_core.containers", "_core.narrowing")),
+        Room("plugins, picture", ("_core.plugins", "_core.picture", "_core.narrowing")),
     )),
 )
 

@@ -90,6 +90,7 @@ SOURCE_FACTS = {
     "no_memory": "refused", "unasked": "refused",
     "shells": "refused where it has such a type", "owned_on": "only its managed export is used on {}",
     "columns": "is a dictionary of its columns in batches",
+    "container": "is a dictionary of its arrays in batches",
     "without_rows": "is left unread where a type is refused",
     "replicas": "is read on one of its devices",
     "host_number": "is asked which device of the host it is on", "refused": "refused",

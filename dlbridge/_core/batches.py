@@ -10,7 +10,7 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 
-from dlbridge._core.containers import EXACT, kind_of
+from dlbridge._core.containers import EXACT, attributes_of, kind_of
 from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of
 from dlbridge._core.sources.registry import why_unsupported
 from dlbridge._core.walk import Plainly, give_values, has_numbers
@@ -97,13 +97,22 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
     """What is done with a leaf, by its role: :func:`convert_tree` for one leaf."""
     check_given(to, others, columns, keywords)
 
-    def refuse(leaf: Any, memo: Memo) -> Any:
-        raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), "is no array",
-                                    f'pass others="pass" to hand it on, or {why_unsupported(leaf).hint}'))
-
-    other = unchanged if others == "pass" else refuse
+    other = unchanged if others == "pass" else refuse_leaf
     convert_array = converter(to, keywords, others)
     return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: Tables(to, columns, keywords, convert_array)}
+
+
+def refuse_leaf(leaf: Any, memo: Memo) -> Any:
+    name = next((name for name, value in attributes_of(leaf) if role_of(value) in (ARRAY, TABLE)), None)
+    if name is None:
+        wrong, hint = "is no array", why_unsupported(leaf).hint
+    else:
+        wrong, hint = f"has arrays, such as its {name}, and is no container", REGISTER
+    raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), wrong,
+                                f'pass others="pass" to hand it on, or {hint}'))
+
+
+REGISTER = "call dlbridge.register_container(type(x), flatten, unflatten) once"
 
 
 class Tables:
@@ -237,15 +246,26 @@ def map_leaves(take: Takers, tree: Any, memo: Memo) -> Any:
     if kind is None:
         return take[OTHER](tree, memo)
     before = list(kind.values(tree))
-    values = [map_leaves(take, value, memo) for value in before]
+    try:
+        values = [map_leaves(take, value, memo) for value in before]
+    except Failure as failure:
+        if kind.is_read:
+            locate(failure, tree, zip(kind.labels(tree), before, strict=True))
+        raise
     # Many objects of a batch have no arrays in them, and not all of them can be made again.
-    return tree if all(map(operator.is_, values, before)) else kind.remake(tree, values)
+    return tree if not kind.is_read and all(map(operator.is_, values, before)) else kind.remake(tree, values)
+
+
+def locate(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) -> None:
+    """Note where in a tree a leaf is that is not there when the tree is looked through again."""
+    paths = (path for label, value in parts for path, leaf in leaves(label, value) if leaf is failure.leaf)
+    failure.leaf, failure.rest = tree, next(paths, "") + failure.rest
 
 
 def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """Each leaf, after what is written to get it; the path is what is written to get the tree."""
     kind = kind_of(tree) if role_of(tree) == OTHER else None
-    if kind is None:
+    if kind is None or kind.is_read:
         yield path, tree
     else:
         for label, value in zip(kind.labels(tree), kind.values(tree), strict=True):

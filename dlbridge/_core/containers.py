@@ -6,6 +6,7 @@ torch or JAX is walked by these.
 
 import copy
 import dataclasses
+import functools
 import sys
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
+from dlbridge.libraries.library import Facts, as_dict
 
 # Where containers are registered, and how one is made again there, of the structure and the values that it was taken
 # apart into. The modules are asked if they are loaded: only then can anything be registered.
@@ -29,6 +31,7 @@ class Kind(NamedTuple):
     values: Callable[[Any], Iterable[Any]]
     labels: Callable[[Any], Iterable[str]]          # what is written after the container's name to get each value
     remake: Callable[[Any, list[Any]], Any]         # of a container and as many values
+    is_read: bool = False           # its values are made anew when they are asked for, and it becomes a dictionary
 
 
 def keys(container: Any) -> Iterable[str]:
@@ -132,6 +135,14 @@ def bare_copy(container: Any) -> Any:
     return made
 
 
+def attributes_of(thing: Any) -> Iterable[tuple[str, Any]]:
+    """What an object has in its __dict__ and its slots."""
+    yield from getattr(thing, "__dict__", {}).items()
+    for slot in (slot for kind in type(thing).__mro__ for slot in slots_of(kind)):
+        if hasattr(thing, slot):
+            yield slot, getattr(thing, slot)
+
+
 def slots_of(kind: type) -> list[str]:
     slots = vars(kind).get("__slots__", ())
     names = [slots] if isinstance(slots, str) else list(slots)
@@ -176,8 +187,16 @@ OBJECT = Kind(lambda container: [getattr(container, name) for name in fields_of(
               lambda container: [f".{name}" for name in fields_of(container)], remake_object)
 
 
+# What users registered: the functions flatten and unflatten, by the type.
+Form = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
+FORMS: dict[type[Any], Form] = {}
+
+
 def kind_of(thing: Any) -> Kind | None:
     """The kind of container that something is, or None."""
+    form = form_of(type(thing))
+    if form is not None:
+        return kind_by_form(thing, *form)
     for base in type(thing).__mro__:
         if base in KINDS:
             return KINDS[base]
@@ -191,13 +210,39 @@ def is_of_containers(kind: type[Any]) -> bool:
 
 
 def registered_kind(thing: Any) -> Kind | None:
-    """The kind of a container that is registered with a library, or None."""
+    """The kind of a container that is registered, here or with a library; or None."""
+    form = form_of(type(thing))
+    if form is not None:
+        return kind_by_form(thing, *form)
     for name, unflatten in WALKERS.items():
         walker = sys.modules.get(name)
         kind = None if walker is None else kind_by(walker, unflatten, thing)
         if kind is not None:
             return kind
     return None
+
+
+@functools.lru_cache(maxsize=256)
+def form_of(kind: type[Any]) -> Form | None:
+    """What takes the instances of a type apart, and makes them again; or None."""
+    for base in kind.__mro__:
+        if base in FORMS:
+            return FORMS[base]
+    form: Form | None = Facts(kind).find("container")
+    return form
+
+
+def kind_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> Kind:
+    """The kind of a container that is taken apart here, once, into a dictionary or a sequence."""
+    parts, is_read = flatten(thing), unflatten is as_dict
+    if isinstance(parts, dict):
+        names, values = list(parts), list(parts.values())
+        return Kind(lambda container: values, lambda container: keys(names),
+                    lambda container, given: unflatten(container, dict(zip(names, given, strict=True))), is_read)
+    if not isinstance(parts, (list, tuple)):
+        raise TypeError(f"register_container: flatten of {full_name(type(thing))}: gave {shown(parts)}, which is "
+                        "neither a dictionary nor a sequence (return a dict, a list or a tuple)")
+    return Kind(lambda container: parts, lambda container: places(parts), unflatten)
 
 
 def kind_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing: Any) -> Kind | None:

@@ -35,6 +35,11 @@ class Copied(NamedTuple):
     array: Any
 
 
+def as_dict(container: Any, parts: dict[str, Any]) -> dict[str, Any]:
+    """What becomes of a container that cannot have other libraries' arrays in it."""
+    return parts
+
+
 class TooWide(Exception):
     """What a ``rearranged`` function raises where a value does not fit into the narrower dtype."""
 
@@ -75,6 +80,8 @@ class Arrays(NamedTuple):
     #                                         memory, which its buffer does not say, and __dlpack__ does; or None here
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     without_rows: Fact | None = None        # of tables that can be read once: a function of one: its columns, unread
+    container: Fact | None = None           # of what has arrays by name: flatten and unflatten, as register_container()
+    #                                         takes them
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked
     # ---- streams

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.hints import IN_TREE
+from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
 
 LIBRARY = Library(
@@ -10,6 +11,8 @@ LIBRARY = Library(
     arrays=(
         Arrays("MaskedArray", {"mask": "pass x.filled(0), or x.data if the mask does not matter"},
                masked=Fact(np.ma.getmask, "numpy 2.0", "keeps a mask beside the values that it exports")),
+        Arrays("NpzFile", {"": IN_TREE},
+               container=Fact((dict, as_dict), "numpy 2.0", "reads an array when it is asked")),
     ),
     delivery="numpy",
     array_types=("ndarray",),

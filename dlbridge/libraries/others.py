@@ -2,10 +2,11 @@
 
 import operator
 import os
+import sys
 from typing import Any
 
-from dlbridge.libraries.hints import OF_POINTER
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.hints import IN_TREE, OF_POINTER
+from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
 
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
 AS_LIST = {"": "pass numpy.array(list(x)), if they are numbers"}
@@ -102,6 +103,37 @@ def hint_for_volume(image: Any) -> str:
     return f"pass SimpleITK.GetArrayFromImage({'SimpleITK.LabelMapToLabel(x)' if labels else 'x'})"
 
 
+def read(member: Any) -> Any:
+    """What is in a file: an array is read, and a group stays one."""
+    return member[...] if hasattr(member, "shape") else member
+
+
+def parts_of_group(group: Any) -> dict[str, Any]:
+    return {name: read(member) for name, member in group.items()}
+
+
+def parts_of_netcdf(dataset: Any) -> dict[str, Any]:
+    return {name: read(member) for name, member in (*dataset.variables.items(), *dataset.groups.items())}
+
+
+def parts_of_dataset(dataset: Any) -> dict[str, Any]:
+    """The variables, without the coordinates."""
+    return {name: variable.data for name, variable in dataset.data_vars.items()}
+
+
+def parts_of_tree(tree: Any) -> dict[str, Any]:
+    return {**parts_of_dataset(tree), **tree.children}
+
+
+def tensordict_of(container: Any, parts: dict[str, Any]) -> Any:
+    """A TensorDict of torch's tensors; the arrays of others have no place in one."""
+    torch = sys.modules["torch"]
+    if all(isinstance(part, (torch.Tensor, type(container))) for part in parts.values()):
+        return type(container)(parts, container.batch_size)
+    return parts
+
+
+LAZY = "reads an array when it is asked"
 GROUP = {"": hint_for_group}
 
 LIBRARIES = (
@@ -198,9 +230,14 @@ LIBRARIES = (
         Arrays("QImage", {"": ROWS.format("x.constBits()")}),)),
     Library(name="pyqt", roots=("PyQt6", "PyQt5"), arrays=(
         Arrays("QImage", {"": ROWS.format("x.constBits().asarray(x.sizeInBytes())")}),)),
-    Library(name="h5py", arrays=(Arrays("Dataset", INDEXED), Arrays("Group", GROUP))),
-    Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays("Dataset", {
-        "": lambda dataset: hint_for_group(dataset.variables)}))),
+    Library(name="h5py", arrays=(Arrays("Dataset", INDEXED), Arrays(
+        "Group", GROUP, container=Fact((parts_of_group, as_dict), "seen in 3.14", LAZY)))),
+    Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays(
+        "Dataset", {"": lambda dataset: hint_for_group(dataset.variables)},
+        container=Fact((parts_of_netcdf, as_dict), "seen in 1.7.5", LAZY)))),
+    Library(name="tensordict", arrays=(Arrays("TensorDict", {"": IN_TREE}, container=Fact(
+        (lambda container: dict(container.items()), tensordict_of), "seen in 0.14",
+        "takes arrays of others in, and then says wrong shapes of them")),)),
     Library(name="scipy", arrays=(
         Arrays("_spbase", {"": hint_for_sparse}),
         Arrays("netcdf_file", {"": hint_for_netcdf}),
@@ -215,9 +252,13 @@ LIBRARIES = (
             "offers its values by a flat copy of everything alone", "seen in 2026.9.0",
             "makes a table of its values and coordinates for its Arrow stream")),
         Arrays("NamedArray", {"": "pass x.data"}),
-        Arrays("Dataset", {"": hint_for_dataset}),
-        Arrays("DataTree", {"": "pass x.to_dataset()"}),
+        Arrays("Dataset", {"": hint_for_dataset}, container=Fact(
+            (parts_of_dataset, as_dict), "seen in 2026.9.0", "has no arrays of torch in it")),
+        Arrays("DataTree", {"": "pass x.to_dataset()"}, container=Fact(
+            (parts_of_tree, as_dict), "seen in 2026.9.0", "has no arrays of torch in it")),
     )),
-    Library(name="zarr", arrays=(Arrays("Array", INDEXED), Arrays("Group", {
-        "": lambda group: hint_for_group(dict(group.members()))}))),
+    Library(name="zarr", arrays=(Arrays("Array", INDEXED), Arrays(
+        "Group", {"": lambda group: hint_for_group(dict(group.members()))},
+        container=Fact((lambda group: {name: read(member) for name, member in group.members()}, as_dict),
+                       "seen in 3.1", LAZY)))),
 )
