@@ -8,7 +8,6 @@ from dlbridge._core.targets.target cimport Target
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.cache import clear_cache
-from dlbridge._core.containers import EXACT, FORMS, form_of
 from dlbridge._core.sources.registry import add_source
 from dlbridge._core.targets.registry import add_target, names, own_names
 from dlbridge.errors import shown
@@ -87,6 +86,8 @@ def register_container(type, flatten, unflatten):
     tensor([[0, 1],
             [1, 2]])
     """
+    from dlbridge._core.containers import EXACT, FORMS, form_of
+
     if not isinstance(type, builtins.type) or type in EXACT:
         wrong = "is a container already" if isinstance(type, builtins.type) else "is no class"
         raise TypeError(f"register_container: type {shown(type)}: {wrong} (pass a class of your own)")
