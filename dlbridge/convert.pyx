@@ -24,6 +24,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_DLPACK,
     Managed,
     Protocol,
+    managed_data,
     managed_nbytes,
     managed_own_storage,
     managed_release,
@@ -73,6 +74,7 @@ from dlbridge._core.plan cimport (
     is_copy,
     reason_hint,
     reason_text,
+    supports_access,
 )
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
@@ -808,7 +810,7 @@ def check_target(to, imported=True):
     return find_route(to, kind).target.name         # the route is cached, for the conversion that follows
 
 
-cdef str BY_COPY = "memory is read by a copy, which is all that its library gives"
+BY_COPY = "memory is read by a copy, which is all that its library gives"
 cdef str CHUNKS = "chunks are gathered into one array"
 
 
@@ -860,8 +862,19 @@ cdef int state_plan(dict facts, Managed* managed, Target target, const Request* 
         facts["hint"] = "nothing to do: narrow=True asks for it"
     elif decision.reason:
         state_reason(facts, managed, target, &decision, src)
+    elif managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not supports_access(managed, target):
+        state_sharing(facts, managed, target)
     elif target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not decision.steps:
         facts["hint"] = f"keep the source, and do not write to it, until {facts['target']} has done its work"
+    return 0
+
+
+cdef int state_sharing(dict facts, const Managed* managed, Target target) except -1:
+    """Of read-only memory that is shared with a library that may write to it, as readonly="share" allows."""
+    from dlbridge._core.protected import HINT, is_write_protected
+
+    facts["hint"] = HINT if is_write_protected(<size_t> managed_data(managed)) else (
+        f"do not write to it: {target.name} cannot be told that it is read-only")
     return 0
 
 
@@ -869,7 +882,7 @@ cdef int state_reason(
     dict facts, const Managed* managed, Target target, const Decision* decision, object src,
 ) except -1:
     facts["reason"] = reason_text(managed, target, decision.reason)
-    facts["hint"] = reason_hint(managed, decision.reason)
+    facts["hint"] = reason_hint(managed, target, decision.reason)
     if decision.steps & REARRANGE:
         facts["reason"] += f"; {kernel_name(managed, src)} makes a compact copy"
     return 0

@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlbridge._core.dtypes import TABLE
-from dlbridge.convert import examine
+from dlbridge.convert import BY_COPY, examine
 from dlbridge.errors import DLBridgeError, full_name, shown
 
 if TYPE_CHECKING:
@@ -121,6 +121,9 @@ def explain(
     try:
         examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach,
                 narrow=narrow, dtype=dtype, shape=shape, out=out)
+        if copy is None and facts.get("reason") == BY_COPY and explain(
+                src, to, device=device, copy=False, readonly=readonly, detach=detach, narrow=narrow).action == "share":
+            facts["hint"] = "pass copy=False to share it"
     except DLBridgeError as error:
         facts |= {"action": "refuse", "reason": error.reason, "hint": error.hint}
     return Plan(**facts)

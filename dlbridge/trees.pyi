@@ -2,14 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Literal, Protocol, Self, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 import numpy
 
 from dlbridge.convert import _Device, _DLPackArray, _Readonly, _Stream, _To
 
 _Key = TypeVar("_Key")
-_Result = TypeVar("_Result")
+_Parameters = ParamSpec("_Parameters")
+_Returned = TypeVar("_Returned", covariant=True)
 _Like = TypeVar("_Like", bound=_DLPackArray)
 
 # Their annotations say what the fields were before: a namedtuple, and the outputs of models in transformers.
@@ -42,8 +43,18 @@ class _ReturnsLike(Protocol):
     @overload
     def __call__(self, function: Callable[..., Any], /) -> Callable[..., Any]: ...
 
+class _OfAnyArray(Protocol[_Parameters, _Returned]):
+    """A function as it was written, for editors to show; and one that takes arrays of any library in its arguments."""
+
+    @overload
+    def __call__(self, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Any) -> _Returned: ...
+    # As a method, it is called without self.
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+
 class _Accepts(Protocol):
-    def __call__(self, function: Callable[..., _Result], /) -> Callable[..., _Result]: ...
+    def __call__(self, function: Callable[_Parameters, _Returned], /) -> _OfAnyArray[_Parameters, _Returned]: ...
 
 @overload
 def convert_tree(

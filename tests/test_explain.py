@@ -8,11 +8,13 @@ import textwrap
 import jax.numpy
 import ml_dtypes
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 from support.optional import of, params
 
 import dlbridge
+from dlbridge.testing.child import run_in_child
 
 
 def aligned(count, dtype="f4"):
@@ -163,3 +165,47 @@ def test_the_hint_is_whole():
     assert plan.hint.startswith("pass")
     assert plan.hint.endswith("object")
     assert "(type, id)" in plan.hint
+
+
+# ---- what is read-only, and shared all the same ----------------------------------------------------------------------
+
+@pytest.mark.needs("torch")
+def test_a_write_that_would_end_the_process_is_told(tmp_path):
+    path = tmp_path / "numbers"
+    path.write_bytes(bytes(4096))
+    for source in (np.memmap(path, "f4", "r"), memoryview(np.memmap(path, "f4", "r"))):
+        plan = dlbridge.explain(source, "torch", readonly="share")
+        assert (plan.action, plan.hint.partition(":")[0]) == ("share", "a write ends the process")
+        assert 'mode="c" of numpy.memmap' in plan.hint
+
+    def write():
+        dlbridge.convert(np.memmap(path, "f4", "r"), "torch", readonly="share")[0] = 1
+
+    assert run_in_child(write).signal == "SIGSEGV"
+    tensor = dlbridge.convert(np.memmap(path, "f4", "c"), "torch")
+    tensor[0] = 1
+    assert not any(path.read_bytes())
+    plan = dlbridge.explain(bytes(8), "torch", readonly="share")
+    assert (plan.action, plan.hint) == ("share", "do not write to it: torch cannot be told that it is read-only")
+
+
+# ---- one obstacle at a time ------------------------------------------------------------------------------------------
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("keywords", [{}, {"copy": False}])
+def test_one_hint_for_memory_that_is_writable_and_not_aligned(keywords):
+    x = aligned(65)[1:]
+    hint = dlbridge.explain(x, "jax", **keywords).hint
+    code, _, rest = hint.removeprefix("pass ").partition(", which is aligned, ")
+    assert rest.startswith('with readonly="share"')
+    copied = eval(code, {"dlbridge": dlbridge, "x": x})
+    shared = dlbridge.convert(copied, "jax", copy=False, readonly="share")
+    assert shared.unsafe_buffer_pointer() == copied.ctypes.data
+
+
+@pytest.mark.needs("PIL")
+def test_what_is_copied_unless_it_is_forbidden_says_so():
+    image = PIL.Image.new("RGB", (4, 2))
+    assert dlbridge.explain(image, "numpy").hint == "pass copy=False to share it"
+    assert dlbridge.explain(image, "numpy", copy=False).action == "share"
+    assert dlbridge.explain(image, "jax").hint == "nothing to do: it is copied"

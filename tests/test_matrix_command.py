@@ -68,11 +68,11 @@ def hostile():
 
 
 @pytest.mark.parametrize(("source", "outcome", "reason"), [
-    ("memoryview", "shared", ""),
+    ("memoryview", "returned", ""),
     ("talking", "shared", ""),
     ("copying", "copied", "each export of copying is a copy"),
     ("refused", "impossible", "offers no array protocol"),
-    ("broken", "impossible", "broken makes no array here: AttributeError: .*no_such_function"),
+    ("broken", "not here", "broken makes no array here: AttributeError: .*no_such_function"),
     ("crashing", "failed", "SIGSEGV: a library's last words"),
     ("crashing at exit", "failed", "SIGABRT at exit, after the conversion"),
     ("exiting", "failed", "exit code 3"),
@@ -86,7 +86,7 @@ def test_what_becomes_of_a_pair(hostile, source, outcome, reason):
     cell = hostile.cells[source, "memoryview"]
     assert cell.outcome == outcome
     assert re.search(reason, cell.reason), cell.reason
-    assert (cell.nanoseconds is not None) == (outcome in ("shared", "copied"))
+    assert (cell.nanoseconds is not None) == (outcome in ("returned", "shared", "copied"))
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [(Copier, "shared"), (np.copy, "failed")])
@@ -251,7 +251,8 @@ def test_json_has_every_pair(real):
     assert set(cells) == {(source, target) for source in ("numpy", "torch", "memoryview")
                           for target in ("numpy", "torch", "memoryview")}
     for pair in cells.values():
-        assert (pair["outcome"], pair["reason"], pair["hint"]) == ("shared", "", "")
+        outcome = "returned" if pair["source"] == pair["target"] else "shared"
+        assert (pair["outcome"], pair["reason"], pair["hint"]) == (outcome, "", "")
         assert 0 < pair["nanoseconds"] < 1e7
 
 
@@ -296,7 +297,8 @@ def check_page(text, cells):
 def test_the_page_is_whole_and_needs_nothing_from_outside(real):
     check_page(real[1], 9)
     assert "prefers-color-scheme: dark" in real[1]
-    assert "9 shared" in real[1]
+    assert "3 returned" in real[1]
+    assert "6 shared" in real[1]
 
 
 def test_the_page_escapes_what_libraries_say():
@@ -316,7 +318,7 @@ READ_ONLY = "readonly memory would become writable, since {} cannot be told othe
 CELLS = {
     ("jax", "torch"): Cell("copied", READ_ONLY.format("torch"), "do not write", 1530.0),
     ("jax", "warp"): Cell("copied", READ_ONLY.format("warp"), "do not write", 36_000.0),
-    ("jax", "jax"): Cell("shared", nanoseconds=152.4),
+    ("jax", "jax"): Cell("returned", nanoseconds=152.4),
     ("torch", "torch"): Cell("shared", nanoseconds=2.2e6),
     ("torch", "warp"): Cell("failed", "SIGSEGV"),
     ("torch", "jax"): Cell("impossible", "no"),
@@ -348,11 +350,11 @@ def test_plain_text_has_signs_times_and_reasons(capsys):
     report.show(matrix_of(CELLS), sys.stdout)
     text = capsys.readouterr().out
     assert "\x1b" not in text
-    assert re.search(r"^jax +\+3 1.5 µs +\+3 36 µs +=( 152 ns)$", text, re.MULTILINE)
+    assert re.search(r"^jax +\+3 1.5 µs +\+3 36 µs +-( 152 ns)$", text, re.MULTILINE)
     assert re.search(r"^torch += 2.2 ms +!1 +x2$", text, re.MULTILINE)
-    assert "6 pairs: 2 shared, 2 copied, 1 impossible, 1 failed" in text
-    for sign, outcome in zip("=+x!", OUTCOMES, strict=True):
-        assert f"{sign}  {outcome}: " in text
+    assert "6 pairs: 1 returned, 1 shared, 2 copied, 0 not here, 1 impossible, 1 failed" in text
+    for sign, outcome in zip("-=+.x!", OUTCOMES, strict=True):
+        assert (f"{sign}  {outcome}: " in text) == (outcome != "not here")
 
 
 @pytest.mark.parametrize(("some", "words"), [
@@ -456,18 +458,19 @@ def test_the_page_says_what_the_run_found(matrix_page, tmp_path):
     assert matrix_page.main(run_of(tmp_path, CELLS)) == 0
     text = matrix_page.PAGE.read_text()
     assert matrix_page.read(text) == {pair: cell.outcome for pair, cell in CELLS.items()}
-    assert "| jax | `+`3 | `+`3 | `=` |" in text
+    assert "| jax | `+`3 | `+`3 | `-` |" in text
     assert max(map(len, text.splitlines())) <= 300
 
 
 @pytest.mark.parametrize(("outcome", "status", "word"), [
-    ("shared", 0, None), ("copied", 1, "worse"), ("impossible", 1, "worse"), ("failed", 1, "worse")])
+    ("returned", 0, None), ("shared", 1, "worse"), ("copied", 1, "worse"), ("impossible", 1, "worse"),
+    ("failed", 1, "worse")])
 def test_the_check_names_a_pair_that_got_worse(matrix_page, tmp_path, capsys, outcome, status, word):
     matrix_page.main(run_of(tmp_path, CELLS))
     again = CELLS | {("jax", "jax"): Cell(outcome, "since")}
     assert matrix_page.main(["--check", *run_of(tmp_path, again)]) == status
     text = capsys.readouterr().out
-    assert (f"{word}: jax -> jax: shared on the page, {outcome} here: since" in text) == (word is not None)
+    assert (f"{word}: jax -> jax: returned on the page, {outcome} here: since" in text) == (word is not None)
     assert f"6 pairs compared, {status} worse, 0 better; 0 of the page not compared" in text
 
 

@@ -85,7 +85,7 @@ FLOORS = (
         Room("cache", ("_core.cache",), on_the_way=True),
         Room("system",
              ("_core.system", "_core.atomic", "_core.locks", "_core.collector", "_core.interpreter", "_core.available",
-              "_core.compiled", "_core.__init__")),
+              "_core.protected", "_core.compiled", "_core.__init__")),
         Room("plugins, picture", ("_core.plugins", "_core.picture", "_core.narrowing")),
     )),
 )

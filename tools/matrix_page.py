@@ -31,14 +31,16 @@ from dlbridge.matrix.report import (
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "matrix.md"
 # By outcome; each can be read on white and on black, and so can the words.
-COLOURS = {"shared": "#1b8f6a", "copied": "#bf7400", "impossible": "#747f8b", "failed": "#d9483b"}
+COLOURS = {"returned": "#2878b5", "shared": "#1b8f6a", "copied": "#bf7400", "not here": "#747f8b",
+           "impossible": "#747f8b", "failed": "#d9483b"}
+OPACITIES = {"not here": 0.1, "impossible": 0.3}
 INK = "#747f8b"
 HEAD = """# Matrix
 
 What `dlbridge.convert` does with an array of each library (the rows) that is asked for by each other (the columns), for
 {array}. The numbers are those of the [reasons](#reasons):
 
-![Shared, copied and impossible, for each library into each other; the table below has the same](matrix.svg)
+![Returned, shared, copied and impossible, for each library into each other; the table below has the same](matrix.svg)
 
 Each pair ran in a process of its own; every value was compared bit for bit, and the address told what is shared. A
 library that dlbridge takes arrays from, and makes none of, is a row alone. `dlbridge matrix` makes this table of the
@@ -99,11 +101,11 @@ def picture(text: str) -> str:
             parts.append(square(x + 1, y + 1, SIDE - 2, outcome))
             number = cell.partition("`")[2].partition("`")[2]
             if number:
-                fill = INK if outcome == "impossible" else "#ffffff"
+                fill = INK if outcome in OPACITIES else "#ffffff"
                 parts.append(words(number, x + SIDE / 2, y + 19, "middle", fill=fill))
     y = TOP + SIDE * len(rows) + 22
     for place, outcome in enumerate(OUTCOMES):
-        x = LEFT + 150 * place
+        x = LEFT + 110 * place
         parts.append(square(x, y - 11, 14, outcome) + words(outcome, x + 20, y + 1, "start"))
     width, height = LEFT + SIDE * len(targets) + 60, y + 14
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
@@ -111,7 +113,7 @@ def picture(text: str) -> str:
 
 
 def square(x: int, y: int, side: int, outcome: str) -> str:
-    opacity = 0.3 if outcome == "impossible" else 0.85
+    opacity = OPACITIES.get(outcome, 0.85)
     return (f'<rect x="{x}" y="{y}" width="{side}" height="{side}" rx="3" fill="{COLOURS[outcome]}" '
             f'fill-opacity="{opacity}"/>')
 
@@ -139,12 +141,13 @@ def read(text: str) -> Outcomes:
 def compare(told: Outcomes, matrix: Matrix) -> tuple[list[str], list[str], int]:
     """The pairs that got worse, those that got better, and how many of the page's could not be run here."""
     worse, better = [], []
-    for pair in told.keys() & matrix.cells.keys():
+    ran = {pair for pair, cell in matrix.cells.items() if "not here" not in (cell.outcome, told.get(pair))}
+    for pair in told.keys() & ran:
         cell = matrix.cells[pair]
         if cell.outcome != told[pair]:
             line = f"{' -> '.join(pair)}: {told[pair]} on the page, {cell.outcome} here: {cell.reason or 'shares'}"
             (worse if OUTCOMES.index(cell.outcome) > OUTCOMES.index(told[pair]) else better).append(line)
-    return sorted(worse), sorted(better), len(told.keys() - matrix.cells.keys())
+    return sorted(worse), sorted(better), len(told.keys() - ran)
 
 
 def check(matrix: Matrix) -> int:

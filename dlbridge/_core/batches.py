@@ -67,11 +67,12 @@ class Failure(Exception):
 
 def report(
     failure: Failure, trees: Iterable[tuple[str, Any]], passes: bool = True,
-    hint_of: Callable[[DLBridgeError], str] = operator.attrgetter("hint"),
+    hint_of: Callable[[DLBridgeError], str] = operator.attrgetter("hint"), call: str = "",
 ) -> NoReturn:
     """Raise the error of a failure. It says where the leaf is, behind the name of its tree.
 
-    ``passes``: whether the function has ``columns="pass"``.
+    ``passes``: whether the function has ``columns="pass"``. ``call``: how a call of a function is written, with {} for
+    the place of the leaf; nothing for convert_tree().
     """
     error, others = failure.error, failure.others
     parts = {part.rest: part.error for part in (failure, *others)}
@@ -83,11 +84,14 @@ def report(
         hint += f"; {AGAIN}"
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
     where = ", ".join(path + rest for rest in parts)
+    word = f"{failure.word}s" if others else failure.word
     try:
+        if call and not others:
+            raise refusal(type(error), f"{call.format(where)}: {error.stage}", error.field, error.value, error.wrong,
+                          hint) from error
         if not where:
             raise error from error.__cause__
-        raise refusal(type(error), "convert_tree", f"{failure.word}s" if others else failure.word, where, reason,
-                      hint) from error
+        raise refusal(type(error), call.format(path) or "convert_tree", word, where, reason, hint) from error
     finally:
         error.__context__ = None        # it is the failure, which has the error: the leaf would live on in a cycle
         del error, failure, others, parts   # so it would by the traceback, which has this frame
@@ -407,6 +411,8 @@ class Boundary:
         self.take = take
         self.back = back
         self.bound = first_parameter(function) in ("self", "cls")
+        name = getattr(function, "__name__", None) or type(function).__name__
+        self.name = name.replace("{", "{{").replace("}", "}}")
 
     def first(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The first array that the function is called with, if its result shall be like it."""
@@ -433,8 +439,13 @@ class Boundary:
             arguments = give_values(take, given[self.bound:], memo, map_leaves)
             words = {name: map_leaves(take, value, memo) for name, value in named.items()} if named else named
         except Failure as failure:
-            report(failure, named_arguments(self.function, given, named)[self.bound:], hint_of=self.hint)
+            self.report(failure, given, named)
         return [*given[:1], *arguments] if self.bound else arguments, words
+
+    def report(self, failure: Failure, given: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:
+        """Raise the error of an argument, by the names of the function and of its parameter."""
+        report(failure, named_arguments(self.function, given, named)[self.bound:], hint_of=self.hint,
+               call=f"{self.name}({{}})")
 
     def hint(self, error: DLBridgeError) -> str:
         """The hint for whoever wrote the decorator, whose keywords they are."""
@@ -452,9 +463,9 @@ class Boundary:
         except DLBridgeError as error:
             if has_words(result):
                 return result
-            report(Failure(result, error), [("result", result)], hint_of=self.hint)
+            report(Failure(result, error), [("result", result)], hint_of=self.hint, call=f"{self.name}, {{}}")
         except Failure as failure:
-            report(failure, [("result", result)], hint_of=self.hint)
+            report(failure, [("result", result)], hint_of=self.hint, call=f"{self.name}, {{}}")
 
 
 def is_asynchronous(function: Callable[..., Any]) -> TypeGuard[Callable[..., Awaitable[Any]]]:

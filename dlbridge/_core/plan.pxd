@@ -78,4 +78,4 @@ cdef bint is_copy(const Decision* decision) noexcept nogil
 # The hint where one side could write what the other must not.
 cdef str SHARE
 cdef str reason_text(const Managed* managed, Target target, Reason reason)
-cdef str reason_hint(const Managed* managed, Reason reason)
+cdef str reason_hint(const Managed* managed, Target target, Reason reason)

@@ -84,6 +84,7 @@ cdef enum:
 # In place of hints that depend on who has the memory.
 cdef str CONTIGUOUS = "make it contiguous"
 cdef str NATIVE = "swap its bytes"
+cdef str ALIGNED = 'pass dlbridge.convert(x, "numpy", copy=True), which is aligned'
 cdef str SHARE = 'pass readonly="share" and do not write'
 # For each reason: the field, why it makes a copy necessary, and the hint.
 cdef dict REASONS = {
@@ -97,7 +98,7 @@ cdef dict REASONS = {
     HOLES: ("strides", "{strides} of shape {shape} leave holes, which {target} does not support", CONTIGUOUS),
     AXIS_ORDER: ("strides", "{strides} of shape {shape} are not in C order, which {target} needs", CONTIGUOUS),
     MISALIGNED: ("data", "at {data:#x} is not aligned to {alignment} bytes, which {target} needs to share",
-                 "allocate more and slice where an aligned address begins"),
+                 ALIGNED),
     ELEMENT_FORM: ("dtype", "{dtype} has its bits in another place than {target} has them",
                    "nothing to do: bits must move"),
     OWN_FORM: ("memory", "is copied by {target}, which {takes}", "nothing to do: it is copied"),
@@ -135,8 +136,11 @@ cdef str reason_text(const Managed* managed, Target target, Reason reason):
     return f"{REASONS[reason][0]} {reason_words(managed, target, reason)}"
 
 
-cdef str reason_hint(const Managed* managed, Reason reason):
+cdef str reason_hint(const Managed* managed, Target target, Reason reason):
+    """What to do about a reason. Where an address would be the next, the hint is about both."""
     hint = REASONS[reason][2]
+    if hint is SHARE and is_misaligned(managed, target) and is_host(managed.abi.dl_tensor.device.device_type):
+        return f'{ALIGNED}, with readonly="share"'
     if hint is CONTIGUOUS:
         return contiguous_hint(managed)
     return order_hint(managed) if hint is NATIVE else hint
@@ -144,7 +148,7 @@ cdef str reason_hint(const Managed* managed, Reason reason):
 
 cdef object copy_required(const Managed* managed, Target target, const Decision* decision):
     cdef Reason reason = decision.reason
-    hint = COPY_THERE if needs_kernel(managed, decision) else f"{reason_hint(managed, reason)}, or pass copy=None"
+    hint = COPY_THERE if needs_kernel(managed, decision) else f"{reason_hint(managed, target, reason)}, or pass copy=None"
     return refusal(CopyRequiredError, target.name, REASONS[reason][0], reason_words(managed, target, reason),
                    "needs a copy, and copy=False forbids it", hint)
 

@@ -6,7 +6,7 @@ Tests run the code, with the object that was refused as x.
 import datetime
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -15,6 +15,8 @@ import numpy as np
 
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Facts
+from dlbridge.libraries.profiles import IN_TREE as IN_TREE
+from dlbridge.libraries.profiles import OF_POINTER
 
 # ---- NumPy's types ---------------------------------------------------------------------------------------------------
 
@@ -49,8 +51,6 @@ OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
 # The types of NumPy that integers may be of, the best first.
 INTEGERS = ("int64", "uint64")
 COLUMNS = 'call dlbridge.convert_tree(x, to, columns="pass")'
-OF_POINTER = "call dlbridge.from_pointer({}, shape, dtype, owner=x)"
-IN_TREE = "call dlbridge.convert_tree(x, to)"
 OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
 # Of strides on a device that a target lacks, where no library with kernels for them is imported.
 NO_KERNEL = "copy it with the library that made it, or import cupy, whose kernels then make a compact copy"
@@ -136,6 +136,12 @@ def several_types(dtypes: Iterable[Any], cast: str) -> ConversionError:
 def missing_values(fill: str) -> ConversionError:
     return refusal(ConversionError, "source", "columns", "with missing values", "are no array",
                    f"{fill}, or {COLUMNS}")
+
+
+def no_numbers(columns: Mapping[Any, str]) -> ConversionError:
+    """Of a frame: its columns that keep it from being one array, each with what is in it."""
+    named = ", ".join(f"{name!r} {what}" for name, what in columns.items())
+    return refusal(ConversionError, "source", "columns", named, "are no numbers of one array", COLUMNS)
 
 
 # ---- Arrow's types ---------------------------------------------------------------------------------------------------

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from dlbridge.libraries.hints import IN_TREE
 from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
-from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS
+from dlbridge.libraries.profiles import COMPLEX, FLOATS, IN_TREE, INTEGERS
 
 LIBRARY = Library(
     name="numpy",

@@ -5,8 +5,8 @@ import os
 import sys
 from typing import Any
 
-from dlbridge.libraries.hints import IN_TREE, OF_POINTER
 from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
+from dlbridge.libraries.profiles import IN_TREE, OF_POINTER
 
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
 AS_LIST = {"": "pass numpy.array(list(x)), if they are numbers"}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dlbridge.errors import UnsupportedError, refusal
-from dlbridge.libraries.hints import COLUMNS, missing_values, several_types
+from dlbridge.libraries.hints import COLUMNS, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
 
@@ -33,8 +33,12 @@ def memory_of_frame(frame: Any) -> Any:
     A frame keeps columns of one type in one block, if it was made so; the first column then begins where all do.
     """
     numbers = {dtype: getattr(dtype, "numpy_dtype", dtype) for dtype in frame.dtypes}
-    if not numbers or not all(isinstance(kind, np.dtype) and kind.kind in "biufc" for kind in numbers.values()):
+    if not numbers:
         return None
+    others = [dtype for dtype, kind in numbers.items() if not (isinstance(kind, np.dtype) and kind.kind in "biufc")]
+    if others:
+        raise no_numbers({name: f"of {series.dtype}" if series.dtype in others else "with missing values"
+                          for name, series in frame.items() if series.dtype in others or has_missing(series)})
     if len(numbers) > 1:
         raise several_types(numbers, 'pass x.astype("float64")')
     ((dtype, kind),) = numbers.items()
@@ -43,6 +47,11 @@ def memory_of_frame(frame: Any) -> Any:
     array = frame.to_numpy(kind)
     begins = array.ctypes.data == frame.iloc[:, 0].to_numpy(kind).ctypes.data
     return read_only(array) if begins else Copied(array)
+
+
+def has_missing(series: Any) -> bool:
+    """Whether values are missing; in NumPy's floats, NaN is a number."""
+    return not isinstance(series.dtype, np.dtype) and bool(series.hasnans)
 
 
 def read_only(array: Any) -> Any:

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.hints import COLUMNS, missing_values, several_types
+from dlbridge.libraries.hints import COLUMNS, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
 INTEGERS = "pass {x}.to_physical()"
@@ -19,8 +19,12 @@ def columns(frame: Any, unpack: bool) -> list[tuple[str, Any]]:
 def memory_of_frame(frame: Any) -> Any:
     """The ndarray (rows, columns) of a frame whose columns are of one type of numbers, or None; or a copy of it."""
     dtypes, polars = set(frame.dtypes), sys.modules["polars"]
-    if not dtypes or not all(dtype.is_integer() or dtype.is_float() or dtype == polars.Boolean for dtype in dtypes):
+    if not dtypes:
         return None
+    others = [dtype for dtype in dtypes if not (dtype.is_integer() or dtype.is_float() or dtype == polars.Boolean)]
+    if others:
+        raise no_numbers({series.name: f"of {series.dtype}" if series.dtype in others else "with nulls"
+                          for series in frame.get_columns() if series.dtype in others or series.null_count()})
     if len(dtypes) > 1:
         raise several_types(dtypes, "pass x.cast(float)")
     if any(column.null_count() for column in frame.get_columns()):

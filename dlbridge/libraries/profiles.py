@@ -2,6 +2,11 @@
 
 from dlbridge.libraries.library import Fact
 
+# ---- hints -----------------------------------------------------------------------------------------------------------
+
+IN_TREE = "call dlbridge.convert_tree(x, to)"
+OF_POINTER = "call dlbridge.from_pointer({}, shape, dtype, owner=x)"
+
 # ---- layouts ---------------------------------------------------------------------------------------------------------
 
 ELEMENT_STRIDES = Fact("ODD_STRIDES", "dlpack 1.3", "counts strides in elements")

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-OUTCOMES = ("shared", "copied", "impossible", "failed")     # from the best to the worst
+OUTCOMES = ("returned", "shared", "copied", "not here", "impossible", "failed")     # from the best to the worst
 
 Pair = tuple[str, str]          # source and target, each by the name of its library
 

@@ -57,9 +57,14 @@ def html(matrix: Matrix) -> str:
     )
 
 
+def style_of(outcome: str) -> str:
+    """Name the class of an outcome, which has no spaces."""
+    return outcome.replace(" ", "-")
+
+
 def legend(outcome: str, count: int) -> str:
     """Make the entry of a sign: what it means, and how many cells have it."""
-    return (f'<li class="{outcome}"><b>{SIGNS[outcome]}</b><span><strong>{count} {outcome}</strong> '
+    return (f'<li class="{style_of(outcome)}"><b>{SIGNS[outcome]}</b><span><strong>{count} {outcome}</strong> '
             f"{escape(MEANINGS[outcome])}</span></li>")
 
 
@@ -78,7 +83,7 @@ def box(pair: Pair, cell: Cell, number: dict[Pair, int]) -> str:
     took = duration(cell.nanoseconds)
     time = f"<small>{took}</small>" if took else ""
     link = f'<a {where} aria-label="{escape(words)} {took}">{SIGNS[cell.outcome]}{note}{time}</a>'
-    return f'<td class="{cell.outcome}">{link}<div role="tooltip">{text}</div></td>'
+    return f'<td class="{style_of(cell.outcome)}">{link}<div role="tooltip">{text}</div></td>'
 
 
 def section(matrix: Matrix, found: list[Reason]) -> str:
@@ -90,5 +95,5 @@ def section(matrix: Matrix, found: list[Reason]) -> str:
 def reason_item(matrix: Matrix, number: int, reason: Reason) -> str:
     """Make the entry of a reason, with its pairs."""
     pairs = escape(among(matrix, reason.pairs)).replace("-&gt;", "→")
-    return (f'<li id="reason-{number}"><span class="sign {reason.outcome}">{SIGNS[reason.outcome]}</span>'
+    return (f'<li id="reason-{number}"><span class="sign {style_of(reason.outcome)}">{SIGNS[reason.outcome]}</span>'
             f"<div>{escape(reason.text)}<br><small>{pairs}</small></div></li>")

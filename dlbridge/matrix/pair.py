@@ -28,15 +28,25 @@ def look(table: str, source: str, target: str) -> Cell:
     try:
         feed = supplier(rows[source])
     except Exception as error:
-        return Cell("impossible", f"{source} makes no array here: {in_a_line(error)}")
+        return Cell("not here", f"{source} makes no array here: {in_a_line(error)}")
     try:
         return convert(rows[source], rows[target], feed)
     except dlbridge.DLBridgeError as error:
-        return Cell("impossible", error.reason, error.hint)
+        of_machine = isinstance(error, dlbridge.DeviceError) and not runs_here(rows[target])
+        return Cell("not here" if of_machine else "impossible", error.reason, error.hint)
     except Wrong as error:
         return Cell("failed", str(error))
     except Exception as error:
         return Cell("failed", in_a_line(error))
+
+
+def runs_here(row: Row) -> bool:
+    """Tell whether a library makes arrays on this machine: some need a GPU."""
+    try:
+        row.make(row.load(), test_array())
+    except Exception:
+        return False
+    return True
 
 
 def in_a_line(error: BaseException) -> str:
@@ -85,19 +95,25 @@ def convert(source: Row, target: Row, feed: Callable[[], Any]) -> Cell:
     first, second = dlbridge.asdlpack(feed()), dlbridge.asdlpack(feed())
     device = None if first.device.partition(":")[0] in target.devices else target.devices[0]
     keywords: dict[str, Any] = {} if device is None else {"device": device}
-    plan = dlbridge.explain(feed(), target.name, **keywords)
-    made = dlbridge.convert(feed(), target.name, **keywords)
+    given = feed()
+    plan = dlbridge.explain(given, target.name, **keywords)
+    made = dlbridge.convert(given, target.name, **keywords)
     shown = dlbridge.asdlpack(made)
     same = shown.data_ptr == first.data_ptr
     compare(source.values(source.load(), feed()),
             target.values(target.load(), dlbridge.convert(feed(), target.name, **keywords)))
     cost = nanoseconds(feed, target.name, device)
+    if (made is given) != (plan.action == "return"):
+        gives = "the array itself" if made is given else "another array"
+        raise Wrong(f"explain() says {plan.action}, and convert() gives {gives}")
+    if made is given:
+        return Cell("returned", "", "", cost)
     if first.data_ptr != second.data_ptr:
         return Cell("copied", f"each export of {source.name} is a copy", "", cost)
     if plan.action == "copy" and not same:
         return Cell("copied", plan.reason, plan.hint, cost)
     # A library whose exports are copies does not show where its array lies: what explain() says is all that is known.
-    if same != (plan.action in ("share", "return")) and (same or address(made) in (0, shown.data_ptr)):
+    if same != (plan.action == "share") and (same or address(made) in (0, shown.data_ptr)):
         raise Wrong(f"explain() says {plan.action}, and the memory is {'the same' if same else 'another'}")
     return Cell("shared", "", "", cost)
 

@@ -12,10 +12,12 @@ from dlbridge.matrix.pair import ALIGNMENT, DTYPE, SHAPE
 from dlbridge.matrix.terminal import Segment, styled, width_of
 from dlbridge.matrix.terminal import show as show_lines
 
-SIGNS = {"shared": "=", "copied": "+", "impossible": "x", "failed": "!"}
+SIGNS = {"returned": "-", "shared": "=", "copied": "+", "not here": ".", "impossible": "x", "failed": "!"}
 MEANINGS = {
+    "returned": "the array itself",
     "shared": "the same memory",
     "copied": "memory of its own",
+    "not here": "the library cannot run on this machine",
     "impossible": "refused, with a reason",
     "failed": "crashed, did not end, or gave wrong values",
 }

@@ -11,9 +11,9 @@ from typing import TextIO
 # A text, and its style as rich writes it, such as "bold red"; empty for none.
 Segment = tuple[str, str]
 STYLES = {
-    "shared": "green", "equal": "green", "return": "green", "share": "green",
+    "returned": "green", "shared": "green", "equal": "green", "return": "green", "share": "green",
     "copied": "yellow", "copy": "yellow",
-    "impossible": "bright_black",
+    "not here": "bright_black", "impossible": "bright_black",
     "failed": "bold white on red", "DIFFERENT": "bold white on red", "refuse": "red",
 }
 

@@ -1,5 +1,6 @@
 """Tables are containers: a dictionary of their columns by name."""
 
+import datetime
 import subprocess
 import sys
 
@@ -187,7 +188,7 @@ for refused in (lambda: dlbridge.convert(words, "numpy"), lambda: dlbridge.conve
         raise SystemExit("no error")
 try:
     dlbridge.convert(mixed, "numpy")
-except dlbridge.MissingLibraryError as error:
+except dlbridge.ConversionError as error:
     assert error.hint == 'call dlbridge.convert_tree(x, to, columns="pass")', error
 """
 
@@ -221,3 +222,18 @@ def test_polars_takes_a_tensor_for_a_series():
     made = polars.Series(dlbridge.asdlpack(source))
     assert made.to_list() == source.tolist()
     assert dlbridge.convert(made, "numpy", copy=False).ctypes.data == source.ctypes.data
+
+
+@pytest.mark.parametrize(("make", "words"), [
+    (pandas.DataFrame, "'name' of str, 'when' of datetime64[us]"),
+    (polars.DataFrame, "'name' of String, 'age' with nulls, 'when' of Datetime(time_unit='us', time_zone=None)"),
+    (lambda columns: pandas.DataFrame(columns).convert_dtypes(), "'name' of string, 'age' with missing values, "),
+], ids=["pandas", "polars", "pandas' own types"])
+def test_a_frame_that_is_no_array_says_which_columns_it_is_about(make, words):
+    when = datetime.datetime(2026, 1, 2)
+    frame = make({"name": ["a", "b"], "age": [1, None], "size": [1.5, 2.5], "when": [when, when]})
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert(frame, "torch")
+    assert caught.value.value.startswith(words)
+    assert dlbridge.explain(frame, "torch").hint == 'call dlbridge.convert_tree(x, to, columns="pass")'
+    assert set(dlbridge.convert_tree(frame, "torch", columns="pass")) == {"name", "age", "size", "when"}

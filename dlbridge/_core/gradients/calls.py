@@ -15,8 +15,6 @@ from dlbridge._core.batches import (
     check_decorated,
     check_decorator,
     is_asynchronous,
-    named_arguments,
-    report,
     takers,
 )
 from dlbridge._core.gradients.forms import take_out
@@ -60,7 +58,7 @@ def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[
             try:
                 return crossing.function(bound, others, words)
             except Failure as failure:
-                report(failure, named_arguments(function, given, named), hint_of=boundary.hint)
+                boundary.report(failure, given, named)
 
         @functools.wraps(function)
         def call(*given: Any, **named: Any) -> Any:
