@@ -252,6 +252,16 @@ def test_rows_that_fall_into_one_place_of_the_cache(dtype):
         check(array)
 
 
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("bands", [1, 2, 3, 4, 5, 7])
+def test_pixels_of_any_size(dtype, bands):
+    """Short runs of bytes are copied as a whole, backwards and across, also by several threads."""
+    image = random_bits((33, 70, bands), dtype)
+    for source in (image[:, ::-1], image[::-1, ::-1], image[:, ::3], image.transpose(1, 0, 2), image[::2, 5:-5]):
+        check(source)
+
+
 @pytest.mark.parametrize("step", [-3, -1, 2, 5])
 @pytest.mark.parametrize("dtype", [word for word in WORDS if np.dtype(word).itemsize > 1])
 def test_lines_of_any_length_in_the_other_byte_order(dtype, step):

@@ -103,3 +103,22 @@ def test_it_is_a_copy_that_explain_announces():
     with pytest.raises(dlbridge.CopyRequiredError, match=r"float64: becomes float32 by a copy"):
         dlbridge.convert(source, "jax", narrow=True, copy=False)
     assert dlbridge.explain(source, "jax", narrow=True, copy=False).action == "refuse"
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [("float64", "float32"), ("complex128", "complex64"), ("int64", "int32")])
+@pytest.mark.parametrize("turned", [
+    lambda x: x.T, lambda x: x.transpose(1, 0, 2), lambda x: x[::-1, :, ::2], lambda x: x[..., 0],
+    lambda x: np.broadcast_to(x[:1], (3, *x.shape[1:])), lambda x: x[:0].T])
+def test_a_copy_keeps_the_order_of_the_axes(wide, narrow, turned):
+    source = turned(np.arange(60).reshape(3, 4, 5).astype(wide))
+    made = dlbridge.convert(source, "jax", narrow=True)
+    assert (made.dtype, made.shape) == (narrow, source.shape)
+    assert np.array_equal(np.asarray(made), source)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("int64", 2**40), ("float64", 1e300)])
+def test_a_value_that_does_not_fit_is_named_by_its_place_in_the_source(dtype, value):
+    source = np.zeros((2, 3, 4), dtype)
+    source[1, 2, 3] = value
+    with pytest.raises(dlbridge.ConversionError, match=r"at \(3, 1, 2\)"):
+        dlbridge.convert(source.transpose(2, 0, 1), "jax", narrow=True)

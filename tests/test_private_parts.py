@@ -1,4 +1,4 @@
-"""libtorch's functions and jaxlib's importer are private: used up to the newest tested version, and done without."""
+"""libtorch's functions, jaxlib's importer, pandas' blocks: used up to the newest tested version, and done without."""
 
 import mmap
 import subprocess
@@ -34,7 +34,7 @@ def test_the_bound_is_the_first_version_that_was_not_tested(name):
 
 def test_libraries_with_private_parts_have_a_file_for_them():
     files = {library.private.value for library in libraries().values() if library.private}
-    assert files == {"native.libtorch", "targets.jaxlib"}
+    assert files == {"_core.native.libtorch", "_core.targets.jaxlib", "libraries.pandas_blocks"}
 
 
 @pytest.mark.parametrize("name", [pytest.param("torch", marks=pytest.mark.needs("torch 2.10")), "jax"])

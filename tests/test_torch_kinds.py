@@ -153,6 +153,36 @@ def test_lazy_clones_are_seen_without_the_private_parts():
     """)
 
 
+# ---- subclasses that answer for themselves ---------------------------------------------------------------------------
+
+class Counting(torch.Tensor):
+    """Its class says what torch.Tensor does not know."""
+
+    asked = 0
+
+    def __dlpack__(self, **keywords):
+        Counting.asked += 1
+        return super().__dlpack__(**keywords)
+
+
+class Frozen(torch.Tensor):
+    @property
+    def requires_grad(self):
+        return True
+
+
+def test_a_subclass_that_adds_nothing_is_read_by_the_table_of_torch():
+    assert dlbridge.explain(as_described(torch.ones(2)), "numpy").protocol == "exchange_api"
+    assert dlbridge.explain(as_special(torch.ones(2)), "numpy").protocol == "exchange_api"
+
+
+def test_a_subclass_that_answers_for_itself_is_asked():
+    dlbridge.convert(torch.ones(2).as_subclass(Counting), "numpy")
+    assert Counting.asked == 1
+    with pytest.raises(dlbridge.ConversionError, match="requires_grad"):
+        dlbridge.convert(torch.ones(2).as_subclass(Frozen), "numpy")
+
+
 # ---- wrappers --------------------------------------------------------------------------------------------------------
 
 class StandIn(torch.Tensor):

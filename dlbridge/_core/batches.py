@@ -25,6 +25,7 @@ from dlbridge.errors import (
     shown,
 )
 from dlbridge.libraries.hints import AGAIN
+from dlbridge.libraries.library import Facts
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -107,10 +108,9 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
 
 
 def refuse_leaf(leaf: Any, memo: Memo) -> Any:
+    wrong, hint = "is no array", why_unsupported(leaf).hint
     name = next((name for name, value in attributes_of(leaf) if role_of(value) in (ARRAY, TABLE)), None)
-    if name is None:
-        wrong, hint = "is no array", why_unsupported(leaf).hint
-    else:
+    if name is not None and Facts(type(leaf)).hint("type", leaf) is None:
         wrong, hint = f"has arrays, such as its {name}, and is no container", REGISTER
     raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), wrong,
                                 f'pass others="pass" to hand it on, or {hint}'))

@@ -47,6 +47,7 @@ ctypedef struct Copy:
     # Filled by copy_words().
     bint runs               # words along the last axis follow each other on both sides, and nothing changes
     bint planes             # the last two axes are walked together
+    bint pixels             # the last axis is a short run, which is copied as a whole
     Line line
     Line gather             # a line that changes nothing
     Tile tile

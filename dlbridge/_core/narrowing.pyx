@@ -21,9 +21,14 @@ def narrowed(tensor, name):
         A value has no form in that type: an integer that is too large, or a finite number that would become infinite.
     """
     array = np.asarray(tensor)
-    made = empty(array.shape, name)
+    # The copy has its axes in the order in which they lie in memory, as most copies have.
+    order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    source = array.transpose(order)
+    copied = empty(source.shape, name)
     fits = copy_integers if name == "int32" else copy_numbers
-    if not fits(array, made):
+    fitted = fits(source, copied)
+    made = copied.transpose(np.argsort(order))
+    if not fitted:
         lost = made != array if name == "int32" else np.isfinite(array) & ~np.isfinite(made)
         index = np.unravel_index(np.argmax(lost), array.shape)
         raise refusal(ConversionError, "narrow", "value", f"{array[index]} at {tuple(map(int, index))}",

@@ -148,9 +148,9 @@ cdef str reason_hint(const Managed* managed, Target target, Reason reason):
 
 cdef object copy_required(const Managed* managed, Target target, const Decision* decision):
     cdef Reason reason = decision.reason
-    hint = COPY_THERE if needs_kernel(managed, decision) else f"{reason_hint(managed, target, reason)}, or pass copy=None"
+    hint = f"{reason_hint(managed, target, reason)}, or pass copy=None"
     return refusal(CopyRequiredError, target.name, REASONS[reason][0], reason_words(managed, target, reason),
-                   "needs a copy, and copy=False forbids it", hint)
+                   "needs a copy, and copy=False forbids it", COPY_THERE if needs_kernel(managed, decision) else hint)
 
 
 cdef int gather(const Managed* managed, Target target, const Request* request, Findings* out) except -1:

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 # Files of this folder that have no library of that name.
-HELPERS = ("hints", "library", "names", "others", "profiles", "tensor_types")
+HELPERS = ("hints", "library", "names", "others", "pandas_blocks", "profiles", "tensor_types")
 
 
 class Fact(NamedTuple):
@@ -101,7 +101,7 @@ class Library(NamedTuple):
     install: str = ""                       # the pip line's last word, the name by default
     roots: tuple[str, ...] = ()             # the first parts of its types' modules, that of ``module`` by default
     arrays: tuple[Arrays, ...] = ()
-    private: Fact | None = None             # the file of _core/ that calls private parts of it; in other versions
+    private: Fact | None = None             # the file of dlbridge that uses private parts of it; in other versions
     #                                         than the fact's, it calls public functions
     # ---- as a target; without a delivery it is none
     delivery: str = ""                      # the file of targets/ that makes its arrays, or "file:function"

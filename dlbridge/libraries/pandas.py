@@ -6,25 +6,42 @@ from typing import Any
 import numpy as np
 
 from dlbridge.errors import UnsupportedError, refusal
+from dlbridge.libraries import pandas_blocks
 from dlbridge.libraries.hints import COLUMNS, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
 
 def memory_of(series: Any) -> Any:
-    """The ndarray that a series lies over, or None.
+    """The memory that a series lies over, as an ndarray or as an array of Arrow, or None.
 
     None of a series of pandas' own types that has missing values or stands for points in time: the error of its Arrow
     stream says more.
     """
-    dtype, arrays = series.dtype, sys.modules["pandas"].arrays
+    values = pandas_blocks.values_of(series) if pandas_blocks.in_use() else None
+    if values is not None:
+        return read_only(values)
+    dtype = series.dtype
     if isinstance(dtype, np.dtype):
         return None if dtype.kind in "mM" else series.values
-    if isinstance(series.array, arrays.SparseArray):
+    array, pandas = series.array, sys.modules["pandas"]
+    if isinstance(dtype, pandas.ArrowDtype):
+        return memory_of_arrow(array.__arrow_array__()) if dtype.kind in "iuf" else None
+    if isinstance(array, (pandas.arrays.IntegerArray, pandas.arrays.BooleanArray)):
+        try:
+            return read_only(array.to_numpy(dtype.numpy_dtype))
+        except ValueError:
+            return None             # a value is missing
+    if isinstance(array, pandas.arrays.FloatingArray):
+        return None if array.isna().any() else read_only(array.to_numpy(dtype.numpy_dtype))
+    if isinstance(array, pandas.arrays.SparseArray):
         raise refusal(UnsupportedError, "source", "type", "pandas.Series of SparseArray", "keeps its elements by index",
                       "pass x.sparse.to_dense()")
-    if isinstance(series.array, (arrays.IntegerArray, arrays.FloatingArray, arrays.BooleanArray)):
-        return None if series.hasnans else read_only(series.to_numpy(dtype.numpy_dtype))
     return None
+
+
+def memory_of_arrow(chunks: Any) -> Any:
+    """The only chunk of numbers without nulls."""
+    return chunks.chunk(0) if chunks.num_chunks == 1 and not chunks.null_count else None
 
 
 def memory_of_frame(frame: Any) -> Any:
@@ -32,6 +49,9 @@ def memory_of_frame(frame: Any) -> Any:
 
     A frame keeps columns of one type in one block, if it was made so; the first column then begins where all do.
     """
+    block = pandas_blocks.only_block(frame) if pandas_blocks.in_use() else None
+    if block is not None:
+        return read_only(block.T)
     numbers = {dtype: getattr(dtype, "numpy_dtype", dtype) for dtype in frame.dtypes}
     if not numbers:
         return None
@@ -76,6 +96,8 @@ def has_bits(series: Any) -> bool:
 
 LIBRARY = Library(
     name="pandas",
+    private=Fact("libraries.pandas_blocks", "seen in 3.1.1", "makes several objects on the way to its own ndarray",
+                 since="3.0", below="3.2"),
     arrays=(
         Arrays(
             "Series",

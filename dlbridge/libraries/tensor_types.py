@@ -1,6 +1,7 @@
 """Arrow's extension types whose elements are tensors of one shape, with what their metadata say of it."""
 
-from collections.abc import Callable
+import json
+from functools import lru_cache
 from typing import Any
 
 from dlbridge.libraries.library import Fact
@@ -33,7 +34,8 @@ TENSOR_TYPES: dict[bytes, Fact] = {
 }
 
 
-def axes_of(name: bytes, read: Callable[[], Any]) -> tuple[list[int], list[int]] | None:
+@lru_cache(maxsize=64)
+def axes_of(name: bytes, text: bytes) -> tuple[list[int], list[int]] | None:
     """The shape and the order of the axes of a tensor type; None if the name is that of another type.
 
     It may raise anything, since the metadata may be anything.
@@ -41,7 +43,7 @@ def axes_of(name: bytes, read: Callable[[], Any]) -> tuple[list[int], list[int]]
     fact = TENSOR_TYPES.get(name)
     if fact is None:
         return None
-    shape, order = fact.value(read())
+    shape, order = fact.value(json.loads(text))
     shape = [int(extent) for extent in shape]
     order = list(range(len(shape))) if order is None else [int(place) for place in order]
     if sorted(order) != list(range(len(shape))) or min(shape, default=0) < 0:

@@ -95,8 +95,8 @@ LIBRARY = Library(
         Arrays("FakeTensor", {"no_memory": "convert outside of torch.compile and FakeTensorMode"},
                no_memory=Fact(True, SEEN, "has a shape alone")),
     ),
-    private=Fact("native.libtorch", "seen in 2.15.0", "answers by its C++ functions what methods of Python do more "
-                 "slowly", since="2.10", below="2.16"),
+    private=Fact("_core.native.libtorch", "seen in 2.15.0", "answers by its C++ functions what methods of Python do "
+                 "more slowly", since="2.10", below="2.16"),
     delivery="torch",
     importer="from_dlpack",
     array_types=("Tensor",),

@@ -132,7 +132,7 @@ def private_parts_in_use(name: str) -> str:
         return "-"
     with contextlib.suppress(Exception):    # with no device for it they are not used
         dlbridge.convert(np.zeros(1, "float32"), name)
-    return "used" if importlib.import_module(f"dlbridge._core.{library.private.value}").in_use() else "not used"
+    return "used" if importlib.import_module(f"dlbridge.{library.private.value}").in_use() else "not used"
 
 
 def dlpack_version(array: Any) -> str:

@@ -237,3 +237,37 @@ def test_a_frame_that_is_no_array_says_which_columns_it_is_about(make, words):
     assert caught.value.value.startswith(words)
     assert dlbridge.explain(frame, "torch").hint == 'call dlbridge.convert_tree(x, to, columns="pass")'
     assert set(dlbridge.convert_tree(frame, "torch", columns="pass")) == {"name", "age", "size", "when"}
+
+
+BY_BLOCKS = """
+import sys
+import numpy as np, pandas, dlbridge
+{without}
+from dlbridge.libraries import pandas_blocks
+
+array = np.arange(12.0).reshape(4, 3)
+frame = pandas.DataFrame(array)
+taken = dlbridge.convert(frame, "numpy", copy=False)
+assert taken.tolist() == array.tolist() and taken.shape == (4, 3) and not taken.flags.writeable
+part = dlbridge.convert(frame[1:3], "numpy", copy=False)
+assert part.tolist() == array[1:3].tolist()
+column = dlbridge.convert(frame[1], "numpy", copy=False)
+assert column.tolist() == array[:, 1].tolist() and not column.flags.writeable
+assert np.shares_memory(taken, column) and np.shares_memory(part, taken)
+apart = pandas.DataFrame({{"a": [1, 2], "b": [3, 4]}})
+apart["c"] = [5, 6]
+assert dlbridge.convert(apart, "numpy").tolist() == [[1, 3, 5], [2, 4, 6]]
+for refused in (pandas.DataFrame({{"a": [1], "b": [1.5]}}), pandas.DataFrame({{"a": ["x"]}}),
+                pandas.DataFrame(np.array([["a"]], object)), pandas.DataFrame(np.array(["2026"], "M8[s]"))):
+    assert dlbridge.explain(refused, "numpy").action == "refuse", refused
+assert dlbridge.convert(pandas.DataFrame(np.zeros((0, 3))), "numpy").shape == (0, 3)
+words = dlbridge.convert_tree({{"x": pandas.Series(["a"], dtype=object)}}, "numpy")["x"]
+assert isinstance(words, pandas.Series)
+print(pandas_blocks.in_use())
+"""
+
+
+@pytest.mark.parametrize(("without", "used"), [("", "True"), ("pandas.__version__ = '99.0'", "False")])
+def test_the_same_answers_by_pandas_blocks_and_without(without, used):
+    done = subprocess.run([sys.executable, "-c", BY_BLOCKS.format(without=without)], capture_output=True, text=True)
+    assert (done.stderr, done.stdout) == ("", f"{used}\n")

@@ -71,6 +71,8 @@ cdef Offer offers(object kind, object facts):
     if not is_torch(kind):
         return None
     offer = exchange.offers(kind, facts)
+    if offer is None and adds_nothing(kind) and not facts.find("no_memory"):
+        offer = exchange.offers_inherited(kind, facts)
     if offer is not None:
         libtorch.find_functions()
         offer.acquire = acquire_managed
@@ -92,6 +94,27 @@ cdef Offer offers(object kind, object facts):
         parse_device(owned_on, &device)
         offer.owned_on = device.device_type
     return offer
+
+
+# What a subclass may answer in another way than the tensor that it is.
+cdef tuple ANSWERS = (
+    "__torch_dispatch__", "__dlpack__", "__dlpack_device__", "__dlpack_c_exchange_api__", "__getattribute__",
+    "__getattr__", "requires_grad", "is_neg", "is_conj", "detach", "data", "data_ptr", "untyped_storage", "storage",
+    "device", "dtype", "shape", "size", "stride",
+)
+
+
+cdef bint adds_nothing(object kind) except -1:
+    """Whether a subclass leaves to torch.Tensor all that is asked about its memory, so that its table is right."""
+    torch = sys.modules["torch"]
+    disabled = getattr(torch._C, "_disabled_torch_function_impl", None)
+    for base in kind.__mro__:
+        if base is torch.Tensor:
+            return True
+        own = vars(base)
+        if own.get("__torch_function__", disabled) is not disabled or [name for name in ANSWERS if name in own]:
+            return False
+    return False
 
 
 cdef bint is_torch(object kind):

@@ -54,13 +54,11 @@ cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
     name = extension_of(schema)
     if not name:
         return None
-    import json                 # with the first extension type
-
-    from dlbridge.libraries.tensor_types import axes_of
+    from dlbridge.libraries.tensor_types import axes_of     # imported with the first extension type
 
     text = text_with(schema, EXTENSION_TEXT)
     try:
-        return axes_of(name, lambda: json.loads(text))
+        return axes_of(name, text)
     except Exception as error:
         raise refusal(ConversionError, "arrow", EXTENSION_TEXT.decode(), repr(text), f"is no shape of {name.decode()}",
                       hint_of(offer, "extension", 0)) from error
