@@ -75,6 +75,8 @@ class MissingLibraryError(DLBridgeError, ImportError):
 
 # The hint where a producer describes its memory with contradictions.
 REPORT = "report it to the producer; until then pass a copy that its library makes"
+# The end of a hint about a stream that was read, whose producer may give it once.
+AGAIN = "it was read: ask for it again first, if it can be read once"
 
 
 # What a type says itself: a metaclass may answer anything.

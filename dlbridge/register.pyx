@@ -9,7 +9,7 @@ from dlbridge._core.targets.target cimport Target
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.cache import clear_cache
 from dlbridge._core.sources.registry import add_source
-from dlbridge._core.targets.registry import add_target, names, own_names
+from dlbridge._core.targets.registry import add_target, names
 from dlbridge.errors import shown
 
 
@@ -132,7 +132,7 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
         raise TypeError(f"register_target: name {shown(name)}: is no name (pass a string first)")
     if not callable(deliver):
         raise TypeError(f"register_target: deliver {shown(deliver)}: is not callable (pass a function of the Tensor)")
-    if not replace and name in own_names():
+    if not replace and is_own(name):
         raise ValueError(f"register_target: name {shown(name)}: is a target of dlbridge's own (pass another name, or "
                          "replace=True)")
     abilities = known("supports", supports, SAYABLE)
@@ -156,6 +156,14 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
 
     add_target(new_registered(name, deliver, adjust))
     clear_cache()
+
+
+cdef bint is_own(str name) except -1:
+    """Whether dlbridge has a target of this name itself."""
+    from dlbridge.libraries.library import library_named
+
+    library = library_named(name)
+    return library is not None and bool(library.delivery)
 
 
 def known(field, given, allowed):

@@ -147,7 +147,7 @@ def test_namespace_is_not_believed_to_be_the_library_whose_name_it_has(name):
 def test_registered_target_does_not_inherit_what_the_one_it_replaces_can_hold():
     output = run_child("""
         import numpy, dlbridge
-        dlbridge.register_target("numpy", numpy.from_dlpack)
+        dlbridge.register_target("numpy", numpy.from_dlpack, replace=True)
         print(dlbridge.convert(memoryview(numpy.arange(3, dtype=">i4")), "numpy").tolist())
     """)
     assert output == "[0, 1, 2]\n"

@@ -1,4 +1,4 @@
-"""Write the figures of the README, the first page and docs/performance.md, all of them from one run of the benchmark.
+"""Write the figures of the README, the first page and docs/performance.md, from a run of the benchmark.
 
 ``performance_page.py RUN`` keeps what ``benchmarks/run.py --json RUN`` wrote in benchmarks/results.jsonl, and draws the
 chart; without RUN, the pages are written from what is kept. Tests compare them.
@@ -67,10 +67,12 @@ def goals() -> Goals:
 
 
 def keep(path: str) -> None:
-    """Keep where a run was measured, and of each row its best figures."""
+    """Keep where a run was measured, and of each row its best figures. Groups that it has not stay as they are."""
     run = json.loads(Path(path).read_text(encoding="utf-8"))
     rows = best_results(goals(), [{row.address: row for row in map(read, rows)} for rows in run["runs"]])
     where = {key: run[key] for key in ("machine", "libraries", "method")}
+    measured = {row.address.group for row in rows}
+    rows = [*(row for row in kept()[1] if row.address.group not in measured), *rows]
     RESULTS.write_text("".join(f"{json.dumps(line)}\n" for line in (where, *map(as_json, rows))), encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ from dlbridge._core.sources.registry import why_unsupported
 from dlbridge._core.walk import Plainly, give_values, has_numbers
 from dlbridge.convert import check_keywords, check_target, convert
 from dlbridge.errors import (
+    AGAIN,
     ConversionError,
     DeviceError,
     DLBridgeError,
@@ -24,7 +25,6 @@ from dlbridge.errors import (
     refusal,
     shown,
 )
-from dlbridge.libraries.hints import AGAIN
 from dlbridge.libraries.library import Facts
 
 Parameters = ParamSpec("Parameters")

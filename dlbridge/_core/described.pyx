@@ -128,10 +128,12 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape, int row
         raise refusal(ConversionError, "convert", field, shown(value), f"is for bytes, and the source has {name}", hint)
     if shape is None and managed.abi.dl_tensor.ndim != 1:
         # An image is an array, of which nobody wants the bytes; with a shape it is said that they are wanted.
+        host = is_host(managed.abi.dl_tensor.device.device_type)
+        cast = f'convert first, dlbridge.convert(x, "numpy").astype("{row_name(row)}")' if host else (
+            "cast it with the library that made it")
         raise refusal(ConversionError, "convert", field, shown(value),
                       f"reads bytes and does not cast, and the source has shape {managed_shape(managed)}",
-                      f'convert first, dlbridge.convert(x, "numpy").astype("{row_name(row)}"), or pass shape= to read '
-                      "the bytes")
+                      f"{cast}, or pass shape= to read the bytes")
     if managed.marks & STRIDED:
         raise refusal(ConversionError, "convert", field, shown(value),
                       f"is for bytes side by side, and strides are {managed_strides(managed)}",

@@ -183,8 +183,6 @@ ARROW = {
     "extension": ("", "pass {x}.storage"),
     "nothing": ("", "convert its values to one type of numbers first"),
 }
-# Of a stream whose producer may give it once.
-AGAIN = "it was read: ask for it again first, if it can be read once"
 FLATTEN = ".flatten()"                  # what makes lists of one length their values
 
 

@@ -24,13 +24,13 @@ def memory_of(series: Any) -> Any:
     if isinstance(dtype, np.dtype):
         return None if dtype.kind in "mM" else series.values
     array, pandas = series.array, sys.modules["pandas"]
-    if isinstance(dtype, pandas.ArrowDtype):
-        return memory_of_arrow(array.__arrow_array__()) if dtype.kind in "iuf" else None
     if isinstance(array, (pandas.arrays.IntegerArray, pandas.arrays.BooleanArray)):
         try:
             return read_only(array.to_numpy(dtype.numpy_dtype))
         except ValueError:
             return None             # a value is missing
+    if isinstance(dtype, pandas.ArrowDtype):
+        return memory_of_arrow(array.__arrow_array__()) if dtype.kind in "iuf" else None
     if isinstance(array, pandas.arrays.FloatingArray):
         return None if array.isna().any() else read_only(array.to_numpy(dtype.numpy_dtype))
     if isinstance(array, pandas.arrays.SparseArray):

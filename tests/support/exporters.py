@@ -286,7 +286,7 @@ EXPORTERS = (
     Exporter("memmap", make_memmap, keeps="count", address=base_address, protocol="numpy"),
     Exporter("torch.Tensor", lambda e, s: torch.from_numpy(e), library="torch", protocol=OF_TORCH, needs=("torch",)),
     Exporter("torch Parameter", make_parameter, detach=True, library="torch", protocol=OF_TORCH, needs=("torch",)),
-    Exporter("torch subclass", make_torch_subclass, library="torch", protocol="dlpack", needs=("torch",)),
+    Exporter("torch subclass", make_torch_subclass, library="torch", protocol=OF_TORCH, needs=("torch",)),
     Exporter("jax.Array", lambda e, s: jax.dlpack.from_dlpack(e), readonly=True, library="jax", protocol="buffer",
              needs=("jax",)),
     Exporter("StridedMemoryView", lambda e, s: StridedMemoryView.from_any_interface(e, stream_ptr=-1),

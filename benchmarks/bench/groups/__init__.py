@@ -6,7 +6,7 @@ from types import ModuleType
 GROUPS = (
     "numpy_torch", "torch_numpy", "from_jax", "to_jax", "buffers", "dtypes", "interfaces", "wrap", "forms", "cold",
     "mix", "batches", "layouts", "copies", "views", "threads", "startup", "memory", "paddle", "tables",
-    "everyday", "gradients",
+    "everyday", "columns", "gradients",
 )
 
 

@@ -71,7 +71,7 @@ cdef Offer offers(object kind, object facts):
     if not is_torch(kind):
         return None
     offer = exchange.offers(kind, facts)
-    if offer is None and adds_nothing(kind) and not facts.find("no_memory"):
+    if offer is None and facts.find("exchange") and adds_nothing(kind) and not facts.find("no_memory"):
         offer = exchange.offers_inherited(kind, facts)
     if offer is not None:
         libtorch.find_functions()

@@ -50,9 +50,10 @@ from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.place cimport allocated, copies_made
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.arrow_schema cimport Description, hint_of, read_schema, refused
-from dlbridge._core.sources.offer cimport Offer, hints, new_offer
+from dlbridge._core.sources.offer cimport Offer, new_offer
 
 from dlbridge.errors import (
+    AGAIN,
     ConversionError,
     CopyRequiredError,
     DLBridgeError,
@@ -301,7 +302,7 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
 
 def told_to_ask_again(error):
     """The error of a stream that was read, of a producer that may give it once."""
-    return refusal(type(error), error.stage, error.field, error.value, error.wrong, f"{error.hint}; {hints().AGAIN}")
+    return refusal(type(error), error.stage, error.field, error.value, error.wrong, f"{error.hint}; {AGAIN}")
 
 
 cdef Managed* block_of_stream(

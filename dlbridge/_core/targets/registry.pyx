@@ -130,15 +130,10 @@ def names():
     """The names that ``to`` takes."""
     from dlbridge._core.plugins import TARGETS
     from dlbridge._core.plugins import names as offered
-
-    return sorted(targets.keys() | own_names() | offered(TARGETS))
-
-
-def own_names():
-    """The names of the targets that dlbridge has itself."""
     from dlbridge.libraries.library import libraries
 
-    return {name for name, library in libraries().items() if library.delivery}
+    known = {name for name, library in libraries().items() if library.delivery}
+    return sorted(targets.keys() | known | offered(TARGETS))
 
 
 def add_target(Target target):
