@@ -109,6 +109,16 @@ cdef Offer offer_of(object holder, object facts):
     return None
 
 
+cdef object schema_of(object obj):
+    """What ``__arrow_c_schema__`` gives, or None if it fails: the stream will then say what is wrong."""
+    try:
+        return obj.__arrow_c_schema__()
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return None
+
+
 # Makes a block of what a method of the producer returned.
 ctypedef Managed* (*Take)(object answer, Offer offer, const Request* request) except NULL
 
@@ -178,7 +188,7 @@ cdef Managed* acquire_array_stream(object obj, Offer offer, const Request* reque
     cdef Description description
     if not offer.facts.records and hasattr(obj, "__arrow_c_schema__"):
         # What is refused for its type stays unread, since the producer may give its stream once.
-        schema = obj.__arrow_c_schema__()
+        schema = schema_of(obj)
         if PyCapsule_IsValid(schema, SCHEMA_NAME):
             describe_capsule(schema, offer, &description)
     return ask(obj, "__arrow_c_stream__", take_stream, offer, request)
