@@ -12,12 +12,14 @@ from dlbridge._core.devices.table cimport device_name, has_streams, parse_device
 from dlbridge._core.dtypes cimport get_row
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.request cimport READONLY_COPY, keeps_handle, parse_stream
+from dlbridge._core.sources.offer cimport top_module
 from dlbridge.tensor cimport new_tensor
 
 from dlbridge.errors import ConversionError, DeviceError, refusal, shown
 
 # How the address is written of what is passed in its place, by an attribute of it.
 cdef str CAST = "pass ctypes.cast(x, ctypes.c_void_p).value"
+cdef str OF_CFFI = 'pass int(ffi.cast("uintptr_t", x))'
 cdef str NO_ADDRESS = "call dlbridge.asdlpack(x), which needs no address"
 cdef dict ADDRESSES = {
     "data_ptr": "pass x.data_ptr()",
@@ -121,7 +123,8 @@ cdef void* pointer_of(object address) except? NULL:
     try:
         number = index(address)
     except TypeError:
-        hint = next((code for name, code in ADDRESSES.items() if hasattr(address, name)), CAST)
+        of_cffi = top_module(type(address)) == "_cffi_backend"
+        hint = OF_CFFI if of_cffi else next((code for name, code in ADDRESSES.items() if hasattr(address, name)), CAST)
         raise TypeError(f"from_pointer: address of type {type(address).__qualname__}: is no integer ({hint})") from None
     if not 0 <= number < 1 << 64:
         raise refusal(ConversionError, "from_pointer", "address", number, "is no address", "check it")

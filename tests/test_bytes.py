@@ -4,6 +4,7 @@ import gc
 import mmap
 
 import numpy as np
+import PIL.Image
 import pyarrow
 import pytest
 import torch
@@ -208,11 +209,12 @@ def test_what_is_no_type(dtype, hint):
     assert caught.value.hint == hint
 
 
+@pytest.mark.needs("PIL")
 @pytest.mark.parametrize("target", ["numpy", "memoryview", "dlbridge"])
 def test_an_image_is_not_cast_by_its_bytes(target):
     """Neither an ndarray nor an image of Pillow: its pixels would be the bytes of other numbers."""
     image = np.arange(24, dtype="u1").reshape(2, 4, 3)
-    for source in (image, memoryview(image), dlbridge.asdlpack(image)):
+    for source in (image, memoryview(image), dlbridge.asdlpack(image), PIL.Image.fromarray(image)):
         plan = dlbridge.explain(source, target, dtype="float32")
         assert plan.action == "refuse"
         cast = eval(plan.hint.partition(", ")[2].partition(", or ")[0], {"dlbridge": dlbridge, "x": source})

@@ -213,6 +213,14 @@ LIBRARIES = (
         ),
     ),
     Library(name="cv2", arrays=(Arrays("UMat", {"": "pass x.get()"}),)),
+    # Subclasses of torch.Tensor that keep something beside its memory, and wrap what its functions return.
+    Library(name="monai", arrays=(Arrays("MetaTensor", exchange=Fact(
+        "monai.data.meta_tensor.MetaTensor", "seen in 1.6.1", "keeps where an image was taken beside its memory")),)),
+    Library(name="torchvision", arrays=tuple(
+        Arrays(name, exchange=Fact(f"torchvision.tv_tensors.{file}.{name}", "seen in 0.29.2",
+                                   "keeps what its numbers mean beside its memory"))
+        for file, name in (("_image", "Image"), ("_video", "Video"), ("_mask", "Mask"), ("_keypoints", "KeyPoints"),
+                           ("_bounding_boxes", "BoundingBoxes")))),
     Library(name="sparse", arrays=(Arrays("SparseArray", {"": "pass x.todense()"}),)),
     Library(name="shapely", arrays=(
         Arrays("BaseGeometry", dict.fromkeys(("", "objects"), COORDINATES)),)),

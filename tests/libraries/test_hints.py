@@ -593,6 +593,15 @@ def test_what_a_hint_says_works(row):
         assert expected is None or given == expected, code
 
 
+def test_the_hint_for_the_address_of_a_pointer_of_cffi():
+    x = pointer_of_cffi()
+    with pytest.raises(TypeError, match="is no integer") as caught:
+        dlbridge.from_pointer(x, (2,), "int32")
+    (code,) = code_in(str(caught.value), ("int",))
+    tensor = dlbridge.from_pointer(eval(code, {"ffi": cffi.FFI(), "x": x}), (2,), "int32", owner=x)
+    assert dlbridge.convert(tensor, "numpy").tolist() == [7, 8]
+
+
 def test_the_name_of_a_row_is_its_own():
     for rows in GROUPS.values():
         assert len({row.name for row in rows}) == len(rows)
