@@ -407,7 +407,7 @@ def test_explaining_chunks_leaves_nothing_behind():
     assert source.released == {"schema": 1, "array": 2, "stream": 1}
 
 
-@pytest.mark.needs("pyarrow")
+@pytest.mark.needs("pyarrow", "torch")
 def test_chunks_of_every_form():
     numbers = [[1, 2], [3], [], [4, 5, 6]]
     lists = [pyarrow.array([part, part], pyarrow.list_(pyarrow.int16(), len(part))) for part in numbers[:1]]

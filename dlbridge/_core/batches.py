@@ -64,6 +64,7 @@ class Failure(Exception):
         self.rest = rest            # what is written after the leaf's path
         self.others: list[Failure] = []     # of other columns of the same table
         self.again = False          # whether the leaf was read, and may give its rows once
+        self.by_pyarrow = False     # whether the leaf's columns are pyarrow's, and not its own
 
 
 def report(
@@ -80,7 +81,8 @@ def report(
     reason = "; ".join(f"{rest} {part.reason}" for rest, part in parts.items()) if others else error.reason
     hint = "; ".join(f"for {rest} {hint_of(part)}" for rest, part in parts.items()) if others else hint_of(error)
     if passes and failure.word == "column" and is_of_column(error):
-        hint = f'pass columns="pass" to hand {"them" if others else "it"} on, or {hint}'
+        then = "and then" if failure.by_pyarrow else "or"
+        hint = f'pass columns="pass" to hand {"them" if others else "it"} on, {then} {hint}'
     if failure.again:
         hint += f"; {AGAIN}"
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
@@ -130,17 +132,17 @@ class Tables:
         self.unpack = keywords.get("copy") is not False
 
     def __call__(self, table: Any, memo: Memo) -> Any:
-        unread = columns_without_rows(table, self.unpack)
-        if unread is not None and not self.passes:
-            self.convert(table, unread, memo)       # what is refused for its type leaves the rows unread
+        unread, was_read = columns_without_rows(table, self.unpack), False
         try:
+            if unread is not None and not self.passes:
+                self.convert(table, unread, memo)       # what is refused for its type leaves the rows unread
             given = columns_of(table, self.unpack)
+            was_read = unread is not None
+            return self.convert(table, given, memo)
         except DLBridgeError as error:
             raise Failure(table, error) from None
-        try:
-            return self.convert(table, given, memo)
         except Failure as failure:
-            failure.again = unread is not None
+            failure.by_pyarrow, failure.again = unread is not None, was_read
             raise
 
     def convert(self, table: Any, given: Any, memo: Memo) -> Any:
