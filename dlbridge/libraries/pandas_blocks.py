@@ -2,8 +2,8 @@
 
 These parts are private: ``DataFrame._mgr``, with ``is_single_block`` and ``blocks``, and ``Series._values``. They are
 used in the versions that ``Library.private`` names, and where they are found; otherwise pandas' methods are called.
-What they give is looked at: an ndarray, or nothing. To do without: delete this file, its two calls in ``pandas.py``, and
-the fact ``private`` there.
+What they give is looked at: an ndarray, or nothing. To do without, delete this file, its two calls in ``pandas.py``,
+and the fact ``private`` there.
 """
 
 import functools
