@@ -51,6 +51,7 @@ __all__ = [
     "from_dlpack",
     "from_pointer",
     "get_include",
+    "register_container",
     "register_source",
     "register_target",
     "targets",

@@ -37,7 +37,7 @@ from dlbridge._core.abi cimport (
     kDLCPU,
     kDLROCM,
 )
-from dlbridge._core.arrow_capsule cimport new_arrow_capsules
+from dlbridge._core.arrow_capsule cimport has_arrow_form, new_arrow_capsules
 from dlbridge._core.block cimport (
     OWNS_MEMORY,
     PROTOCOL_DLBRIDGE,
@@ -105,7 +105,6 @@ from functools import partial
 
 import numpy
 
-from dlbridge._core.dtypes import ARROW_LETTERS
 from dlbridge.errors import (
     ConversionError,
     CopyRequiredError,
@@ -124,7 +123,6 @@ cdef enum:
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
-cdef frozenset ARROW_NAMES = frozenset(ARROW_LETTERS.values())
 cdef tuple CPU_DEVICE = (<int> kDLCPU, 0)   # made once, since every consumer asks before it takes
 
 
@@ -451,8 +449,7 @@ cdef class Tensor:
 
     @property
     def __arrow_c_array__(self):
-        if self.managed.abi.dl_tensor.ndim != 1 or name_of(self) not in ARROW_NAMES or not is_host(
-                self.managed.abi.dl_tensor.device.device_type):
+        if not has_arrow_form(self.managed):
             raise no_face("__arrow_c_array__", self.managed)
         return partial(_arrow_array, self)
 

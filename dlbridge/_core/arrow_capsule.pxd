@@ -5,6 +5,9 @@ from cpython.pycapsule cimport PyCapsule_Destructor
 from dlbridge._core.block cimport Managed
 
 
+# Whether memory is an array of Arrow, but for its layout: of numbers, with one axis, and the host's.
+cdef bint has_arrow_form(const Managed* managed) except -1
+
 # The pair of capsules that __arrow_c_array__ returns, of compact numbers with one axis; managed is stolen.
 cdef object new_arrow_capsules(Managed* managed)
 

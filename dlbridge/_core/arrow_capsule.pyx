@@ -3,8 +3,11 @@
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
 from libc.stdlib cimport calloc, free, malloc
 
+from dlbridge._core.abi cimport DLTensor
 from dlbridge._core.arrow_abi cimport ARRAY_NAME, SCHEMA_NAME, ArrowArray, ArrowSchema
 from dlbridge._core.block cimport Managed, managed_count, managed_data, managed_release, release_foreign
+from dlbridge._core.devices.table cimport is_host
+from dlbridge._core.dtypes cimport find_dlpack
 
 from dlbridge._core.dtypes import ARROW_LETTERS, NAMES
 
@@ -15,6 +18,11 @@ ctypedef struct Lent:
 
 # By the number of the dtype's row. Schemas point to these texts, which are kept for ever.
 cdef dict formats = {NAMES.index(name): letter.encode() for letter, name in ARROW_LETTERS.items()}
+
+
+cdef bint has_arrow_form(const Managed* managed) except -1:
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    return tensor.ndim == 1 and find_dlpack(tensor.dtype) in formats and is_host(tensor.device.device_type)
 
 
 cdef object new_arrow_capsules(Managed* managed):

@@ -11,8 +11,7 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 import numpy as np
 
 from dlbridge._core.containers import EXACT, attributes_of, kind_of
-from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of
-from dlbridge._core.sources.registry import why_unsupported
+from dlbridge._core.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of, why_no_array
 from dlbridge._core.walk import Plainly, give_values, has_numbers
 from dlbridge.convert import check_keywords, check_target, convert
 from dlbridge.errors import (
@@ -110,7 +109,7 @@ def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Take
 
 
 def refuse_leaf(leaf: Any, memo: Memo) -> Any:
-    wrong, hint = "is no array", why_unsupported(leaf).hint
+    wrong, hint = "is no array", why_no_array(leaf).hint
     name = next((name for name, value in attributes_of(leaf) if role_of(value) in (ARRAY, TABLE)), None)
     if name is not None and Facts(type(leaf)).hint("type", leaf) is None:
         wrong, hint = f"has arrays, such as its {name}, and is no container", REGISTER

@@ -194,13 +194,20 @@ FORMS: dict[type[Any], Form] = {}
 
 def kind_of(thing: Any) -> Kind | None:
     """The kind of container that something is, or None."""
-    form = form_of(type(thing))
-    if form is not None:
-        return kind_by_form(thing, *form)
+    described = described_kind(thing)
+    if described is not None:
+        return described
     for base in type(thing).__mro__:
         if base in KINDS:
             return KINDS[base]
     return OBJECT if fields_of(thing) else registered_kind(thing)
+
+
+def described_kind(thing: Any) -> Kind | None:
+    """The kind of a container that a user registered, or that a library's facts describe; or None."""
+    kind: Any = type(thing)
+    form = form_of(kind)
+    return None if form is None else kind_by_form(thing, *form)
 
 
 def is_of_containers(kind: type[Any]) -> bool:
@@ -211,9 +218,9 @@ def is_of_containers(kind: type[Any]) -> bool:
 
 def registered_kind(thing: Any) -> Kind | None:
     """The kind of a container that is registered, here or with a library; or None."""
-    form = form_of(type(thing))
-    if form is not None:
-        return kind_by_form(thing, *form)
+    described = described_kind(thing)
+    if described is not None:
+        return described
     for name, unflatten in WALKERS.items():
         walker = sys.modules.get(name)
         kind = None if walker is None else kind_by(walker, unflatten, thing)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from dlbridge.errors import UnsupportedError
+
 OTHER: int
 VALUE: int
 ARRAY: int
@@ -10,3 +12,5 @@ VALUES: tuple[type[Any], ...]
 
 def role_of(obj: object) -> int: ...
 def columns_of(table: object, unpack: bool) -> Any: ...
+def columns_without_rows(table: object, unpack: bool) -> list[tuple[Any, Any]] | None: ...
+def why_no_array(leaf: object) -> UnsupportedError: ...

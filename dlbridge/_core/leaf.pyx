@@ -5,8 +5,8 @@ from cpython.object cimport PyObject
 
 from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
-from dlbridge._core.sources.offer cimport Offer
-from dlbridge._core.sources.registry cimport has_offer, offers_of
+from dlbridge._core.sources.offer cimport Offer, facts_of
+from dlbridge._core.sources.registry cimport has_offer, offers_of, unsupported
 
 import weakref
 from functools import partial
@@ -99,6 +99,11 @@ cdef Role find_role(object kind, object obj) except *:
 cdef inline bint has_fields(object array) except -1:
     """Whether an ndarray, or one of its elements, is of records."""
     return (not isinstance(array, np.ndarray) or array_type(array) == NPY_VOID) and array.dtype.names is not None
+
+
+def why_no_array(leaf):
+    """The error that convert() raises for what is no array."""
+    return unsupported(leaf, facts_of(type(leaf)))
 
 
 cdef object table_behind(object obj):

@@ -198,11 +198,6 @@ cdef object unsupported(object src, object facts):
                    facts.find("unasked") or "offers no array protocol", hint)
 
 
-def why_unsupported(src):
-    """The error that convert() raises for what is no array."""
-    return unsupported(src, facts_of(type(src)))
-
-
 cdef str usual_hint(object kind):
     """What to do about an object of whose type nothing is known.
 
