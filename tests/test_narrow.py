@@ -105,6 +105,7 @@ def test_it_is_a_copy_that_explain_announces():
     assert dlbridge.explain(source, "jax", narrow=True, copy=False).action == "refuse"
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize(("wide", "narrow"), [("float64", "float32"), ("complex128", "complex64"), ("int64", "int32")])
 @pytest.mark.parametrize("turned", [
     lambda x: x.T, lambda x: x.transpose(1, 0, 2), lambda x: x[::-1, :, ::2], lambda x: x[..., 0],
@@ -116,6 +117,7 @@ def test_a_copy_keeps_the_order_of_the_axes(wide, narrow, turned):
     assert np.array_equal(np.asarray(made), source)
 
 
+@pytest.mark.needs("jax")
 @pytest.mark.parametrize(("dtype", "value"), [("int64", 2**40), ("float64", 1e300)])
 def test_a_value_that_does_not_fit_is_named_by_its_place_in_the_source(dtype, value):
     source = np.zeros((2, 3, 4), dtype)
