@@ -203,7 +203,7 @@ def test_one_hint_for_memory_that_is_writable_and_not_aligned(keywords):
     assert shared.unsafe_buffer_pointer() == copied.ctypes.data
 
 
-@pytest.mark.needs("PIL")
+@pytest.mark.needs("PIL", "jax")
 def test_what_is_copied_unless_it_is_forbidden_says_so():
     image = PIL.Image.new("RGB", (4, 2))
     assert dlbridge.explain(image, "numpy").hint == "pass copy=False to share it"
