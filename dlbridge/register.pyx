@@ -82,9 +82,8 @@ def register_container(type, flatten, unflatten):
     ...         self.nodes, self.edges = nodes, edges
     >>> dlbridge.register_container(Graph, vars, lambda graph, parts: Graph(**parts))
     >>> graph = Graph(numpy.zeros((3, 2)), numpy.array([[0, 1], [1, 2]]))
-    >>> dlbridge.convert_tree({"graph": graph}, "torch")["graph"].edges
-    tensor([[0, 1],
-            [1, 2]])
+    >>> dlbridge.convert_tree({"graph": graph}, "memoryview")["graph"].edges.tolist()
+    [[0, 1], [1, 2]]
     """
     from dlbridge._core.containers import EXACT, FORMS, form_of
 
