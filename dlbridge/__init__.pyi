@@ -328,7 +328,7 @@ def register_container(
     flatten: Callable[[_Container], dict[Any, Any] | Sequence[Any]],
     unflatten: Callable[[_Container, Any], _Container],
 ) -> None:
-    """Teach :func:`convert_tree`, :func:`accepts` and :func:`collate` a class whose objects hold arrays.
+    """Teach :func:`convert_tree` and :func:`accepts` a class whose objects hold arrays.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def register_source(type_or_predicate, acquire, *, readonly=None):
 
 
 def register_container(type, flatten, unflatten):
-    """Teach :func:`convert_tree`, :func:`accepts` and :func:`collate` a class whose objects hold arrays.
+    """Teach :func:`convert_tree` and :func:`accepts` a class whose objects hold arrays.
 
     Parameters
     ----------

@@ -302,6 +302,15 @@ def test_errors_of_a_registered_container_name_the_part(registered):
         dlbridge.convert_tree([graph()], "memoryview")
 
 
+def test_the_place_is_told_where_flatten_makes_its_values(registered):
+    registered(Slotted, lambda x: {"turned": x.values[::-1]}, lambda x, parts: Slotted(parts["turned"]))
+    tree = [1, Slotted(np.array([1, 2], "M8[s]"))]
+    with pytest.raises(dlbridge.ConversionError, match=r"leaf \[1\]\['turned'\]: "):
+        dlbridge.convert_tree(tree, "memoryview")
+    with pytest.raises(dlbridge.ConversionError, match=r"\(of\[1\]\['turned'\]\): "):
+        dlbridge.accepts("memoryview")(lambda of: of)(tree)
+
+
 @pytest.mark.parametrize("make", [graph, lambda: Slotted(np.ones(2)), lambda: Slotted(np.zeros(2, [("a", "i4")]))])
 def test_an_object_with_arrays_is_refused_by_name(make):
     x = make()

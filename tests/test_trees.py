@@ -965,6 +965,35 @@ def test_all_columns_that_are_no_array_are_named():
     assert "; for ['c'] pass x.combine_chunks().fill_null(0)" in caught.value.hint
 
 
+def test_columns_of_records_in_records_are_named_too():
+    records = np.zeros(2, [("p", [("x", "O"), ("y", "M8[s]")]), ("q", "O")])
+    with pytest.raises(dlbridge.ConversionError) as caught:
+        dlbridge.convert_tree(records, "memoryview")
+    assert caught.value.value == "['p']['x'], ['p']['y'], ['q']"
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("columns", ["raise", "pass"])
+def test_a_table_with_columns_that_are_no_array_is_not_kept(columns):
+    """No cycle has it, which the collector would have to find."""
+    def convert_it():
+        table = pa.table({"s": ["x"] * 10_000, "t": ["y"] * 10_000})
+        try:
+            dlbridge.convert_tree(table, "numpy", columns=columns)
+        except dlbridge.ConversionError:
+            assert columns == "raise"
+
+    convert_it()
+    gc.collect()
+    before = pa.total_allocated_bytes()
+    gc.disable()
+    try:
+        convert_it()
+        assert pa.total_allocated_bytes() == before
+    finally:
+        gc.enable()
+
+
 @pytest.mark.needs("pyarrow")
 def test_columns_of_tables_are_gathered():
     """Of DuckDB, of row groups, of what was concatenated: in as many chunks as there were parts."""

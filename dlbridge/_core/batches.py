@@ -150,21 +150,31 @@ class Tables:
         if len(dict(given)) < len(given):
             raise Failure(table, refusal(UnsupportedError, "convert_tree", "columns", [name for name, _ in given],
                                          "have a name more than once", "rename them"))
-        made, failures = {}, []
-        for name, column in given:
-            try:
-                made[name] = self(column, memo) if role_of(column) == TABLE else convert(
-                    column, self.to, **self.keywords)
-            except (Failure, DLBridgeError) as raised:
-                failure = in_column(table, name, raised)
-                if not is_of_column(failure.error) or (self.passes and isinstance(raised, Failure)):
-                    raise failure from None
-                made[name] = column
-                failures.append(failure)
-        if failures and not self.passes:
-            failures[0].others = failures[1:]
-            raise failures[0] from None
-        return made
+        made: dict[Any, Any] = {}
+        failures: list[Failure] = []
+        try:
+            for name, column in given:
+                made[name] = self.convert_column(table, name, column, memo, failures)
+            if failures:
+                raise together(failures) from None
+            return made
+        finally:
+            failures.clear()        # their tracebacks have frames with them: the table would live on in a cycle
+
+    def convert_column(self, table: Any, name: Any, column: Any, memo: Memo, failures: list[Failure]) -> Any:
+        """The array of a column, or the column as it is; a column that is no array is noted, unless it may pass."""
+        try:
+            return self(column, memo) if role_of(column) == TABLE else convert(column, self.to, **self.keywords)
+        except Failure as raised:
+            if self.passes or not is_of_column(raised.error):
+                raise in_column(table, name, raised) from None
+            failures.append(in_column(table, name, raised))
+        except DLBridgeError as raised:
+            if not is_of_column(raised):
+                raise Failure(table, raised, "column", f"[{name!r}]") from None
+            if not self.passes:
+                failures.append(Failure(table, raised, "column", f"[{name!r}]"))
+        return column
 
     def convert_unknown(self, table: Any, array: Any, memo: Memo) -> Any:
         """An array of words is handed on, since the table may have been a stream."""
@@ -174,11 +184,18 @@ class Tables:
             raise Failure(table, failure.error) from None
 
 
-def in_column(table: Any, name: Any, raised: Failure | DLBridgeError) -> Failure:
-    """The failure of a column, or of one of those that it has."""
-    if isinstance(raised, Failure):
-        return Failure(table, raised.error, "column", f"[{name!r}]{raised.rest}")
-    return Failure(table, raised, "column", f"[{name!r}]")
+def together(failures: list[Failure]) -> Failure:
+    """The first failure, which has all the others."""
+    first = failures[0]
+    first.others = [each for failure in failures for each in (failure, *failure.others) if each is not first]
+    return first
+
+
+def in_column(table: Any, name: Any, inner: Failure) -> Failure:
+    """The failure of a column that has columns itself, with those of its others."""
+    failure = Failure(table, inner.error, "column", f"[{name!r}]{inner.rest}")
+    failure.others = [Failure(table, other.error, "column", f"[{name!r}]{other.rest}") for other in inner.others]
+    return failure
 
 
 def check_given(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
@@ -254,7 +271,7 @@ def map_leaves(take: Takers, tree: Any, memo: Memo) -> Any:
     try:
         values = [map_leaves(take, value, memo) for value in before]
     except Failure as failure:
-        if kind.is_read:
+        if kind.is_described:
             locate(failure, tree, zip(kind.labels(tree), before, strict=True))
         raise
     # Many objects of a batch have no arrays in them, and not all of them can be made again.
@@ -262,7 +279,7 @@ def map_leaves(take: Takers, tree: Any, memo: Memo) -> Any:
 
 
 def locate(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) -> None:
-    """Note where in a tree a leaf is that is not there when the tree is looked through again."""
+    """Note where in a tree a leaf is: its values may be others when the tree is taken apart again."""
     paths = (path for label, value in parts for path, leaf in leaves(label, value) if leaf is failure.leaf)
     failure.leaf, failure.rest = tree, next(paths, "") + failure.rest
 
@@ -270,7 +287,7 @@ def locate(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) -> Non
 def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """Each leaf, after what is written to get it; the path is what is written to get the tree."""
     kind = kind_of(tree) if role_of(tree) == OTHER else None
-    if kind is None or kind.is_read:
+    if kind is None or kind.is_described:
         yield path, tree
     else:
         for label, value in zip(kind.labels(tree), kind.values(tree), strict=True):
@@ -412,7 +429,8 @@ class Boundary:
         self.take = take
         self.back = back
         self.bound = first_parameter(function) in ("self", "cls")
-        name = getattr(function, "__name__", None) or type(function).__name__
+        name = getattr(function, "__name__", None)
+        name = name if isinstance(name, str) else type(function).__name__
         self.name = name.replace("{", "{{").replace("}", "}}")
 
     def first(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -31,7 +31,8 @@ class Kind(NamedTuple):
     values: Callable[[Any], Iterable[Any]]
     labels: Callable[[Any], Iterable[str]]          # what is written after the container's name to get each value
     remake: Callable[[Any, list[Any]], Any]         # of a container and as many values
-    is_read: bool = False           # its values are made anew when they are asked for, and it becomes a dictionary
+    is_described: bool = False      # by flatten and unflatten, which may make its values anew
+    is_read: bool = False           # from a file or a dataset, which becomes a dictionary
 
 
 def keys(container: Any) -> Iterable[str]:
@@ -245,11 +246,11 @@ def kind_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Callable[
     if isinstance(parts, dict):
         names, values = list(parts), list(parts.values())
         return Kind(lambda container: values, lambda container: keys(names),
-                    lambda container, given: unflatten(container, dict(zip(names, given, strict=True))), is_read)
+                    lambda container, given: unflatten(container, dict(zip(names, given, strict=True))), True, is_read)
     if not isinstance(parts, (list, tuple)):
         raise TypeError(f"register_container: flatten of {full_name(type(thing))}: gave {shown(parts)}, which is "
                         "neither a dictionary nor a sequence (return a dict, a list or a tuple)")
-    return Kind(lambda container: parts, lambda container: places(parts), unflatten)
+    return Kind(lambda container: parts, lambda container: places(parts), unflatten, True)
 
 
 def kind_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing: Any) -> Kind | None:

@@ -47,9 +47,8 @@ cdef int row_named(str stage, object dtype, bint* swapped) except -2:
         import numpy as np
 
         try:
-            if hasattr(dtype, "to_pandas_dtype"):       # of pyarrow, whose word for float32 is float
-                dtype = dtype.to_pandas_dtype()
-            found = np.dtype(dtype)
+            # pyarrow's word for float32 is float.
+            found = np.dtype(dtype.to_pandas_dtype() if hasattr(dtype, "to_pandas_dtype") else dtype)
             if found.fields is None:
                 swapped[0] = not found.isnative
                 row = find_name(found.name)

@@ -126,11 +126,14 @@ def parts_of_tree(tree: Any) -> dict[str, Any]:
 
 
 def tensordict_of(container: Any, parts: dict[str, Any]) -> Any:
-    """A TensorDict of torch's tensors; the arrays of others have no place in one."""
-    torch = sys.modules["torch"]
-    if all(isinstance(part, (torch.Tensor, type(container))) for part in parts.values()):
-        return type(container)(parts, container.batch_size)
-    return parts
+    """A TensorDict of torch's tensors and what else was in it; the arrays of others have no place in one."""
+    kinds = sys.modules["torch"].Tensor, type(container)
+    if any(isinstance(container.get(name), kinds) and not isinstance(part, kinds) for name, part in parts.items()):
+        return parts
+    made = container.clone(False).unlock_()
+    for name, part in parts.items():
+        made.set(name, part)
+    return made.lock_() if container.is_locked else made
 
 
 LAZY = "reads an array when it is asked"

@@ -105,6 +105,9 @@ def test_a_tensordict_stays_one_where_it_can():
     assert copied.batch_size == source.batch_size
     assert torch.equal(copied["in", "grid"], source["in", "grid"])
     assert copied["two"].data_ptr() != source["two"].data_ptr()
+    named = tensordict.TensorDict({"a": torch.ones(2, 3), "text": "b"}, [2], names=["batch"]).lock_()
+    made = dlbridge.convert_tree(named, "torch", copy=True)
+    assert (type(made), made.names, made.is_locked, made["text"]) == (tensordict.TensorDict, ["batch"], True, "b")
     made = dlbridge.convert_tree(source, "numpy")
     check(made, {"two": TWO, "in": {"grid": GRID}}, np.ndarray)
     assert made["two"].ctypes.data == source["two"].data_ptr()

@@ -196,6 +196,7 @@ NUMPY = (
     Row("large integers as objects", lambda: np.array([2**64 - 1, 1], object), ([2**64 - 1, 1],)),
     Row("too large integers as objects", lambda: np.array([-1, 2**64], object), ([-1, 2.0**64],)),
     Row("integers and None as objects", lambda: np.array([1, None], object), (None,)),
+    Row("complex numbers of NumPy as objects", lambda: np.array([np.complex64(2j), 1j], object), ([2j, 1j],)),
     Row("geometries as objects", lambda: np.array([shapely.Point(1, 2), shapely.Point(3, 4)]), ([[1, 2], [3, 4]],)),
     Row("complex objects", lambda: np.array([1, 2j], object), ([1, 2j],)),
     Row("strings as objects", lambda: np.array(["ab", "c"], object), (AB,)),
