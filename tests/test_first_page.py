@@ -1,117 +1,97 @@
-"""The ticks and crosses on the documentation's first page are what happens."""
+"""What the first page says of the libraries' own functions, and of dlbridge beside them, is what happens."""
 
 import importlib.util
-import inspect
-import json
-import os
 import re
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from support import first_page
+from support.exporters import aligned
 
 import dlbridge
+from dlbridge.testing.child import run_in_child
 
 TOP = Path(__file__).parents[1]
-# Each row that can end the process or change memory, as the program that has to print True. f is the column's function.
-ROWS = {
-    "never ends the process": """
-        try:
-            f(np.zeros(3)[::-1])
-        except (ValueError, TypeError, BufferError):
-            pass
-        print(True)""",
-    "read-only stays so": """
-        memory = b"abc"
-        for source in memory, np.frombuffer(memory, "u1"):
-            try:
-                f(source)[0] = 7
-            except (ValueError, TypeError, RuntimeError, BufferError, IndexError, AttributeError):
-                pass
-        print(memory[0] == 97)""",
-    "bfloat16, to NumPy too": """
-        here = torch.ones(3, dtype=torch.bfloat16) if f is np.asarray else np.ones(3, ml_dtypes.bfloat16)
-        print("bfloat16" in str(f(here).dtype))""",
-    "negative strides": "print(np.asarray(f(np.arange(3.0)[::-1])).tolist() == [2, 1, 0])",
-    "images and tables": """
-        shapes = [tuple(f(each).shape) for each in (PIL.Image.new("L", (2, 2)), pyarrow.array([1, 2]))]
-        print(shapes == [(2, 2), (2,)])""",
-    "bytes": 'print(tuple(f(b"abc").shape) == (3,))',
-}
-FUNCTIONS = {
-    "dlbridge": "lambda source: dlbridge.convert(source, 'torch')",
-    "torch.from_numpy": "torch.from_numpy",
-    "torch.from_dlpack": "torch.from_dlpack",
-    "numpy.asarray": "np.asarray",
-    "pydlpack": "lambda source: torch.from_dlpack(dlpack.asdlpack(source))",
-}
-# One process imports the libraries; each cell is a child of it, since some end.
-PROGRAM = """
-import os, sys, json, warnings
-import numpy as np, torch, ml_dtypes, PIL.Image, pyarrow, dlpack, dlbridge
-warnings.simplefilter("ignore")
-for code, function in json.loads(sys.stdin.read()):
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        os.dup2(writer, 1)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        try:
-            exec(code, {**globals(), "f": eval(function)})
-            sys.stdout.flush()
-        except Exception:
-            pass
-        os._exit(0)
-    os.close(writer)
-    status = os.waitpid(child, 0)[1]
-    print(status == 0 and os.read(reader, 100) == b"True\\n", flush=True)
-"""
 
 
-def table():
-    """The cells of the page by row and column; True is a tick."""
-    text = (TOP / "docs" / "index.md").read_text(encoding="utf-8")
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "✓" in line]
-    return {row[0]: dict(zip(FUNCTIONS, ("✓" in cell for cell in row[1:]), strict=True)) for row in lines}
-
-
-@pytest.mark.needs("torch", "ml_dtypes", "PIL", "pyarrow", "dlpack")
+@pytest.mark.needs("torch", "jax", "ml_dtypes", "PIL", "pyarrow", "dlpack", "tvm_ffi")
 def test_the_ticks_and_crosses():
-    cells = [(row, column) for row in ROWS for column in FUNCTIONS]
-    work = json.dumps([(textwrap.dedent(ROWS[row]), FUNCTIONS[column]) for row, column in cells])
-    done = subprocess.run([sys.executable, "-P", "-c", PROGRAM], input=work, capture_output=True, text=True,
-                          check=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
-    found = dict(zip(cells, (line == "True" for line in done.stdout.split()), strict=True))
-    page = table()
-    assert found == {(row, column): page[row][column] for row, column in cells}
+    cells = [(column, row, function) for column, functions in first_page.COLUMNS.items()
+             for row in first_page.ROWS for function in functions]
+    found = first_page.run([(first_page.ROWS[row], function) for _, row, function in cells])
+    happened = {column: dict.fromkeys(first_page.ROWS, True) for column in first_page.COLUMNS}
+    for (column, row, _), tick in zip(cells, found, strict=True):
+        happened[column][row] &= tick
+    page = first_page.table()
+    assert {column: page[column] for column in happened} == happened
 
 
-@pytest.mark.needs("torch", "dlpack")
-def test_the_cells_about_keywords():
-    import dlpack
+# ---- their own functions, and dlbridge's beside them -----------------------------------------------------------------
 
-    functions = {
-        "dlbridge": dlbridge.convert, "torch.from_numpy": torch.from_numpy, "torch.from_dlpack": torch.from_dlpack,
-        "numpy.asarray": np.asarray, "pydlpack": dlpack.asdlpack,
-    }
-    assert table()["device, when asked"] == {
-        name: has_device(function) and name != "numpy.asarray" for name, function in functions.items()}
+def frozen():
+    return np.frombuffer(bytes(bytearray(b"abc")), "u1")
 
 
-def has_device(function):
-    try:
-        return "device" in inspect.signature(function).parameters
-    except ValueError:
-        return re.search(r"\bdevice=", function.__doc__ or "") is not None
+def shares(array, copy):
+    """Whether a copy has the value that is written into its source afterwards."""
+    array[:] = float(copy[0]) + 1
+    return float(copy[0]) == array[0]
+
+
+def beside():
+    """The codes of the page's table: a library's own, and dlbridge's."""
+    text = first_page.README.read_text(encoding="utf-8").partition("| their own |")[2].partition("\n\n")[0]
+    return re.findall(r"^\| `([^`]+)` \|.*\| `([^`]+)`", text, re.MULTILINE)
+
+
+def test_the_codes_are_those_that_are_run():
+    assert beside() == [
+        ("torch.from_dlpack(image[:, ::-1])", 'convert(image[:, ::-1], "torch")'),
+        ("torch.from_dlpack(frozen)[0] = 7", 'convert(frozen, "torch")'),
+        ("jax.numpy.from_dlpack(array, copy=True)", 'convert(array, "jax", copy=True)'),
+        ("jax.numpy.asarray(cupy_array)", 'convert(cupy_array, "jax")'),       # tests/gpu/test_first_page.py
+    ]
 
 
 @pytest.mark.needs("torch")
-def test_the_picture_is_that_of_today():
+def test_a_flipped_image():
+    import torch
+
+    image = np.arange(12.0).reshape(3, 4)
+    assert run_in_child(lambda: torch.from_dlpack(image[:, ::-1])).signal == "SIGABRT"
+    assert dlbridge.convert(image[:, ::-1], "torch").tolist() == image[:, ::-1].tolist()
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+def test_read_only_memory():
+    import torch
+
+    theirs, mine = frozen(), frozen()
+    torch.from_dlpack(theirs)[0] = 7
+    assert theirs[0] == 7
+    dlbridge.convert(mine, "torch")[0] = 7
+    assert mine[0] == ord("a")
+    assert dlbridge.convert(mine, "torch", readonly="share").data_ptr() == mine.ctypes.data
+
+
+@pytest.mark.needs("jax")
+def test_a_copy_for_jax():
+    import jax.numpy
+
+    array = aligned((64,), "f4")
+    assert shares(array, jax.numpy.from_dlpack(array, copy=True))
+    array = aligned((64,), "f4")
+    assert not shares(array, dlbridge.convert(array, "jax", copy=True))
+
+
+# ---- the pictures ----------------------------------------------------------------------------------------------------
+
+@pytest.mark.needs("torch")
+def test_the_pictures_are_those_of_today():
     specification = importlib.util.spec_from_file_location("pictures", TOP / "tools" / "pictures.py")
     tool = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(tool)
-    assert tool.PICTURE.read_text() == tool.picture(), "run python tools/pictures.py"
+    for name, draw in tool.PICTURES.items():
+        assert (tool.DOCS / name).read_text(encoding="utf-8") == draw(), "run python tools/pictures.py"

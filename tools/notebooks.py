@@ -1,8 +1,9 @@
 """Run notebooks and write what they show into them: python tools/notebooks.py NOTEBOOK...; --check compares instead.
 
-Addresses are written as 0x…. The cells with the tag "varies" show times, or memory of the process: only the kinds of
-their outputs are compared, and so are pictures. A cell with the tag "ends" may raise an error, which ends the notebook
-where it does not find what it needs.
+Addresses are written as 0x…. The cells with the tag "varies" show times, memory of the process, or what machine it is:
+only the kinds of their outputs are compared, and so are pictures. A cell with the tag "ends" may raise an error, which
+ends the notebook where it does not find what it needs: from there on, what the file shows is kept, from wherever it
+ran to its end.
 """
 
 from __future__ import annotations
@@ -40,8 +41,11 @@ def each(path: Path, check: bool) -> int:
     try:
         client.execute()
     except CellExecutionError:
-        if not any(is_error(output) for cell in after.cells if "ends" in tags(cell) for output in cell.outputs):
+        ended = next((at for at, cell in enumerate(after.cells) if has_ended(cell)), None)
+        if ended is None:
             raise
+        after.cells[ended:] = before.cells[ended:]
+        print(f"{path}: ends at cell {ended} here")
     cleaned(after)
     for cell in before.cells:
         join_streams(cell.get("outputs", []))
@@ -56,6 +60,10 @@ def each(path: Path, check: bool) -> int:
 def tags(cell: Any) -> list[str]:
     found: list[str] = cell.metadata.get("tags", [])
     return found
+
+
+def has_ended(cell: Any) -> bool:
+    return "ends" in tags(cell) and any(is_error(output) for output in cell.outputs)
 
 
 def is_error(output: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Write the figures of the README, the first page and docs/performance.md, from a run of the benchmark.
+"""Write the figures of the README and docs/performance.md, from a run of the benchmark.
 
 ``performance_page.py RUN`` keeps what ``benchmarks/run.py --json RUN`` wrote in benchmarks/results.jsonl, and draws the
 chart; without RUN, the pages are written from what is kept. Tests compare them.
@@ -57,7 +57,7 @@ HEADLINES = (
     Headline("a flipped image for torch", "everyday", "image of 3 bands of uint8, flipped -> torch", "copy",
              "`from_numpy(image.copy())`"),
 )
-README, FIRST_PAGE = HEADLINES[:4], (HEADLINES[0], HEADLINES[1], HEADLINES[3])
+README = HEADLINES[:4]
 
 
 # ---- the results -----------------------------------------------------------------------------------------------------
@@ -113,7 +113,6 @@ def pages() -> Iterator[tuple[Path, str]]:
         return (f"| `{result.ours.statement.removeprefix('dlbridge.')}` | {result.ours.median:.0f} | "
                 f"`{other.statement}` | {other.median:.0f} | {number(other.ratio)} |\n")
 
-    ratios = [f"{number(figures(headline)[1].ratio)} of {headline.other}" for headline in FIRST_PAGE]
     parts = {
         "README.md": {
             "figures": "| dlbridge | ns | the library's own | ns | ratio |\n|---|---:|---|---:|---:|\n"
@@ -121,9 +120,6 @@ def pages() -> Iterator[tuple[Path, str]]:
             "machine": fill(f"The arrays are `(3, 4)` float32, and the times are medians that include destroying the "
                             f"result ({place(where, 'numpy', 'torch', 'jax')}). [docs/performance.md]"
                             f"(docs/performance.md) has all results and the method.", 120) + "\n"},
-        "docs/index.md": {
-            "figures": fill(f"Sharing takes less time than the libraries' own functions: {', '.join(ratios[:-1])} and "
-                            f"{ratios[-1]} ([Performance](performance.md)).", 120) + "\n"},
         "docs/performance.md": {
             "headlines": "| | dlbridge | beside | its own | ratio |\n|---|---:|---|---:|---:|\n"
                          + "".join(map(row, HEADLINES)),
