@@ -1,13 +1,15 @@
-"""Write the tables of docs/libraries.md: from the libraries' files, and a look at every library that is installed.
+"""Write docs/libraries.md and a page for each library: from its file, and a look at every library that is installed.
 
-``PYTHONPATH=tests python tools/libraries_page.py``, with the extra "all".
+``PYTHONPATH=tests python tools/libraries_page.py``, with the extra "all". What stands outside of the marks of a page is
+written by hand, and kept.
 """
 
 from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -25,11 +27,19 @@ from libraries.rows import ROWS
 import dlbridge
 from dlbridge._core.dtypes import NAMES
 from dlbridge.libraries import dlpack, profiles
-from dlbridge.libraries.library import Arrays, Fact, Library, libraries
+from dlbridge.libraries.library import Arrays, Fact, Library, files, in_file, libraries
 from dlbridge.matrix.info import dlpack_version
 
-PAGE = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"
+OVERVIEW = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"
 BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->\n"
+# Pages of several libraries, by their files; each other library has a page of its own.
+SHARED = {"others": "Other libraries", "own": "memoryview, capsules and Tensor"}
+OWN = ("memoryview", "dlpack", "dlbridge")
+TITLES = {
+    "array_api_strict": "array-api-strict", "cupy": "CuPy", "jax": "JAX", "litert": "LiteRT", "mindspore": "MindSpore",
+    "mlx": "MLX", "numba": "Numba", "numpy": "NumPy", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
+    "paddle": "Paddle", "pillow": "Pillow", "tensorflow": "TensorFlow", "tvm_ffi": "tvm-ffi", "warp": "Warp", **SHARED,
+}
 PROTOCOLS = {
     "__dlpack_c_exchange_api__": "exchange API", "__dlpack__": "DLPack", "__array_struct__": "array struct",
     "__array_interface__": "array interface", "__arrow_c_device_array__": "Arrow device array",
@@ -54,13 +64,16 @@ SOURCES: dict[str, tuple[str, Callable[[], Any]]] = {
 LAYOUTS = {
     "NEGATIVE_STRIDES": "negative strides", "ZERO_STRIDES": "repeated rows", "ANY_STRIDES": "holes",
     "ANY_ORDER": "axes in any order", "ODD_STRIDES": "strides off the item size", "SWAPPED_BYTES": "other byte order",
-    "alignment": "alignment", "fewest_axes": "fewest axes", "most_axes": "most axes",
+}
+LIMITS = {
+    "alignment": "alignment", "aligned_dtypes": "alignment of complex128", "device_alignment": "alignment on a device",
+    "fewest_axes": "fewest axes", "most_axes": "most axes",
 }
 RELABELLED = {"LENGTH_1_STRIDES": "the strides of an axis of one element"}
 MEMORY = {
     "SHARING": "shares memory of others", "READ_ONLY": "heeds read-only, or never writes",
-    "WRITABLE": "its arrays may change", "HOST": "the host's memory",
-    "OTHER_DEVICES": "a device's memory",
+    "WRITABLE": "its arrays may change", "HOST": "takes the host's memory",
+    "OTHER_DEVICES": "takes a device's memory",
 }
 FORMS = {
     "PINNED": "pinned memory", "UNIFIED": "managed memory", "PACKED": "packed elements below a byte",
@@ -83,17 +96,17 @@ DELIVERIES = {
 SOURCE_FACTS = {
     "preferred": "is read by {}", "exchange": "its exchange table is used as it is",
     "gives": "is read by its own function",
-    "immutable": "read-only memory", "forgets": "the array is kept alive beside its export",
+    "immutable": "has read-only memory", "forgets": "the array is kept alive beside its export",
     "element_type": "its own word for the type counts", "gradient_free": "`{}` is asked",
     "copies": "reading copies", "arrow_form": "is shared so with copy=False",
-    "masked": "refused where its mask hides a value",
-    "no_memory": "refused", "unasked": "refused",
-    "shells": "refused where it has such a type", "owned_on": "only its managed export is used on {}",
+    "masked": "is refused where its mask hides a value",
+    "no_memory": "is refused", "unasked": "is refused",
+    "shells": "is refused where it has such a type", "owned_on": "only its managed export is used on {}",
     "columns": "is a dictionary of its columns in batches",
     "container": "is a dictionary of its arrays in batches",
     "without_rows": "is left unread where a type is refused",
     "replicas": "is read on one of its devices",
-    "host_number": "is asked which device of the host it is on", "refused": "refused",
+    "host_number": "is asked which device of the host it is on", "refused": "is refused",
     "names_stream": "names its stream",
     "none_is_unordered": "takes None for no order", "stream_object": "its stream is known",
     "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",
@@ -116,10 +129,20 @@ def bounds(fact: Fact) -> str:
     return "".join([f", since {fact.since}" if fact.since else "", f", before {fact.below}" if fact.below else ""])
 
 
-def table(head: list[str], rows: Iterator[list[str]]) -> str:
+def coded(words: str) -> str:
+    """The words with the names of methods as code: Markdown would take ``__dlpack__`` for the word in bold."""
+    return re.sub(r"(?<![`\w])(__\w+__(\(\))?)", r"`\1`", words)
+
+
+def table(head: list[str], rows: Iterable[list[str]]) -> str:
     """Lay cells out as Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def points(lines: Iterable[str]) -> str:
+    """A list, each line once."""
+    return "".join(f"- {line}\n" for line in dict.fromkeys(lines))
 
 
 def offers(array: Any) -> str:
@@ -130,106 +153,169 @@ def offers(array: Any) -> str:
         found.append("buffer")
     except (TypeError, BufferError, ValueError):
         pass
-    return ", ".join(found)
+    return ", ".join(found) or "no protocol"
 
 
-def sources() -> Iterator[list[str]]:
-    """A row for each kind of array, from one that was made."""
+# ---- a page for each library -----------------------------------------------------------------------------------------
+
+def pages() -> dict[str, list[Library]]:
+    """The libraries of each page, by the name of the page."""
+    found: dict[str, list[Library]] = {}
+    for name in files() | {"others"}:
+        for library in in_file(name):
+            if library.arrays or library.delivery:
+                found.setdefault("own" if library.name in OWN else name, []).append(library)
+    found["own"].append(dlpack.VERSIONED)
+    return dict(sorted(found.items(), key=lambda item: (item[0] in SHARED, title(item[0]).lower())))
+
+
+def title(page: str) -> str:
+    return TITLES.get(page, page)
+
+
+def looked_at() -> dict[str, list[str]]:
+    """What was seen of an array of each kind, by the name of its library."""
     several = {name.partition(",")[0] for name in SOURCES}
     made = {row.name: (DISTRIBUTIONS.get(row.name, row.name), lambda row=row: row.make(MATRIX))
             for row in ROWS if row.name not in several}
+    found: dict[str, list[str]] = {}
     for name, (distribution, make) in (made | SOURCES).items():
+        library, _, kind = name.partition(", ")
         array = make()
         tensor = dlbridge.asdlpack(array)
-        yield [name, version(distribution), offers(array), tensor.protocol,
-               dlpack_version(array) if hasattr(array, "__dlpack__") else "",
-               "read-only" if tensor.readonly else "writable"]
+        export = f", and exports DLPack {dlpack_version(array)}" if hasattr(array, "__dlpack__") else ""
+        name = f"`{kind}`" if kind else "an array"
+        found.setdefault(library.lower(), []).append(
+            f"{name} of version {version(distribution)} offers {offers(array)}{export}; it is read by "
+            f"{tensor.protocol}, {'read-only' if tensor.readonly else 'writable'}")
+    return found
 
 
-def targets() -> Iterator[list[str]]:
-    """A row for each target: how its arrays are made, and what pip installs."""
-    for library in libraries().values():
-        if library.delivery:
-            keys = library.name, library.delivery, library.delivery.partition(":")[0]
-            words = next(DELIVERIES[key] for key in keys if key in DELIVERIES)
-            own = library.name in ("memoryview", "dlpack", "dlbridge")
-            yield [f'`"{library.name}"`', words.format(importer=library.importer),
-                   "" if own else f"`{library.install or library.name}`"]
+def facts(library: Library) -> Iterator[str]:
+    """A line for each fact about a type as a source."""
+    for record in library.arrays:
+        for field in Arrays._fields:
+            value = getattr(record, field)
+            for fact in (value,) if isinstance(value, Fact) else value if field == "refused" else ():
+                name = "all its types" if record.name == "*" else f"`{record.name}`"
+                why = f", since it {coded(fact.words)}{bounds(fact)}" if fact.words else bounds(fact)
+                yield f"{name}: {SOURCE_FACTS[field].format(fact.value)}{why} ({fact.evidence})"
 
 
-def facts() -> Iterator[list[str]]:
-    """A row for each fact about a type as a source."""
-    for library in libraries().values():
-        for record in library.arrays:
-            for field in Arrays._fields:
-                value = getattr(record, field)
-                for fact in (value,) if isinstance(value, Fact) else value if field == "refused" else ():
-                    name = f"{library.name}, {'all its types' if record.name == '*' else record.name}"
-                    yield [name, SOURCE_FACTS[field].format(fact.value), fact.words + bounds(fact), fact.evidence]
+def made_by(library: Library) -> str:
+    """How a target's arrays are made."""
+    keys = library.name, library.delivery, library.delivery.partition(":")[0]
+    return next(DELIVERIES[key] for key in keys if key in DELIVERIES).format(importer=library.importer)
 
 
-def holds(columns: Mapping[str, str], given: str, lacking: str) -> Iterator[list[str]]:
-    """A row for each target, of what its facts take from it; one that shares nothing shares no layout."""
-    for library in TARGETS:
-        rows = lacks(library)
-        cells = []
-        for field in columns:
-            fact = rows.get(field) or (rows.get("SHARING") if field in LAYOUTS else None)
-            if field in ("alignment", "fewest_axes", "most_axes"):
-                cells.append(str(rows[field].value) if field in rows else "")
-            else:
-                cells.append(given if fact is None else f"{lacking}{bounds(fact).replace(',', '')}")
-        yield [library.name, *cells]
+def reasons(library: Library) -> Iterator[str]:
+    """Every lack that was seen or reported, in words."""
+    words = LAYOUTS | RELABELLED | MEMORY | FORMS | LIMITS
+    shared = {profiles.NO_PINNED, profiles.NO_UNIFIED}
+    for field, fact in lacks(library).items():
+        if fact not in shared and not fact.evidence.startswith(("dlpack 1.3", "PEP")):
+            yield f"{words[field]}: it {coded(fact.words)}{bounds(fact)} ({fact.evidence})"
 
 
-def dtypes() -> Iterator[list[str]]:
-    """A row for each type, of the targets that name the types they take."""
-    for name in NAMES:
-        cells = [has_dtype(library, name) for library in TARGETS if library.dtypes]
-        if any(cells):
-            yield [name, *cells]
+def as_target(library: Library) -> str:
+    """What is known of a library as a target."""
+    name = "to_dlpack(x, max_version=(1, 0))" if library is dlpack.VERSIONED else f'convert(x, "{library.name}")'
+    install = "" if library.name.startswith(OWN) else f", `pip install {library.install or library.name}`"
+    lines = [f"made by {made_by(library)}{install}", f"copied for it: {copied(library) or 'no layout'}",
+             f"axes: {limits(library)}", *memory(library), f"types: {types(library)}"]
+    lacking = points(reasons(library))
+    why = f"What it lacks, and what happens without dlbridge:\n\n{lacking}\n" if lacking else ""
+    return f"## `{name}`\n\n{points(lines)}\n{why}"
 
 
-def has_dtype(library: Library, name: str) -> str:
-    """Whether a target takes a type."""
+def copied(library: Library) -> str:
+    """The layouts that are copied for a target; one that shares nothing shares no layout."""
+    rows = lacks(library)
+    found = [f"{words}{f' ({bounds(fact)[2:]})' if bounds(fact) else ''}" for field, words in LAYOUTS.items()
+             if (fact := rows.get(field) or rows.get("SHARING"))]
+    if "alignment" in rows:
+        found.append(f"what is not aligned to {rows['alignment'].value} bytes")
+    return ", ".join(found)
+
+
+def limits(library: Library) -> str:
+    """How many axes a target's arrays have."""
+    rows = lacks(library)
+    least = rows["fewest_axes"].value if "fewest_axes" in rows else 0
+    most = rows["most_axes"].value if "most_axes" in rows else 64
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
+def memory(library: Library) -> Iterator[str]:
+    """What memory a target takes."""
+    rows = lacks(library)
+    for field, words in MEMORY.items():
+        yield f"{words}: {'yes' if field not in rows else 'no' + bounds(rows[field])}"
+
+
+def types(library: Library) -> str:
+    """The types that a target takes."""
+    if not library.dtypes:
+        return "all that it has, and ml_dtypes for the rest" if library.name == "numpy" else "all"
+    return ", ".join(f"{name}{mark}" for name in NAMES if (mark := has_dtype(library, name)) is not None)
+
+
+def has_dtype(library: Library, name: str) -> str | None:
+    """How a target takes a type: "" as it is; None where it does not."""
     for fact in library.dtypes:
         if name in fact.value:
             by_copy = library.copied_dtypes is not None and name in library.copied_dtypes.value
-            return "by a copy" if by_copy else f"since {fact.since}" if fact.since else "yes"
-    return ""
+            return " (by a copy)" if by_copy else f" (since {fact.since})" if fact.since else ""
+    return None
 
 
-def reasons() -> Iterator[list[str]]:
-    """Every lack that was seen or reported, in words."""
-    words = LAYOUTS | RELABELLED | MEMORY | FORMS | {
-        "aligned_dtypes": "alignment of complex128", "device_alignment": "alignment on a device"}
-    shared = {profiles.NO_PINNED, profiles.NO_UNIFIED}
+def page(members: list[Library], seen: dict[str, list[str]]) -> str:
+    """What a page has between its marks."""
+    sources = points([*(line for library in members for line in seen.get(library.name, ())),
+                      *(f"{library.name}, {line}" if len(members) > 1 else line
+                        for library in members for line in facts(library))])
+    parts = [f"## As a source\n\n{sources}\n"] if sources else []
+    return "".join([*parts, *(as_target(library) for library in members if library.delivery)])
+
+
+# ---- the overview ----------------------------------------------------------------------------------------------------
+
+def overview(found: dict[str, list[Library]]) -> Iterator[list[str]]:
+    """A row for each page."""
+    for name, members in found.items():
+        targets = [library for library in members if library.delivery and library is not dlpack.VERSIONED]
+        yield [f"[{title(name)}](libraries/{name}.md)", ", ".join(f'`"{library.name}"`' for library in targets),
+               ", ".join(map(made_by, targets))]
+
+
+def layouts() -> Iterator[list[str]]:
+    """A row for each target, of what is copied for it."""
     for library in TARGETS:
-        for field, fact in lacks(library).items():
-            if fact not in shared and not fact.evidence.startswith(("dlpack 1.3", "PEP")):
-                yield [library.name, words[field], fact.words + bounds(fact), fact.evidence]
+        yield [library.name, copied(library), limits(library)]
 
 
-TABLES = {
-    "sources": lambda: table(
-        ["arrays of", "version", "offer", "taken by", "own DLPack export", "memory"], sources()),
-    "facts": lambda: table(["arrays of", "what dlbridge does", "since the library", "from"], facts()),
-    "targets": lambda: table(["target", "made by", "install"], targets()),
-    "layouts": lambda: table(["target", *LAYOUTS.values()], holds(LAYOUTS, "shared", "copied")),
-    "memory": lambda: table(["target", *MEMORY.values()], holds(MEMORY, "yes", "no")),
-    "dtypes": lambda: table(["dtype", *(library.name for library in TARGETS if library.dtypes)], dtypes()),
-    "reasons": lambda: table(["target", "what", "what happens without dlbridge", "from"], reasons()),
-}
+def put(path: pathlib.Path, text: str, name: str, made: str) -> None:
+    """Put a part between its marks; a page that is not there yet gets a title."""
+    begin, end = BEGIN.format(name), END.format(name)
+    before, found, rest = text.partition(begin)
+    if not found:
+        before, rest = f"{text.rstrip()}\n\n", end
+    path.write_text(f"{before}{begin}\n{made.rstrip()}\n\n{end}{rest.partition(end)[2]}", encoding="utf-8")
 
 
 def main() -> None:
-    """Put each table between its marks."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, make in TABLES.items():
-        begin, end = BEGIN.format(name), END.format(name)
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}\n{make()}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(text, encoding="utf-8")
+    """Write all pages."""
+    seen, found = looked_at(), pages()
+    folder = OVERVIEW.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    for name, its_libraries in found.items():
+        path = folder / f"{name}.md"
+        put(path, path.read_text(encoding="utf-8") if path.exists() else f"# {title(name)}", "facts",
+            page(its_libraries, seen))
+    rows = {"libraries": table(["library", "target", "made by"], overview(found)),
+            "layouts": table(["target", "what is copied for it", "axes"], layouts())}
+    for name, made in rows.items():
+        put(OVERVIEW, OVERVIEW.read_text(encoding="utf-8"), name, made)
 
 
 if __name__ == "__main__":
