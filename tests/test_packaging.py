@@ -30,7 +30,7 @@ def test_version_is_that_of_the_metadata():
     assert dlbridge.__version__ == distribution("dlbridge").version
 
 
-@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "py.typed", "photograph.*", "page.html"])
+@pytest.mark.parametrize("pattern", ["*.py", "*.pyi", "py.typed", "photograph.*", "page.html", "table.html"])
 def test_the_sources_that_users_need_are_installed(installed, pattern):
     wanted = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob(pattern)}
     assert wanted

@@ -1,8 +1,8 @@
-"""Write docs/matrix.md and its picture from a run of every pair, or see whether a pair got worse since.
+"""Write docs/matrix.md, its table and its picture from a run of every pair, or see whether a pair got worse since.
 
 ``matrix_page.py`` runs the matrix and writes the page; ``--check`` compares instead, and exits with 1 where a pair got
 worse. ``--run FILE`` takes what ``dlbridge matrix --json`` wrote in place of a run, and ``--draw`` draws the picture
-from the page alone.
+from the page alone. The site has the table of ``dlbridge matrix --html``, and code hosts the picture.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import sys
 
 from dlbridge.matrix.cells import OUTCOMES, Matrix, Pair
 from dlbridge.matrix.measure import measure
+from dlbridge.matrix.page import table
 from dlbridge.matrix.report import (
     ARRAY,
-    MEANINGS,
     SIGNS,
     among,
     brief,
@@ -38,18 +38,21 @@ INK = "#747f8b"
 HEAD = """# Matrix
 
 What `dlbridge.convert` does with an array of each library (the rows) that is asked for by each other (the columns), for
-{array}. The numbers are those of the [reasons](#reasons):
+{array}. The numbers are those of the [reasons](#reasons).
 
-![Returned, shared, copied and impossible, for each library into each other; the table below has the same](matrix.svg)
+<img class="on-code-hosts" src="matrix.svg" alt="Returned, shared, copied and impossible, each library into each other">
+
+```{{raw}} html
+:file: matrix.html
+```
 
 Each pair ran in a process of its own; every value was compared bit for bit, and the address told what is shared. A
-library that dlbridge takes arrays from, and makes none of, is a row alone. `dlbridge matrix` makes this table of the
-libraries that are installed where you are, with times, and `dlbridge matrix --html FILE` a page of it. This one is made
-by `tools/matrix_page.py`.
+library that dlbridge takes arrays from, and makes none of, is a row alone. The times are of one call of
+`dlbridge.convert(array, to)`, with the destruction of its result. `dlbridge matrix` makes this table of the libraries
+that are installed where you are, and `dlbridge matrix --html FILE` a page of it. This one is made by
+`tools/matrix_page.py`.
 
-## The same as a table
-
-{legend}
+<!-- The outcomes, for `tools/matrix_page.py --check`:
 
 """
 ROW = re.compile(r"^\| (\w*) ?\|(.*)\|$", re.MULTILINE)
@@ -62,14 +65,14 @@ Outcomes = dict[Pair, str]
 def page(matrix: Matrix) -> str:
     """The whole page."""
     found = reasons(matrix)
-    legend = "\n".join(f"- `{SIGNS[outcome]}` {outcome}: {MEANINGS[outcome]};" for outcome in OUTCOMES)
     lines = [f"| | {' | '.join(matrix.targets)} |", f"|---|{':---:|' * len(matrix.targets)}"]
     lines += [f"| {source} | {' | '.join(cells(matrix, source, numbers(found)))} |" for source in matrix.sources]
-    why = [f"{number}. `{SIGNS[reason.outcome]}` {among(matrix, reason.pairs)}: {reason.text}"
-           for number, reason in enumerate(found, 1)]
+    why = [f'{number}. <a id="reason-{number}"></a>`{SIGNS[reason.outcome]}` '
+           f"{among(matrix, reason.pairs)}: {reason.text}" for number, reason in enumerate(found, 1)]
     where = (summary(matrix), versions_line(matrix), missing_line(matrix), machine_line(matrix.machine))
-    parts = [HEAD.format(array=ARRAY, legend=legend[:-1] + ".") + "\n".join(lines), "## Reasons", "\n".join(why),
-             "## Where", *(f"{line}." for line in where if line)]
+    outcomes = "\n".join(lines)
+    parts = [f"{HEAD.format(array=ARRAY)}{outcomes}\n-->", "## Reasons", "\n".join(why), "## Where",
+             *(f"{line}." for line in where if line)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -180,6 +183,7 @@ def main(words: list[str] | None = None) -> int:
     if arguments.check:
         return check(matrix)
     PAGE.write_text(page(matrix), encoding="utf-8")
+    PAGE.with_suffix(".html").write_text(table(matrix), encoding="utf-8")
     return draw()
 
 

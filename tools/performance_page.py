@@ -1,4 +1,4 @@
-"""Write the figures of the README and docs/performance.md, from a run of the benchmark.
+"""Write the figures of the README, docs/performance.md and docs/benchmark.md, from a run of the benchmark.
 
 ``performance_page.py RUN`` keeps what ``benchmarks/run.py --json RUN`` wrote in benchmarks/results.jsonl, and draws the
 chart; without RUN, the pages are written from what is kept. Tests compare them.
@@ -7,6 +7,7 @@ chart; without RUN, the pages are written from what is kept. Tests compare them.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from itertools import groupby
@@ -25,6 +26,10 @@ from bench.report import Goals, amount, as_json, best_results, judge, lines, num
 RESULTS = TOP / "benchmarks" / "results.jsonl"      # where it was measured, and then a row in each line
 CHART = TOP / "docs" / "performance.svg"
 GOALS = [TOP / "benchmarks" / name for name in ("goals.json", "goals_all.json")]
+SHORT_HEADINGS = """\
+| | dlbridge | beside | its own | ratio |
+|---|---:|---|---:|---:|
+"""
 HEADINGS = """\
 | | dlbridge | beside | its own | ratio | goal | floor | x floor |
 |---|---:|---|---:|---:|---:|---:|---:|
@@ -58,6 +63,7 @@ HEADLINES = (
              "`from_numpy(image.copy())`"),
 )
 README = HEADLINES[:4]
+TASKS = ("everyday", "columns", "tables", "batches", "gradients")        # groups that people feel
 
 
 # ---- the results -----------------------------------------------------------------------------------------------------
@@ -121,8 +127,9 @@ def pages() -> Iterator[tuple[Path, str]]:
                             f"result ({place(where, 'numpy', 'torch', 'jax')}). [docs/performance.md]"
                             f"(docs/performance.md) has all results and the method.", 120) + "\n"},
         "docs/performance.md": {
-            "headlines": "| | dlbridge | beside | its own | ratio |\n|---|---:|---|---:|---:|\n"
-                         + "".join(map(row, HEADLINES)),
+            "headlines": f"{SHORT_HEADINGS}{''.join(map(row, HEADLINES))}",
+            "tasks": tables([each for group in TASKS for each in results if each.address.group == group])},
+        "docs/benchmark.md": {
             "run": f"{place(where, *where['libraries'])}; {where['method']['rounds']} rounds.\n\n{missed(by_address)}\n"
                    f"{tables(results, goals())}"},
     }
@@ -150,12 +157,14 @@ def missed(by_address: dict[Address, Result]) -> str:
     return f"{met}, all but\n\n{''.join(short)}" if short else f"{met}.\n"
 
 
-def tables(results: list[Result], goals: Goals) -> str:
-    """A table for each group."""
+def tables(results: list[Result], goals: Goals | None = None) -> str:
+    """A table for each group, with goals and floors if they are given."""
     parts = []
     for group, rows in groupby(results, key=lambda result: result.address.group):
-        parts += [f"### {load(group).GROUP.title}\n\n", HEADINGS]
-        parts += [f"| {' | '.join(line)} |\n" for row in rows for line in lines(row, goals.get(row.address, {}))]
+        parts += [f"### {load(group).GROUP.title}\n\n", SHORT_HEADINGS if goals is None else HEADINGS]
+        cells = [line for row in rows for line in lines(row, (goals or {}).get(row.address, {}))]
+        written = "".join(f"| {' | '.join(line[:5] if goals is None else line)} |\n" for line in cells)
+        parts.append(re.sub(r"(__\w+__)", r"`\1`", written))      # which Markdown would take for a word in bold
         parts.append("\n")
     return "".join(parts)
 

@@ -41,13 +41,11 @@ def html(matrix: Matrix) -> str:
     """Make the text of the whole page."""
     found = reasons(matrix)
     missing = missing_line(matrix)
-    return Template(resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")).substitute(
+    return template("page.html").substitute(
         version=escape(dlbridge.__version__),
         pairs=len(matrix.cells),
         array=escape(ARRAY),
-        legend="\n".join(legend(outcome, count) for outcome, count in counts(matrix).items()),
-        heads="".join(f'<th scope="col"><span>{escape(target)}</span></th>' for target in matrix.targets),
-        rows="\n".join(row(matrix, source, numbers(found)) for source in matrix.sources),
+        table=table(matrix),
         reasons=section(matrix, found) if found else "",
         versions="\n".join(f"<tr><th scope=\"row\">{escape(name)}</th><td>{escape(version)}</td></tr>"
                            for name, version in matrix.versions.items()),
@@ -55,6 +53,20 @@ def html(matrix: Matrix) -> str:
         machine=escape(machine_line(matrix.machine)),
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
     )
+
+
+def table(matrix: Matrix) -> str:
+    """Make the table with its legend and its style, which stands in any page."""
+    number = numbers(reasons(matrix))
+    return template("table.html").substitute(
+        legend="\n".join(legend(outcome, count) for outcome, count in counts(matrix).items()),
+        heads="".join(f'<th scope="col"><span>{escape(target)}</span></th>' for target in matrix.targets),
+        rows="\n".join(row(matrix, source, number) for source in matrix.sources),
+    )
+
+
+def template(name: str) -> Template:
+    return Template(resources.files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
 def style_of(outcome: str) -> str:
