@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlbridge._core.dtypes import TABLE
 from dlbridge.convert import BY_COPY, examine
 from dlbridge.errors import DLBridgeError, full_name, shown
+from dlbridge.libraries.library import records_of
 
 if TYPE_CHECKING:
     from dlbridge._core.picture import Memory
@@ -124,6 +125,17 @@ def explain(
         if copy is None and facts.get("reason") == BY_COPY and explain(
                 src, to, device=device, copy=False, readonly=readonly, detach=detach, narrow=narrow).action == "share":
             facts["hint"] = "pass copy=False to share it"
+        if facts["action"] != "return" and (about := about_values(src, facts["target"])):
+            facts["hint"] = f"{facts['hint']}; {about}" if facts.get("hint") else about
     except DLBridgeError as error:
         facts |= {"action": "refuse", "reason": error.reason, "hint": error.hint}
     return Plan(**facts)
+
+
+def about_values(src: object, target: str) -> str:
+    """What is known of the values of such an array where they are not what they seem; its own library knows it."""
+    for library, record in records_of(type(src)):
+        if record.about_values is not None and library.name != target:
+            words: str = record.about_values.value(src)
+            return words
+    return ""

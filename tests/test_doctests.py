@@ -30,7 +30,7 @@ def examples_of(page):
 
 
 # Of these pages every library is needed: tests/libraries runs them.
-OF_ALL_LIBRARIES = ("tables.md", "estimators.md")
+OF_ALL_LIBRARIES = ("tables.md", "estimators.md", "train.md")
 
 
 def pages():

@@ -61,6 +61,17 @@ def test_a_copy_of_an_image_is_one_of_its_own_mode():
     assert copy.convert("RGB").getpixel((0, 0)) == image.convert("RGB").getpixel((0, 0))
 
 
+@pytest.mark.parametrize("mode", ["P", "PA"])
+def test_indices_of_a_palette_are_announced(mode):
+    image = PIL.Image.new("RGB", (2, 2), (200, 10, 10)).quantize(4).convert(mode)
+    for keywords in ({}, {"copy": False}):
+        hint = dlbridge.explain(image, "numpy", **keywords).hint
+        code = hint.rpartition("pass ")[2].partition(" for colours: the values are indices of a palette")[0]
+        assert dlbridge.convert(eval(code, {"x": image}), "numpy")[0, 0].tolist() == [200, 10, 10]
+    assert "palette" not in dlbridge.explain(image, "pillow", copy=True).hint
+    assert "palette" not in dlbridge.explain(image.convert("RGB"), "numpy").hint
+
+
 @pytest.mark.parametrize("to", ["pillow", PIL, PIL.Image, PIL.Image.Image, PIL.Image.new("L", (1, 1))],
                          ids=["name", "package", "module", "type", "image"])
 def test_forms_of_the_target(to):

@@ -112,6 +112,7 @@ SOURCE_FACTS = {
     "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",
     "zero_stream": "its stream 0 is a default one",
     "rearranged": "its kernels make compact copies on a device",
+    "about_values": "explain() says what its values are",
     "pinned_memory": "is asked whether it is in pinned memory",
 }
 TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if library.delivery]

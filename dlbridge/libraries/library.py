@@ -76,6 +76,8 @@ class Arrays(NamedTuple):
     owned_on: Fact | None = None            # the device where only the managed export of its exchange table is right
     replicas: Fact | None = None            # a function of the array: itself on each of several devices; or nothing
     host_number: Fact | None = None         # a function of the array: which of the host's devices it is on
+    about_values: Fact | None = None        # a function of the array: what explain() says of values that are not what
+    #                                         they seem, with what to pass for what they stand for; or ""
     pinned_memory: Fact | None = None       # a function that gives a function of the array: whether it is in pinned
     #                                         memory, which its buffer does not say, and __dlpack__ does; or None here
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy

@@ -43,6 +43,11 @@ def form_of(image: Any) -> tuple[str, tuple[int, ...], tuple[int, ...], bool] | 
     return form.dtype, shape, strides, bool(image.readonly)
 
 
+def about_values(image: Any) -> str:
+    """Of a palette's image, that its values are no colours."""
+    return 'pass x.convert("RGB") for colours: the values are indices of a palette' if image.mode in ("P", "PA") else ""
+
+
 class Mode(NamedTuple):
     """How Pillow reads pixels into an image, and whether it can lie over them as they are."""
 
@@ -98,7 +103,8 @@ LIBRARY = Library(
         Arrays("Image",
                copies=Fact(True, SEEN, "makes its bytes anew each time that its interface is asked for"),
                arrow_form=Fact(form_of, SEEN, "has its pixels in one axis, those of three bands in four "
-                               "bytes each; the memory is the image's, which may be written")),
+                               "bytes each; the memory is the image's, which may be written"),
+               about_values=Fact(about_values, SEEN, "has the colours of some modes in a palette")),
     ),
     delivery="importer:prepare_for_ndarrays",
     importer=make,

@@ -4,6 +4,7 @@ import doctest
 from pathlib import Path
 
 import pytest
+from support.exporters import enable_x64
 from test_doctests import OF_ALL_LIBRARIES, examples_of
 
 PAGES = Path(__file__).parents[2] / "docs" / "jobs"
@@ -11,6 +12,7 @@ PAGES = Path(__file__).parents[2] / "docs" / "jobs"
 
 @pytest.mark.parametrize("name", OF_ALL_LIBRARIES)
 def test_examples_of_a_page_run(name):
-    outcome = doctest.DocTestRunner().run(examples_of(PAGES / name))
+    with enable_x64(False):         # as JAX begins
+        outcome = doctest.DocTestRunner().run(examples_of(PAGES / name))
     assert outcome.attempted > 0
     assert outcome.failed == 0
