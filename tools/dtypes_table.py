@@ -84,7 +84,7 @@ def outcome(library: str, name: str, target: str) -> str:
 
 def page() -> str:
     """Run every conversion and lay the outcomes out as a page."""
-    lines = ["| dtype | " + " | ".join(f"{library} → {target}" for library, target in ROUTES) + " |",
+    lines = ["| dtype | " + " | ".join(f"{library} →<br>{target}" for library, target in ROUTES) + " |",
              "|---" * (len(ROUTES) + 1) + "|"]
     with jax.enable_x64(True):
         for name in NAMES:
