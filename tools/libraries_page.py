@@ -244,7 +244,7 @@ def limits(library: Library) -> str:
     rows = lacks(library)
     least = rows["fewest_axes"].value if "fewest_axes" in rows else 0
     most = rows["most_axes"].value if "most_axes" in rows else 64
-    return f"{least}" if least == most else f"{least} to {most}"
+    return "any" if (least, most) == (0, 64) else str(least) if least == most else f"{least} to {most}"
 
 
 def memory(library: Library) -> Iterator[str]:
@@ -286,7 +286,7 @@ def overview(found: dict[str, list[Library]]) -> Iterator[list[str]]:
     for name, members in found.items():
         targets = [library for library in members if library.delivery and library is not dlpack.VERSIONED]
         yield [f"[{title(name)}](libraries/{name}.md)", ", ".join(f'`"{library.name}"`' for library in targets),
-               ", ".join(map(made_by, targets))]
+               ", ".join(map(made_by, targets)) or "a source only"]
 
 
 def layouts() -> Iterator[list[str]]:

@@ -1,6 +1,7 @@
 """Memory is not written again before its consumer has read it, although the consumer has let go of it."""
 
 import os
+import time
 
 import numpy as np
 import pytest
@@ -100,3 +101,29 @@ def test_memory_outlives_its_owner(source, target, library):
     others = [producer.array(np.full_like(values, POISON)) for _ in range(4)]
     assert np.array_equal(consumer.values(received), values)
     del others
+
+
+USES = {
+    "read by a slow kernel": lambda jax, array: jax.used_later(array),
+    "copied behind one": lambda jax, array: (jax.used_later(jax.array(np.zeros(4))), array + 0)[1],
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_jax_keeps_what_it_imports_until_it_has_read_it(use, library):
+    """By its own importer, alone: what dlbridge may rely on where memory is handed to JAX. Seen in 0.11.2."""
+    torch, jax = library("torch"), library("jax")
+    for _ in range(2):                          # the first compiles
+        before = torch.allocated()
+        array = jax.module.dlpack.from_dlpack(torch.module.ones(COUNT, device="cuda"))
+        torch.module.cuda.synchronize()
+        assert torch.allocated() > before
+        result = USES[use](jax, array)
+        del array
+        was_pending = not result.is_ready()
+        until = time.monotonic() + 10
+        while torch.allocated() > before and time.monotonic() < until:
+            pass
+        assert result.is_ready()
+        assert torch.allocated() == before
+    assert was_pending, "the kernel was too fast: this proves nothing"
