@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dlbridge._core.dtypes import TABLE
 from dlbridge.convert import BY_COPY, examine
 from dlbridge.errors import DLBridgeError, full_name, shown
-from dlbridge.libraries.library import records_of
 
 if TYPE_CHECKING:
     from dlbridge._core.picture import Memory
@@ -134,8 +133,8 @@ def explain(
 
 def about_values(src: object, target: str) -> str:
     """What is known of the values of such an array where they are not what they seem; its own library knows it."""
-    for library, record in records_of(type(src)):
-        if record.about_values is not None and library.name != target:
-            words: str = record.about_values.value(src)
-            return words
-    return ""
+    from dlbridge.libraries.library import Facts
+
+    known = Facts(type(src))
+    tell = known.find("about_values")
+    return "" if tell is None or any(library.name == target for library, _ in known.records) else str(tell(src))

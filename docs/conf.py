@@ -20,6 +20,7 @@ html_theme = "furo"
 html_title = f"dlbridge {release}"
 html_show_sphinx = False
 html_static_path = ["_static"]
+html_extra_path = ["matrix.svg"]        # of an image in HTML, which Sphinx does not look into
 html_css_files = ["style.css"]
 
 

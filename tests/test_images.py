@@ -69,6 +69,8 @@ def test_indices_of_a_palette_are_announced(mode):
         code = hint.rpartition("pass ")[2].partition(" for colours: the values are indices of a palette")[0]
         assert dlbridge.convert(eval(code, {"x": image}), "numpy")[0, 0].tolist() == [200, 10, 10]
     assert "palette" not in dlbridge.explain(image, "pillow", copy=True).hint
+    other = type("Image", (bytearray,), {"__module__": "PIL.other"})(3)
+    assert dlbridge.explain(other, "numpy").action == "share"
     assert "palette" not in dlbridge.explain(image.convert("RGB"), "numpy").hint
 
 

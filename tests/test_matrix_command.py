@@ -288,6 +288,7 @@ def check_page(text, cells):
     assert [value for name, value in read.attributes if name == "role"] == ["tooltip"] * cells
     assert not {"script", "link", "img", "iframe"} & set(read.tags)
     assert not re.search(r"https?:|url\(|@import|src=|\$\w", text)
+    assert not re.search(r"\.matrix [^,{]*\.matrix", text)      # which nothing is
     ids = {value for name, value in read.attributes if name == "id"}
     assert {value for name, value in read.attributes if name == "href"} == {f"#{name}" for name in ids}
     return read
@@ -454,11 +455,29 @@ def test_the_picture_is_that_of_the_page():
     assert drawn == tool.picture(tool.PAGE.read_text()), "run python tools/matrix_page.py --draw"
 
 
+def outcomes_of(table):
+    """Those of the cells, line by line."""
+    return [name.replace("-", " ") for name in re.findall(r'<td class="([\w-]+)">', table)]
+
+
+def test_the_table_of_the_site_is_that_of_the_page_and_of_the_command():
+    table = (CHECKOUT / "docs" / "matrix.html").read_text()
+    style = (CHECKOUT / "dlbridge" / "matrix" / "table.html").read_text().partition("</style>")[0]
+    assert table.partition("</style>")[0] == style, "run python tools/matrix_page.py"
+    spec = importlib.util.spec_from_file_location("matrix_page", CHECKOUT / "tools" / "matrix_page.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    assert outcomes_of(table) == [*tool.read(tool.PAGE.read_text()).values()]
+
+
 def test_the_page_says_what_the_run_found(matrix_page, tmp_path):
     assert matrix_page.main(run_of(tmp_path, CELLS)) == 0
     text = matrix_page.PAGE.read_text()
     assert matrix_page.read(text) == {pair: cell.outcome for pair, cell in CELLS.items()}
     assert "| jax | `+`3 | `+`3 | `-` |" in text
+    table = matrix_page.PAGE.with_suffix(".html").read_text()
+    assert outcomes_of(table) == [cell.outcome for cell in CELLS.values()]
+    assert {*re.findall(r'href="#([^"]+)"', table)} == {*re.findall(r'<a id="([^"]+)">', text)}
     assert max(map(len, text.splitlines())) <= 300
 
 

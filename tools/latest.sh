@@ -10,9 +10,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/interpreters.sh"
 
 pythons="3.15 3.14 3.13"
-libraries=("torch>=2.15" "jax>=0.12" ml_dtypes pyarrow pillow array-api-strict optree rich matplotlib pydlpack wrapt
-           cloudpickle safetensors)
-names=torch,jax,ml_dtypes,pyarrow,PIL,array_api_strict,optree,rich,matplotlib,dlpack,wrapt,cloudpickle,safetensors,Cython
+libraries=("torch>=2.15" "jax>=0.12" ml_dtypes pyarrow pillow array-api-strict optree rich matplotlib pydlpack
+           apache-tvm-ffi wrapt cloudpickle safetensors)
+names=torch,jax,ml_dtypes,pyarrow,PIL,array_api_strict,optree,rich,matplotlib,dlpack,tvm_ffi,wrapt,cloudpickle,safetensors,Cython
 tree=$work/tree
 
 # newest_of FOLDER: an environment of $python with the newest that pip finds, also where it was made before.

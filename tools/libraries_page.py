@@ -71,8 +71,8 @@ LIMITS = {
 }
 RELABELLED = {"LENGTH_1_STRIDES": "the strides of an axis of one element"}
 MEMORY = {
-    "SHARING": "shares memory of others", "READ_ONLY": "heeds read-only, or never writes",
-    "WRITABLE": "its arrays may change", "HOST": "takes the host's memory",
+    "SHARING": "shares memory of others", "READ_ONLY": "leaves read-only memory unwritten",
+    "WRITABLE": "its arrays can be written to", "HOST": "takes the host's memory",
     "OTHER_DEVICES": "takes a device's memory",
 }
 FORMS = {
@@ -164,7 +164,7 @@ def pages() -> dict[str, list[Library]]:
     found: dict[str, list[Library]] = {}
     for name in files() | {"others"}:
         for library in in_file(name):
-            if library.arrays or library.delivery:
+            if library.delivery or any(facts(library)):
                 found.setdefault("own" if library.name in OWN else name, []).append(library)
     found["own"].append(dlpack.VERSIONED)
     return dict(sorted(found.items(), key=lambda item: (item[0] in SHARED, title(item[0]).lower())))
@@ -200,7 +200,8 @@ def facts(library: Library) -> Iterator[str]:
             for fact in (value,) if isinstance(value, Fact) else value if field == "refused" else ():
                 name = "all its types" if record.name == "*" else f"`{record.name}`"
                 why = f", since it {coded(fact.words)}{bounds(fact)}" if fact.words else bounds(fact)
-                yield f"{name}: {SOURCE_FACTS[field].format(fact.value)}{why} ({fact.evidence})"
+                where = f" where `{fact.value}`" if field == "refused" and isinstance(fact.value, str) else ""
+                yield f"{name}: {SOURCE_FACTS[field].format(fact.value)}{where}{why} ({fact.evidence})"
 
 
 def made_by(library: Library) -> str:
@@ -292,7 +293,8 @@ def overview(found: dict[str, list[Library]]) -> Iterator[list[str]]:
 def layouts() -> Iterator[list[str]]:
     """A row for each target, of what is copied for it."""
     for library in TARGETS:
-        yield [library.name, copied(library), limits(library)]
+        name = "a versioned capsule" if library is dlpack.VERSIONED else library.name
+        yield [name, copied(library) or "nothing", limits(library)]
 
 
 def put(path: pathlib.Path, text: str, name: str, made: str) -> None:
@@ -307,8 +309,12 @@ def put(path: pathlib.Path, text: str, name: str, made: str) -> None:
 def main() -> None:
     """Write all pages."""
     seen, found = looked_at(), pages()
+    assert seen.keys() <= {library.name for members in found.values() for library in members}
     folder = OVERVIEW.with_suffix("")
     folder.mkdir(exist_ok=True)
+    for path in folder.glob("*.md"):
+        if path.stem not in found:
+            path.unlink()
     for name, its_libraries in found.items():
         path = folder / f"{name}.md"
         put(path, path.read_text(encoding="utf-8") if path.exists() else f"# {title(name)}", "facts",

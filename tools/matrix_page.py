@@ -37,8 +37,8 @@ OPACITIES = {"not here": 0.1, "impossible": 0.3}
 INK = "#747f8b"
 HEAD = """# Matrix
 
-What `dlbridge.convert` does with an array of each library (the rows) that is asked for by each other (the columns), for
-{array}. The numbers are those of the [reasons](#reasons).
+What `dlbridge.convert` does with an array of the row's library when the target is the column's, for {array}. The
+numbers are those of the [reasons](#reasons).
 
 <img class="on-code-hosts" src="matrix.svg" alt="Returned, shared, copied and impossible, each library into each other">
 

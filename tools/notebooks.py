@@ -1,9 +1,9 @@
 """Run notebooks and write what they show into them: python tools/notebooks.py NOTEBOOK...; --check compares instead.
 
 Addresses are written as 0x…. The cells with the tag "varies" show times, memory of the process, or what machine it is:
-only the kinds of their outputs are compared, and so are pictures. A cell with the tag "ends" may raise an error, which
-ends the notebook where it does not find what it needs: from there on, what the file shows is kept, from wherever it
-ran to its end.
+only the kinds of their outputs are compared, and so are pictures. A cell with the tag "ends:NAME" may raise an error of
+that name, which ends the notebook where it does not find what it needs: from there on, what the file shows is kept, if
+it is of the same code.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import difflib
 import re
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,9 @@ def each(path: Path, check: bool) -> int:
     """Run a notebook; write it, or compare it with what is there."""
     before = nbformat.read(path, as_version=4)
     after = nbformat.read(path, as_version=4)
+    for cell in after.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
     client = NotebookClient(after, timeout=900, kernel_name="python3",
                             resources={"metadata": {"path": str(path.parent)}})
     try:
@@ -44,6 +48,8 @@ def each(path: Path, check: bool) -> int:
         ended = next((at for at, cell in enumerate(after.cells) if has_ended(cell)), None)
         if ended is None:
             raise
+        if before.metadata.get("whole") != digest(before):
+            raise ValueError(f"{path}: its outputs are of other code, and it ends at cell {ended} here") from None
         after.cells[ended:] = before.cells[ended:]
         print(f"{path}: ends at cell {ended} here")
     cleaned(after)
@@ -63,7 +69,12 @@ def tags(cell: Any) -> list[str]:
 
 
 def has_ended(cell: Any) -> bool:
-    return "ends" in tags(cell) and any(is_error(output) for output in cell.outputs)
+    return any(is_error(output) and f"ends:{output.ename}" in tags(cell) for output in cell.get("outputs", []))
+
+
+def digest(notebook: Any) -> str:
+    """Of the code of all cells."""
+    return sha256("\0".join(cell.source for cell in notebook.cells if cell.cell_type == "code").encode()).hexdigest()
 
 
 def is_error(output: Any) -> bool:
@@ -73,6 +84,8 @@ def is_error(output: Any) -> bool:
 def cleaned(notebook: Any) -> None:
     """Leave out what differs from run to run."""
     notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    if any(tag.startswith("ends:") for cell in notebook.cells for tag in tags(cell)):
+        notebook.metadata["whole"] = digest(notebook)       # which ran to its end, here or before
     for cell in notebook.cells:
         join_streams(cell.get("outputs", []))
         cell.metadata = {"tags": tags(cell)} if tags(cell) else {}

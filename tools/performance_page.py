@@ -125,7 +125,8 @@ def pages() -> Iterator[tuple[Path, str]]:
                        + "".join(map(row_of_code, README)),
             "machine": fill(f"The arrays are `(3, 4)` float32, and the times are medians that include destroying the "
                             f"result ({place(where, 'numpy', 'torch', 'jax')}). [docs/performance.md]"
-                            f"(docs/performance.md) has all results and the method.", 120) + "\n"},
+                            f"(docs/performance.md) has what takes more time too, and [docs/benchmark.md]"
+                            f"(docs/benchmark.md) all results and the method.", 120) + "\n"},
         "docs/performance.md": {
             "headlines": f"{SHORT_HEADINGS}{''.join(map(row, HEADLINES))}",
             "tasks": tables([each for group in TASKS for each in results if each.address.group == group])},

@@ -1,7 +1,7 @@
 """Draw the pictures of the documentation: python tools/pictures.py.
 
-docs/sharing.svg is the memory that three arrays share, before and after one of them is written to; its addresses and
-values are those of a conversion. docs/plan.svg is the picture of a Plan.
+docs/sharing.svg is the memory that three arrays share, before and after one of them is written to; its values are those
+of a conversion. docs/plan.svg is the picture of a Plan.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ source "$(dirname "$0")/interpreters.sh"
 pythons=${*:-3.10 3.11 3.12 3.13 3.14 3.15 3.13t 3.14t 3.15t}
 full="3.11:2.13.0:0.10.2 3.11:2.9.1:0.10.2 3.12:2.15.0:0.12.0.1"      # Python, torch and JAX, with all the tests
 usual=2.13.0        # the torch of the test extra: nothing may be deselected with it
-all=torch,jax,ml_dtypes,pyarrow,PIL,cuda,numba,array_api_strict,optree,rich,matplotlib,dlpack,wrapt,cloudpickle,safetensors,Cython
+all=torch,jax,ml_dtypes,pyarrow,PIL,cuda,numba,array_api_strict,optree,rich,matplotlib,dlpack,tvm_ffi,wrapt,cloudpickle,safetensors,Cython
 numpys="2.0.0 2.1.0 2.2.0 2.3.2 2.4.0 2.5.2"    # among which the oldest is looked for; 2.5.2 was the first for 3.15
 tree=$work/tree
 wheels_only=--only-binary=:all:

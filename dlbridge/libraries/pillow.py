@@ -45,7 +45,8 @@ def form_of(image: Any) -> tuple[str, tuple[int, ...], tuple[int, ...], bool] | 
 
 def about_values(image: Any) -> str:
     """Of a palette's image, that its values are no colours."""
-    return 'pass x.convert("RGB") for colours: the values are indices of a palette' if image.mode in ("P", "PA") else ""
+    indices = getattr(image, "mode", None) in ("P", "PA")       # others have types of that name
+    return 'pass x.convert("RGB") for colours: the values are indices of a palette' if indices else ""
 
 
 class Mode(NamedTuple):

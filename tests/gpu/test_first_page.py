@@ -46,6 +46,7 @@ ROWS = {
 def test_the_ticks_and_crosses_of_cupy(library):
     for name in ("cupy", "torch", "jax"):
         library(name)
+    pytest.importorskip("PIL.Image")
     found = first_page.run([(code, "cupy.from_dlpack") for code in ROWS.values()], IMPORTS, platforms="cuda,cpu")
     assert dict(zip(ROWS, found, strict=True)) == first_page.table()["CuPy"]
 

@@ -123,7 +123,9 @@ def test_jax_keeps_what_it_imports_until_it_has_read_it(use, library):
         was_pending = not result.is_ready()
         until = time.monotonic() + 10
         while torch.allocated() > before and time.monotonic() < until:
-            pass
-        assert result.is_ready()
+            time.sleep(0)
         assert torch.allocated() == before
-    assert was_pending, "the kernel was too fast: this proves nothing"
+        late = time.monotonic() + 0.002         # the result is told so by another thread
+        while not result.is_ready():
+            assert time.monotonic() < late
+        assert was_pending, "the kernel was too fast: this proves nothing"

@@ -34,8 +34,8 @@ def test_a_whole_module(title, language, file, tmp_path):
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                                 "PYTHONPATH": str(Path(dlbridge.__file__).parents[1])}
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", command], cwd=tmp_path, env=environment, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300)
     assert done.returncode == 0, done.stdout
     use = section("A whole module in C")["python"][1]
-    subprocess.run([sys.executable, "-P", "-c", use], check=True,
+    subprocess.run([sys.executable, "-P", "-c", use], check=True, timeout=100,
                    env=environment | {"PYTHONPATH": f"{site}:{environment['PYTHONPATH']}"})

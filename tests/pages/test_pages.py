@@ -17,7 +17,7 @@ def pages(tmp_path_factory):
     """Every page as HTML, by its path; a warning of Sphinx is an error."""
     folder = tmp_path_factory.mktemp("html")
     done = subprocess.run([sys.executable, "-P", "-m", "sphinx", "-q", "-W", "--keep-going", "docs", folder], cwd=TOP,
-                          stderr=subprocess.PIPE, text=True)
+                          stderr=subprocess.PIPE, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
 
@@ -40,6 +40,7 @@ def test_names_of_methods_are_no_words_in_bold(pages):
 
 
 def test_nothing_is_left_of_markdown(pages):
+    assert "What do I need?" in text_of(pages["index.html"])
     left = {name: re.findall(r"```|\{\w+\}`|\]\(|^\|", text_of(page), re.MULTILINE) for name, page in pages.items()}
     assert {name: found for name, found in left.items() if found} == {}
 
