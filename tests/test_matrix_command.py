@@ -430,12 +430,17 @@ def test_every_target_has_a_row():
     assert set(targets.split()) <= {row.name for row in ROWS}
 
 
-@pytest.fixture
-def matrix_page(monkeypatch, tmp_path):
-    """The tool, with a page of its own."""
+def load_matrix_page():
     spec = importlib.util.spec_from_file_location("matrix_page", CHECKOUT / "tools" / "matrix_page.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
+    return tool
+
+
+@pytest.fixture
+def matrix_page(monkeypatch, tmp_path):
+    """The tool, with a page of its own."""
+    tool = load_matrix_page()
     monkeypatch.setattr(tool, "PAGE", tmp_path / "matrix.md")
     return tool
 
@@ -448,9 +453,7 @@ def run_of(folder, cells):
 
 
 def test_the_picture_is_that_of_the_page():
-    spec = importlib.util.spec_from_file_location("matrix_page", CHECKOUT / "tools" / "matrix_page.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = load_matrix_page()
     drawn = tool.PAGE.with_suffix(".svg").read_text()
     assert drawn == tool.picture(tool.PAGE.read_text()), "run python tools/matrix_page.py --draw"
 
@@ -464,9 +467,7 @@ def test_the_table_of_the_site_is_that_of_the_page_and_of_the_command():
     table = (CHECKOUT / "docs" / "matrix.html").read_text()
     style = (CHECKOUT / "dlbridge" / "matrix" / "table.html").read_text().partition("</style>")[0]
     assert table.partition("</style>")[0] == style, "run python tools/matrix_page.py"
-    spec = importlib.util.spec_from_file_location("matrix_page", CHECKOUT / "tools" / "matrix_page.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = load_matrix_page()
     assert outcomes_of(table) == [*tool.read(tool.PAGE.read_text()).values()]
 
 

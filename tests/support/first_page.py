@@ -117,5 +117,5 @@ def run(programs, imports=IMPORTS, platforms="cpu"):
     assert done.returncode == 0, done.stderr
     found = done.stdout.split()
     assert len(found) == len(programs), done.stdout
-    assert not {"NameError", "SyntaxError", "ImportError"} & {*found}, found        # of a program that is wrong itself
+    assert not {"NameError", "SyntaxError", "ImportError", "ModuleNotFoundError"} & {*found}, found        # of a program that is wrong itself
     return [line == "True" for line in found]
