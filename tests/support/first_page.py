@@ -117,5 +117,6 @@ def run(programs, imports=IMPORTS, platforms="cpu"):
     assert done.returncode == 0, done.stderr
     found = done.stdout.split()
     assert len(found) == len(programs), done.stdout
-    assert not {"NameError", "SyntaxError", "ImportError", "ModuleNotFoundError"} & {*found}, found        # of a program that is wrong itself
+    # A program that is wrong itself is no cross.
+    assert not {"NameError", "SyntaxError", "ImportError", "ModuleNotFoundError"} & {*found}, found
     return [line == "True" for line in found]
