@@ -89,7 +89,7 @@ from dlbridge._core.request cimport (
     parse_request,
     wants_versioned,
 )
-from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to, target_of
+from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to, share_directly, target_of
 from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of
 from dlbridge._core.sources.offer cimport Offer, library
@@ -352,7 +352,9 @@ cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t cou
         found = cached(ROUTES, arguments[0], arguments[1])
         if found != NULL:
             route = <Route> steal(found)
-            return convert_by_route(<object> arguments[0], route, &route.plain)
+            if route.already or route.direct:
+                return convert_by_route(<object> arguments[0], route, &route.plain)
+            return convert_by_block(<object> arguments[0], route, &route.plain)
     return convert_by_keywords(arguments, count, names)
 
 
@@ -449,7 +451,7 @@ cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t co
         found = cached(ROUTES, arguments[0], <PyObject*> "dlbridge")
         if found != NULL:
             route = <Route> steal(found)
-            return convert_by_route(<object> arguments[0], route, &route.plain)
+            return convert_by_block(<object> arguments[0], route, &route.plain)
     return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
 
 
@@ -487,7 +489,7 @@ cdef object convert_to(object src, object to, Request* request):
     return convert_by_route(src, route, request)
 
 
-cdef inline object convert_by_route(object src, Route route, const Request* request):
+cdef object convert_by_route(object src, Route route, const Request* request):
     """Convert src by a route.
 
     The caller holds a reference to the route, and with it to the request in it: a producer's code can register a source
@@ -495,6 +497,14 @@ cdef inline object convert_by_route(object src, Route route, const Request* requ
     """
     if route.already:
         return convert_own(src, route, request)
+    if route.direct:
+        array = share_directly(src, route, request)
+        if array is not None:
+            return array
+    return convert_by_block(src, route, request)
+
+
+cdef inline object convert_by_block(object src, Route route, const Request* request):
     return deliver(acquire_by(route.offers, src, request), <Target> target_of(route), request, src)
 
 
@@ -509,7 +519,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     if route.target.hosts > 1 and not request.has_device:
         find_device(src, route.target.hosts, &asked.device)
         asked.has_device = True
-    return deliver(acquire_by(route.offers, src, &asked), route.target, &asked, src)
+    return deliver_apart(acquire_by(route.offers, src, &asked), route.target, &asked, src)
 
 
 cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL:
@@ -581,9 +591,9 @@ cdef inline object deliver(Managed* managed, Target target, const Request* reque
     return target.deliver(managed, target)
 
 
-cdef object deliver_apart(Managed* managed, Target target, const Request* request):
+cdef object deliver_apart(Managed* managed, Target target, const Request* request, object src=None):
     """deliver() where it is not in line, for what is rarely asked for."""
-    return deliver(managed, target, request)
+    return deliver(managed, target, request, src)
 
 
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src):
@@ -722,7 +732,7 @@ cdef object deliver_to(Managed* managed, object to, str otherwise):
     except BaseException:
         managed_release(managed)
         raise
-    return deliver(managed, <Target> target_of(route), &request)
+    return deliver_apart(managed, route.target, &request)
 
 
 cdef Route delivery_to(object to, str otherwise, Request* request):

@@ -1,7 +1,7 @@
 """The face for extensions: ``include/dlbridge.h`` for C and C++, ``__init__.pxd`` for Cython, the table behind both.
 
-``view`` looks at an array. An array that is what the caller wants is not even acquired: its source fills in the struct
-(``borrow``). All others are acquired as by asdlpack(), and copied if the caller allows that and it helps.
+``view`` looks at an array. An array that is what the caller wants is not even acquired: its source describes it
+(``describe``). All others are acquired as by asdlpack(), and copied if the caller allows that and it helps.
 """
 
 from pathlib import Path
@@ -256,13 +256,16 @@ cdef int check_want(const Want* want) except -1:
     return 0
 
 
-cdef inline bint meets(const DLTensor* tensor, uint64_t flags, const Want* want) noexcept nogil:
-    """Whether memory of the host is what is wanted, as it is."""
+cdef inline bint meets(const Managed* managed, const Want* want) noexcept nogil:
+    """Whether memory is the host's, and what is wanted, as it is."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    if tensor.device.device_type != kDLCPU or managed.marks & UNPLAIN:
+        return False
     if <size_t> tensor.data & LARGEST_ALIGNMENT - 1 and is_misaligned(tensor):
         return False
     if want == &NOTHING_WANTED:
         return True
-    if want.flags & WANT_WRITABLE and (flags & DLPACK_FLAG_BITMASK_READ_ONLY or repeats(tensor)):
+    if want.flags & WANT_WRITABLE and (managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or repeats(tensor)):
         return False
     if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
         return False
@@ -336,32 +339,29 @@ cdef int look(object obj, const Want* want, View* out) except -1:
     cdef tuple offers
     cdef Managed* managed
     if Py_TYPE(<PyObject*> obj) == <PyTypeObject*> Tensor:
-        if borrow(<Tensor> obj, out) and meets(&out.tensor, out.flags, want):
+        if meets((<Tensor> obj).managed, want):
+            show((<Tensor> obj).managed, out)       # whose shape and strides live as long as the Tensor
+            out.owner = NULL
             return 0
     else:
         found = cached(OFFERS, <PyObject*> obj, <PyObject*> None)
         if found != NULL:
             offer = PyTuple_GET_ITEM((<Offers> found).offers, 0)    # a registered source comes first
-            if (<Offer> offer).borrow != NULL and (<Offer> offer).borrow(obj, <Offer> offer, out) and meets(
-                    &out.tensor, out.flags, want):
+            if (<Offer> offer).describe != NULL and (<Offer> offer).describe(
+                    obj, <Offer> offer, &out.memory, out.room) and meets(&out.memory, want):
+                out.owner = NULL
                 Py_DECREF(found)
                 return 0
     offers = (<Offers> steal(found)).offers if found != NULL else offers_of(type(obj))
     managed = bring(obj, offers, want)
-    out.tensor = managed.abi.dl_tensor
-    out.flags = managed.abi.flags
+    show(managed, out)
     out.owner = &managed.abi
     return 0
 
 
-cdef inline bint borrow(Tensor tensor, View* out) noexcept:
-    cdef Managed* managed = tensor.managed
-    if managed.abi.dl_tensor.device.device_type != kDLCPU or managed.marks & UNPLAIN:
-        return False
-    out.tensor = managed.abi.dl_tensor      # its shape and strides live as long as the Tensor
-    out.flags = managed.abi.flags
-    out.owner = NULL
-    return True
+cdef inline void show(const Managed* managed, View* out) noexcept nogil:
+    out.memory.abi.dl_tensor = managed.abi.dl_tensor
+    out.memory.abi.flags = managed.abi.flags
 
 
 cdef Managed* bring(object obj, tuple offers, const Want* want) except NULL:
@@ -378,8 +378,7 @@ cdef Managed* bring(object obj, tuple offers, const Want* want) except NULL:
         asked.stream = want.stream
         request = &asked
     managed = acquire_by(offers, obj, request)
-    if managed.abi.dl_tensor.device.device_type == kDLCPU and not managed.marks & UNPLAIN and meets(
-            &managed.abi.dl_tensor, managed.abi.flags, want):
+    if meets(managed, want):
         return managed
     return fitted(managed, want, request)
 

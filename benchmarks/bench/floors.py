@@ -43,7 +43,8 @@ def load_views() -> dict[str, ModuleType]:
     import dlbridge
 
     views = HERE / "views"
-    found = {"dlbridge": built("views", [views / "views.c"], [f"-I{dlbridge.get_include()}"])}
+    include = Path(dlbridge.get_include())
+    found = {"dlbridge": built("views", [views / "views.c"], [f"-I{include}"], [include / "dlbridge.h"])}
     if importlib.util.find_spec("nanobind"):
         import nanobind
 
@@ -67,10 +68,10 @@ def translated(source: Path) -> Path:
     return made
 
 
-def built(name: str, sources: list[Path], options: list[str]) -> ModuleType:
+def built(name: str, sources: list[Path], options: list[str], headers: list[Path] | None = None) -> ModuleType:
     """Build an extension module, if that was not done before, and import it."""
     try:
-        texts = [source.read_bytes() for source in sources]
+        texts = [source.read_bytes() for source in (*sources, *(headers or ()))]
     except OSError as error:
         raise FloorsError(
             f"floors: source {sources[0]}: cannot be read ({error.strerror}; run in a checkout)") from error

@@ -28,17 +28,18 @@ from libc.stdlib cimport malloc
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION,
     DLManagedTensor,
     DLManagedTensorVersioned,
     DLTensor,
     kDLCPU,
+    kDLOpenCL,
 )
 from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, load
-from dlbridge._core.dtypes cimport NO_ROW, get_row
-from dlbridge._core.layout cimport LARGEST_SPAN, MAX_NDIM, Span
-from dlbridge._core.view cimport View
+from dlbridge._core.dtypes cimport NO_ROW, find_dlpack, get_row
+from dlbridge._core.layout cimport MAX_NDIM, Span, fill_compact, take_plain, take_plain_bytes
 
 
 cdef extern from "dlbridge/_core/interpreter.h":
@@ -135,8 +136,10 @@ cdef enum Mark:
     CONJUGATED = 8          # every value stands for its conjugate (torch's conjugate bit)
 
 
-# Every live result holds one of these. A value that can be derived from other fields has no field of its own: with two
-# axes a block has 120 bytes, which is all that malloc() puts into a chunk of 128.
+# What is known of memory, and who keeps it. It lies at the head of a block, and every live result holds one; or on the
+# caller's stack, where an object that is only looked at keeps the memory: there it has no owner and no references.
+# A value that can be derived from other fields has no field of its own: with two axes a block has 120 bytes, which is
+# all that malloc() puts into a chunk of 128.
 ctypedef struct Managed:
     DLManagedTensorVersioned abi    # first: &managed.abi travels, and the deleter finds the block by that address
     int32_t references              # atomic; the block is freed with the last one
@@ -147,16 +150,36 @@ ctypedef struct Managed:
     # int64 shape[ndim], strides[ndim] follow in the same block.
 
 
+cdef enum:
+    KNOWN_FLAGS = (
+        DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+
 # The functions that every conversion calls are inline, because a call into another extension module takes the time of
 # fifty instructions.
 cdef void sole_deleter(DLManagedTensorVersioned* tensor) noexcept nogil
 cdef void lent_deleter(DLManagedTensorVersioned* tensor) noexcept nogil
 cdef Managed* refuse_block(Protocol protocol, int64_t ndim) except NULL
 
-cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_bytes) noexcept nogil:
-    """A block with room for shape and strides, and behind them for extra_bytes; NULL on failure."""
+cdef inline void managed_begin(Managed* managed, Protocol protocol, int32_t ndim, int64_t* room) noexcept nogil:
+    """Describe memory of the CPU of which nothing is known yet, with room for ndim extents and as many strides."""
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    managed.abi.flags = 0
+    tensor.data = NULL
+    tensor.byte_offset = 0
+    tensor.ndim = ndim
+    tensor.device.device_type = kDLCPU
+    tensor.device.device_id = 0
+    tensor.shape = room
+    tensor.strides = room + ndim
+    managed.protocol = protocol
+    managed.row = NO_ROW
+    managed.marks = 0
+
+
+cdef inline Managed* new_block(int64_t ndim, size_t extra_bytes) noexcept nogil:
+    """A block without a description, with room for shape and strides, and behind them for extra_bytes; NULL on failure.
+    """
     cdef Managed* managed
-    cdef DLTensor* tensor
     if not 0 <= ndim <= MAX_NDIM:
         return NULL
     managed = <Managed*> malloc(sizeof(Managed) + 2 * ndim * sizeof(int64_t) + extra_bytes)
@@ -166,76 +189,82 @@ cdef inline Managed* new_block(Protocol protocol, int64_t ndim, size_t extra_byt
     managed.abi.version.minor = DLPACK_MINOR_VERSION
     managed.abi.manager_ctx = NULL
     managed.abi.deleter = sole_deleter
-    managed.abi.flags = 0
-    tensor = &managed.abi.dl_tensor
-    tensor.data = NULL
-    tensor.byte_offset = 0
-    tensor.ndim = <int32_t> ndim
-    tensor.device.device_type = kDLCPU
-    tensor.device.device_id = 0
-    tensor.shape = <int64_t*> (managed + 1)
-    tensor.strides = tensor.shape + ndim
     managed.references = 1
     managed.owns = OWNS_NOTHING
-    managed.protocol = protocol
-    managed.row = NO_ROW
-    managed.marks = 0
     return managed
 
 
 cdef inline Managed* managed_new(Protocol protocol, int64_t ndim) except NULL:
     """An unowned block on the CPU with room for ndim extents and strides."""
-    cdef Managed* managed = new_block(protocol, ndim, 0)
-    return managed if managed != NULL else refuse_block(protocol, ndim)
+    cdef Managed* managed = new_block(ndim, 0)
+    if managed == NULL:
+        return refuse_block(protocol, ndim)
+    managed_begin(managed, protocol, <int32_t> ndim, room_of(managed))
+    return managed
 
+
+cdef inline int64_t* room_of(Managed* managed) noexcept nogil:
+    return <int64_t*> (managed + 1)
+
+
+cdef inline int managed_take_layout(Managed* managed, const int64_t* shape, const int64_t* strides) noexcept nogil:
+    """The one check: take a layout, find the row and what the strides do, and give the fault, or 0.
+
+    Strides are in elements, or in bytes if the memory is marked so; NULL is compact.
+    """
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    if managed.row == NO_ROW:
+        managed.row = find_dlpack(tensor.dtype)
+    if strides == NULL and shape != NULL:       # DLPack before 1.2
+        fill_compact(tensor.ndim, shape, tensor.strides)
+        strides = tensor.strides
+    # Most memory is as plain as this, and nothing can be wrong with it.
+    if managed.row != NO_ROW and not managed.marks and shape != NULL and tensor.dtype.bits >= 8 and (
+            take_plain(tensor.ndim, shape, strides, tensor.shape, tensor.strides) and tensor.data != NULL
+            and not tensor.byte_offset and <int> kDLCPU <= tensor.device.device_type <= <int> kDLOpenCL):
+        managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
+        return 0
+    return find_fault(managed, shape, strides)
+
+cdef int find_fault(Managed* managed, const int64_t* shape, const int64_t* strides) noexcept nogil
+cdef Managed* managed_checked(Managed* managed) except NULL
+
+cdef inline int managed_describe(
+    Managed* managed, Protocol protocol, const DLTensor* tensor, uint64_t flags, int64_t* room,
+) noexcept nogil:
+    """Describe a foreign DLTensor, whose ndim is in bounds; give the fault, or 0. Of its pointers only data is kept.
+
+    Shape and strides are copied, so that a producer that changes them later changes nothing that was checked.
+    """
+    managed.abi.flags = flags & KNOWN_FLAGS
+    managed.abi.dl_tensor = tensor[0]
+    managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides = room, room + tensor.ndim
+    managed.protocol = protocol
+    managed.row = NO_ROW
+    managed.marks = 0
+    return managed_take_layout(managed, tensor.shape, tensor.strides)
 
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL
 cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL
-cdef Managed* managed_checked(Managed* managed) except NULL
-# Takes shape and strides of a borrowed tensor of the host into the view, and checks them. False where there is a fault,
-# which the check of a block can name.
-cdef bint view_checked(View* view) noexcept nogil
-# Takes a layout with strides in bytes. False where there is a fault, or a stride is no multiple of the item size.
-cdef bint view_strided(
-    View* view, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, int row,
-) noexcept nogil
-
 cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view, int64_t ndim) except NULL
 cdef Managed* managed_like(const Managed* base) except NULL
 cdef Managed* managed_share(Managed* base) except NULL
 
-cdef inline bint managed_set_compact(
+cdef inline bint managed_take_bytes(
     Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes,
 ) noexcept nogil:
-    """Take the shape of memory that is compact in C order. Row and data are set before.
+    """Take a layout with strides in bytes; NULL strides are compact. The row is set before.
 
-    If True, the block needs no other check. If False, managed_set_layout() has to take the layout.
+    True if it is compact in C order, has elements, and is far from any limit: it needs no check then.
     """
-    return set_compact(&managed.abi.dl_tensor, shape, strides_bytes, get_row(managed.row).item_shift)
+    if strides_bytes != NULL and take_plain_bytes(
+            managed.abi.dl_tensor.ndim, shape, strides_bytes, get_row(managed.row).item_shift,
+            managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides):
+        return True
+    take_other_bytes(managed, shape, strides_bytes)
+    return False
 
-cdef inline bint set_compact(
-    DLTensor* tensor, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, int item_shift,
-) noexcept nogil:
-    """Take a compact layout of NumPy, as shape and strides of a DLTensor that has room for them.
-
-    False where there are no elements, or more than any memory has (numpy.lib.stride_tricks), and where an axis of one
-    element has another stride.
-    """
-    cdef int64_t count = 1
-    cdef int32_t axis = tensor.ndim
-    while axis:
-        axis -= 1
-        if strides_bytes[axis] != count << item_shift:
-            return False
-        tensor.shape[axis] = shape[axis]
-        tensor.strides[axis] = count
-        count *= shape[axis]        # NumPy makes sure that the product fits
-    return 0 < count <= LARGEST_SPAN >> 8
-
-cdef bint managed_set_plain(
-    Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, Py_ssize_t nbytes,
-) noexcept nogil
-cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil
+cdef void take_other_bytes(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil
 
 cdef inline void managed_set_row(Managed* managed, int32_t row) noexcept nogil:
     managed.row = row

@@ -27,11 +27,10 @@ from dlbridge._core.abi cimport (
     kDLVulkan,
 )
 from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, exchange_byte, load
-from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_dlpack, get_row
+from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row
 from dlbridge._core.layout cimport (
     BACKWARD,
     LARGEST_SPAN,
-    LAYOUT_SOUND,
     LENGTH_1,
     NEGATIVE_EXTENT,
     REPEATED,
@@ -41,12 +40,9 @@ from dlbridge._core.layout cimport (
     LayoutFault,
     Span,
     fill_compact,
-    is_plain,
-    multiply_overflows,
     settle,
     span_of,
 )
-from dlbridge._core.view cimport View
 
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
 
@@ -86,8 +82,6 @@ cdef enum:
 
 cdef enum:
     FORM = BACKWARD | REPEATED | STRIDED | LENGTH_1
-    KNOWN_FLAGS = (
-        DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 
 # The devices whose data is an address, to which an offset can be added. On the others it is a handle (OpenCL's cl_mem).
 cdef uint32_t ADDRESSED = (
@@ -124,10 +118,11 @@ releases[<int> OWNS_WRAPPED] = release_wrapped
 
 cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view, int64_t ndim) except NULL:
     """A block that owns a filled Py_buffer and has room for ndim axes; on failure the Py_buffer is released."""
-    cdef Managed* managed = new_block(protocol, ndim, sizeof(Py_buffer))
+    cdef Managed* managed = new_block(ndim, sizeof(Py_buffer))
     if managed == NULL:
         PyBuffer_Release(view)
         return refuse_block(protocol, ndim)
+    managed_begin(managed, protocol, <int32_t> ndim, room_of(managed))
     managed_own(managed, OWNS_BUFFER, managed.abi.dl_tensor.strides + ndim)
     move_buffer(<Py_buffer*> managed.abi.manager_ctx, view)
     return managed
@@ -200,10 +195,10 @@ cdef inline Managed* lender(const Managed* managed) noexcept nogil:
     return <Managed*> foreign
 
 
-cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil:
-    """Take shape and strides; NULL strides are compact. The row is set before.
+cdef void take_other_bytes(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil:
+    """Take a layout that may be anything.
 
-    Strides become elements if all of them are multiples of the item size. Otherwise they stay bytes, and the block is
+    Strides become elements if all of them are multiples of the item size. Otherwise they stay bytes, and the memory is
     marked.
     """
     cdef DLTensor* tensor = &managed.abi.dl_tensor
@@ -225,29 +220,6 @@ cdef void managed_set_layout(Managed* managed, const Py_ssize_t* shape, const Py
     if odd:
         managed.marks |= BYTE_STRIDES
         memcpy(tensor.strides, strides_bytes, tensor.ndim * sizeof(int64_t))
-
-
-cdef bint managed_set_plain(
-    Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, Py_ssize_t nbytes,
-) noexcept nogil:
-    """Take a layout if it is compact in C order, has nbytes bytes, and is far from any limit. Row and data are set
-    before.
-
-    False otherwise: the layout is still to be taken then, and to be checked.
-    """
-    cdef DLTensor* tensor = &managed.abi.dl_tensor
-    cdef int shift = get_row(managed.row).item_shift
-    cdef int64_t count = 1
-    cdef int32_t axis = tensor.ndim
-    while axis:
-        axis -= 1
-        if shape[axis] < 1 or strides_bytes[axis] != count << shift:
-            return False
-        tensor.shape[axis] = shape[axis]
-        tensor.strides[axis] = count
-        if multiply_overflows(count, shape[axis], &count) or count > LARGEST_SPAN >> 8:
-            return False
-    return tensor.data != NULL and count << shift == nbytes
 
 
 # ---- own and release -------------------------------------------------------------------------------------------------
@@ -644,31 +616,15 @@ cdef tuple integers(const int64_t* values, int32_t count, int64_t factor):
 # ---- foreign structs -----------------------------------------------------------------------------------------------
 
 cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uint64_t flags) except NULL:
-    """An unowned, validated block that describes a foreign DLTensor. Of its pointers only data is kept.
-
-    Shape and strides are copied, so that a producer that changes them later changes nothing that was checked.
-    """
-    cdef Managed* managed = managed_new(protocol, tensor.ndim)
-    cdef DLTensor* ours = &managed.abi.dl_tensor
-    cdef int32_t axis
-    managed.abi.flags = flags & KNOWN_FLAGS
-    ours.data = tensor.data
-    ours.byte_offset = tensor.byte_offset
-    ours.device = tensor.device
-    ours.dtype = tensor.dtype
-    if tensor.ndim:
-        if tensor.shape == NULL:
-            managed_release(managed)
-            raise refusal(ConversionError, protocol_name(protocol), "shape", "NULL",
-                          f"has no extents for ndim {tensor.ndim}", REPORT)
-        for axis in range(tensor.ndim):
-            ours.shape[axis] = tensor.shape[axis]
-            if tensor.strides != NULL:
-                ours.strides[axis] = tensor.strides[axis]
-        if tensor.strides == NULL:
-            # DLPack before 1.2: NULL strides mean compact memory in C order.
-            fill_compact(tensor.ndim, ours.shape, ours.strides)
-    return managed_checked(managed)
+    """An unowned, validated block that describes a foreign DLTensor."""
+    cdef Managed* managed = new_block(tensor.ndim, 0)
+    cdef int fault
+    if managed == NULL:
+        return refuse_block(protocol, tensor.ndim)
+    fault = managed_describe(managed, protocol, tensor, flags, room_of(managed))
+    if fault:
+        raise release_and_refuse(managed, fault)
+    return managed
 
 
 cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL:
@@ -687,12 +643,11 @@ cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned
     return managed
 
 
-# ---- the checks -----------------------------------------------------------------------------------------------------
+# ---- the check ------------------------------------------------------------------------------------------------------
 
 cdef Managed* managed_checked(Managed* managed) except NULL:
     """Validate a block, and derive its row and marks; on failure the block is released."""
-    cdef int64_t count = 0
-    cdef int fault = dtype_fault(managed) or layout_fault(managed, &count) or memory_fault(managed, count)
+    cdef int fault = managed_take_layout(managed, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides)
     if fault:
         raise release_and_refuse(managed, fault)
     return managed
@@ -700,23 +655,27 @@ cdef Managed* managed_checked(Managed* managed) except NULL:
 
 cdef enum Fault:                # the numbers go on after those of layout.LayoutFault
     UNKNOWN_DTYPE = 16
+    NO_EXTENTS
     PACKED_WITH_GAPS
     NO_MEMORY
     UNKNOWN_DEVICE
     FAR_OFFSET
 
 
+cdef int find_fault(Managed* managed, const int64_t* shape, const int64_t* strides) noexcept nogil:
+    cdef int64_t count = 0
+    return dtype_fault(managed) or layout_fault(managed, shape, strides, &count) or memory_fault(managed, count)
+
+
 cdef int dtype_fault(Managed* managed) noexcept nogil:
     if managed.row == NO_ROW:
-        managed.row = find_dlpack(managed.abi.dl_tensor.dtype)
-        if managed.row == NO_ROW:
-            return UNKNOWN_DTYPE
+        return UNKNOWN_DTYPE
     if managed.abi.dl_tensor.dtype.bits >= 8:
         managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED     # it says nothing of these
     return 0
 
 
-cdef int layout_fault(Managed* managed, int64_t* count) noexcept nogil:
+cdef int layout_fault(Managed* managed, const int64_t* shape, const int64_t* strides, int64_t* count) noexcept nogil:
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef bint in_bytes = managed.marks & BYTE_STRIDES
     cdef bint packed = managed_packed(managed)
@@ -725,8 +684,11 @@ cdef int layout_fault(Managed* managed, int64_t* count) noexcept nogil:
     cdef LayoutFault fault
     cdef uint32_t form
     managed.marks &= ~FORM
-    if not (in_bytes or packed) and is_plain(tensor.ndim, tensor.shape, tensor.strides, count):
-        return 0
+    if tensor.ndim:
+        if shape == NULL:
+            return NO_EXTENTS
+        memmove(tensor.shape, shape, tensor.ndim * sizeof(int64_t))
+        memmove(tensor.strides, strides, tensor.ndim * sizeof(int64_t))
     fault = settle(
         tensor.ndim, tensor.shape, tensor.strides, 1 if in_bytes else item_bytes, item_bytes, count, &form)
     if fault:
@@ -761,60 +723,11 @@ cdef bint is_device(int32_t device_type) noexcept nogil:
     return <int> kDLCPU <= device_type <= <int> kDLOpenCL or <int> kDLVulkan <= device_type <= <int> kDLTrn
 
 
-cdef bint view_checked(View* view) noexcept nogil:
-    cdef DLTensor* tensor = &view.tensor
-    cdef int64_t* extents = tensor.shape
-    cdef int64_t* steps = tensor.strides
-    cdef int64_t* shape = view.room
-    cdef int64_t* strides = shape + tensor.ndim
-    cdef int row = find_dlpack(tensor.dtype)
-    cdef int64_t extent, step
-    cdef int64_t count = 1
-    cdef bint plain = True
-    cdef uint32_t form
-    cdef int32_t axis = tensor.ndim
-    if row == NO_ROW or get_row(row).subbyte or tensor.device.device_type != kDLCPU:
-        return False
-    if not 0 <= tensor.ndim <= MAX_NDIM or (tensor.ndim and (extents == NULL or steps == NULL)):
-        return False
-    tensor.shape, tensor.strides = shape, strides
-    while axis:
-        axis -= 1
-        extent, step = extents[axis], steps[axis]
-        shape[axis], strides[axis] = extent, step
-        # The same test as is_plain(), in one loop with the copy.
-        if extent < 1 or step != count or multiply_overflows(count, extent, &count):
-            plain = False
-    if not (plain and count <= LARGEST_SPAN >> 8) and settle(
-            tensor.ndim, tensor.shape, tensor.strides, get_row(row).item_bytes, get_row(row).item_bytes, &count, &form):
-        return False
-    if tensor.byte_offset > <uint64_t> LARGEST_SPAN or (tensor.data == NULL and count):
-        return False
-    tensor.data = <char*> tensor.data + tensor.byte_offset
-    tensor.byte_offset = 0
-    return True
-
-
-cdef bint view_strided(
-    View* view, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, int row,
-) noexcept nogil:
-    cdef DLTensor* tensor = &view.tensor
-    cdef int64_t item_bytes = get_row(row).item_bytes
-    cdef int64_t count
-    cdef uint32_t form
-    cdef int32_t axis
-    for axis in range(tensor.ndim):
-        if strides_bytes[axis] & item_bytes - 1:
-            return False
-        tensor.shape[axis] = shape[axis]
-        tensor.strides[axis] = strides_bytes[axis] >> get_row(row).item_shift
-    return settle(tensor.ndim, tensor.shape, tensor.strides, item_bytes, item_bytes, &count, &form) == LAYOUT_SOUND
-
-
 # For each Fault: the error, its field, what is wrong, and the hint. Names in braces are filled in.
 cdef dict FAULTS = {
     UNKNOWN_DTYPE: (ConversionError, "dtype", "is no type that dlbridge knows",
                     "view it as integers of the same size first"),
+    NO_EXTENTS: (ConversionError, "shape", "has no extents for ndim {ndim}", REPORT),
     NEGATIVE_EXTENT: (ConversionError, "shape", "has a negative extent", REPORT),
     TOO_MANY_ELEMENTS: (ConversionError, "shape", "has more bytes than any memory", REPORT),
     SPAN_TOO_LARGE: (ConversionError, "strides", "of shape {shape} reach beyond any memory", REPORT),
@@ -834,8 +747,9 @@ cdef object release_and_refuse(Managed* managed, int fault):
         error, field, wrong, hint = FAULTS[fault]
         values = {
             "dtype": dtype_name(tensor.dtype),
-            "shape": managed_shape(managed),
-            "strides": managed_strides(managed),
+            "ndim": tensor.ndim,
+            "shape": managed_shape(managed) if fault != NO_EXTENTS else "NULL",
+            "strides": managed_strides(managed) if fault != NO_EXTENTS else None,
             # With other faults the count may not fit into 64 bits.
             "count": managed_count(managed) if fault == NO_MEMORY else None,
             "data": "NULL",

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint64_t
 
 from cpython.object cimport PyObject
 
-from dlbridge._core.abi cimport DLDataType
+from dlbridge._core.abi cimport DATA_TYPE_CODES, DLDataType
 from dlbridge._core.atomic cimport load_pointer
 
 
@@ -12,6 +12,7 @@ cdef enum:
     NO_ROW = -1
     MAX_ROWS = 64               # a set of rows is one uint64
     NUMPY_TYPES = 32            # NumPy's own type numbers are below this one
+    MAX_BITS = 128
 
 
 ctypedef struct DTypeRow:
@@ -25,6 +26,7 @@ ctypedef struct DTypeRow:
 
 cdef DTypeRow rows[MAX_ROWS]
 cdef signed char by_numpy_type[NUMPY_TYPES]
+cdef signed char by_code_and_bits[DATA_TYPE_CODES][MAX_BITS + 1]
 
 cdef PyObject* numpy_dtypes[MAX_ROWS]       # in native byte order, owned; NULL until first needed
 
@@ -38,7 +40,14 @@ cdef inline int find_numpy(int number, object array) except -2:
     return find_registered(number, array)
 
 cdef int find_registered(int number, object array) except -2
-cdef int find_dlpack(DLDataType dtype) noexcept nogil
+
+cdef inline int find_dlpack(DLDataType dtype) noexcept nogil:
+    """The row of a DLDataType, or NO_ROW."""
+    if dtype.lanes == 1 and dtype.code < DATA_TYPE_CODES and dtype.bits <= MAX_BITS:
+        return by_code_and_bits[dtype.code][dtype.bits]
+    return find_lanes(dtype)
+
+cdef int find_lanes(DLDataType dtype) noexcept nogil
 cdef int find_sized(char kind, Py_ssize_t item_bytes) noexcept nogil
 cdef int find_typestr(str typestr, bint* swapped) except -2
 cdef int find_arrow(const char* format) noexcept nogil

@@ -13,7 +13,6 @@ from cpython.ref cimport Py_INCREF
 from libc.string cimport memset
 
 from dlbridge._core.abi cimport (
-    DATA_TYPE_CODES,
     kDLBfloat,
     kDLBool,
     kDLComplex,
@@ -98,13 +97,11 @@ ARROW_LETTERS = {
 COMPLEX_LETTERS = {"e": ("complex32",), "f": ("complex64",), "d": ("complex128",)}
 
 cdef enum:
-    MAX_BITS = 128
     MAX_BYTES = MAX_BITS // 8
     USER_TYPES = 64             # how many registered type numbers are remembered
     UNSEEN = -2
     SWAPPED_TYPESTR = 1 << 8
 
-cdef signed char by_code_and_bits[DATA_TYPE_CODES][MAX_BITS + 1]
 cdef signed char by_kind[256][MAX_BYTES + 1]
 cdef signed char by_letter[256][MAX_BYTES + 1]
 cdef signed char by_complex_letter[256][MAX_BYTES + 1]
@@ -155,12 +152,8 @@ cdef int _build_tables() except -1:
     return 0
 
 
-cdef int find_dlpack(DLDataType dtype) noexcept nogil:
-    """The row of a DLDataType, or NO_ROW."""
-    if dtype.lanes == 1:
-        if dtype.code < DATA_TYPE_CODES and dtype.bits <= MAX_BITS:
-            return by_code_and_bits[dtype.code][dtype.bits]
-        return NO_ROW
+cdef int find_lanes(DLDataType dtype) noexcept nogil:
+    """The row of a DLDataType that may have lanes, or NO_ROW."""
     for row in range(MAX_ROWS):
         if (rows[row].dlpack.lanes == dtype.lanes and rows[row].dlpack.bits == dtype.bits
                 and rows[row].dlpack.code == dtype.code and dtype.lanes):

@@ -33,19 +33,40 @@ ctypedef struct Span:
     int64_t high_bytes      # one past the last touched byte
 
 
-cdef inline bint is_plain(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t* count) noexcept nogil:
-    """Whether a layout is compact in C order, its axes of length 1 too, and far from any limit. Counts the elements.
+# Two loops copy a layout, and say whether it is plain: compact in C order, its axes of length 1 too, with elements, and
+# far from any limit. settle() has nothing to do for such a layout.
 
-    settle() has nothing to do for such a layout.
-    """
-    cdef int64_t product = 1
-    cdef int32_t axis = ndim
+cdef inline bint take_plain(
+    int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t* into_shape, int64_t* into_strides,
+) noexcept nogil:
+    """Copy a layout with strides in elements."""
+    cdef int64_t count = 1
+    cdef int64_t extent, stride
+    cdef bint plain = True
+    cdef Py_ssize_t axis = ndim       # no int32, which would be widened for each access
     while axis:
         axis -= 1
-        if shape[axis] < 1 or strides[axis] != product or multiply_overflows(product, shape[axis], &product):
+        extent, stride = shape[axis], strides[axis]
+        into_shape[axis], into_strides[axis] = extent, stride
+        if extent < 1 or stride != count or multiply_overflows(count, extent, &count):
+            plain = False
+    return plain and count <= LARGEST_SPAN >> 8
+
+cdef inline bint take_plain_bytes(
+    int32_t ndim, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes, int item_shift,
+    int64_t* into_shape, int64_t* into_strides,
+) noexcept nogil:
+    """Copy a layout with strides in bytes if it is plain; otherwise what was copied so far means nothing."""
+    cdef int64_t count = 1
+    cdef Py_ssize_t axis = ndim
+    while axis:
+        axis -= 1
+        if shape[axis] < 1 or strides_bytes[axis] != count << item_shift:
             return False
-    count[0] = product
-    return product <= LARGEST_SPAN >> 8
+        into_shape[axis], into_strides[axis] = shape[axis], count
+        if multiply_overflows(count, shape[axis], &count):
+            return False
+    return count <= LARGEST_SPAN >> 8
 
 cdef LayoutFault settle(
     int32_t ndim, const int64_t* shape, int64_t* strides, int64_t stride_bytes, int64_t item_bytes,

@@ -11,6 +11,7 @@ cdef class Route(Entry):
     cdef readonly Target target
     cdef readonly tuple offers          # of Offer, in the order in which they are asked
     cdef bint already                   # whether the type is the target's own
+    cdef bint direct                    # whether an array can be made without a block
     cdef Request plain                  # the request of a call without keywords
 
 
@@ -29,3 +30,5 @@ cdef Route aim_at(object to, object kind, Route route, Request* request)
 cdef Route find_route(object src, object to)
 cdef object array_type(object to)
 cdef Route aim(Request* request, Route route)
+# An array over memory that src keeps, for a direct route; None where a block is needed.
+cdef object share_directly(object src, Route route, const Request* request)

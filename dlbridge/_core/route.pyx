@@ -2,13 +2,19 @@
 
 cimport cython
 from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM
+from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport kDLCPU
+from dlbridge._core.block cimport Managed
 from dlbridge._core.cache cimport ROUTES, cached, count_registrations, put, steal
 from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
+from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.location cimport find_device
+from dlbridge._core.plan cimport fits
 from dlbridge._core.request cimport NOTHING_ASKED, Request
+from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport offers_of
 from dlbridge._core.targets.registry cimport find_target
 
@@ -72,6 +78,7 @@ cdef Route new_route(object src, object to):
     """Make a route. The first one of a library imports what is known of the library."""
     cdef size_t before = count_registrations()
     cdef Route route = Route.__new__(Route)
+    cdef Offer first
     route.kind = type(src)
     route.key = to
     try:
@@ -87,7 +94,19 @@ cdef Route new_route(object src, object to):
     route.plain.target = <PyObject*> route.target
     route.plain.current_stream = route.target.current_stream
     route.offers = offers_of(route.kind)
+    first = <Offer> route.offers[0]
+    route.direct = route.target.share != NULL and first.describe != NULL and first.keep != NULL
     # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not cached.
     if src.__class__ is route.kind and route.target.owns_by_type(route.kind):
         put(ROUTES, route, before)
     return route
+
+
+cdef object share_directly(object src, Route route, const Request* request):
+    """An array over memory that src keeps, without a block; None where one is needed."""
+    cdef Managed memory
+    cdef int64_t room[2 * MAX_NDIM]
+    cdef Offer offer = <Offer> PyTuple_GET_ITEM(route.offers, 0)
+    if not offer.describe(src, offer, &memory, room) or not fits(&memory, route.target, request):
+        return None
+    return route.target.share(&memory, offer.keep(src))

@@ -3,9 +3,10 @@
 The two are frozen by the major version of the C API; tests/test_face.py compares them with the header.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t
 
-from dlbridge._core.abi cimport DLDataType, DLManagedTensorVersioned, DLTensor
+from dlbridge._core.abi cimport DLDataType, DLManagedTensorVersioned
+from dlbridge._core.block cimport Managed
 from dlbridge._core.layout cimport MAX_NDIM
 
 
@@ -27,7 +28,6 @@ ctypedef struct Want:
     int64_t stream              # 0: the legacy default one
 
 ctypedef struct View:
-    DLTensor tensor
-    uint64_t flags              # DLFlags
+    Managed memory              # of which the header shows flags and tensor
     DLManagedTensorVersioned* owner     # NULL where the object that is looked at keeps the memory
     int64_t room[2 * MAX_NDIM]  # for shape and strides

@@ -197,8 +197,10 @@ typedef struct {
 /* An array that is looked at. It points into itself, so it is never copied. Elements are aligned, byte_offset is 0, and
    strides are always there. Nothing in it is changed by the caller. */
 typedef struct {
-    DLTensor tensor;
+    void *reserved[3];
     uint64_t flags;             /* DLPACK_FLAG_BITMASK_... */
+    DLTensor tensor;
+    uint64_t known;             /* reserved, too */
     DLManagedTensorVersioned *owner;    /* NULL where the array itself keeps the memory */
     int64_t room[2 * DLBRIDGE_MAX_NDIM];
 } dlbridge_View;

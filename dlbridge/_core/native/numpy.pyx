@@ -5,6 +5,7 @@ in this way, because wrong values would then pass for right ones.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
@@ -17,21 +18,19 @@ from dlbridge._core.block cimport (
     PROTOCOL_NUMPY,
     SWAPPED,
     Managed,
+    find_fault,
+    managed_begin,
     managed_checked,
     managed_keep,
     managed_new,
     managed_own_object,
     managed_release,
-    managed_set_compact,
-    managed_set_layout,
     managed_set_row,
-    set_compact,
-    view_strided,
+    managed_take_bytes,
 )
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row
 from dlbridge._core.facts cimport MASKED
 from dlbridge._core.numpy_api cimport (
-    ARRAY_C_CONTIGUOUS,
     ARRAY_WRITEABLE,
     NPY_VOID,
     array_base,
@@ -48,7 +47,6 @@ from dlbridge._core.numpy_api cimport (
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport counts_exports, held_buffer
 from dlbridge._core.sources.offer cimport Offer, facts_of, hints, new_offer
-from dlbridge._core.view cimport View
 
 import numpy as np
 
@@ -76,7 +74,7 @@ cdef Offer offers(object kind, object facts):
     offer.sole = True           # another protocol would leave out the mask
     offer.locate = locate
     if offer.acquire == acquire:
-        offer.borrow = borrow
+        offer.describe = describe
     return offer
 
 
@@ -87,28 +85,30 @@ cdef bint locate(object obj, Offer offer, DLDevice* out) noexcept:
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef int row = find_numpy(array_type(obj), obj)
-    cdef int flags = array_flags(obj)
     cdef Managed* managed
+    cdef bint plain
     if row < 0:
         return refuse_dtype(obj)
     managed = managed_new(PROTOCOL_NUMPY, array_ndim(obj))
-    managed_set_row(managed, row)
-    managed.abi.dl_tensor.data = array_data(obj)
-    if not flags & ARRAY_WRITEABLE:
-        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if get_row(row).subbyte:
         # ml_dtypes keeps one element in each byte, with the value in the low bits.
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
-    if array_is_swapped(obj):
-        managed.marks |= SWAPPED
+    plain = fill(managed, obj, row)
     managed_own_object(managed, obj)
     if array_base(obj) != NULL:
         hold_base(managed, obj)
-    # NumPy itself finds this flag from the layout, and no Python code can set it, so nothing is left to check.
-    if flags & ARRAY_C_CONTIGUOUS and managed_set_compact(managed, array_shape(obj), array_strides(obj)):
-        return managed
-    managed_set_layout(managed, array_shape(obj), array_strides(obj))
-    return managed_checked(managed)
+    return managed if plain else managed_checked(managed)
+
+
+cdef inline bint fill(Managed* managed, object array, int row) noexcept:
+    """Take all that is known of an array. If True, nothing is left to check."""
+    managed_set_row(managed, row)
+    managed.abi.dl_tensor.data = array_data(array)
+    if not array_flags(array) & ARRAY_WRITEABLE:
+        managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    if array_is_swapped(array):
+        managed.marks |= SWAPPED
+    return managed_take_bytes(managed, array_shape(array), array_strides(array))
 
 
 cdef Managed* acquire_scalar(object obj, Offer offer, const Request* request) except? NULL:
@@ -150,27 +150,16 @@ cdef int hold_base(Managed* managed, object array) except -1:
     return 0
 
 
-cdef bint borrow(object obj, Offer offer, View* out) noexcept:
+cdef bint describe(object obj, Offer offer, Managed* out, int64_t* room) noexcept:
     cdef int number = array_type(obj)
     cdef int row = by_numpy_type[number] if 0 <= number < NUMPY_TYPES else NO_ROW
-    cdef int flags = array_flags(obj)
-    if row == NO_ROW or array_is_swapped(obj) or not is_own_memory(obj):
+    if row == NO_ROW or (array_base(obj) != NULL and not is_own_memory(obj)):
         return False
-    out.tensor.data = array_data(obj)
-    out.tensor.device = DLDevice(kDLCPU, 0)
-    out.tensor.ndim = array_ndim(obj)
-    out.tensor.dtype = get_row(row).dlpack
-    out.tensor.shape = out.room
-    out.tensor.strides = out.room + out.tensor.ndim
-    out.tensor.byte_offset = 0
-    out.flags = 0 if flags & ARRAY_WRITEABLE else DLPACK_FLAG_BITMASK_READ_ONLY
-    out.owner = NULL
-    return flags & ARRAY_C_CONTIGUOUS and set_compact(
-        &out.tensor, array_shape(obj), array_strides(obj), get_row(row).item_shift
-    ) or view_strided(out, array_shape(obj), array_strides(obj), row)
+    managed_begin(out, PROTOCOL_NUMPY, array_ndim(obj), room)
+    return fill(out, obj, row) or not find_fault(out, out.abi.dl_tensor.shape, out.abi.dl_tensor.strides)
 
 
-cdef inline bint is_own_memory(object array) noexcept:
+cdef bint is_own_memory(object array) noexcept:
     """Whether the memory stays as long as the array, so that no export of the array's base is to be held."""
     cdef PyObject* base = array_base(array)
     while base != NULL and isinstance(<object> base, ndarray):

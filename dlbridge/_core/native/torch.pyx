@@ -29,15 +29,14 @@ from dlbridge._core.block cimport (
     PROTOCOL_EXCHANGE_API,
     Managed,
     managed_data,
+    managed_describe,
     managed_from_tensor,
     managed_keep,
     managed_own_object,
-    managed_own_storage,
     managed_release,
     managed_set_row,
     managed_take_versioned,
     set_find_storage,
-    view_checked,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host, parse_device
@@ -49,7 +48,6 @@ from dlbridge._core.pending cimport raise_pending, take_error
 from dlbridge._core.request cimport COPY_ALWAYS, Request
 from dlbridge._core.sources cimport dlpack, exchange
 from dlbridge._core.sources.offer cimport Offer, facts_of, refusal_by_facts
-from dlbridge._core.view cimport View
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
@@ -78,7 +76,8 @@ cdef Offer offers(object kind, object facts):
         offer.acquire = acquire_managed
         if offer.api.dltensor_from_py_object_no_sync != NULL:
             offer.acquire = acquire_borrowed
-            offer.borrow = borrow
+            offer.describe = describe
+            offer.keep = libtorch.storage_object
             offer.locate = locate
     else:
         method = getattr(kind, "__dlpack__", None)
@@ -134,15 +133,16 @@ cdef bint locate(object obj, Offer offer, DLDevice* out) noexcept:
     return True
 
 
-cdef bint borrow(object obj, Offer offer, View* out) noexcept:
+cdef bint describe(object obj, Offer offer, Managed* out, int64_t* room) noexcept:
+    cdef DLTensor view
     if is_lazy_clone(obj):
         return False
-    if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &out.tensor) or state_of(obj):
+    if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &view) or state_of(obj):
         take_error()
         return False
-    out.flags = 0
-    out.owner = NULL
-    return view_checked(out) and (not is_byte(out.tensor.dtype) or has_whole_bytes(obj, offer))
+    return view.device.device_type == kDLCPU and 0 <= view.ndim <= MAX_NDIM and (
+        not managed_describe(out, PROTOCOL_EXCHANGE_API, &view, 0, room)) and (
+        not is_byte(view.dtype) or has_whole_bytes(obj, offer))
 
 
 cdef inline bint is_byte(DLDataType dtype) noexcept:
@@ -176,12 +176,23 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
     if view.device.device_type == offer.owned_on:
         return acquire_managed(obj, offer, request)
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
-    managed_own_object(managed, obj)
-    managed.owns = NOT_YET_OWNED
     if view.device.device_type != kDLCPU and has_streams(view.device.device_type) and not request.peek:
-        managed_own_storage(managed)
-        note_producer(managed, <object> managed.abi.manager_ctx, offer)
+        note_producer(managed, own_storage_of(managed, obj), offer)
+    else:
+        managed_own_object(managed, obj)
+        managed.owns = NOT_YET_OWNED
     return marked(managed, obj, offer, request)
+
+
+cdef object own_storage_of(Managed* managed, object tensor):
+    """Own the storage of a tensor at once, where its stream is noted with it. On failure the block is released."""
+    try:
+        storage = libtorch.storage_object(tensor)
+    except BaseException:
+        managed_release(managed)
+        raise
+    managed_own_object(managed, storage)
+    return storage
 
 
 cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) except? NULL:

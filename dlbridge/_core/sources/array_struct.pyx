@@ -10,8 +10,8 @@ from dlbridge._core.block cimport (
     managed_checked,
     managed_new,
     managed_own_object,
-    managed_set_layout,
     managed_set_row,
+    managed_take_bytes,
 )
 from dlbridge._core.dtypes cimport find_sized
 from dlbridge._core.request cimport Request
@@ -62,7 +62,7 @@ cdef Managed* block_of(object obj, object capsule) except NULL:
     managed = managed_new(PROTOCOL_ARRAY_STRUCT, interface.nd)
     managed.abi.dl_tensor.data = interface.data
     managed_set_row(managed, row)
-    managed_set_layout(managed, <const Py_ssize_t*> interface.shape, <const Py_ssize_t*> interface.strides)
+    managed_take_bytes(managed, <const Py_ssize_t*> interface.shape, <const Py_ssize_t*> interface.strides)
     if not interface.flags & ARRAY_STRUCT_WRITEABLE:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if not interface.flags & ARRAY_STRUCT_NOTSWAPPED and interface.itemsize > 1:

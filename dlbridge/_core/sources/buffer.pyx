@@ -12,14 +12,14 @@ from dlbridge._core.block cimport (
     Managed,
     integers,
     managed_checked,
+    managed_count,
     managed_nbytes,
     managed_release,
-    managed_set_layout,
-    managed_set_plain,
     managed_set_row,
     managed_take_buffer,
+    managed_take_bytes,
 )
-from dlbridge._core.dtypes cimport find_format
+from dlbridge._core.dtypes cimport find_format, get_row
 from dlbridge._core.facts cimport PINNED_MEMORY
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.pending cimport raise_pending
@@ -72,11 +72,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     if swapped:
         managed.marks |= SWAPPED
-    if view.strides != NULL and managed_set_plain(managed, view.shape, view.strides, view.len):
-        return managed
-    managed_set_layout(managed, view.shape, view.strides)
-    managed = managed_checked(managed)
-    if managed_nbytes(managed) != view.len:
+    if not managed_take_bytes(managed, view.shape, view.strides) or view.buf == NULL:
+        managed = managed_checked(managed)
+    if managed_count(managed) << get_row(row).item_shift != view.len:
         refuse_length(managed, view.len)
     return managed
 

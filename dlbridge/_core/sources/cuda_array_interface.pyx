@@ -3,12 +3,7 @@
 from cpython.long cimport PyLong_Check
 from libc.stdint cimport int64_t
 
-from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_LEGACY_DEFAULT,
-    STREAM_UNORDERED,
-    kDLCUDA,
-)
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
 from dlbridge._core.block cimport (
     PROTOCOL_CUDA_ARRAY_INTERFACE,
     Managed,
@@ -68,7 +63,6 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     managed.abi.dl_tensor.data = address
     if read_only:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    managed.abi.dl_tensor.device.device_type = kDLCUDA
     managed_own_object(managed, owner)
     managed = with_row(managed_checked(managed), row, offer)
     try:
@@ -92,19 +86,19 @@ cdef int note_producer(Managed* managed, object obj, Offer offer, dict interface
     From version 3 on, None says that no stream need wait. Earlier versions have no stream, and the default one is
     meant.
     """
-    cdef int64_t stream
+    cdef int64_t stream = STREAM_LEGACY_DEFAULT
     given = interface.get("stream")
     keeper = None
-    if given is not None:
+    if given is None:
+        if interface.get("version", 0) >= 3 and not offer.known & DEFAULT_UNSAID:
+            stream = STREAM_UNORDERED
+        return device_operations().set_producer(managed, stream, None, False)
+    found = offer.values[<int> STREAM_OBJECT](obj) if offer.known & STREAM_OBJECT else None
+    if found is None:
         stream = given
-        found = offer.values[<int> STREAM_OBJECT](obj) if offer.known & STREAM_OBJECT else None
-        if found is not None:
-            stream = stream_handle(found) or STREAM_LEGACY_DEFAULT
-            keeper = found if keeps_handle(found) else None
-    elif interface.get("version", 0) >= 3 and not offer.known & DEFAULT_UNSAID:
-        stream = STREAM_UNORDERED
     else:
-        stream = STREAM_LEGACY_DEFAULT
+        stream = stream_handle(found) or STREAM_LEGACY_DEFAULT
+        keeper = found if keeps_handle(found) else None
     return device_operations().set_producer(managed, stream, keeper, False)
 
 

@@ -13,8 +13,8 @@ from dlbridge._core.block cimport (
     Managed,
     Protocol,
     managed_new,
-    managed_set_layout,
     managed_set_row,
+    managed_take_bytes,
     protocol_name,
 )
 from dlbridge._core.dtypes cimport find_typestr
@@ -40,7 +40,7 @@ cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr
         raise refuse_field(protocol, "strides", strides, f"is not a tuple of {ndim} integers, nor None", REPORT)
     managed = managed_new(protocol, ndim)
     managed_set_row(managed, row)
-    managed_set_layout(managed, extents, strides_bytes if strides is not None else NULL)
+    managed_take_bytes(managed, extents, strides_bytes if strides is not None else NULL)
     if swapped:
         managed.marks |= SWAPPED
     return managed

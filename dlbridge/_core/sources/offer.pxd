@@ -1,9 +1,10 @@
 """The Offer: what one protocol found out about a type, once, so that each acquire of that type is a plain call."""
 
+from libc.stdint cimport int64_t
+
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
-from dlbridge._core.view cimport View
 
 
 cdef class Offer
@@ -15,9 +16,12 @@ ctypedef Managed* (*Acquire)(object obj, Offer offer, const Request* request) ex
 # Finds where an object's memory is without a call of Python. False if that is not known.
 ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
 
-# Looks at memory that obj itself keeps, without a call of Python. False, without an exception, where obj is to be
-# acquired instead.
-ctypedef bint (*Borrow)(object obj, Offer offer, View* out) noexcept
+# Describes memory of the host that obj itself keeps, without a call of Python and without a block. ``room`` is for 64
+# extents and strides. False, without an exception, where obj is to be acquired instead.
+ctypedef bint (*Describe)(object obj, Offer offer, Managed* out, int64_t* room) noexcept
+
+# What keeps the memory that describe() describes, from now on.
+ctypedef object (*Keep)(object obj)
 
 cdef enum:
     # Above the bits of facts.Known: whether the memory of its legacy capsules, which do not say it, may be written.
@@ -28,7 +32,8 @@ cdef enum:
 cdef class Offer:
     cdef Acquire acquire
     cdef Locate locate                      # NULL where Python is to be asked
-    cdef Borrow borrow                      # NULL where the memory is to be acquired
+    cdef Describe describe                  # NULL where the memory is to be acquired
+    cdef Keep keep                          # NULL where that keeper is no base for an array
     cdef readonly str protocol              # the name of the source's file
     cdef readonly object facts              # libraries/library.Facts of the type
     cdef unsigned int known                 # facts.Known, or'ed

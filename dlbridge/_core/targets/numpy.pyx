@@ -2,11 +2,11 @@
 
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.atomic cimport add_rows, load_pointer
+from dlbridge._core.atomic cimport add_rows
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
     OWNS_BUFFER,
@@ -19,8 +19,9 @@ from dlbridge._core.block cimport (
     managed_take_view,
     managed_unwrapped,
 )
+from dlbridge._core.cache cimport steal
 from dlbridge._core.capsule cimport new_capsule
-from dlbridge._core.dtypes cimport get_row, numpy_dtype, numpy_dtypes, rows_named
+from dlbridge._core.dtypes cimport get_row, numpy_dtype, rows_named
 from dlbridge._core.layout cimport LENGTH_1, MAX_NDIM, STRIDED
 from dlbridge._core.numpy_api cimport ARRAY_WRITEABLE, array_set_base, import_array_api, new_array
 from dlbridge._core.pending cimport raise_pending
@@ -42,6 +43,7 @@ cdef uint64_t ml_dtypes_rows = rows_named(
 cdef int prepare(Target target) except -1:
     target.accepts = accepts
     target.deliver = deliver
+    target.share = share
     target.adjust = adjust
     return 0
 
@@ -68,32 +70,47 @@ cdef object accepts(const Managed* managed, Target target):
     return None
 
 
+# As array_over(), for a caller that takes the exception itself.
+ctypedef PyObject* (*ArrayOver)(const Managed* memory) noexcept
+
+cdef char[1] nowhere            # NumPy allocates memory if it is given NULL, where empty memory may be
+
+
 cdef object deliver(Managed* managed, Target target):
     """An ndarray over the memory, whose base keeps the memory alive. It is read-only if the memory is."""
-    cdef int64_t strides_bytes[MAX_NDIM]
-    cdef int64_t* strides = NULL         # NumPy computes the strides of compact arrays itself, in half the time
-    cdef object dtype = dtype_of(managed)
-    cdef char* data = managed_data(managed)
-    cdef PyObject* made
-    cdef int flags = 0 if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE
-    if managed.marks & (STRIDED | BYTE_STRIDES | LENGTH_1):
-        strides = fill_strides(managed, strides_bytes)
-    Py_INCREF(dtype)        # NewFromDescr steals it
-    # NumPy allocates memory if it is given NULL, and empty memory may be at NULL.
-    made = new_array(
-        dtype, managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, strides,
-        data if data != NULL else <char*> managed, flags)
+    cdef PyObject* made = (<ArrayOver> array_over)(managed)
     if made == NULL:
         managed_release(managed)
         raise_pending()
-    array = <object> made
-    Py_DECREF(array)        # the reference that NewFromDescr gave
-    owner = base_over(managed) if data != NULL else None
+    array = steal(made)
+    owner = base_over(managed)
     if owner is None:
         owner = new_capsule(managed, managed, OWNER_NAME, _release_owner)
     Py_INCREF(owner)        # SetBaseObject steals it
     array_set_base(array, owner)
     return array
+
+
+cdef object share(const Managed* memory, object keeper):
+    """An ndarray over memory that an object keeps, which becomes its base."""
+    array = steal(array_over(memory))
+    Py_INCREF(keeper)
+    array_set_base(array, keeper)
+    return array
+
+
+cdef PyObject* array_over(const Managed* memory) except NULL:
+    """An ndarray without a base."""
+    cdef int64_t strides_bytes[MAX_NDIM]
+    cdef int64_t* strides = NULL         # NumPy computes the strides of compact arrays itself, in half the time
+    cdef object dtype = dtype_of(memory)
+    cdef char* data = managed_data(memory)
+    cdef int flags = 0 if memory.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE
+    if memory.marks & (STRIDED | BYTE_STRIDES | LENGTH_1):
+        strides = fill_strides(memory, strides_bytes)
+    Py_INCREF(dtype)        # NewFromDescr steals it
+    return new_array(dtype, memory.abi.dl_tensor.ndim, memory.abi.dl_tensor.shape, strides,
+                     data if data != NULL else nowhere, flags)
 
 
 cdef object base_over(Managed* managed):
@@ -120,17 +137,10 @@ cdef object base_over(Managed* managed):
     return held
 
 
-cdef object dtype_of(Managed* managed):
-    """The NumPy dtype of a block, in its byte order. On failure the block is released."""
-    cdef PyObject* found = <PyObject*> load_pointer(<void**> &numpy_dtypes[managed.row])
-    if found != NULL and not managed.marks & SWAPPED:
-        return <object> found
-    try:
-        dtype = numpy_dtype(managed.row)
-        return dtype.newbyteorder() if managed.marks & SWAPPED else dtype
-    except BaseException:
-        managed_release(managed)
-        raise
+cdef object dtype_of(const Managed* memory):
+    """The NumPy dtype of a block, in its byte order."""
+    dtype = numpy_dtype(memory.row)
+    return dtype.newbyteorder() if memory.marks & SWAPPED else dtype
 
 
 cdef int64_t* fill_strides(const Managed* managed, int64_t* strides_bytes) noexcept nogil:

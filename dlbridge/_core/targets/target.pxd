@@ -15,6 +15,8 @@ cdef class Target
 ctypedef object (*Accepts)(const Managed* managed, Target target)
 # Makes the library's array; steals managed, also when it fails.
 ctypedef object (*Deliver)(Managed* managed, Target target)
+# Makes the library's array over memory that an object keeps, which nothing was made for but this description.
+ctypedef object (*Share)(const Managed* memory, object keeper)
 # Makes the library's array on a device, from host memory and by the library's own copy; steals managed, too.
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device)
 # Corrects what was read from the library's facts, once the library is imported.
@@ -38,6 +40,7 @@ cdef class Target:
     cdef int32_t hosts                  # how many devices of the host it numbers; 0 if it has one place for all
     cdef Accepts accepts
     cdef Deliver deliver
+    cdef Share share                    # or NULL: the library needs a block
     cdef Upload upload                  # or NULL
     cdef int32_t upload_type            # DLPack's type of the devices that upload copies to; 0 if there are none
     cdef bint copies_own                # whether it copies device memory itself, since its streams are not known
