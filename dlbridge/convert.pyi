@@ -481,7 +481,6 @@ def check_keywords(function: str, keywords: dict[str, Any]) -> None: ...
 OPTIONS: Final[tuple[str, ...]]
 OF_TREES: Final[tuple[str, ...]]
 
-BY_COPY: str
 
 def examine(
     facts: dict[str, Any],

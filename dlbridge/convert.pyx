@@ -19,12 +19,8 @@ from dlbridge._core.atomic cimport add, load
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
     NOT_YET_OWNED,
-    PROTOCOL_ARRAY_INTERFACE,
-    PROTOCOL_ARROW,
-    PROTOCOL_DLPACK,
     Managed,
     Protocol,
-    managed_data,
     managed_nbytes,
     managed_own_storage,
     managed_release,
@@ -37,10 +33,10 @@ from dlbridge._core.block cimport (
 from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.collector cimport pause_collector, resume_collector
 from dlbridge._core.described cimport Description, read_description, seen_as
+from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, fits, is_copy
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport dtype_name, find_name
-from dlbridge._core.facts cimport REARRANGED
+from dlbridge._core.dtypes cimport dtype_name, nearest_row, row_name
 from dlbridge._core.handover cimport (
     hand_over,
     hand_over_copy,
@@ -49,37 +45,23 @@ from dlbridge._core.handover cimport (
     hand_over_upload,
     settle,
 )
-from dlbridge._core.layout cimport LENGTH_1
 from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
 from dlbridge._core.place cimport (
+    COPY,
     COPY_IN_TARGET,
+    NARROW,
     PASS_A_PART,
     REARRANGE,
     UPLOAD,
     copies_made,
     copy_into,
-    is_bool,
     place,
 )
-from dlbridge._core.plan cimport (
-    READ_ONLY_MEMORY,
-    SHARE,
-    WRITABLE_MEMORY,
-    Decision,
-    Findings,
-    decide,
-    fits,
-    gather,
-    is_copy,
-    reason_hint,
-    reason_text,
-    supports_access,
-)
+from dlbridge._core.plan cimport SHARE, find_kernel, make_plan, reason_hint, reason_text, row_for
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_IF_NEEDED,
-    COPY_NEVER,
     KEYWORDS,
     NOTHING_ASKED,
     READONLY_SHARE,
@@ -90,15 +72,13 @@ from dlbridge._core.request cimport (
     wants_versioned,
 )
 from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to, share_directly, target_of
-from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of
-from dlbridge._core.sources.offer cimport Offer, library
 from dlbridge._core.targets.consumer cimport call_kernel, call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
-from dlbridge.errors import CopyRequiredError, DeviceError, UnsupportedError, refusal
+from dlbridge.errors import UnsupportedError
 
 cdef extern from "Python.h":
     ctypedef struct PyMethodDef:
@@ -576,7 +556,18 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
         tensor = deliver_apart(managed, find_target("dlbridge"), &asked)
         managed = managed_share(tensor.managed)
-    return narrowed(managed, target, request, None) if request.narrow else managed
+    return narrowed(managed, target, request)
+
+
+cdef Managed* narrowed(Managed* managed, Target target, const Request* request) except NULL:
+    """Memory of the host in the type that the target gets; managed is stolen."""
+    cdef int row
+    try:
+        row = row_for(managed, target, request) if request.narrow else managed.row
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed if row == managed.row else place(managed, COPY | NARROW, NULL)
 
 
 cdef inline object deliver(Managed* managed, Target target, const Request* request, object src=None):
@@ -598,28 +589,18 @@ cdef object deliver_apart(Managed* managed, Target target, const Request* reques
 
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src):
     cdef Decision decision
-    cdef Findings findings
     cdef int64_t stream
-    cdef Managed* whole = managed
-    cdef Request of_copy
-    if request.narrow:
-        managed = narrowed(managed, target, request, src)
-        if managed != whole:
-            of_copy = request_of_copy(request)
-            request, src = &of_copy, None
     try:
-        gather(managed, target, request, &findings)
-        findings.kernel = may_be_rearranged(managed, target) and find_kernel(managed, src) is not None
-        decide(managed, target, request, &findings, &decision)
+        make_plan(managed, target, request, src, &decision)
         if not decision.steps & REARRANGE:
             hand_over(managed, target, decision.steps, request)
     except BaseException:
         managed_release(managed)
         raise
-    if decision.steps & REARRANGE:
-        return deliver_rearranged(managed, target, request, src)
     if is_copy(&decision):
         add(&copies_made, 1)
+    if decision.steps & REARRANGE:
+        return deliver_rearranged(managed, target, request, src, decision.steps)
     if decision.steps:
         managed = hand_over_copy(placed(managed, target, &decision), decision.steps, request)
     managed_own_storage(managed)
@@ -641,50 +622,18 @@ cdef Managed* placed(Managed* managed, Target target, const Decision* decision) 
         raise MemoryError(str(error).replace(PASS_A_PART, SHARE)) from None
 
 
-# ---- kernels of the libraries ----------------------------------------------------------------------------------------
+# ---- copies by the kernels of a library ------------------------------------------------------------------------------
 
-cdef bint may_be_rearranged(const Managed* managed, Target target) noexcept:
-    """Whether memory of a device has something that kernels may have to change for the target."""
-    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
-    return (managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed)) and (
-        has_streams(device_type) and not is_host(device_type))
-
-
-cdef tuple find_kernel(const Managed* managed, object src):
-    """The function that makes a compact copy of an array on its device, and its library: that of the array, or another.
-
-    The other library is named; it is None for the array's own. None without any.
-    """
-    cdef Offer offer
-    if src is not None:
-        offer = <Offer> PyTuple_GET_ITEM(offers_of(type(src)), 0)
-        if offer.known & REARRANGED and offer.function is None:     # which gives another array, of which it is known
-            return offer.values[<int> REARRANGED], None
-    for name, kernel in library().rearrangers():
-        if takes_as_it_is(managed, name):
-            return kernel, name
-    return None
+cdef object deliver_rearranged(
+    Managed* managed, Target target, const Request* request, object src, int32_t steps,
+):
+    """Deliver a compact copy that a library makes on the device; managed is stolen."""
+    cdef Request asked = request_of_copy(request)
+    return deliver_apart(rearranged(managed, src, steps), target, &asked)
 
 
-cdef bint takes_as_it_is(const Managed* managed, str name):
-    """Whether a library takes device memory without a change. One that does not work here takes none."""
-    cdef Target target
-    try:
-        target = find_target(name)
-        target.load()
-    except Exception:
-        return False
-    return target.upload_type == managed.abi.dl_tensor.device.device_type and (
-        managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1)
-
-
-cdef str kernel_name(const Managed* managed, object src):
-    """The library whose kernels make a compact copy."""
-    return find_kernel(managed, src)[0].__module__.rpartition(".")[2]
-
-
-cdef Managed* rearranged(Managed* managed, object src, str dtype) except NULL:
-    """A compact copy on the same device, in another dtype if one is named; managed is stolen.
+cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NULL:
+    """A compact copy on the same device, in the nearest dtype if the steps say so; managed is stolen.
 
     A library makes it by its kernels on its current stream, and the copy is ready there.
     """
@@ -694,6 +643,7 @@ cdef Managed* rearranged(Managed* managed, object src, str dtype) except NULL:
     cdef Managed* made
     plain.readonly = READONLY_SHARE
     try:
+        dtype = row_name(nearest_row(managed.row)) if steps & NARROW else None
         kernel, name = find_kernel(managed, src)
     except BaseException:
         managed_release(managed)
@@ -715,13 +665,6 @@ cdef Request request_of_copy(const Request* request) noexcept:
     if asked.has_stream and asked.stream == STREAM_UNORDERED:
         asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
     return asked
-
-
-cdef object deliver_rearranged(Managed* managed, Target target, const Request* request, object src):
-    """Deliver a compact copy that a library makes; managed is stolen."""
-    cdef Request asked = request_of_copy(request)
-    add(&copies_made, 1)
-    return deliver_apart(rearranged(managed, src, None), target, &asked)
 
 
 cdef object deliver_to(Managed* managed, object to, str otherwise):
@@ -753,55 +696,6 @@ cdef Route delivery_to(object to, str otherwise, Request* request):
     return aim_at(to, kind, route, request)
 
 
-cdef str nearest(const Managed* managed, Target target):
-    """The type that stands in for a wide one that the target lacks; None where it has the type, or nothing is near."""
-    from dlbridge._core.narrowing import NEAREST        # imported with the first narrow=True
-
-    name = NEAREST.get(dtype_name(managed.abi.dl_tensor.dtype))
-    has = target.rows >> managed.row & 1 and target.why_not(managed) is None
-    return None if name is None or has or not target.rows >> find_name(name) & 1 else name
-
-
-cdef Managed* narrowed(Managed* managed, Target target, const Request* request, object src) except NULL:
-    """A copy in the target's nearest type, or managed itself where the target has its type. managed is stolen."""
-    from dlbridge._core.narrowing import narrowed as narrow
-
-    cdef Request plain = NOTHING_ASKED
-    cdef Target ours = find_target("dlbridge")
-    cdef Managed* made
-    try:
-        ours.load()
-        name = nearest(managed, target)
-        check_narrowing(managed, target, request, name, src)
-    except BaseException:
-        managed_release(managed)
-        raise
-    if name is None:
-        return managed
-    if not is_host(managed.abi.dl_tensor.device.device_type):
-        return rearranged(managed, src, name)
-    array = narrow(deliver_apart(managed, ours, &plain), name)
-    made = acquire_by(offers_of(type(array)), array, &plain)
-    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
-    return made
-
-
-cdef int check_narrowing(
-    const Managed* managed, Target target, const Request* request, str name, object src,
-) except -1:
-    cdef DLDevice device = managed.abi.dl_tensor.device
-    if name is None:
-        return 0
-    if not is_host(device.device_type) and (
-            not has_streams(device.device_type) or find_kernel(managed, src) is None):
-        raise refusal(DeviceError, target.name, "narrow", f"of {device_name(device)}", "is not done on a device",
-                      "narrow it with the library that made it")
-    if request.copy == COPY_NEVER:
-        raise refusal(CopyRequiredError, target.name, "dtype", dtype_name(managed.abi.dl_tensor.dtype),
-                      f"becomes {name} by a copy, and copy=False forbids it", "pass copy=None")
-    return 0
-
-
 def check_target(to, imported=True):
     """The name of a target. Raises what convert() raises if it is none, or if its library is missing."""
     cdef bint collects
@@ -818,10 +712,6 @@ def check_target(to, imported=True):
         target.load()
         return target.name
     return find_route(to, kind).target.name         # the route is cached, for the conversion that follows
-
-
-BY_COPY = "memory is read by a copy, which is all that its library gives"
-cdef str CHUNKS = "chunks are gathered into one array"
 
 
 def examine(
@@ -855,46 +745,11 @@ def examine(
 
 cdef int state_plan(dict facts, Managed* managed, Target target, const Request* request, object src) except -1:
     cdef Decision decision
-    cdef Findings findings
-    name = foreseen(managed, target, request, src)
-    gather(managed, target, request, &findings)
-    findings.kernel = may_be_rearranged(managed, target) and find_kernel(managed, src) is not None
-    decide(managed, target, request, &findings, &decision)
-    # What a producer of DLPack has copied is shared from there on, and needs no other copy.
-    by_copy = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK or (
-        managed.protocol == PROTOCOL_ARRAY_INTERFACE and src is not None and is_made_anew(managed, src))
-    facts["action"] = "copy" if is_copy(&decision) or by_copy or name is not None else "share"
-    if by_copy:
-        facts["reason"] = CHUNKS if managed.protocol == PROTOCOL_ARROW else BY_COPY
-        facts["hint"] = "nothing to do: it is copied"
-    elif name is not None:
-        facts["reason"] = f"dtype {facts['dtype']} becomes {name}, the nearest type that {facts['target']} has"
-        facts["hint"] = "nothing to do: narrow=True asks for it"
-    elif decision.reason:
-        state_reason(facts, managed, target, &decision, src)
-    elif managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not supports_access(managed, target):
-        state_sharing(facts, managed, target)
-    elif target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not decision.steps:
-        facts["hint"] = f"keep the source, and do not write to it, until {facts['target']} has done its work"
-    return 0
-
-
-cdef int state_sharing(dict facts, const Managed* managed, Target target) except -1:
-    """Of read-only memory that is shared with a library that may write to it, as readonly="share" allows."""
-    from dlbridge._core.protected import HINT, is_write_protected
-
-    facts["hint"] = HINT if is_write_protected(<size_t> managed_data(managed)) else (
-        f"do not write to it: {target.name} cannot be told that it is read-only")
-    return 0
-
-
-cdef int state_reason(
-    dict facts, const Managed* managed, Target target, const Decision* decision, object src,
-) except -1:
-    facts["reason"] = reason_text(managed, target, decision.reason)
-    facts["hint"] = reason_hint(managed, target, decision.reason)
-    if decision.steps & REARRANGE:
-        facts["reason"] += f"; {kernel_name(managed, src)} makes a compact copy"
+    make_plan(managed, target, request, src, &decision)
+    facts["action"] = "copy" if is_copy(&decision) else "share"
+    if decision.reason:
+        facts["reason"] = reason_text(managed, target, &decision, src) or facts.get("reason", "")
+        facts["hint"] = reason_hint(managed, target, &decision)
     return 0
 
 
@@ -910,7 +765,8 @@ cdef object examine_out(dict facts, object src, Route route, object dtype, objec
     try:
         state_memory(facts, managed)
         check_reach(managed, request)
-        foreseen(managed, route.target, request, None)
+        if request.narrow:
+            managed_set_row(managed, row_for(managed, route.target, request))
         into = acquire_out(out, route.target, request)
         try:
             check_fit(managed, into)
@@ -919,15 +775,6 @@ cdef object examine_out(dict facts, object src, Route route, object dtype, objec
     finally:
         managed_release(managed)
     facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
-
-
-cdef str foreseen(Managed* managed, Target target, const Request* request, object src):
-    """The type that ``narrow`` will give, which the block then says that it has; None where it stays as it is."""
-    name = nearest(managed, target) if request.narrow else None
-    check_narrowing(managed, target, request, name, src)
-    if name is not None:
-        managed_set_row(managed, find_name(name))
-    return name
 
 
 cdef int state_memory(dict facts, const Managed* managed) except -1:

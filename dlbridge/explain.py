@@ -4,7 +4,8 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlbridge._core.dtypes import TABLE
-from dlbridge.convert import BY_COPY, examine
+from dlbridge._core.plan import BY_COPY
+from dlbridge.convert import examine
 from dlbridge.errors import DLBridgeError, full_name, shown
 
 if TYPE_CHECKING:

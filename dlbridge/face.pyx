@@ -22,7 +22,6 @@ from dlbridge._core.abi cimport (
     DLManagedTensorVersioned,
     DLTensor,
     kDLCPU,
-    kDLCUDAManaged,
     kDLComplex,
     kDLFloat,
 )
@@ -40,7 +39,6 @@ from dlbridge._core.block cimport (
     Release,
     Wrapped,
     managed_checked,
-    managed_data,
     managed_from_tensor,
     managed_own,
     managed_own_storage,
@@ -52,16 +50,43 @@ from dlbridge._core.block cimport (
     sole_deleter,
 )
 from dlbridge._core.cache cimport OFFERS, cached, steal
+from dlbridge._core.decision cimport (
+    AXIS_ORDER,
+    DEVICE_MEMORY,
+    HOLES,
+    OTHER_DEVICE,
+    READ_ONLY_MEMORY,
+    ZERO_STRIDE,
+    Decision,
+    Findings,
+    decide,
+)
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport NO_ROW, dtype_name
+from dlbridge._core.dtypes cimport MAX_ROWS, NO_ROW, dtype_name, get_row
+from dlbridge._core.facts cimport (
+    ANY_ORDER,
+    ANY_STRIDES,
+    HOST,
+    LENGTH_1_STRIDES,
+    NEGATIVE_STRIDES,
+    OTHER_DEVICES,
+    PINNED,
+    READ_ONLY,
+    SHARING,
+    UNIFIED,
+    WRITABLE,
+    ZERO_STRIDES,
+)
 from dlbridge._core.handover cimport hand_over
-from dlbridge._core.layout cimport MAX_NDIM, REPEATED
+from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.pending cimport take_error
-from dlbridge._core.place cimport COPY, IN_C_ORDER, TO_HOST_LABEL, contiguous_hint, order_hint, place
-from dlbridge._core.request cimport COPY_NEVER, NOTHING_ASKED, Request
+from dlbridge._core.place cimport place
+from dlbridge._core.plan cimport contiguous_hint, fact_of, gather
+from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_ERROR, Request
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_of
+from dlbridge._core.targets.target cimport Target
 from dlbridge._core.view cimport (
     WANT_ANY_DEVICE,
     WANT_C_ORDER,
@@ -88,6 +113,8 @@ cdef enum:
     UNPLAIN = SWAPPED | BYTE_STRIDES | LAZY     # marks that a View cannot show
     GIVEN_FLAGS = (
         DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+
+cdef list wanted = [None] * (WANT_FLAGS + 1)         # by WantFlags: what wanted_by() found
 
 cdef Want NOTHING_WANTED
 memset(&NOTHING_WANTED, 0, sizeof(Want))
@@ -386,37 +413,77 @@ cdef Managed* bring(object obj, tuple offers, const Want* want) except NULL:
 cdef Managed* fitted(Managed* managed, const Want* want, const Request* request) except NULL:
     """The memory as it is wanted, copied where that helps and the caller allows it; managed is stolen."""
     cdef Request ordered = request[0]
-    cdef int32_t steps
+    cdef Target target
+    cdef Findings findings
+    cdef Decision decision
     if not ordered.has_stream:
         # Without a stream the caller uses the legacy default one, for which other streams wait too.
         ordered.has_stream, ordered.stream = True, STREAM_LEGACY_DEFAULT
+    # Memory of a device is taken as it is.
+    on_host = is_host(managed.abi.dl_tensor.device.device_type)
+    ordered.copy = COPY_IF_NEEDED if want.flags & WANT_OR_COPY and on_host else COPY_NEVER
+    ordered.readonly = READONLY_ERROR
     try:
-        check_access(managed, want)
         check_kind(managed, want)
-        steps = device_steps(managed, want) | copy_steps(managed, want)
-        hand_over(managed, None, steps, &ordered)
+        target = wanted_by(want.flags)
+        gather(managed, target, &ordered, None, &findings)
+        decide(managed, target, &ordered, &findings, &decision)
+        if decision.refused:
+            raise refused_as(want, managed, target, &decision)
+        hand_over(managed, target, decision.steps, &ordered)
     except BaseException:
         managed_release(managed)
         raise
-    return place(managed, steps, NULL) if steps else managed
+    return place(managed, decision.steps, NULL) if decision.steps else managed
 
 
-# What no copy helps is refused first. The words are for the user of the caller's function, who has none of the keywords
-# of convert().
+cdef Target wanted_by(uint32_t flags):
+    """What a function wants of memory, as the target of a decision; found once for all functions that want it."""
+    cdef Target target = wanted[flags]
+    cdef int row
+    if target is not None:
+        return target
+    target = Target.__new__(Target)
+    target.name = ""
+    target.most_axes = MAX_NDIM
+    target.gpus = -1
+    target.rows = target.plain_rows = ~<uint64_t> 0         # check_kind() looked at the dtype
+    for row in range(MAX_ROWS):
+        target.low_bits[row] = target.device_low_bits[row] = alignment_of(get_row(row).dlpack) - 1
+    target.supports = HOST | SHARING | NEGATIVE_STRIDES | LENGTH_1_STRIDES | WRITABLE
+    if not flags & WANT_WRITABLE:
+        target.supports |= READ_ONLY | ZERO_STRIDES
+    if not flags & WANT_C_ORDER:
+        target.supports |= ANY_STRIDES | ANY_ORDER
+    if flags & WANT_ANY_DEVICE:
+        target.supports |= OTHER_DEVICES | PINNED | UNIFIED
+    wanted[flags] = target
+    return target
 
-cdef int check_access(Managed* managed, const Want* want) except -1:
-    if want.flags & WANT_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-        on_host = is_host(managed.abi.dl_tensor.device.device_type)
-        raise refused(want, "readonly", True, "is not wanted, since the memory is written",
-                      'pass dlbridge.convert(x, "numpy", copy=True)' if on_host else "pass a copy that is writable")
-    if want.flags & WANT_WRITABLE and managed.marks & REPEATED:
-        raise refused(want, "strides", managed_strides(managed),
-                      "repeat elements, and the memory is written", contiguous_hint(managed))
-    return 0
+
+# The words are for the user of the caller's function, who has none of the keywords of convert().
+
+cdef object refused_as(const Want* want, const Managed* managed, Target target, const Decision* decision):
+    """The error of a decision that refuses."""
+    device = managed.abi.dl_tensor.device
+    if decision.reason == READ_ONLY_MEMORY:
+        return refused(want, "readonly", True, "is not wanted, since the memory is written",
+                       'pass dlbridge.convert(x, "numpy", copy=True)' if is_host(device.device_type) else
+                       "pass a copy that is writable")
+    if decision.reason == DEVICE_MEMORY or decision.reason == OTHER_DEVICE:
+        return refusal(DeviceError, name_of(want), "device", device_name(device), "is not the host, which is wanted",
+                       'pass dlbridge.convert(x, "numpy", device="cpu")')
+    if decision.reason == ZERO_STRIDE:
+        return refused(want, "strides", managed_strides(managed), "repeat elements, and the memory is written",
+                       contiguous_hint(managed))
+    field, fact, hint = fact_of(managed, target, decision)
+    if decision.reason == HOLES or decision.reason == AXIS_ORDER:
+        fact = (f"{managed_strides(managed)} of shape {managed_shape(managed)} are not in C order, which is wanted")
+    return refusal(CopyRequiredError, name_of(want), field, fact, "needs a copy, which is not made", hint)
 
 
 cdef int check_kind(Managed* managed, const Want* want) except -1:
-    """Check the dtype and the shape."""
+    """Check the dtype and the shape, which no copy helps."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t axis
     if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
@@ -430,41 +497,6 @@ cdef int check_kind(Managed* managed, const Want* want) except -1:
             raise refused(want, "shape", managed_shape(managed),
                           f"is not {want.shape[axis]} along axis {axis}, which is wanted", "reshape or slice it")
     return 0
-
-
-cdef int32_t device_steps(Managed* managed, const Want* want) except -1:
-    """What makes the memory the host's where only that is wanted. Memory is not copied from a device."""
-    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
-    if device_type == kDLCPU or want.flags & WANT_ANY_DEVICE:
-        return 0
-    if is_host(device_type) or (device_type == kDLCUDAManaged and device_operations().is_readable(managed)):
-        return TO_HOST_LABEL
-    raise refusal(DeviceError, name_of(want), "device", device_name(managed.abi.dl_tensor.device),
-                  "is not the host, which is wanted", 'pass dlbridge.convert(x, "numpy", device="cpu")')
-
-
-cdef int32_t copy_steps(Managed* managed, const Want* want) except -1:
-    """The copy that is needed, if it is allowed. On a device the memory is taken as it is."""
-    cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    cdef tuple lack = None
-    if managed.marks & SWAPPED:
-        lack = ("byte order", "is not this machine's", order_hint(managed))
-    elif managed.marks & LAZY:
-        lack = ("lazy bits", "negate or conjugate, which memory alone does not", "pass x.resolve_conj().resolve_neg()")
-    elif managed.marks & BYTE_STRIDES:
-        lack = ("strides", f"{managed_strides(managed)} in bytes are no multiples of the item size",
-                contiguous_hint(managed))
-    elif want.flags & WANT_C_ORDER and not is_compact(tensor):
-        lack = ("strides", f"{managed_strides(managed)} of shape {managed_shape(managed)} are not in C order, which is "
-                "wanted", contiguous_hint(managed))
-    elif is_misaligned(tensor):
-        lack = ("data", f"at {<size_t> managed_data(managed):#x} is not aligned to {alignment_of(tensor.dtype)} bytes",
-                "pass a copy")
-    if lack is None:
-        return 0
-    if not want.flags & WANT_OR_COPY or not is_host(tensor.device.device_type):
-        raise refusal(CopyRequiredError, name_of(want), lack[0], lack[1], "needs a copy, which is not made", lack[2])
-    return COPY | IN_C_ORDER if want.flags & WANT_C_ORDER else COPY
 
 
 cdef str name_of(const Want* want):

@@ -105,8 +105,8 @@ def names_in(path):
 
 
 GENERAL = [path for name, paths in MODULES.items() for path in paths
-           if name.startswith("_core.sources.") or name in (
-               "convert", *(f"_core.{room}" for room in ("cache", "location", "route", "plan", "handover", "place")))]
+           if name.startswith("_core.sources.") or name in ("convert", *(f"_core.{room}" for room in (
+               "cache", "location", "route", "decision", "plan", "handover", "place")))]
 
 
 @pytest.mark.parametrize("path", GENERAL, ids=lambda path: path.relative_to(house.PACKAGE).as_posix())

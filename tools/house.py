@@ -52,9 +52,9 @@ FLOORS = (
     )),
     Floor(8, (
         Room("route", ("_core.route",), on_the_way=True),
-        Room("plan: share or copy", ("_core.plan",), on_the_way=True),
+        Room("plan: share or copy", ("_core.decision", "_core.plan"), on_the_way=True),
         Room("handover: streams", ("_core.handover",)),
-        Room("out", ("_core.out",)),
+        Room("out, described", ("_core.out", "_core.described")),
         Room("leaf", ("_core.leaf",)),
     )),
     Floor(7, (Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),)),
@@ -64,7 +64,7 @@ FLOORS = (
         Room("native/", ("_core.native.",), on_the_way=True),
         Room("place: copies", ("_core.place",), on_the_way=True),
         Room("location", ("_core.location",)),
-        Room("capsule, pickling", ("_core.capsule", "_core.arrow_capsule", "_core.pickling", "_core.described")),
+        Room("capsule, pickling", ("_core.capsule", "_core.arrow_capsule", "_core.pickling", "_core.narrowing")),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),
@@ -86,7 +86,7 @@ FLOORS = (
         Room("system",
              ("_core.system", "_core.atomic", "_core.locks", "_core.collector", "_core.interpreter", "_core.available",
               "_core.protected", "_core.compiled", "_core.__init__")),
-        Room("plugins, picture", ("_core.plugins", "_core.picture", "_core.narrowing")),
+        Room("plugins, picture", ("_core.plugins", "_core.picture")),
     )),
 )
 

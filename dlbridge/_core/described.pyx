@@ -25,7 +25,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, get_row, row_name
 from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact
-from dlbridge._core.place cimport contiguous_hint
+from dlbridge._core.plan cimport contiguous_hint
 
 from dlbridge.errors import ConversionError, refusal, shown
 

@@ -48,6 +48,12 @@ cdef inline int find_dlpack(DLDataType dtype) noexcept nogil:
     return find_lanes(dtype)
 
 cdef int find_lanes(DLDataType dtype) noexcept nogil
+
+cdef signed char nearest[MAX_ROWS]
+
+cdef inline int nearest_row(int row) noexcept nogil:
+    """The row of the type that stands in for a wide one where a library lacks that, or NO_ROW."""
+    return nearest[row]
 cdef int find_sized(char kind, Py_ssize_t item_bytes) noexcept nogil
 cdef int find_typestr(str typestr, bint* swapped) except -2
 cdef int find_arrow(const char* format) noexcept nogil

@@ -94,6 +94,8 @@ ARROW_LETTERS = {
     "c": "int8", "s": "int16", "i": "int32", "l": "int64", "C": "uint8", "S": "uint16", "I": "uint32", "L": "uint64",
     "e": "float16", "f": "float32", "g": "float64",
 }
+# What stands in for a wide type that a library lacks.
+NEAREST = {"float64": "float32", "complex128": "complex64", "int64": "int32"}
 COMPLEX_LETTERS = {"e": ("complex32",), "f": ("complex64",), "d": ("complex128",)}
 
 cdef enum:
@@ -122,6 +124,9 @@ cdef int _build_tables() except -1:
     memset(by_arrow_letter, NO_ROW, sizeof(by_arrow_letter))
     memset(by_numpy_type, NO_ROW, sizeof(by_numpy_type))
     memset(by_user_type, UNSEEN, sizeof(by_user_type))
+    memset(nearest, NO_ROW, sizeof(nearest))
+    for name, near in NEAREST.items():
+        nearest[row_by_name[name]] = row_by_name[near]
     for index, (name, code, bits, lanes, kind, pep3118) in enumerate(TABLE):
         row = &rows[index]
         row.dlpack.code, row.dlpack.bits, row.dlpack.lanes = code, bits, lanes

@@ -24,6 +24,9 @@ cdef enum Step:
     COPY_IN_TARGET = 16384      # place does nothing: the library shares the memory, and copies it on its own stream
     REARRANGE = 32768           # place does nothing: a library makes a compact copy on the device, by its kernels
     SEAL = 8192                 # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
+    NARROW = 65536              # with COPY: elements become of the nearest type
+    BY_PRODUCER = 131072        # place does nothing: the producer gave a copy
+    COPIES = COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD | REARRANGE
 
 
 # How many copies all threads made; it may go round.
@@ -42,8 +45,3 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL
 
 # The hint of the MemoryError where a copy has no room.
 cdef str PASS_A_PART
-
-# What somebody can do instead, who wants no copy here: for the layout, and for the byte order.
-cdef str COPY_THERE
-cdef str contiguous_hint(const Managed* managed)
-cdef str order_hint(const Managed* managed)

@@ -21,8 +21,6 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
-    PROTOCOL_EXCHANGE_API,
-    PROTOCOL_NUMPY,
     SWAPPED,
     Managed,
     Protocol,
@@ -37,6 +35,7 @@ from dlbridge._core.block cimport (
     managed_packed,
     managed_release,
     managed_seal,
+    managed_set_row,
     managed_share,
     managed_span,
     managed_strides,
@@ -45,7 +44,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.copying cimport SWAP, SWAP_HALVES, TRUTH, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport NO_ROW
+from dlbridge._core.dtypes cimport NO_ROW, nearest_row
 from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span, fill_compact, fill_length_1, has_overlap, is_dense
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.system cimport want_huge_pages
@@ -132,15 +131,45 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
         device_operations().await_producer(source)      # the CPU is about to read pinned memory
     if steps & COPY_SPAN:
         return copied_span(source)
+    if steps & NARROW:
+        return narrowed(source, steps)
     nbytes = managed_nbytes(source)
     made = allocated_by(api, source) if api != NULL and nbytes >= THEIRS else NULL
     if made == NULL:
         made = managed_checked(allocated(source, nbytes))
-    # These later steps read the elements in C order.
+    keep_order(made, source, steps)
+    copy_elements(made, source)
+    return made
+
+
+cdef void keep_order(Managed* made, const Managed* source, int32_t steps) noexcept:
+    """Let a copy of dense memory have the order of its axes, unless a later step reads the elements in C order."""
     if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER):
         memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
         made.marks |= source.marks & (STRIDED | LENGTH_1)
-    copy_elements(made, source)
+
+
+cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
+    """A copy in the nearest type."""
+    from dlbridge._core.narrowing import narrow     # imported with the first narrow=True
+
+    cdef Managed like = source[0]       # with the other type
+    cdef Managed* plain
+    cdef Managed* made
+    if source.marks & (NEGATED | CONJUGATED):
+        plain = copied(source, COPY, NULL)
+        try:
+            return narrowed(plain, steps)
+        finally:
+            managed_release(plain)
+    managed_set_row(&like, nearest_row(source.row))
+    made = managed_checked(allocated(&like, managed_nbytes(&like)))
+    keep_order(made, source, steps)
+    try:
+        narrow(<size_t> source, <size_t> made)      # addresses: only an import of Python can wait until here
+    except BaseException:
+        managed_release(made)
+        raise
     return made
 
 
@@ -211,7 +240,7 @@ cdef Managed* like_span(Managed* made, const Managed* source, Span span) except 
     return managed_checked(made)
 
 
-cdef bint keeps_order(Managed* source) noexcept nogil:
+cdef bint keeps_order(const Managed* source) noexcept nogil:
     """Whether memory is dense, so that its copy can keep the order of its axes."""
     return not source.marks & BYTE_STRIDES and is_dense(
         source.abi.dl_tensor.ndim, source.abi.dl_tensor.shape, source.abi.dl_tensor.strides, managed_count(source))
@@ -416,20 +445,3 @@ cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
     if unpacks:
         made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
     return managed_checked(made)
-
-
-# ---- hints -----------------------------------------------------------------------------------------------------------
-
-cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
-
-
-cdef str contiguous_hint(const Managed* managed):
-    if managed.protocol == PROTOCOL_EXCHANGE_API:
-        return "pass x.contiguous()"
-    return "pass numpy.ascontiguousarray(x)" if is_host(managed.abi.dl_tensor.device.device_type) else COPY_THERE
-
-
-cdef str order_hint(const Managed* managed):
-    if managed.protocol == PROTOCOL_NUMPY:
-        return 'pass x.astype(x.dtype.newbyteorder("="))'
-    return 'pass numpy.array(x, numpy.asarray(x).dtype.newbyteorder("="))'

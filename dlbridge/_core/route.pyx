@@ -9,10 +9,10 @@ from dlbridge._core.abi cimport kDLCPU
 from dlbridge._core.block cimport Managed
 from dlbridge._core.cache cimport ROUTES, cached, count_registrations, put, steal
 from dlbridge._core.collector cimport pause_collector, resume_collector
+from dlbridge._core.decision cimport fits
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.location cimport find_device
-from dlbridge._core.plan cimport fits
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport offers_of

@@ -1,6 +1,11 @@
 """numpy.ndarray and its subclasses, through NumPy's C API."""
 
+from cpython.object cimport PyObject
+
+from dlbridge._core.block cimport Managed
 from dlbridge._core.sources.offer cimport Offer
 
 
 cdef Offer offers(object kind, object facts)
+# A new reference to an ndarray over memory that the caller keeps; it has no base.
+cdef PyObject* array_over(const Managed* memory) except NULL

@@ -5,7 +5,8 @@ in this way, because wrong values would then pass for right ones.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int64_t
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
@@ -15,12 +16,15 @@ from dlbridge._core.abi cimport (
     kDLCPU,
 )
 from dlbridge._core.block cimport (
+    BYTE_STRIDES,
     PROTOCOL_NUMPY,
     SWAPPED,
     Managed,
     find_fault,
     managed_begin,
     managed_checked,
+    managed_data,
+    managed_item_bytes,
     managed_keep,
     managed_new,
     managed_own_object,
@@ -28,8 +32,9 @@ from dlbridge._core.block cimport (
     managed_set_row,
     managed_take_bytes,
 )
-from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row
+from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, numpy_dtype
 from dlbridge._core.facts cimport MASKED
+from dlbridge._core.layout cimport LENGTH_1, MAX_NDIM, STRIDED
 from dlbridge._core.numpy_api cimport (
     ARRAY_WRITEABLE,
     NPY_VOID,
@@ -43,6 +48,7 @@ from dlbridge._core.numpy_api cimport (
     array_strides,
     array_type,
     import_array_api,
+    new_array,
 )
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport counts_exports, held_buffer
@@ -197,3 +203,36 @@ cdef str hint_for_objects(object array):
     if len(of_library) == 1 and None not in of_library:
         return of_library.pop()
     return hints().OF_ARRAYS if [kind for kind in kinds if hasattr(kind, "shape")] else hints().NO_HINT
+
+
+# ---- an ndarray over memory ------------------------------------------------------------------------------------------
+
+cdef char[1] nowhere            # NumPy allocates memory if it is given NULL, where empty memory may be
+
+
+cdef PyObject* array_over(const Managed* memory) except NULL:
+    """An ndarray without a base."""
+    cdef int64_t strides_bytes[MAX_NDIM]
+    cdef int64_t* strides = NULL         # NumPy computes the strides of compact arrays itself, in half the time
+    cdef object dtype = dtype_of(memory)
+    cdef char* data = managed_data(memory)
+    cdef int flags = 0 if memory.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE
+    if memory.marks & (STRIDED | BYTE_STRIDES | LENGTH_1):
+        strides = fill_strides(memory, strides_bytes)
+    Py_INCREF(dtype)        # NewFromDescr steals it
+    return new_array(dtype, memory.abi.dl_tensor.ndim, memory.abi.dl_tensor.shape, strides,
+                     data if data != NULL else nowhere, flags)
+
+
+cdef object dtype_of(const Managed* memory):
+    """The NumPy dtype of a block, in its byte order."""
+    dtype = numpy_dtype(memory.row)
+    return dtype.newbyteorder() if memory.marks & SWAPPED else dtype
+
+
+cdef int64_t* fill_strides(const Managed* managed, int64_t* strides_bytes) noexcept nogil:
+    cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed_item_bytes(managed)
+    cdef int32_t axis
+    for axis in range(managed.abi.dl_tensor.ndim):
+        strides_bytes[axis] = managed.abi.dl_tensor.strides[axis] * step
+    return strides_bytes

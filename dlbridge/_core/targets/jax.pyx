@@ -3,7 +3,7 @@
 from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.block cimport Managed
 from dlbridge._core.capsule cimport new_legacy_capsule
-from dlbridge._core.dtypes cimport get_row, row_name, rows_named
+from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row, row_name, rows_named
 from dlbridge._core.request cimport READONLY_SHARE
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer
@@ -31,11 +31,11 @@ cdef object accepts(const Managed* managed, Target target):
     """Refuse dtypes that JAX would narrow. JAX is asked each time, since jax.enable_x64() is a context manager too."""
     if not target.asked_rows >> managed.row & 1 or target.namespace.config.jax_enable_x64:
         return None
-    from dlbridge._core.narrowing import NEAREST
-
-    name = row_name(managed.row)
-    return refusal(ConversionError, "jax", "dtype", name, "would be narrowed silently, since jax_enable_x64 is off",
-                   'jax.config.update("jax_enable_x64", True)' + (", or pass narrow=True" if name in NEAREST else ""))
+    hint = 'jax.config.update("jax_enable_x64", True)'
+    if nearest_row(managed.row) != NO_ROW:
+        hint += ", or pass narrow=True"
+    return refusal(ConversionError, "jax", "dtype", row_name(managed.row),
+                   "would be narrowed silently, since jax_enable_x64 is off", hint)
 
 
 cdef object deliver(Managed* managed, Target target):

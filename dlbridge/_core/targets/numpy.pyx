@@ -3,18 +3,13 @@
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, uint64_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.atomic cimport add_rows
 from dlbridge._core.block cimport (
-    BYTE_STRIDES,
     OWNS_BUFFER,
     PROTOCOL_EXCHANGE_API,
-    SWAPPED,
     Managed,
-    managed_data,
-    managed_item_bytes,
     managed_release,
     managed_take_view,
     managed_unwrapped,
@@ -22,8 +17,8 @@ from dlbridge._core.block cimport (
 from dlbridge._core.cache cimport steal
 from dlbridge._core.capsule cimport new_capsule
 from dlbridge._core.dtypes cimport get_row, numpy_dtype, rows_named
-from dlbridge._core.layout cimport LENGTH_1, MAX_NDIM, STRIDED
-from dlbridge._core.numpy_api cimport ARRAY_WRITEABLE, array_set_base, import_array_api, new_array
+from dlbridge._core.native.numpy cimport array_over
+from dlbridge._core.numpy_api cimport array_set_base, import_array_api
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.sources.buffer cimport HeldBuffer
 from dlbridge._core.targets.target cimport Target
@@ -73,8 +68,6 @@ cdef object accepts(const Managed* managed, Target target):
 # As array_over(), for a caller that takes the exception itself.
 ctypedef PyObject* (*ArrayOver)(const Managed* memory) noexcept
 
-cdef char[1] nowhere            # NumPy allocates memory if it is given NULL, where empty memory may be
-
 
 cdef object deliver(Managed* managed, Target target):
     """An ndarray over the memory, whose base keeps the memory alive. It is read-only if the memory is."""
@@ -99,20 +92,6 @@ cdef object share(const Managed* memory, object keeper):
     return array
 
 
-cdef PyObject* array_over(const Managed* memory) except NULL:
-    """An ndarray without a base."""
-    cdef int64_t strides_bytes[MAX_NDIM]
-    cdef int64_t* strides = NULL         # NumPy computes the strides of compact arrays itself, in half the time
-    cdef object dtype = dtype_of(memory)
-    cdef char* data = managed_data(memory)
-    cdef int flags = 0 if memory.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE
-    if memory.marks & (STRIDED | BYTE_STRIDES | LENGTH_1):
-        strides = fill_strides(memory, strides_bytes)
-    Py_INCREF(dtype)        # NewFromDescr steals it
-    return new_array(dtype, memory.abi.dl_tensor.ndim, memory.abi.dl_tensor.shape, strides,
-                     data if data != NULL else nowhere, flags)
-
-
 cdef object base_over(Managed* managed):
     """A smaller base than the block, which is then freed; or None, and the block stays.
 
@@ -135,20 +114,6 @@ cdef object base_over(Managed* managed):
         return None
     held.exporter = <object> held.view.obj
     return held
-
-
-cdef object dtype_of(const Managed* memory):
-    """The NumPy dtype of a block, in its byte order."""
-    dtype = numpy_dtype(memory.row)
-    return dtype.newbyteorder() if memory.marks & SWAPPED else dtype
-
-
-cdef int64_t* fill_strides(const Managed* managed, int64_t* strides_bytes) noexcept nogil:
-    cdef int64_t step = 1 if managed.marks & BYTE_STRIDES else managed_item_bytes(managed)
-    cdef int32_t axis
-    for axis in range(managed.abi.dl_tensor.ndim):
-        strides_bytes[axis] = managed.abi.dl_tensor.strides[axis] * step
-    return strides_bytes
 
 
 cdef void _release_owner(object capsule) noexcept:

@@ -179,7 +179,9 @@ cdef class Target:
             or issubclass(kind, each) for each in self.array_types])
 
     cdef object why_not(self, const Managed* managed):
-        """The exception that accepts() gives, or None."""
+        """The exception that accepts() gives, or None. Only of some types it is not known before."""
+        if not self.asked_rows >> managed.row & 1:
+            return None
         answer = None if self.takes is None else self.takes(row_name(managed.row), managed_shape(managed))
         if isinstance(answer, str):
             return refusal(ConversionError, self.name, "shape", managed_shape(managed),

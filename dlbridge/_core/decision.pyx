@@ -1,0 +1,387 @@
+"""The decision: whether memory is shared, copied or refused, and the first reason. No library is asked here."""
+
+from libc.stdint cimport int32_t, uint8_t
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLDataType,
+    DLDevice,
+    DLTensor,
+    kDLCPU,
+    kDLCUDA,
+    kDLCUDAManaged,
+)
+from dlbridge._core.atomic cimport load_rows
+from dlbridge._core.block cimport (
+    BYTE_STRIDES,
+    CONJUGATED,
+    NEGATED,
+    OWNS_MEMORY,
+    PROTOCOL_ARROW,
+    SWAPPED,
+    Managed,
+    managed_alone,
+    managed_count,
+    managed_data,
+    managed_packed,
+)
+from dlbridge._core.devices.table cimport has_streams, is_host, same_device
+from dlbridge._core.dtypes cimport NO_ROW, find_dlpack, get_row
+from dlbridge._core.facts cimport (
+    ANY_ORDER,
+    ANY_STRIDES,
+    HOST,
+    NEGATIVE_STRIDES,
+    ODD_STRIDES,
+    OTHER_DEVICES,
+    PACKED,
+    PADDED,
+    PINNED,
+    SHARING,
+    SWAPPED_BYTES,
+    UNIFIED,
+    ZERO_STRIDES,
+)
+from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, is_dense
+from dlbridge._core.place cimport (
+    BY_PRODUCER,
+    COPIES,
+    COPY,
+    COPY_BY_TARGET,
+    COPY_IN_TARGET,
+    COPY_SPAN,
+    FETCH,
+    IN_C_ORDER,
+    NARROW,
+    PACK,
+    PACKED_TO_PAIRS,
+    PAIRS_TO_PACKED,
+    REARRANGE,
+    RESET_LENGTH_1,
+    SEAL,
+    TO_DEVICE_LABEL,
+    TO_HOST_LABEL,
+    UNPACK,
+    UPLOAD,
+    is_bool,
+    pack_steps,
+    separate_steps,
+)
+from dlbridge._core.request cimport COPY_ALWAYS, COPY_NEVER, READONLY_ERROR, READONLY_SHARE, Request
+from dlbridge._core.targets.target cimport Target
+
+
+cdef bint is_copy(const Decision* decision) noexcept nogil:
+    return decision.steps & (COPIES | BY_PRODUCER)
+
+
+cdef void decide(
+    const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
+) noexcept:
+    """Decide what is done with the memory.
+
+    This is a pure function of the memory, of what the target supports, of the keywords, and of what was gathered.
+    """
+    out.steps = 0
+    out.reason = NO_REASON
+    out.refused = NOT_REFUSED
+    if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
+        refuse(out, OTHER_AXES)
+    decide_device(managed, target, request, findings, out)
+    if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
+        decide_elements(managed, target, findings, out)
+    if target.hosts and (out.steps & (TO_HOST_LABEL | FETCH) or managed.abi.dl_tensor.device.device_type == kDLCPU):
+        decide_host_device(target, findings, out)
+    decide_layout(managed, target, out)
+    if managed.marks & ~target.supports & LENGTH_1:
+        out.steps |= RESET_LENGTH_1
+    if not target.supports & SHARING:
+        want(out, COPY_BY_TARGET, NO_SHARING)
+    if request.copy == COPY_ALWAYS and not is_copy(out) and managed.owns != OWNS_MEMORY:
+        want(out, copy_step(managed, target, out), COPY_ASKED)
+    if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & TO_HOST_LABEL:
+        want(out, COPY_IN_TARGET, UNKEPT_COPY)
+    if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
+        decide_access(managed, target, request, out)
+    # Access comes first, so that an address does not decide whether writable memory is shared.
+    if is_misaligned(managed, target) and not out.steps & COPIES & ~COPY_IN_TARGET:
+        want(out, misaligned_steps(managed, target, out), MISALIGNED)
+    if not out.refused:
+        finish(managed, target, request, findings, out)
+
+
+cdef void finish(
+    const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
+) noexcept:
+    """Decide whether the copy may be made, and by whom; and what there is to say of memory that is shared."""
+    if request.copy == COPY_NEVER and is_copy(out):
+        out.refused = NO_COPY
+    elif findings.kernel and (
+            needs_kernel(managed, out) or has_any_bytes(managed, out) or narrows_there(managed, out)):
+        out.steps = REARRANGE | out.steps & NARROW
+    elif needs_kernel(managed, out):
+        out.refused = NO_KERNEL
+    elif out.steps & COPY and not target.supports & (ANY_STRIDES | ANY_ORDER):
+        out.steps |= IN_C_ORDER
+    if findings.copied and not out.refused:
+        out.steps |= BY_PRODUCER
+        out.reason = GATHERED_CHUNKS if managed.protocol == PROTOCOL_ARROW else GIVEN_COPY
+    if out.reason:
+        return
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not supports_access(managed, target):
+        out.reason = SHARED_READ_ONLY
+    elif target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not out.steps:
+        out.reason = SHARED_UNTIL_READ
+
+
+cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
+    out.steps |= steps
+    if out.reason == NO_REASON:
+        out.reason = reason
+
+
+cdef void refuse(Decision* out, Reason reason) noexcept:
+    """Refuse, for the first reason that is found."""
+    if not out.refused:
+        out.reason, out.refused = reason, AS_IT_IS
+
+
+cdef int32_t copy_step(const Managed* managed, Target target, const Decision* decision) noexcept:
+    """The copy of memory that stays where it is, and needs no other change.
+
+    On a device, a library whose streams nobody can ask for releases memory when its last use is queued. So a copy of
+    dlbridge's own would be given back too early, and the library makes one.
+    """
+    if is_host(managed.abi.dl_tensor.device.device_type):
+        return COPY
+    return COPY_IN_TARGET if target.copies_own and not decision.steps & TO_HOST_LABEL else COPY_SPAN
+
+
+cdef int32_t misaligned_steps(const Managed* managed, Target target, const Decision* decision) noexcept:
+    """The copy of memory whose address is its only fault. A library that copies shared memory itself copies that."""
+    if is_host(managed.abi.dl_tensor.device.device_type) or decision.steps & TO_HOST_LABEL:
+        return COPY
+    return COPY_SPAN | COPY_IN_TARGET if target.copies_own else COPY_SPAN
+
+
+cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcept:
+    """Whether memory of a device would have to be rearranged there. dlbridge copies its bytes as they lie."""
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
+    return decision.steps & steps and not is_host(device_type) and not decision.steps & (FETCH | TO_HOST_LABEL)
+
+
+cdef bint is_unkept_copy(const Managed* managed) noexcept:
+    """Whether memory of a device was made by this conversion, or by its producer for it."""
+    return managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and not is_host(managed.abi.dl_tensor.device.device_type)
+
+
+cdef bint narrows_there(const Managed* managed, const Decision* decision) noexcept:
+    """Whether memory of a device becomes of a narrower type, so that less of it is to be fetched."""
+    return decision.steps & NARROW and not is_host(managed.abi.dl_tensor.device.device_type)
+
+
+cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexcept:
+    """Whether bools would be copied on a device as they lie. A copy of bools has only the bytes 0 and 1."""
+    return is_bool(managed) and decision.steps & (COPY_SPAN | COPY_IN_TARGET) and not (
+        is_host(managed.abi.dl_tensor.device.device_type) or decision.steps & (FETCH | TO_HOST_LABEL)
+        or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
+
+
+cdef bint is_for_host(const Managed* managed, Target target, const Request* request) noexcept:
+    """Whether memory that is not labelled as the CPU's is to become the CPU's, by its label or by a copy."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef bint pinned = is_host(device.device_type) and device.device_type != kDLCPU
+    cdef bint unified = device.device_type == kDLCUDAManaged
+    if request.has_device and not same_device(&request.device, device):
+        return request.device.device_type == kDLCPU
+    return (pinned or unified) and not supports_label(target, pinned) and not is_for_device(target, unified)
+
+
+cdef bint supports_label(Target target, bint pinned) noexcept:
+    """Whether the target takes pinned memory, or managed memory, under its own device type."""
+    return target.supports & <uint32_t> (PINNED if pinned else UNIFIED) and target.supports & OTHER_DEVICES
+
+
+cdef bint is_for_device(Target target, bint unified) noexcept:
+    """Whether the target takes pinned or managed memory as its device's.
+
+    It does so if it has no host memory. A library with a current stream works on a device, so it takes managed memory
+    there. It is not known where a library without a current stream works, such as JAX.
+    """
+    return (unified and target.current_stream != NULL) or not target.supports & HOST
+
+
+cdef void decide_device(
+    const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
+) noexcept:
+    """Decide where the memory shall be. It changes its device only if the caller asks for that."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef const DLDevice* wanted = &request.device
+    if is_for_host(managed, target, request):
+        decide_host(managed, target, findings, out)
+    elif not request.has_device or same_device(wanted, device):
+        decide_label(managed, target, out)
+    elif wanted.device_type == target.upload_type and is_host(device.device_type):
+        # Pinned memory is copied like other host memory, under the CPU's label, since not every library knows its own.
+        out.steps |= TO_HOST_LABEL if device.device_type != kDLCPU else 0
+        want(out, UPLOAD, OTHER_DEVICE)
+        out.upload = wanted[0]
+    elif wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.supports & OTHER_DEVICES:
+        out.steps |= TO_DEVICE_LABEL        # hand_over() then checks that it is the device that was asked for
+    else:
+        refuse(out, NOT_MOVED)
+
+
+cdef void decide_host(const Managed* managed, Target target, const Findings* findings, Decision* out) noexcept:
+    """Decide how memory becomes the CPU's: by a label if the CPU can read it where it is, otherwise by a copy."""
+    if not target.supports & HOST:
+        refuse(out, NO_HOST)
+    elif is_host(managed.abi.dl_tensor.device.device_type) or findings.readable:
+        out.steps |= TO_HOST_LABEL
+    else:
+        want(out, FETCH, OTHER_DEVICE)
+
+
+cdef void decide_host_device(Target target, const Findings* findings, Decision* out) noexcept:
+    """Decide on which of the target's devices of the host the memory shall be. It is shared on the first alone."""
+    if out.steps & UPLOAD:
+        return
+    out.upload = DLDevice(kDLCPU, findings.host)
+    if findings.host >= target.hosts:
+        refuse(out, NO_SUCH_HOST)
+    # The target makes copies of its own where it makes new arrays.
+    elif findings.host or (target.hosts > 1 and out.steps & COPY_BY_TARGET):
+        want(out, UPLOAD, ANOTHER_HOST)
+
+
+cdef void decide_label(const Managed* managed, Target target, Decision* out) noexcept:
+    """Decide about memory that stays where it is. Pinned and managed memory may get the label of its device.
+
+    decide_device() has already dealt with memory that gets the label of the host.
+    """
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef bint host = is_host(device.device_type)
+    cdef bint pinned = host and device.device_type != kDLCPU
+    cdef bint unified = device.device_type == kDLCUDAManaged
+    if (pinned or unified) and not supports_label(target, pinned):
+        out.steps |= TO_DEVICE_LABEL
+    elif host:
+        if not target.supports & HOST:
+            refuse(out, HOST_MEMORY)
+    # A build of torch for the CPU would make a tensor of device memory, but could do nothing with it.
+    elif not target.supports & OTHER_DEVICES or (
+            has_streams(device.device_type) and target.upload != NULL and not target.upload_type):
+        refuse(out, DEVICE_MEMORY)
+    elif 0 <= target.gpus <= device.device_id:
+        refuse(out, NO_SUCH_GPU)
+
+
+cdef void decide_elements(const Managed* managed, Target target, const Findings* findings, Decision* out) noexcept:
+    """Decide what place must do to the elements: their type, byte order, lazy bits, and those below a byte."""
+    cdef int row = findings.row
+    if row != managed.row:
+        want(out, COPY | NARROW, WIDE_TYPE)
+    if managed.marks & SWAPPED and not target.supports & SWAPPED_BYTES:
+        want(out, COPY, BYTE_ORDER)
+    if managed.marks & (NEGATED | CONJUGATED):
+        want(out, COPY, LAZY_BITS)
+    if target.copied_rows >> row & 1:
+        want(out, COPY_BY_TARGET, ELEMENT_FORM)
+    elif not findings.takes:
+        want(out, COPY_BY_TARGET, OWN_FORM)
+    if not target.rows >> row & 1 or get_row(row).subbyte:
+        decide_small_elements(managed, target, out)
+
+
+cdef void decide_small_elements(const Managed* managed, Target target, Decision* out) noexcept:
+    """Decide about elements below a byte. A target that lacks their type may have it in pairs, or singly."""
+    cdef DLDataType dtype = managed.abi.dl_tensor.dtype
+    cdef bint has_row = target.rows >> managed.row & 1
+    cdef bint packed = managed_packed(managed)
+    cdef int pairs
+    if dtype.lanes == 2:
+        decide_pairs(managed, target, out)
+        return
+    dtype.lanes = 2
+    pairs = find_dlpack(dtype) if get_row(managed.row).subbyte else NO_ROW
+    if has_row and target.supports & (PACKED if packed else PADDED):
+        return
+    if has_row and target.supports & (PADDED if packed else PACKED):
+        want(out, UNPACK if packed else pack_steps(managed), ELEMENT_FORM)
+    elif pairs != NO_ROW and target.rows >> pairs & 1:
+        decide_to_pairs(managed, out, packed)
+    else:
+        refuse(out, LACKED_TYPE)
+
+
+cdef void decide_to_pairs(const Managed* managed, Decision* out, bint packed) noexcept:
+    cdef int32_t ndim = managed.abi.dl_tensor.ndim
+    if ndim == 0 or managed.abi.dl_tensor.shape[ndim - 1] % 2:
+        refuse(out, ODD_EXTENT)
+        return
+    out.steps |= PACKED_TO_PAIRS
+    if not packed:
+        want(out, pack_steps(managed), ELEMENT_FORM)
+
+
+cdef void decide_pairs(const Managed* managed, Target target, Decision* out) noexcept:
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef DLDataType dtype = tensor.dtype
+    cdef int single
+    dtype.lanes = 1
+    single = find_dlpack(dtype)
+    if single == NO_ROW or not target.rows >> single & 1 or not target.supports & (PACKED | PADDED) or not tensor.ndim:
+        refuse(out, LACKED_TYPE)
+        return
+    if managed.marks & STRIDED:
+        want(out, COPY, HOLES)
+    out.steps |= PAIRS_TO_PACKED
+    if not target.supports & PACKED:
+        want(out, UNPACK, ELEMENT_FORM)
+
+
+cdef void decide_layout(const Managed* managed, Target target, Decision* out) noexcept:
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t supports = target.supports
+    if out.steps & COPY or managed_packed(managed):
+        return
+    if managed.marks & BYTE_STRIDES and not supports & ODD_STRIDES:
+        want(out, COPY, ODD_STRIDE)
+    elif managed.marks & BACKWARD and not supports & NEGATIVE_STRIDES:
+        want(out, COPY, NEGATIVE_STRIDE)
+    elif managed.marks & REPEATED and not supports & ZERO_STRIDES:
+        want(out, COPY, ZERO_STRIDE)
+    elif managed.marks & STRIDED and not supports & ANY_STRIDES and not is_dense(
+            tensor.ndim, tensor.shape, tensor.strides, managed_count(managed)):
+        want(out, COPY, HOLES)
+    elif managed.marks & STRIDED and not supports & (ANY_STRIDES | ANY_ORDER):
+        want(out, COPY, AXIS_ORDER)
+
+
+cdef bint is_misaligned(const Managed* managed, Target target) noexcept:
+    return not managed_packed(managed) and managed_count(managed) and (
+        <size_t> managed_data(managed) & low_bits_of(managed, target) != 0)
+
+
+cdef uint8_t low_bits_of(const Managed* managed, Target target) noexcept:
+    """The bits of the address that must be 0, where the memory is. Managed memory is mostly read by the host."""
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    cdef bint host = is_host(device_type) or device_type == kDLCUDAManaged
+    return target.low_bits[managed.row] if host else target.device_low_bits[managed.row]
+
+
+cdef void decide_access(const Managed* managed, Target target, const Request* request, Decision* out) noexcept:
+    """Decide about memory that is read-only on one side and writable on the other, unless the caller shares it."""
+    cdef bint writable = not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
+    cdef Reason reason = WRITABLE_MEMORY if writable else READ_ONLY_MEMORY
+    cdef bint host = is_host(managed.abi.dl_tensor.device.device_type)
+    if managed_count(managed) == 0:
+        return
+    if writable and managed_alone(managed) and (host or not target.copies_own):
+        out.steps |= SEAL
+    elif request.readonly != READONLY_ERROR:
+        want(out, separate_steps(managed) if host else copy_step(managed, target, out), reason)
+    elif not out.refused:
+        out.reason, out.refused = reason, BY_POLICY

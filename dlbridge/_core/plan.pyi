@@ -1,0 +1,3 @@
+"""The plan: what the library and the driver are asked, what is decided, and how that is said."""
+
+BY_COPY: str

@@ -1,0 +1,11 @@
+"""The face for extensions, for the tests; extensions cimport dlbridge itself."""
+
+from libc.stdint cimport uint32_t
+
+from dlbridge._core.targets.target cimport Target
+from dlbridge._core.view cimport View, Want
+
+
+cdef int view(object obj, const Want* want, View* out) except -1
+# What a function wants of memory, as the target of a decision.
+cdef Target wanted_by(uint32_t flags)

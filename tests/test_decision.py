@@ -1,0 +1,54 @@
+"""The quick tests in front of the decision share nothing that the decision would not share."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.compiling import compiled_extension
+from support.optional import params
+from support.strided import LAYOUTS
+
+HERE = Path(__file__).parent / "support"
+WRITABLE, OR_COPY = 1, 16       # flags of a want
+pytestmark = pytest.mark.needs("Cython")
+
+
+@pytest.fixture(scope="module")
+def deciding(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("deciding")
+    subprocess.run([sys.executable, "-m", "cython", "-3", "-I", HERE.parents[1], HERE / "deciding.pyx",
+                    "-o", folder / "deciding.c"], check=True, timeout=100)
+    return compiled_extension("deciding", folder, "-Wno-missing-field-initializers", f"-I{HERE.parents[1]}",
+                              source=folder / "deciding.c")
+
+
+def arrays():
+    """Arrays of every layout, writable and read-only, in both byte orders, and without elements."""
+    for layout, dtype in itertools.product(LAYOUTS.values(), ("float32", "complex64", "bool")):
+        array = layout(dtype)
+        frozen = array.view()
+        frozen.flags.writeable = False
+        yield from (array, frozen, array.view(array.dtype.newbyteorder()))
+        if array.ndim:
+            yield from (array[:0], array[..., -1:])
+
+
+def disagreements(ask, *cases):
+    """Where the quick test shares and the decision does not; both shall have said yes and no."""
+    answers = [(case, array.strides, array.dtype.str, *ask(array, *case)) for case in cases for array in arrays()]
+    assert {quick for *_, quick, _ in answers} == {decision for *_, decision in answers} == {False, True}
+    return [answer for answer in answers if answer[-2] and not answer[-1]]
+
+
+@pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlbridge", "dlpack"]))
+def test_what_fits_is_shared(target, deciding):
+    cases = itertools.product([target], [None, "cpu"], [None, True], ["copy", "share"])
+    assert disagreements(deciding.by_target, *cases) == []
+
+
+def test_what_an_extension_sees_as_it_is_is_shared(deciding):
+    """By every want that makes sense; a copy is asked for by those that are not met."""
+    wants = [(flags,) for flags in range(32) if not (flags & WRITABLE and flags & OR_COPY)]
+    assert disagreements(deciding.by_want, *wants) == []
