@@ -37,7 +37,7 @@ HOT = ["-g0", "-O3"]
 COLD = ["-g0", "-O1"]
 HOT_MODULES = {
     "convert", "face", "tensor", "_core.block", "_core.capsule", "_core.copying", "_core.dtypes", "_core.narrowing",
-    "_core.decision", "_core.route", "_core.walk", "_core.native.numpy", "_core.native.torch", "_core.sources.buffer",
+    "_core.decision", "_core.route", "trees.walk", "_core.native.numpy", "_core.native.torch", "_core.sources.buffer",
     "_core.sources.dlpack", "_core.sources.exchange", "_core.sources.registry", "_core.targets.exchange",
     "_core.targets.numpy",
 }

@@ -85,7 +85,7 @@ def register_container(type, flatten, unflatten):
     >>> dlbridge.convert_tree({"graph": graph}, "memoryview")["graph"].edges.tolist()
     [[0, 1], [1, 2]]
     """
-    from dlbridge._core.containers import EXACT, FORMS, form_of
+    from dlbridge.trees.containers import EXACT, FORMS, form_of
 
     if not isinstance(type, builtins.type) or type in EXACT:
         wrong = "is a container already" if isinstance(type, builtins.type) else "is no class"

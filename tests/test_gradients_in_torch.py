@@ -13,7 +13,7 @@ import torch
 from support.differentiable import FUNCTIONS
 
 import dlbridge
-from dlbridge._core.gradients.forms import KEPT
+from dlbridge.gradients.forms import KEPT
 
 pytestmark = pytest.mark.needs("torch", "jax")
 

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from support.optional import of, params
 
 import dlbridge
-from dlbridge._core import picture
-from dlbridge._core.picture import COLOURS, WIDTH, Memory, product
+from dlbridge.explain import picture
+from dlbridge.explain.picture import COLOURS, WIDTH, Memory, product
 from dlbridge.testing.child import run_in_child
 
 MOST_ELEMENTS = 400
@@ -535,9 +535,9 @@ def test_the_text_reads_in_order_without_images():
 def test_drawing_is_imported_with_the_first_picture():
     def show():
         import dlbridge
-        before = "dlbridge._core.picture" in sys.modules
+        before = "dlbridge.explain.picture" in sys.modules
         dlbridge.asdlpack(b"")._repr_html_()
-        print(before, "dlbridge._core.picture" in sys.modules)
+        print(before, "dlbridge.explain.picture" in sys.modules)
 
     code = f"import sys\n{textwrap.dedent(inspect.getsource(show))}\nshow()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

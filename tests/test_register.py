@@ -10,8 +10,8 @@ from dlbridge._core.cache import clear_cache
 from dlbridge._core.targets.registry import registered as registered_targets
 
 import dlbridge
-from dlbridge._core.containers import FORMS, form_of
 from dlbridge.testing.child import run_in_child
+from dlbridge.trees.containers import FORMS, form_of
 
 pytestmark = pytest.mark.quick
 

@@ -43,19 +43,17 @@ FLOORS = (
     )),
     Floor(9, (
         Room("convert: three verbs", ("convert", "__init__"), on_the_way=True),
-        Room("explain", ("explain",)),
+        Room("explain/", ("explain.",)),
         Room("register", ("register",)),
-        Room("trees", ("trees", "_core.batches", "_core.walk")),
-        Room("gradients/", ("_core.gradients.",)),
+        Room("trees/", ("trees.",)),
+        Room("gradients/", ("gradients.",)),
         Room("face, pointer", ("face", "pointer")),
-        Room("devices/", ("devices.",)),
     )),
     Floor(8, (
         Room("route", ("_core.route",), on_the_way=True),
         Room("plan: share or copy", ("_core.decision", "_core.plan"), on_the_way=True),
         Room("handover: streams", ("_core.handover",)),
         Room("out, described", ("_core.out", "_core.described")),
-        Room("leaf", ("_core.leaf",)),
     )),
     Floor(7, (Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),)),
     Floor(6, (Room("tensor: one Managed that speaks every protocol", ("tensor",)),)),
@@ -76,7 +74,7 @@ FLOORS = (
         Room("dtypes", ("_core.dtypes",)),
         Room("layout", ("_core.layout",)),
         Room("copying", ("_core.copying", "_core.words")),
-        Room("libraries/, facts, containers", ("libraries.", "_core.facts", "_core.containers")),
+        Room("libraries/, facts, containers", ("libraries.", "_core.facts", "trees.containers")),
     )),
     Floor(1, (
         Room("abi", ("_core.abi", "_core.arrow_abi")),
@@ -86,7 +84,7 @@ FLOORS = (
         Room("system",
              ("_core.system", "_core.atomic", "_core.locks", "_core.collector", "_core.interpreter", "_core.available",
               "_core.protected", "_core.compiled", "_core.__init__")),
-        Room("plugins, picture", ("_core.plugins", "_core.picture")),
+        Room("plugins, picture", ("_core.plugins", "explain.picture")),
     )),
 )
 
@@ -146,11 +144,14 @@ def code_of(text: str) -> str:
 
 def room_of(module: str) -> tuple[int, Room] | None:
     """The floor and the room of a module; None where the table has none."""
+    found = None
     for floor in FLOORS:
         for room in floor.rooms:
-            if any(module == name or (name.endswith(".") and module.startswith(name)) for name in room.modules):
-                return floor.number, room
-    return None
+            if module in room.modules:
+                return floor.number, room       # also where the rest of its folder is in another room
+            if any(name.endswith(".") and module.startswith(name) for name in room.modules):
+                found = floor.number, room
+    return found
 
 
 # ---- the picture -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pathlib import Path
 import dlbridge
 
 STUBS = [Path(__file__).parents[1] / "dlbridge" / f"{name}.pyi" for name in
-         ("__init__", "convert", "face", "pointer", "trees")]
+         ("__init__", "convert", "face", "pointer", "trees/__init__")]
 Documented = ast.FunctionDef | ast.ClassDef
 
 

@@ -1,11 +1,14 @@
-"""The self-test that comes with the package, and the fake producers that it uses.
+"""The self-test that comes with the package, the fake producers that it uses, and what counts releases.
 
 ``python -m dlbridge.testing`` runs the self-test on the libraries that are installed. The producers of
 :mod:`dlbridge.testing.producers` can test any consumer of DLPack: their fields have the values that a test gives them,
-right or wrong, and they count how often their memory was released.
+right or wrong, and they count how often their memory was released. ``waiting_releases`` and ``unordered_releases`` say
+of device memory how many releases wait for a stream, and how many could not be ordered.
 """
 
-__all__ = ["run"]
+from dlbridge._core.devices.streams import unordered_releases, waiting_releases
+
+__all__ = ["run", "unordered_releases", "waiting_releases"]
 
 
 def run(verbose: bool = False) -> int:

@@ -6,7 +6,7 @@ from fake_driver.harness import run
 PRELUDE = """
     import dlbridge
     import numpy as np
-    from dlbridge.devices.streams import unordered_releases
+    from dlbridge.testing import unordered_releases
     from fake_driver.producers import Interface, Stream, driver, order
     driver.make_current(0)
     from fake_driver.kernels import Array, current, spoil, values_of

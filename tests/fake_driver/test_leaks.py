@@ -10,7 +10,7 @@ HAND_OFFS = """
     import sys
     import threading
     import dlbridge
-    from dlbridge.devices.streams import unordered_releases, waiting_releases
+    from dlbridge.testing import unordered_releases, waiting_releases
     from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, delete, driver, held, order
     for device in 0, 1:
         driver.make_current(device)
@@ -184,7 +184,7 @@ def test_numbas_arrays_leave_nothing():
         """
         import gc
         import dlbridge
-        from dlbridge.devices.streams import unordered_releases
+        from dlbridge.testing import unordered_releases
         from fake_driver.producers import counts, driver
         from numba import cuda
         stream = cuda.stream()

@@ -14,7 +14,7 @@ START = f"""
 import runpy
 from fake_driver.control import driver
 from numba import cuda
-from dlbridge.devices.streams import unordered_releases
+from dlbridge.testing import unordered_releases
 
 pipeline = runpy.run_path({str(PIPELINE)!r})
 

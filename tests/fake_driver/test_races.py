@@ -5,7 +5,7 @@ from fake_driver.harness import run
 
 LOOP = """
     import dlbridge
-    from dlbridge.devices.streams import unordered_releases
+    from dlbridge.testing import unordered_releases
     from fake_driver.producers import Interface, Stream, driver
     driver.make_current(0)
     from fake_driver.xla import Array, compute

@@ -12,7 +12,7 @@ def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
     run(
         """
         import dlbridge
-        from dlbridge.devices.streams import unordered_releases
+        from dlbridge.testing import unordered_releases
         from fake_driver.producers import Interface, Stream, counts, delete, driver, kept_for, order
         driver.make_current(0)
         start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
@@ -65,7 +65,7 @@ def test_a_consumer_on_another_device_is_waited_for(platform):
     run(
         """
         import dlbridge
-        from dlbridge.devices.streams import unordered_releases
+        from dlbridge.testing import unordered_releases
         from fake_driver.producers import Interface, Stream, counts, delete, driver, fields
         driver.make_current(0)
         driver.value("DevicePrimaryCtxRetain", 1)           # a stream there has it
@@ -99,7 +99,7 @@ def test_an_external_stream_is_known_by_what_it_is_and_not_by_its_name():
     run(
         """
         import dlbridge
-        from dlbridge.devices.streams import unordered_releases
+        from dlbridge.testing import unordered_releases
         from fake_driver.producers import Interface, Stream, driver
         from numba import cuda
         driver.make_current(0)
@@ -128,7 +128,7 @@ def test_the_order_is_record_wait_free():
         """
         import dlbridge
         import numpy as np
-        from dlbridge.devices.streams import unordered_releases
+        from dlbridge.testing import unordered_releases
         from fake_driver.producers import driver, fields, order
         from numba import cuda
 
@@ -189,7 +189,7 @@ def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
         import threading
         import weakref
         import dlbridge
-        from dlbridge.devices.streams import unordered_releases
+        from dlbridge.testing import unordered_releases
         from fake_driver.producers import Interface, Stream, counts, delete, driver, order
         driver.make_current(0)
         start, gone = driver.allocate(0, 16), []
@@ -463,7 +463,7 @@ POOLED = """
     import sys
     import types
     import dlbridge
-    from dlbridge.devices.streams import unordered_releases
+    from dlbridge.testing import unordered_releases
     from dlbridge.libraries import library
     from dlbridge.libraries.library import Arrays, Fact, Library
     from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver

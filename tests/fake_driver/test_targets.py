@@ -59,7 +59,7 @@ def test_torch_takes_device_memory_and_lets_it_go_in_order():
         """
         import dlbridge
         import torch
-        from dlbridge.devices.streams import unordered_releases
+        from dlbridge.testing import unordered_releases
         from fake_driver.producers import Interface, Producer, Stream, driver, held, order
         torch.version.cuda = "13.0"     # a build for the CPU imports and lets go of such memory all the same
         driver.make_current(0)

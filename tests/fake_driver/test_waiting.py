@@ -8,7 +8,7 @@ PRODUCER = """
     import gc
     import threading
     import dlbridge
-    from dlbridge.devices.streams import unordered_releases, waiting_releases
+    from dlbridge.testing import unordered_releases, waiting_releases
     from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, delete, driver, held, tensor_of
     driver.make_current(0)
     kind, legacy = (ROCM, 0) if driver.hip else (CUDA, 1)

@@ -42,7 +42,7 @@ class Thread(threading.Thread):
 
     def chain(self, value):
         """One value, from library to library; the names of the way are counted where it arrives as another one."""
-        from dlbridge.devices.streams import unordered_releases
+        from dlbridge.testing import unordered_releases
 
         producer = self.choice.choice(self.libraries)
         count, way = self.choice.choice(SIZES), [producer.name]
@@ -111,7 +111,7 @@ def chains(libraries, threads, seconds, seed):
     """Run chains in so many threads, and say what came of them."""
     from gpu.libraries import races
 
-    from dlbridge.devices.streams import unordered_releases
+    from dlbridge.testing import unordered_releases
 
     before, until = unordered_releases(), time.monotonic() + seconds
     running = [Thread(libraries, seed + index, until) for index in range(threads)]

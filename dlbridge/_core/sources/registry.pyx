@@ -203,7 +203,7 @@ cdef str usual_hint(object kind):
 
     CPython 3.11 loses the arguments of a call that it has no memory for, so the object is none of them.
     """
-    from dlbridge._core.containers import is_of_containers
+    from dlbridge.trees.containers import is_of_containers
 
     if hasattr(kind, "__array__"):
         return "pass numpy.asarray(x)"

@@ -1,8 +1,9 @@
 """Batches: every array in a container, and every array that a function is called with.
 
-What these functions do is in ``_core.batches``, which is imported with the first call: it takes a seventh of the time
-that the rest of dlbridge takes. A ``__getattr__`` of the package would do the same, but with one Python looks up
-``dlbridge.convert`` anew in every call (seen in CPython 3.11 to 3.13), which takes a fifteenth of a conversion.
+What these functions do is in the modules beside this one, which are imported with the first call: they take a seventh
+of the time that the rest of dlbridge takes. A ``__getattr__`` of the package would do the same, but with one Python
+looks up ``dlbridge.convert`` anew in every call (seen in CPython 3.11 to 3.13), which takes a fifteenth of a
+conversion.
 """
 
 import functools
@@ -10,8 +11,8 @@ import importlib
 
 
 @functools.cache
-def batches():
-    return importlib.import_module("dlbridge._core.batches")
+def module(name):
+    return importlib.import_module(f"dlbridge.{name}")
 
 
 def convert_tree(tree, to, *, others="pass", columns="raise", **keywords):
@@ -58,7 +59,7 @@ def convert_tree(tree, to, *, others="pass", columns="raise", **keywords):
     >>> converted["image"].shape, converted["label"][0].dtype, converted["name"]
     (torch.Size([2, 3]), torch.float64, 'a')
     """
-    return batches().convert_tree(tree, to, others, columns, keywords)
+    return module("trees.leaves").convert_tree(tree, to, others, columns, keywords)
 
 
 def collate(samples):
@@ -93,12 +94,7 @@ def collate(samples):
     {'x': tensor([[1., 1.],
             [1., 1.]], dtype=torch.float64), 'label': tensor([3, 4])}
     """
-    return batches().collate(samples)
-
-
-@functools.cache
-def gradients_room():
-    return importlib.import_module("dlbridge._core.gradients.calls")
+    return module("trees.stacking").collate(samples)
 
 
 def accepts(to, *, returns=None, gradients=False, **keywords):
@@ -149,4 +145,4 @@ def accepts(to, *, returns=None, gradients=False, **keywords):
     >>> x.grad
     tensor([2., 2.])
     """
-    return (gradients_room() if gradients else batches()).accepts(to, returns, keywords)
+    return module("gradients.calls" if gradients else "trees.calls").accepts(to, returns, keywords)

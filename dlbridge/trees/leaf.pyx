@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from dlbridge._core.containers import registered_kind
+from dlbridge.trees.containers import registered_kind
 from dlbridge._core.sources.arrow import check_given, chunks_of
 
 

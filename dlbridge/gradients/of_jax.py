@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from dlbridge._core.gradients.arrays import (
+from dlbridge.convert import convert
+from dlbridge.errors import DLBridgeError, UnsupportedError, refusal
+from dlbridge.gradients.arrays import (
     KINDS,
     Arrays,
     check_constant,
@@ -29,10 +31,8 @@ from dlbridge._core.gradients.arrays import (
     shapes_of,
     wait_for,
 )
-from dlbridge._core.gradients.forms import Slot, keep, key_of, put_in, put_in_result, take_out
-from dlbridge._core.gradients.private import is_batched, is_transformed
-from dlbridge.convert import convert
-from dlbridge.errors import DLBridgeError, UnsupportedError, refusal
+from dlbridge.gradients.forms import Slot, keep, key_of, put_in, put_in_result, take_out
+from dlbridge.gradients.private import is_batched, is_transformed
 
 Part = Callable[[Arrays], Any]
 

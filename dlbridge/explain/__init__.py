@@ -9,7 +9,7 @@ from dlbridge.convert import examine
 from dlbridge.errors import DLBridgeError, full_name, shown
 
 if TYPE_CHECKING:
-    from dlbridge._core.picture import Memory
+    from dlbridge.explain.picture import Memory
 
 
 class Plan(NamedTuple):
@@ -61,13 +61,13 @@ class Plan(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from dlbridge._core import picture  # imported with the first picture
+        from dlbridge.explain import picture  # imported with the first picture
 
         return picture.of_plan(
             self.action, self.source, self.protocol, self.target, self.reason, self.hint, self._memory())
 
     def _memory(self) -> "Memory | None":
-        from dlbridge._core.picture import Memory
+        from dlbridge.explain.picture import Memory
 
         if self.shape is None or self.strides is None:
             return None

@@ -16,7 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from dlbridge._core.gradients.arrays import (
+from dlbridge.convert import convert
+from dlbridge.errors import UnsupportedError, refusal, shown
+from dlbridge.gradients.arrays import (
     Arrays,
     check_constant,
     check_no_key,
@@ -29,11 +31,9 @@ from dlbridge._core.gradients.arrays import (
     is_traced,
     places_of,
 )
-from dlbridge._core.gradients.forms import keep, key_of, put_in, put_in_result, take_out
-from dlbridge._core.gradients.private import Unforeseeable, run_without_values
-from dlbridge._core.gradients.state import put_back
-from dlbridge.convert import convert
-from dlbridge.errors import UnsupportedError, refusal, shown
+from dlbridge.gradients.forms import keep, key_of, put_in, put_in_result, take_out
+from dlbridge.gradients.private import Unforeseeable, run_without_values
+from dlbridge.gradients.state import put_back
 
 OUTSIDE_OF_TRACES = "call it outside of jax.jit, jax.vmap and jax.lax.scan; jax.grad may be around it"
 Part = Callable[[Arrays], tuple[Any, Arrays]]       # of tensors: the form of the results, and the tensors in it

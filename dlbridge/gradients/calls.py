@@ -6,26 +6,18 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dlbridge._core.batches import (
-    DIFFERENTIABLE,
-    Boundary,
-    Failure,
-    Memo,
-    Takers,
-    check_decorated,
-    check_decorator,
-    is_asynchronous,
-    takers,
-)
-from dlbridge._core.gradients.forms import take_out
-from dlbridge._core.leaf import ARRAY, OTHER
 from dlbridge.convert import check_keywords, check_target
 from dlbridge.errors import UnsupportedError, refusal, shown
+from dlbridge.gradients.forms import take_out
+from dlbridge.trees.calls import DIFFERENTIABLE, Boundary, check_decorated, check_decorator, is_asynchronous
+from dlbridge.trees.failure import Failure
+from dlbridge.trees.leaf import ARRAY, OTHER
+from dlbridge.trees.leaves import Memo, Takers, takers
 
 # By the library of the function: the one that it is called from, its arrays, and what calls it with these.
 CROSSINGS = {
-    "jax": ("torch", "Tensor", "dlbridge._core.gradients.of_jax", "FunctionForTensors"),
-    "torch": ("jax", "Array", "dlbridge._core.gradients.of_torch", "FunctionForArrays"),
+    "jax": ("torch", "Tensor", "dlbridge.gradients.of_jax", "FunctionForTensors"),
+    "torch": ("jax", "Array", "dlbridge.gradients.of_torch", "FunctionForArrays"),
 }
 VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")       # of jax.pure_callback
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge._core.batches import AS_THEY_ARE, Memo, converter, map_leaves
-from dlbridge._core.containers import EXACT, KINDS, fields_of, slots_of
-from dlbridge._core.leaf import ARRAY
+from dlbridge.trees.containers import EXACT, KINDS, fields_of, slots_of
+from dlbridge.trees.leaf import ARRAY
+from dlbridge.trees.leaves import AS_THEY_ARE, Memo, converter
+from dlbridge.trees.walk import map_leaves
 
 KEPT = 128          # forms, each with what is compiled for it, for each function
 NUMBERS = (int, float, complex)

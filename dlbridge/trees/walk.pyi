@@ -1,4 +1,4 @@
-"""The arrays in a container, one after the other, without a call of Python between them."""
+"""The walk through a tree: what is given for each of its leaves, without a call of Python between two arrays."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,5 +10,5 @@ class Plainly:
 def has_numbers(obj: object) -> bool: ...
 def give_values(
     take: dict[int, Callable[[Any, Any], Any]], values: Iterable[Any], memo: dict[int, tuple[Any, Any]],
-    walk: Callable[[Any, Any, Any], Any],
 ) -> list[Any]: ...
+def map_leaves(take: dict[int, Callable[[Any, Any], Any]], tree: object, memo: dict[int, tuple[Any, Any]]) -> Any: ...

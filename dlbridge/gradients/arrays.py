@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from dlbridge._core.batches import Failure
 from dlbridge.convert import convert
 from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, refusal
+from dlbridge.trees.failure import Failure
 
 Arrays = Sequence[Any]
 config: Any = jax.config

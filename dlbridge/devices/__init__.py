@@ -1,1 +1,0 @@
-"""Questions that can be asked about device memory."""

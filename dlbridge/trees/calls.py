@@ -1,0 +1,181 @@
+"""What ``accepts`` does: a call's arguments go in, and its result comes out."""
+
+import functools
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
+
+import numpy as np
+
+from dlbridge.convert import check_keywords, check_target, convert
+from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
+from dlbridge.trees.containers import kind_of
+from dlbridge.trees.failure import Failure, report
+from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
+from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, converter, has_words, takers
+from dlbridge.trees.walk import give_values, has_numbers, map_leaves
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+DIFFERENTIABLE = ("torch", "jax")       # accepts(…, gradients=True) is for functions of these
+HINTS_AT_GRADIENTS = {
+    "requires_grad": 'pass gradients=True and returns="like" to dlbridge.accepts, or detach=True to end the gradient',
+    "is_traced": 'pass gradients=True and returns="like" to dlbridge.accepts, or {}',
+}
+KEYWORD = re.compile(r'pass (?:device|copy|stream|readonly|detach|narrow)=[\w"]+')
+
+
+def accepts(
+    to: Any, returns: str | None, keywords: dict[str, Any],
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Any]]:
+    """Make a decorator, as :func:`dlbridge.accepts`."""
+    check_decorator(to, returns)
+    others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
+    check_keywords("accepts", keywords)
+    take = takers(to, others, columns, keywords)
+    target = check_target(to, imported=False)
+    # The device is that of the first array.
+    back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:
+        check_decorated(function)
+        boundary = Boundary(function, take, back if returns else None, target in DIFFERENTIABLE)
+
+        if is_asynchronous(function):
+            @functools.wraps(function)
+            async def wait(*given: Parameters.args, **named: Parameters.kwargs) -> Any:
+                like = boundary.first(given, named)
+                arguments, words = boundary.inward(given, named)
+                return boundary.outward(await function(*arguments, **words), like)
+
+            return wait
+
+        @functools.wraps(function)
+        def call(*given: Parameters.args, **named: Parameters.kwargs) -> Any:
+            like = boundary.first(given, named)
+            arguments, words = boundary.inward(given, named)
+            return boundary.outward(function(*arguments, **words), like)
+
+        return call
+
+    return decorate
+
+
+def check_decorator(to: Any, returns: Any) -> None:
+    if returns not in (None, "like"):
+        raise ValueError(f'accepts: returns {shown(returns)}: is neither None nor "like" (pass one)')
+    if inspect.isroutine(to):
+        raise TypeError(f'accepts: to {shown(to)}: is the function itself (write @dlbridge.accepts("torch") above it)')
+
+
+def check_decorated(function: Any) -> None:
+    if not callable(function) or isinstance(function, staticmethod):
+        raise TypeError(f"accepts: function {shown(function)}: cannot be called (put @classmethod, @staticmethod or "
+                        "@property above @dlbridge.accepts)")
+
+
+class Boundary:
+    """What is done with the arguments of a function, and with its result."""
+
+    def __init__(
+        self, function: Callable[..., Any], take: Takers, back: dict[str, Any] | None, hints_at_gradients: bool,
+    ) -> None:
+        """``back`` has the keywords for the result; None leaves it as it is."""
+        self.function = function
+        self.hints_at_gradients = hints_at_gradients
+        self.take = take
+        self.back = back
+        self.bound = first_parameter(function) in ("self", "cls")
+        name = getattr(function, "__name__", None)
+        name = name if isinstance(name, str) else type(function).__name__
+        self.name = name.replace("{", "{{").replace("}", "}}")
+
+    def first(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """The first array that the function is called with, if its result shall be like it."""
+        if self.back is None:
+            return None
+        found = first_array((*given[self.bound:], *named.values()) if named else given[self.bound:])
+        found = np.ndarray if isinstance(found, np.generic) else found
+        if found is not None:
+            self.check_returned(found)
+        return found
+
+    def check_returned(self, like: Any) -> None:
+        """Refuse an array whose library dlbridge makes no arrays of, before the function runs."""
+        try:
+            check_target(like)
+        except UnsupportedError as error:
+            raise refusal(UnsupportedError, "accepts", 'returns "like"', error.value, error.wrong,
+                          'call it with dlbridge.convert(x, "numpy"), or leave out returns=') from None
+
+    def inward(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        take = self.take
+        memo: Memo = {}
+        try:
+            arguments = give_values(take, given[self.bound:], memo)
+            words = {name: map_leaves(take, value, memo) for name, value in named.items()} if named else named
+        except Failure as failure:
+            self.report(failure, given, named)
+        return [*given[:1], *arguments] if self.bound else arguments, words
+
+    def report(self, failure: Failure, given: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:
+        """Raise the error of an argument, by the names of the function and of its parameter."""
+        report(failure, named_arguments(self.function, given, named)[self.bound:], hint_of=self.hint,
+               call=f"{self.name}({{}})")
+
+    def hint(self, error: DLBridgeError) -> str:
+        """The hint for whoever wrote the decorator, whose keywords they are."""
+        if self.hints_at_gradients and error.field in HINTS_AT_GRADIENTS:
+            return HINTS_AT_GRADIENTS[error.field].format(error.hint)
+        return KEYWORD.sub(r"\g<0> to dlbridge.accepts", error.hint)
+
+    def outward(self, result: Any, like: Any) -> Any:
+        if like is None or self.back is None:
+            return result
+        try:
+            if role_of(result) == ARRAY:
+                return convert(result, like, **self.back) if self.back else convert(result, like)
+            return map_leaves({**AS_THEY_ARE, ARRAY: converter(like, self.back, "pass")}, result, {})
+        except DLBridgeError as error:
+            if has_words(result):
+                return result
+            report(Failure(result, error), [("result", result)], hint_of=self.hint, call=f"{self.name}, {{}}")
+        except Failure as failure:
+            report(failure, [("result", result)], hint_of=self.hint, call=f"{self.name}, {{}}")
+
+
+def is_asynchronous(function: Callable[..., Any]) -> TypeGuard[Callable[..., Awaitable[Any]]]:
+    """Whether a call gives a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def first_parameter(function: Callable[..., Any]) -> str:
+    """The name of a function's first parameter, or nothing: not every builtin says its parameters."""
+    try:
+        return next(iter(inspect.signature(function).parameters), "")
+    except ValueError:
+        return ""
+
+
+def named_arguments(
+    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any],
+) -> list[tuple[str, Any]]:
+    """The arguments of a call by the names of the parameters, or by their places."""
+    try:
+        return list(inspect.signature(function).bind(*given, **named).arguments.items())
+    except (TypeError, ValueError):
+        return [(f"[{index}]", value) for index, value in enumerate(given)] + list(named.items())
+
+
+def first_array(values: Iterable[Any]) -> Any:
+    """The first array in some values, which may be containers; or None."""
+    for value in values:
+        role = role_of(value)
+        if role == TABLE or (role == ARRAY and (has_numbers(value) or not has_words(value))):
+            return value
+        kind = kind_of(value) if role == OTHER else None
+        if kind is not None and (found := first_array(kind.values(value))) is not None:
+            return found
+    return None

@@ -1,0 +1,188 @@
+"""What ``convert_tree`` does, and what is done with each leaf of a tree, by its role."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from dlbridge.convert import check_keywords, check_target, convert
+from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
+from dlbridge.libraries.library import Facts
+from dlbridge.trees.containers import attributes_of
+from dlbridge.trees.failure import Failure, is_of_column, report
+from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of, why_no_array
+from dlbridge.trees.walk import Plainly, map_leaves
+
+Memo = dict[int, tuple[Any, Any]]               # by the id of a leaf: the leaf, which keeps its id, and its copy
+Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each role
+
+OTHERS = ("pass", "raise")
+# Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
+WORD_KINDS = ("O", "S", "U", "T")
+WORD_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_binary", "object", "resource", "variant")
+
+
+def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Any:
+    """Convert every array in a container, as :func:`dlbridge.convert_tree`."""
+    plain = not keywords and all(type(given) is str for given in (to, others, columns))
+    try:
+        take = plain_takers(to, others, columns) if plain else takers(to, others, columns, keywords)
+    except UnsupportedError:
+        from dlbridge._core.meant import check_order
+
+        check_order(tree, "convert_tree")
+        raise
+    try:
+        return map_leaves(take, tree, {})
+    except Failure as failure:
+        report(failure, [("", tree)])
+
+
+def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Takers:
+    """What is done with a leaf, by its role: :func:`convert_tree` for one leaf."""
+    check_given(to, others, columns, keywords)
+
+    other = unchanged if others == "pass" else refuse_leaf
+    convert_array = converter(to, keywords, others)
+    return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: Tables(to, columns, keywords, convert_array)}
+
+
+def refuse_leaf(leaf: Any, memo: Memo) -> Any:
+    wrong, hint = "is no array", why_no_array(leaf).hint
+    name = next((name for name, value in attributes_of(leaf) if role_of(value) in (ARRAY, TABLE)), None)
+    if name is not None and Facts(type(leaf)).hint("type", leaf) is None:
+        wrong, hint = f"has arrays, such as its {name}, and is no container", REGISTER
+    raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), wrong,
+                                f'pass others="pass" to hand it on, or {hint}'))
+
+
+REGISTER = "call dlbridge.register_container(type(x), flatten, unflatten) once"
+
+
+class Tables:
+    """A function that converts a table to a dictionary of its columns."""
+
+    def __init__(self, to: Any, columns: str, keywords: dict[str, Any], convert_array: Callable[[Any, Memo], Any]):
+        self.to = to
+        self.passes = columns == "pass"
+        self.keywords = keywords
+        self.convert_array = convert_array
+        self.unpack = keywords.get("copy") is not False
+
+    def __call__(self, table: Any, memo: Memo) -> Any:
+        unread, was_read = columns_without_rows(table, self.unpack), False
+        try:
+            if unread is not None and not self.passes:
+                self.convert(table, unread, memo)       # what is refused for its type leaves the rows unread
+            given = columns_of(table, self.unpack)
+            was_read = unread is not None
+            return self.convert(table, given, memo)
+        except DLBridgeError as error:
+            raise Failure(table, error) from None
+        except Failure as failure:
+            failure.by_pyarrow, failure.again = unread is not None, was_read
+            raise
+
+    def convert(self, table: Any, given: Any, memo: Memo) -> Any:
+        if not isinstance(given, list):
+            return self.convert_unknown(table, given, memo)
+        if len(dict(given)) < len(given):
+            raise Failure(table, refusal(UnsupportedError, "convert_tree", "columns", [name for name, _ in given],
+                                         "have a name more than once", "rename them"))
+        made: dict[Any, Any] = {}
+        failures: list[Failure] = []
+        try:
+            for name, column in given:
+                made[name] = self.convert_column(table, name, column, memo, failures)
+            if failures:
+                raise together(failures) from None
+            return made
+        finally:
+            failures.clear()        # their tracebacks have frames with them: the table would live on in a cycle
+
+    def convert_column(self, table: Any, name: Any, column: Any, memo: Memo, failures: list[Failure]) -> Any:
+        """The array of a column, or the column as it is; a column that is no array is noted, unless it may pass."""
+        try:
+            return self(column, memo) if role_of(column) == TABLE else convert(column, self.to, **self.keywords)
+        except Failure as raised:
+            if self.passes or not is_of_column(raised.error):
+                raise in_column(table, name, raised) from None
+            failures.append(in_column(table, name, raised))
+        except DLBridgeError as raised:
+            if not is_of_column(raised):
+                raise Failure(table, raised, "column", f"[{name!r}]") from None
+            if not self.passes:
+                failures.append(Failure(table, raised, "column", f"[{name!r}]"))
+        return column
+
+    def convert_unknown(self, table: Any, array: Any, memo: Memo) -> Any:
+        """An array of words is handed on, since the table may have been a stream."""
+        try:
+            return self.convert_array(array, memo)
+        except Failure as failure:
+            raise Failure(table, failure.error) from None
+
+
+def together(failures: list[Failure]) -> Failure:
+    """The first failure, which has all the others."""
+    first = failures[0]
+    first.others = [each for failure in failures for each in (failure, *failure.others) if each is not first]
+    return first
+
+
+def in_column(table: Any, name: Any, inner: Failure) -> Failure:
+    """The failure of a column that has columns itself, with those of its others."""
+    failure = Failure(table, inner.error, "column", f"[{name!r}]{inner.rest}")
+    failure.others = [Failure(table, other.error, "column", f"[{name!r}]{other.rest}") for other in inner.others]
+    return failure
+
+
+def check_given(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
+    for name, given in (("others", others), ("columns", columns)):
+        if not isinstance(given, str) or given not in OTHERS:
+            raise ValueError(f'convert_tree: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
+    check_keywords("convert_tree", keywords)
+    check_target(to, imported=False)
+
+
+plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, keywords={}))
+
+
+def converter(to: Any, keywords: dict[str, Any], others: str) -> Callable[[Any, Memo], Any]:
+    """A function that converts a leaf, which is copied once for all its places. It is most of what a batch costs."""
+    def failed(leaf: Any, error: DLBridgeError) -> Any:
+        if others == "pass" and not isinstance(error, DeviceError) and has_words(leaf):
+            check_target(to)        # the error may be about that
+            return leaf
+        raise Failure(leaf, error) from None
+
+    def convert_with_keywords(leaf: Any, memo: Memo) -> Any:
+        try:
+            if id(leaf) not in memo:
+                memo[id(leaf)] = leaf, convert(leaf, to, **keywords)
+            return memo[id(leaf)][1]
+        except DLBridgeError as error:
+            return failed(leaf, error)
+
+    return convert_with_keywords if keywords else Plainly(to, failed)
+
+
+def has_words(array: Any) -> bool:
+    """Whether the elements of an array are strings or objects."""
+    try:
+        return is_word_type(array.dtype if hasattr(array, "dtype") else array.type)
+    except Exception:
+        return False            # the array's own error is the one to report
+
+
+def is_word_type(dtype: Any) -> bool:
+    kind = getattr(dtype, "kind", None)
+    if isinstance(kind, str) or isinstance(dtype, str):
+        return kind in WORD_KINDS
+    return str(getattr(dtype, "name", dtype)).lower() in WORD_TYPES
+
+
+def unchanged(leaf: Any, memo: Memo) -> Any:
+    return leaf
+
+
+AS_THEY_ARE: Takers = dict.fromkeys((OTHER, VALUE, ARRAY, TABLE), unchanged)

@@ -1,0 +1,75 @@
+"""What ``collate`` does."""
+
+import functools
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from dlbridge.convert import check_target, convert
+from dlbridge.trees.failure import Failure, report
+from dlbridge.trees.leaves import Takers, takers
+from dlbridge.trees.walk import map_leaves
+
+
+def collate(samples: Iterable[Any]) -> Any:
+    """Stack the samples of a batch, as :func:`dlbridge.collate`."""
+    check_target("torch")
+    return stack_alike(samples if type(samples) is list else list(samples), "")
+
+
+def stack_alike(samples: list[Any], path: str) -> Any:
+    """Stack samples: Python's own containers part by part, as torch does, numbers of one type of NumPy at once.
+
+    ``path`` is what is written behind a sample of the batch to get one of these.
+    """
+    stack = torch_data().default_collate
+    kinds = {*map(type, samples)}
+    kind: Any = type(samples[0]) if samples else None
+    if len(kinds) == 1 and kind in NUMBERS:
+        return stack_numbers(samples)
+    if kinds <= torchs_own():
+        return stack(samples)
+    if len(kinds) == 1 and kind is dict:
+        return {key: stack_alike([sample[key] for sample in samples], f"{path}[{key!r}]") for key in samples[0]}
+    if len(kinds) == 1 and is_sequence(kind) and len({*map(len, samples)}) == 1:
+        parts = [stack_alike(list(parts), f"{path}[{index}]") for index, parts in enumerate(zip(*samples, strict=True))]
+        return kind(*parts) if hasattr(kind, "_fields") else parts
+    return stack([as_tensors(sample, path) for sample in samples])
+
+
+NUMBERS = {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}      # NumPy's numbers that torch has too
+
+
+def is_sequence(kind: type[Any]) -> bool:
+    return kind in (tuple, list) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+
+
+def as_tensors(sample: Any, path: str) -> Any:
+    """A sample with torch's tensors. What is read-only is shared too, since only copies leave :func:`collate`."""
+    try:
+        return map_leaves(sharing(), sample, {})
+    except Failure as failure:
+        report(failure, [(path, sample)], passes=False)
+
+
+@functools.cache
+def sharing() -> Takers:
+    return takers("torch", "pass", "raise", {"readonly": "share"})
+
+
+@functools.cache
+def torch_data() -> Any:
+    return importlib.import_module("torch.utils.data")
+
+
+@functools.cache
+def torchs_own() -> set[type]:
+    """What torch stacks itself, or leaves as it is; numbers of several types as well as those of one."""
+    return {int, float, bool, str, bytes, importlib.import_module("torch").Tensor, *NUMBERS}
+
+
+def stack_numbers(numbers: list[Any]) -> Any:
+    stacked: Any = convert(np.array(numbers), "torch")
+    return stacked if torch_data().get_worker_info() is None else stacked.share_memory_()

@@ -1,0 +1,100 @@
+"""The walk through a tree: what is given for each of its leaves, without a call of Python between two arrays."""
+
+cimport cython
+
+from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
+from dlbridge._core.numpy_api cimport array_type
+from dlbridge.convert cimport convert_once
+from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of_object
+
+from operator import is_
+
+import numpy as np
+
+from dlbridge.errors import DLBridgeError
+from dlbridge.trees.containers import EXACT, kind_of
+from dlbridge.trees.failure import Failure, locate
+
+cdef extern from "Python.h":
+    int Py_EnterRecursiveCall(const char* where) except *
+    void Py_LeaveRecursiveCall()
+
+cdef type ndarray = np.ndarray
+
+
+@cython.final
+cdef class Plainly:
+    """convert(leaf, to) for the leaves of a tree. ``failed(leaf, error)`` says what becomes of one that is refused."""
+
+    cdef object to
+    cdef object failed
+
+    def __init__(self, to, failed):
+        self.to = to
+        self.failed = failed
+
+    def __reduce__(self):
+        """A function behind accepts() is sent to other processes by what is in its closure."""
+        return Plainly, (self.to, self.failed)
+
+    def __call__(self, leaf, dict memo):
+        return convert_leaf(self, leaf, memo)
+
+
+cdef object convert_leaf(Plainly self, object leaf, dict memo):
+    try:
+        return convert_once(leaf, self.to, memo)
+    except DLBridgeError as error:
+        return self.failed(leaf, error)
+
+
+def has_numbers(obj):
+    """Whether this is an ndarray of numbers, as most are; False says nothing."""
+    return isinstance(obj, ndarray) and 0 <= array_type(obj) < NUMPY_TYPES and by_numpy_type[array_type(obj)] != NO_ROW
+
+
+def give_values(dict take, values, dict memo):
+    """What is given for each of the values."""
+    cdef list made = []
+    give = take[<int> ROLE_ARRAY]
+    cdef Plainly plainly = give if type(give) is Plainly else None
+    for value in values:
+        if role_of_object(value) != ROLE_ARRAY:
+            made.append(map_leaf(take, value, memo))
+        elif plainly is None:
+            made.append(give(value, memo))
+        else:
+            made.append(convert_leaf(plainly, value, memo))
+    return made
+
+
+def map_leaves(dict take, tree, dict memo):
+    """A container of what the function of each leaf's role gives for it."""
+    return map_leaf(take, tree, memo)
+
+
+cdef object map_leaf(dict take, object tree, dict memo):
+    cdef int role = role_of_object(tree)
+    if role != ROLE_OTHER:
+        return take[role](tree, memo)
+    Py_EnterRecursiveCall(" while walking through a container")
+    try:
+        kind = EXACT.get(type(tree))
+        if kind is not None:
+            return kind.remake(tree, give_values(take, kind.values(tree), memo))
+        kind = kind_of(tree)
+        return take[<int> ROLE_OTHER](tree, memo) if kind is None else map_container(take, tree, memo, kind)
+    finally:
+        Py_LeaveRecursiveCall()
+
+
+cdef object map_container(dict take, object tree, dict memo, object kind):
+    cdef list before = list(kind.values(tree))
+    try:
+        values = give_values(take, before, memo)
+    except Failure as failure:
+        if kind.is_described:
+            locate(failure, tree, zip(kind.labels(tree), before, strict=True))
+        raise
+    # Many objects of a batch have no arrays in them, and not all of them can be made again.
+    return tree if not kind.is_read and all(map(is_, values, before)) else kind.remake(tree, values)
