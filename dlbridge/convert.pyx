@@ -72,7 +72,7 @@ from dlbridge._core.request cimport (
     wants_versioned,
 )
 from dlbridge._core.route cimport Route, aim, aim_at, array_type, find_route, route_to, share_directly, target_of
-from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_of
+from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_for_type
 from dlbridge._core.targets.consumer cimport call_kernel, call_upload
 from dlbridge._core.targets.registry cimport find_target, versioned_capsule
 from dlbridge._core.targets.target cimport Target
@@ -499,7 +499,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     if route.target.hosts > 1 and not request.has_device:
         find_device(src, route.target.hosts, &asked.device)
         asked.has_device = True
-    return deliver_apart(acquire_by(route.offers, src, &asked), route.target, &asked, src)
+    return deliver_out_of_line(acquire_by(route.offers, src, &asked), route.target, &asked, src)
 
 
 cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL:
@@ -516,7 +516,7 @@ cdef object convert_bytes(object src, object to, object dtype, object shape, Req
     if route.already and route.target.hosts > 1 and not request.has_device:
         find_device(src, route.target.hosts, &request.device)
         request.has_device = True
-    return deliver_apart(acquire_seen(src, route, dtype, shape, request), route.target, request)
+    return deliver_out_of_line(acquire_seen(src, route, dtype, shape, request), route.target, request)
 
 
 cdef object convert_into(object src, object to, object dtype, object shape, object out, Request* request):
@@ -554,7 +554,7 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
             managed_release(managed)
             raise
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-        tensor = deliver_apart(managed, find_target("dlbridge"), &asked)
+        tensor = deliver_out_of_line(managed, find_target("dlbridge"), &asked)
         managed = managed_share(tensor.managed)
     return narrowed(managed, target, request)
 
@@ -582,7 +582,7 @@ cdef inline object deliver(Managed* managed, Target target, const Request* reque
     return target.deliver(managed, target)
 
 
-cdef object deliver_apart(Managed* managed, Target target, const Request* request, object src=None):
+cdef object deliver_out_of_line(Managed* managed, Target target, const Request* request, object src=None):
     """deliver() where it is not in line, for what is rarely asked for."""
     return deliver(managed, target, request, src)
 
@@ -629,7 +629,7 @@ cdef object deliver_rearranged(
 ):
     """Deliver a compact copy that a library makes on the device; managed is stolen."""
     cdef Request asked = request_of_copy(request)
-    return deliver_apart(rearranged(managed, src, steps), target, &asked)
+    return deliver_out_of_line(rearranged(managed, src, steps), target, &asked)
 
 
 cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NULL:
@@ -653,7 +653,7 @@ cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NUL
     else:
         src = convert_to(new_tensor(managed, READONLY_SHARE), name, &plain)
     array = call_kernel(kernel, src, dtype, &device, nbytes)
-    made = acquire_by(offers_of(type(array)), array, &plain)
+    made = acquire_by(offers_for_type(type(array)), array, &plain)
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
     return made
 
@@ -675,7 +675,7 @@ cdef object deliver_to(Managed* managed, object to, str otherwise):
     except BaseException:
         managed_release(managed)
         raise
-    return deliver_apart(managed, route.target, &request)
+    return deliver_out_of_line(managed, route.target, &request)
 
 
 cdef Route delivery_to(object to, str otherwise, Request* request):
@@ -690,13 +690,13 @@ cdef Route delivery_to(object to, str otherwise, Request* request):
     try:
         route = find_route(None, to if kind is None else kind)
     except UnsupportedError:
-        if isinstance(to, (str, type)) or not has_offer(offers_of(type(to)), to):
+        if isinstance(to, (str, type)) or not has_offer(offers_for_type(type(to)), to):
             raise
         return route_to(None, otherwise, request)
     return aim_at(to, kind, route, request)
 
 
-def check_target(to, imported=True):
+def target_name(to, imported=True):
     """The name of a target. Raises what convert() raises if it is none, or if its library is missing."""
     cdef bint collects
     cdef Target target

@@ -85,7 +85,7 @@ from dlbridge._core.place cimport place
 from dlbridge._core.plan cimport contiguous_hint, fact_of, gather
 from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_ERROR, Request
 from dlbridge._core.sources.offer cimport Offer
-from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_of
+from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
 from dlbridge._core.view cimport (
     WANT_ANY_DEVICE,
@@ -110,7 +110,7 @@ cdef extern from "Python.h":
 cdef enum:
     LARGEST_ALIGNMENT = 16      # of any dtype
     LAZY = NEGATED | CONJUGATED
-    UNPLAIN = SWAPPED | BYTE_STRIDES | LAZY     # marks that a View cannot show
+    NOT_SHOWN = SWAPPED | BYTE_STRIDES | LAZY     # marks that a View cannot show
     GIVEN_FLAGS = (
         DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 
@@ -158,7 +158,7 @@ cdef DLManagedTensorVersioned* acquire(object obj, const Want* want) except NULL
     if want == NULL:
         want = &NOTHING_WANTED
     check_want(want)
-    managed = (<Bring> bring)(obj, offers_of(type(obj)), want)
+    managed = (<Bring> bring)(obj, offers_for_type(type(obj)), want)
     if managed == NULL:
         raise in_words_of(take_error(), want)
     managed_own_storage(managed)
@@ -286,7 +286,7 @@ cdef int check_want(const Want* want) except -1:
 cdef inline bint meets(const Managed* managed, const Want* want) noexcept nogil:
     """Whether memory is the host's, and what is wanted, as it is."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    if tensor.device.device_type != kDLCPU or managed.marks & UNPLAIN:
+    if tensor.device.device_type != kDLCPU or managed.marks & NOT_SHOWN:
         return False
     if <size_t> tensor.data & LARGEST_ALIGNMENT - 1 and is_misaligned(tensor):
         return False
@@ -379,7 +379,7 @@ cdef int look(object obj, const Want* want, View* out) except -1:
                 out.owner = NULL
                 Py_DECREF(found)
                 return 0
-    offers = (<Offers> steal(found)).offers if found != NULL else offers_of(type(obj))
+    offers = (<Offers> steal(found)).offers if found != NULL else offers_for_type(type(obj))
     managed = bring(obj, offers, want)
     show(managed, out)
     out.owner = &managed.abi

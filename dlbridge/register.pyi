@@ -10,7 +10,7 @@ from dlbridge import targets as targets
 __test__: dict[str, str]
 
 NAMES: tuple[str, ...]
-SAYABLE: tuple[str, ...]
+SUPPORTED: tuple[str, ...]
 ALIGNMENTS: tuple[int, ...]
 
 def known(field: str, given: Iterable[str], allowed: Iterable[str]) -> tuple[str, ...]: ...

@@ -14,7 +14,7 @@ from dlbridge.errors import shown
 
 
 # The abilities that a registered target can name: a Tensor says these facts of its memory to its consumer.
-SAYABLE = ("NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED")
+SUPPORTED = ("NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED")
 ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -134,7 +134,7 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
     if not replace and is_own(name):
         raise ValueError(f"register_target: name {shown(name)}: is a target of dlbridge's own (pass another name, or "
                          "replace=True)")
-    abilities = known("supports", supports, SAYABLE)
+    abilities = known("supports", supports, SUPPORTED)
     wanted = NAMES if dtypes is None else known("dtypes", dtypes, NAMES)
     if not isinstance(alignment, int) or alignment not in ALIGNMENTS:
         raise ValueError(f"register_target: alignment {shown(alignment)}: is none of {ALIGNMENTS}, and copies have no "

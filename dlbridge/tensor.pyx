@@ -212,7 +212,7 @@ cdef class Tensor:
         raise TypeError("Tensor: __init__: is not for calling (call dlbridge.asdlpack(x))")
 
     def __dealloc__(self):
-        if self.address_told:
+        if self.address_given:
             managed_drop_second(self.managed)
         if self.managed != NOTHING:
             managed_drop(self.managed)
@@ -426,7 +426,7 @@ cdef class Tensor:
     @property
     def __array_interface__(self):
         typestr = host_typestr(self, "__array_interface__")
-        hold_for_good(self)
+        mark_address_given(self)
         return {
             "shape": self.shape,
             "typestr": typestr,
@@ -568,10 +568,10 @@ cdef object interface_strides(const Managed* managed):
     return integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
 
 
-cdef void hold_for_good(Tensor tensor) noexcept:
+cdef void mark_address_given(Tensor tensor) noexcept:
     """Hold the block for a consumer that is told an address, since nothing says when it is done with that."""
-    if not tensor.address_told:
-        tensor.address_told = True
+    if not tensor.address_given:
+        tensor.address_given = True
         managed_retain(tensor.managed)
 
 
@@ -980,7 +980,7 @@ cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
         if has_streams(managed.abi.dl_tensor.device.device_type):
             device_operations().stream_device(managed, &device)
             device_operations().order_streams(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
-        hold_for_good(<Tensor> <object> obj)
+        mark_address_given(<Tensor> <object> obj)
         out[0] = managed.abi.dl_tensor
     except BaseException as error:
         outcome = set_pending(error)

@@ -95,6 +95,7 @@ def test_a_file_is_loaded_with_the_first_type_of_its_library():
 
         assert loaded() == set(), loaded()
         dlbridge.convert(numpy.zeros(3), "memoryview")
+        assert "numpy.ma" not in sys.modules
         print(*sorted(loaded()))
     """)
     assert loaded == ["library", "memoryview", "numpy", "others", "profiles"]

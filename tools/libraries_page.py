@@ -109,7 +109,7 @@ SOURCE_FACTS = {
     "host_number": "is asked which device of the host it is on", "refused": "is refused",
     "names_stream": "names its stream",
     "none_is_unordered": "takes None for no order", "stream_object": "its stream is known",
-    "default_unsaid": "waits for the default stream", "repeats_unsaid": "its own strides count",
+    "none_is_default": "waits for the default stream", "omits_strides": "its own strides count",
     "zero_stream": "its stream 0 is a default one",
     "rearranged": "its kernels make compact copies on a device",
     "about_values": "explain() says what its values are",

@@ -336,7 +336,7 @@ cdef inline void managed_drop_second(Managed* managed) noexcept nogil:
 cdef bint managed_alone(const Managed* managed) noexcept nogil
 cdef void managed_seal(Managed* managed) noexcept nogil
 cdef object managed_unwrapped(Managed* managed)
-cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil
+cdef bint managed_move_buffer(Managed* managed, Py_buffer* into) noexcept nogil
 
 cdef inline char* managed_data(const Managed* managed) noexcept nogil:
     return <char*> managed.abi.dl_tensor.data + managed.abi.dl_tensor.byte_offset

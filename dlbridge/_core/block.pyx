@@ -239,7 +239,7 @@ cdef object managed_unwrapped(Managed* managed):
     return owner
 
 
-cdef bint managed_take_view(Managed* managed, Py_buffer* into) noexcept nogil:
+cdef bint managed_move_buffer(Managed* managed, Py_buffer* into) noexcept nogil:
     """Move the Py_buffer that a block owns, with its exporter, and free the block. False if the block stays."""
     if load(&managed.references) != 1 or exporter(managed.abi.manager_ctx) == NULL:
         return False

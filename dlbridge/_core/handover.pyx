@@ -11,7 +11,7 @@ from dlbridge._core.devices.table cimport device_name, has_streams, is_host, par
 from dlbridge._core.location cimport is_on_gpu
 from dlbridge._core.place cimport COPY_SPAN, FETCH, TO_DEVICE_LABEL, TO_HOST_LABEL
 from dlbridge._core.request cimport Request, consumer_stream
-from dlbridge._core.sources.registry cimport acquire_by, offers_of
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport call_consumer
 from dlbridge._core.targets.target cimport Target
 
@@ -127,7 +127,7 @@ cdef object hand_over_itself(object src, const Request* request):
     cdef Request asked = request[0]
     asked.detach = True         # the array itself is returned, so its gradient is not lost
     if request.stream != STREAM_UNORDERED and is_on_gpu(src):
-        managed = acquire_by(offers_of(type(src)), src, &asked)
+        managed = acquire_by(offers_for_type(type(src)), src, &asked)
         try:
             if has_streams(managed.abi.dl_tensor.device.device_type):
                 device_operations().stream_device(managed, &device)

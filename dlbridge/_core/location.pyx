@@ -9,14 +9,14 @@ from dlbridge._core.devices.table cimport parse_device, same_device
 from dlbridge._core.facts cimport HOST_NUMBER, REPLICAS
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer, refusal_by_facts
-from dlbridge._core.sources.registry cimport acquire_by, offers_of, unsupported
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type, unsupported
 
 
 cdef bint is_on(object array, int hosts, const DLDevice* wanted) except -1:
     """Whether an array says that it is on one device. An array that says nothing is on the host."""
     cdef DLDevice actual
     find_device(array, hosts, &actual)
-    return same_device(wanted, &actual) and not replicas_of(array, <Offer> offers_of(type(array))[0])
+    return same_device(wanted, &actual) and not replicas_of(array, <Offer> offers_for_type(type(array))[0])
 
 
 cdef int find_device(object array, int hosts, DLDevice* out) except -1:
@@ -25,7 +25,7 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
     It is the one of ``__dlpack_device__``; without that, the one of ``__cuda_array_interface__``, which is all that
     Numba's arrays have; otherwise the host. DLPack has one host, of which some libraries number several devices.
     """
-    cdef Offer offer = <Offer> offers_of(type(array))[0]
+    cdef Offer offer = <Offer> offers_for_type(type(array))[0]
     if offer.locate != NULL and offer.locate(array, offer, out):
         return 0
     try:
@@ -58,7 +58,7 @@ cdef int find_exported(object array, DLDevice* out) except -1:
     out[0] = DLDevice(kDLCPU, 0)
     if hasattr(type(array), "__cuda_array_interface__"):
         request.detach = request.peek = True
-        managed = acquire_by(offers_of(type(array)), array, &request)
+        managed = acquire_by(offers_for_type(type(array)), array, &request)
         out[0] = managed.abi.dl_tensor.device
         managed_release(managed)
     return 0

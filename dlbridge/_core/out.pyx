@@ -23,7 +23,7 @@ from dlbridge._core.dtypes cimport dtype_name, get_row
 from dlbridge._core.facts cimport WRITABLE
 from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
 from dlbridge._core.request cimport COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request
-from dlbridge._core.sources.registry cimport acquire_by, offers_of
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import (
@@ -60,7 +60,7 @@ cdef Managed* acquire_out(object out, Target target, const Request* request) exc
     check_out_type(out, target, request)
     asked.copy, asked.readonly = COPY_NEVER, READONLY_SHARE
     try:
-        into = acquire_by(offers_of(type(out)), out, &asked)
+        into = acquire_by(offers_for_type(type(out)), out, &asked)
     except DLBridgeError as error:
         if isinstance(error, CopyRequiredError):
             raise not_writable(ConversionError, out, "its library gives a copy of its memory alone", ANOTHER) from error

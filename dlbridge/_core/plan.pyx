@@ -65,7 +65,7 @@ from dlbridge._core.place cimport REARRANGE, is_bool
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.offer cimport Offer, hints, library
-from dlbridge._core.sources.registry cimport offers_of
+from dlbridge._core.sources.registry cimport offers_for_type
 from dlbridge._core.targets.registry cimport find_target
 from dlbridge._core.targets.target cimport Target
 
@@ -353,7 +353,7 @@ cdef tuple find_kernel(const Managed* managed, object src):
     """
     cdef Offer offer
     if src is not None:
-        offer = <Offer> offers_of(type(src))[0]
+        offer = <Offer> offers_for_type(type(src))[0]
         if offer.known & REARRANGED and offer.function is None:     # which gives another array, of which it is known
             return offer.values[<int> REARRANGED], None
     for name, kernel in library().rearrangers():

@@ -15,7 +15,7 @@ from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.location cimport find_device
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
-from dlbridge._core.sources.registry cimport offers_of
+from dlbridge._core.sources.registry cimport offers_for_type
 from dlbridge._core.targets.registry cimport find_target
 
 from dlbridge.errors import UnsupportedError
@@ -93,7 +93,7 @@ cdef Route new_route(object src, object to):
     route.plain = NOTHING_ASKED
     route.plain.target = <PyObject*> route.target
     route.plain.current_stream = route.target.current_stream
-    route.offers = offers_of(route.kind)
+    route.offers = offers_for_type(route.kind)
     first = <Offer> route.offers[0]
     route.direct = route.target.share != NULL and first.describe != NULL and first.keep != NULL
     # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not cached.

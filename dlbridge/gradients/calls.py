@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dlbridge.convert import check_keywords, check_target
+from dlbridge.convert import check_keywords, target_name
 from dlbridge.errors import UnsupportedError, refusal, shown
 from dlbridge.gradients.forms import take_out
 from dlbridge.trees.calls import DIFFERENTIABLE, Boundary, check_decorated, check_decorator, is_asynchronous
@@ -26,7 +26,7 @@ def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[
     """Make a decorator, as :func:`dlbridge.accepts` with ``gradients=True``."""
     check_decorator(to, returns)
     others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
-    inside = check_target(to, imported=False)
+    inside = target_name(to, imported=False)
     ways = {"vmap_method": keywords.pop("vmap_method", VMAP_METHODS[0])} if inside == "torch" else {}
     check_keywords("accepts", keywords)
     take = takers(to, others, columns, keywords)
@@ -101,7 +101,7 @@ class Crossing:
             self.hides = importlib.import_module("torch").compiler.disable(call)
         return self.hides
 
-    def is_outside(self, array: Any) -> bool:
+    def is_of_caller(self, array: Any) -> bool:
         library = sys.modules.get(self.outside)
         return library is not None and isinstance(array, getattr(library, self.kind))
 
@@ -109,7 +109,7 @@ class Crossing:
         """The takers, but for arrays of the library outside, and those of JAX, which may be traced."""
         def passes(leaf: Any) -> bool:
             jax = sys.modules.get("jax")
-            return self.is_outside(leaf) or (jax is not None and isinstance(leaf, jax.Array))
+            return self.is_of_caller(leaf) or (jax is not None and isinstance(leaf, jax.Array))
 
         def passed(taker: Callable[[Any, Memo], Any]) -> Callable[[Any, Memo], Any]:
             return lambda leaf, memo: leaf if passes(leaf) else taker(leaf, memo)
@@ -117,4 +117,4 @@ class Crossing:
         return {**take, ARRAY: passed(take[ARRAY]), OTHER: passed(take[OTHER])}
 
     def is_needed(self, arguments: list[Any], words: dict[str, Any]) -> bool:
-        return any(map(self.is_outside, arguments)) or bool(take_out([arguments, words], self.is_outside)[1])
+        return any(map(self.is_of_caller, arguments)) or bool(take_out([arguments, words], self.is_of_caller)[1])

@@ -22,7 +22,7 @@ from dlbridge.libraries.profiles import OF_POINTER
 
 # What to pass in place of elements that DLPack has no type for, by NumPy's kind: of an array {x}, or {compact} where
 # its elements have to lie side by side; {order} is theirs, if it is not the machine's.
-NUMPY = {
+BY_KIND = {
     "M": 'pass {x}.view("{order}i8"), where NaT is the least integer',
     "m": 'pass {x}.view("{order}i8"), where NaT is the least integer',
     "O": 'pass {x}.astype("float64"), if all its objects are numbers',
@@ -122,7 +122,7 @@ def for_struct(kind: str, is_native: bool) -> str:
 
 
 def hint(kind: str, order: str, x: str, compact: str) -> str:
-    return NUMPY.get(kind, NO_HINT).format(x=x, compact=compact, order=order if order == SWAPPED else "")
+    return BY_KIND.get(kind, NO_HINT).format(x=x, compact=compact, order=order if order == SWAPPED else "")
 
 
 # ---- frames ---------------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ ARROW = {
 FLATTEN = ".flatten()"                  # what makes lists of one length their values
 
 
-def about_format(text: str) -> tuple[str, str]:
+def unknown_format(text: str) -> tuple[str, str]:
     """How a format begins that has no DLPack type, and what is wrong with it."""
     return next((beginning, wrong) for beginning, (wrong, _) in ARROW.items() if text.startswith(beginning))
 

@@ -90,8 +90,8 @@ class Arrays(NamedTuple):
     names_stream: Fact | None = None        # True: its exchange table names the stream that the memory is ready on
     none_is_unordered: Fact | None = None   # True: __dlpack__ takes None where the standard has -1
     stream_object: Fact | None = None       # a function of the array: the object of the stream that it is ready on
-    default_unsaid: Fact | None = None      # True: its interface says None of work on the default stream
-    repeats_unsaid: Fact | None = None      # True: its interface says None of strides that are not compact
+    none_is_default: Fact | None = None      # True: its interface says None of work on the default stream
+    omits_strides: Fact | None = None      # True: its interface says None of strides that are not compact
     zero_stream: Fact | None = None         # a function: the default stream that its interface means by 0, 1 or 2
 
 

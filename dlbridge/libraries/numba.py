@@ -30,8 +30,8 @@ LIBRARY = Library(
         Arrays(
             "*",
             stream_object=Fact(stream_of, SEEN, "keeps it with the array"),
-            default_unsaid=Fact(True, SEEN, "says None of what its kernels on the default stream still write"),
-            repeats_unsaid=Fact(True, SEEN, "says None of strides that repeat rows"),
+            none_is_default=Fact(True, SEEN, "says None of what its kernels on the default stream still write"),
+            omits_strides=Fact(True, SEEN, "says None of strides that repeat rows"),
             zero_stream=Fact(default_stream, SEEN, "says 0 of its default stream: the legacy one, or the thread's by "
                              "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM"),
         ),

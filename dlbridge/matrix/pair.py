@@ -43,7 +43,7 @@ def look(table: str, source: str, target: str) -> Cell:
 def runs_here(row: Row) -> bool:
     """Tell whether a library makes arrays on this machine: some need a GPU."""
     try:
-        row.make(row.load(), test_array())
+        row.make(row.load(), sample_array())
     except Exception:
         return False
     return True
@@ -54,7 +54,7 @@ def in_a_line(error: BaseException) -> str:
     return textwrap.shorten(f"{type(error).__name__}: {error}", 200, placeholder=" ...").rstrip(" :")
 
 
-def test_array() -> np.ndarray[Any, Any]:
+def sample_array() -> np.ndarray[Any, Any]:
     """Make numbers of every magnitude, with infinities and zeros of both signs, aligned so that each library can share.
 
     There is no NaN, because pandas takes it for a missing value.
@@ -71,7 +71,7 @@ def test_array() -> np.ndarray[Any, Any]:
 
 def supplier(row: Row) -> Callable[[], Any]:
     """Make a function that gives an array of a library; it makes a new one each time if a conversion uses it up."""
-    module, array = row.load(), test_array()
+    module, array = row.load(), sample_array()
     if row.once:
         return lambda: row.make(module, array)
     # Some libraries share aligned memory only, and alignment is chance. An aligned array is looked for, so that every

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 
-from dlbridge.convert import check_keywords, check_target, convert
+from dlbridge.convert import check_keywords, convert, target_name
 from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.trees.containers import kind_of
 from dlbridge.trees.failure import Failure, report
@@ -35,7 +35,7 @@ def accepts(
     others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
     check_keywords("accepts", keywords)
     take = takers(to, others, columns, keywords)
-    target = check_target(to, imported=False)
+    target = target_name(to, imported=False)
     # The device is that of the first array.
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
 
@@ -105,7 +105,7 @@ class Boundary:
     def check_returned(self, like: Any) -> None:
         """Refuse an array whose library dlbridge makes no arrays of, before the function runs."""
         try:
-            check_target(like)
+            target_name(like)
         except UnsupportedError as error:
             raise refusal(UnsupportedError, "accepts", 'returns "like"', error.value, error.wrong,
                           'call it with dlbridge.convert(x, "numpy"), or leave out returns=') from None

@@ -6,7 +6,7 @@ from cpython.object cimport PyObject
 from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.sources.offer cimport Offer, facts_of
-from dlbridge._core.sources.registry cimport has_offer, offers_of, unsupported
+from dlbridge._core.sources.registry cimport has_offer, offers_for_type, unsupported
 
 import weakref
 from functools import partial
@@ -46,7 +46,7 @@ cdef Role role_of_object(object obj) except *:
             return ROLE_TABLE
         if found.role != IN_INSTANCE:
             return found.role
-        if not has_offer(offers_of(type(obj)), obj) or registered_kind(obj) is not None:
+        if not has_offer(offers_for_type(type(obj)), obj) or registered_kind(obj) is not None:
             return ROLE_OTHER
         return ROLE_ARRAY if table_behind(obj) is None else ROLE_TABLE
     except (MemoryError, RecursionError):
@@ -91,7 +91,7 @@ cdef Role find_role(object kind, object obj) except *:
         return IN_REFERENT
     if columns_in(kind) is not None:
         return ROLE_TABLE
-    if len(offers_of(kind)) == 1:
+    if len(offers_for_type(kind)) == 1:
         return IN_INSTANCE
     return ROLE_ARRAY if registered_kind(obj) is None else ROLE_OTHER
 
@@ -134,7 +134,7 @@ def columns_without_rows(table, unpack):
 
     None for every other table. ``unpack`` is as for columns_of().
     """
-    offer = <Offer> offers_of(type(table))[0]
+    offer = <Offer> offers_for_type(type(table))[0]
     if not offer.facts.records and offer.protocol == "arrow":
         from dlbridge.libraries.pyarrow import columns_by_schema
 
@@ -145,7 +145,7 @@ def columns_without_rows(table, unpack):
 
 cdef object columns_in(object kind):
     """The function that takes the objects of a type apart into columns, or None."""
-    cdef Offer first = <Offer> offers_of(kind)[0]
+    cdef Offer first = <Offer> offers_for_type(kind)[0]
     if first.protocol == "arrow" and not first.facts.records:
         # A library that is not known; its objects say themselves whether they have columns.
         from dlbridge.libraries.pyarrow import columns_by_arrow

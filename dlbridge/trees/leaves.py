@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from dlbridge.convert import check_keywords, check_target, convert
+from dlbridge.convert import check_keywords, convert, target_name
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.libraries.library import Facts
 from dlbridge.trees.containers import attributes_of
@@ -141,7 +141,7 @@ def check_given(to: Any, others: str, columns: str, keywords: dict[str, Any]) ->
         if not isinstance(given, str) or given not in OTHERS:
             raise ValueError(f'convert_tree: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
     check_keywords("convert_tree", keywords)
-    check_target(to, imported=False)
+    target_name(to, imported=False)
 
 
 plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, keywords={}))
@@ -151,7 +151,7 @@ def converter(to: Any, keywords: dict[str, Any], others: str) -> Callable[[Any, 
     """A function that converts a leaf, which is copied once for all its places. It is most of what a batch costs."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
         if others == "pass" and not isinstance(error, DeviceError) and has_words(leaf):
-            check_target(to)        # the error may be about that
+            target_name(to)        # the error may be about that
             return leaf
         raise Failure(leaf, error) from None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.convert import check_target, convert
+from dlbridge.convert import convert, target_name
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaves import Takers, takers
 from dlbridge.trees.walk import map_leaves
@@ -15,7 +15,7 @@ from dlbridge.trees.walk import map_leaves
 
 def collate(samples: Iterable[Any]) -> Any:
     """Stack the samples of a batch, as :func:`dlbridge.collate`."""
-    check_target("torch")
+    target_name("torch")
     return stack_alike(samples if type(samples) is list else list(samples), "")
 
 

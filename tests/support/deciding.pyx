@@ -6,7 +6,7 @@ from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.decision cimport Decision, Findings, decide, fits
 from dlbridge._core.plan cimport gather
 from dlbridge._core.request cimport COPY_NEVER, READONLY_ERROR, Request, parse_request
-from dlbridge._core.sources.registry cimport acquire_by, offers_of
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.registry cimport find_target
 from dlbridge._core.targets.target cimport Target
 from dlbridge._core.view cimport View, Want
@@ -43,7 +43,7 @@ def by_want(obj, flags):
 
 
 cdef tuple decided(object obj, Target target, const Request* request):
-    cdef Managed* managed = acquire_by(offers_of(type(obj)), obj, request)
+    cdef Managed* managed = acquire_by(offers_for_type(type(obj)), obj, request)
     cdef Findings findings
     cdef Decision decision
     try:

@@ -21,8 +21,8 @@ ctypedef struct Handover:
     Driver* driver              # NULL until it is needed
     int32_t device_id           # the driver's number of the device; valid once driver is set
     Stream producer             # the stream on which the memory is ready
-    bint told                   # whether it came by DLPack, told of that stream, so that its own is another one
-    Stream own                  # if told: the producer's own stream; UNORDERED if it is not known
+    bint named                  # whether its consumer named that stream to DLPack, so that its own is another one
+    Stream own                  # if named: the producer's own stream; UNORDERED if it is not known
     bint settled                # a consumer lets the producer's stream wait by itself, so releases need no order
     unsigned char used          # whether the memory was used on the stream on which it is ready
     Stream consumer             # the stream that it was handed to; UNORDERED before that, and if no order is wanted

@@ -218,10 +218,10 @@ cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint last
     return 0
 
 
-cdef int set_told(Managed* managed, int64_t stream, object keeper) except -1:
+cdef int set_named(Managed* managed, int64_t stream, object keeper) except -1:
     """Note the stream that a producer was told, on which it made the memory ready. Its own stream is another one."""
     set_producer(managed, stream, keeper, False)
-    return note_told(managed, handover_of(managed), True)
+    return note_named(managed, handover_of(managed), True)
 
 
 cdef int set_own(Managed* managed, int64_t stream, object keeper) except -1:
@@ -386,17 +386,17 @@ cdef Handover* get_or_make_handover(Managed* managed) except NULL:
     if handover == NULL:
         handover = wrap(managed)
         fill_stream(&handover.producer, STREAM_LEGACY_DEFAULT, None, True)
-        note_told(managed, handover, handover.wrapped.owns in (OWNS_VERSIONED, OWNS_LEGACY))
+        note_named(managed, handover, handover.wrapped.owns in (OWNS_VERSIONED, OWNS_LEGACY))
     return handover
 
 
-cdef int note_told(Managed* managed, Handover* handover, bint by_dlpack) except -1:
+cdef int note_named(Managed* managed, Handover* handover, bint by_dlpack) except -1:
     """Note whether memory came by DLPack, which says where it is ready and not in which order it goes back.
 
     A Tensor is no such producer: its block knows by itself whom it waits for.
     """
-    handover.told = by_dlpack and not is_lent(handover)
-    if handover.told:
+    handover.named = by_dlpack and not is_lent(handover)
+    if handover.named:
         try:
             need_driver(managed, handover)      # when the memory goes back it is too late to look for it
         except DeviceError:
@@ -638,7 +638,7 @@ cdef bint needs_order(Handover* handover) noexcept nogil:
 
 cdef Stream* own_stream(Handover* handover) noexcept nogil:
     """The stream in whose order the producer gives the memory back."""
-    return &handover.own if handover.told else &handover.producer
+    return &handover.own if handover.named else &handover.producer
 
 
 cdef bint order_producer(Handover* handover) noexcept nogil:
@@ -814,7 +814,7 @@ cdef bint is_sound(const Handover* handover, const Stream* stream) noexcept nogi
 
 operations.locate = locate
 operations.set_producer = set_producer
-operations.set_told = set_told
+operations.set_named = set_named
 operations.set_own = set_own
 operations.set_allocator = set_allocator
 operations.set_producer_event = set_producer_event

@@ -26,7 +26,7 @@ ctypedef struct Operations:
     bint ready
     int (*locate)(Managed* managed) except -1
     int (*set_producer)(Managed* managed, int64_t stream, object keeper, bint lasts) except -1
-    int (*set_told)(Managed* managed, int64_t stream, object keeper) except -1
+    int (*set_named)(Managed* managed, int64_t stream, object keeper) except -1
     int (*set_own)(Managed* managed, int64_t stream, object keeper) except -1
     int (*set_allocator)(Managed* managed, Tell tell, object array, int64_t stream) except -1
     int (*set_producer_event)(Managed* managed, void* event) except -1

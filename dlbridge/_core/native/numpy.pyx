@@ -64,7 +64,6 @@ cdef extern from "Python.h":
 
 import_array_api()              # for PyArray_FromScalar; all else are macros
 cdef type ndarray = np.ndarray
-cdef object NO_MASK = np.ma.nomask
 # What numpy.lib.stride_tricks puts between an array and its base (seen in 2.4.6).
 cdef type between = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)
 
@@ -72,12 +71,12 @@ cdef type between = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)
 cdef Offer offers(object kind, object facts):
     if issubclass(kind, np.generic):
         offer = new_offer("numpy", acquire_scalar, facts)
-        offer.sole = True
+        offer.exclusive = True
         return offer
     if not issubclass(kind, np.ndarray):
         return None
     offer = new_offer("numpy", acquire_masked if facts.find("masked") else acquire, facts)
-    offer.sole = True           # another protocol would leave out the mask
+    offer.exclusive = True           # another protocol would leave out the mask
     offer.locate = locate
     if offer.acquire == acquire:
         offer.describe = describe
@@ -176,7 +175,7 @@ cdef bint is_own_memory(object array) noexcept:
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
     mask = offer.values[<int> MASKED](obj)
     # A mask of records has fields, and so has the array, whose dtype is refused.
-    hidden = 0 if mask is NO_MASK or array_type(obj) == NPY_VOID else np.count_nonzero(mask)
+    hidden = 0 if mask is np.ma.nomask or array_type(obj) == NPY_VOID else np.count_nonzero(mask)
     if hidden:
         raise refusal(UnsupportedError, "numpy", "mask", f"of {type(obj).__name__}",
                       f"hides {hidden} of {obj.size} values, which would pass for real ones", offer.facts.hint("mask"))

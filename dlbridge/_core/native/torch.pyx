@@ -85,7 +85,7 @@ cdef Offer offers(object kind, object facts):
             return None
         offer = dlpack.offer_method(method, facts)
         offer.acquire = refuse_type if facts.find("no_memory") else acquire_subclass
-    offer.sole = True           # no other protocol asks whether there is a gradient
+    offer.exclusive = True           # no other protocol asks whether there is a gradient
     torch = sys.modules["torch"]
     offer.whole_bytes = (getattr(torch, "uint8", None), getattr(torch, "int8", None))
     owned_on = facts.find("owned_on")
@@ -172,12 +172,12 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
     if is_lazy_clone(obj):
         return acquire_lazy_clone(obj, offer, request)
     if offer.api.dltensor_from_py_object_no_sync(<void*> obj, &view):
-        raise refused(obj, offer.facts)
+        raise failed_export(obj, offer.facts)
     if view.device.device_type == offer.owned_on:
         return acquire_managed(obj, offer, request)
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
     if view.device.device_type != kDLCPU and has_streams(view.device.device_type) and not request.peek:
-        note_producer(managed, own_storage_of(managed, obj), offer)
+        note_current_stream(managed, own_storage_of(managed, obj), offer)
     else:
         managed_own_object(managed, obj)
         managed.owns = NOT_YET_OWNED
@@ -202,11 +202,11 @@ cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) e
     if is_lazy_clone(obj):
         return acquire_lazy_clone(obj, offer, request)
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
-        raise refused(obj, offer.facts)
+        raise failed_export(obj, offer.facts)
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
     keep_storage(managed, obj, request)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
-        note_producer(managed, obj, offer)
+        note_current_stream(managed, obj, offer)
     return marked(managed, obj, offer, request)
 
 
@@ -237,7 +237,7 @@ cdef Managed* acquire_lazy_clone(object tensor, Offer offer, const Request* requ
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, DLPACK_FLAG_BITMASK_READ_ONLY)
     managed_own_object(managed, (tensor, clone))
     if has_streams(view.device.device_type) and not request.peek:
-        note_producer(managed, tensor, offer)
+        note_current_stream(managed, tensor, offer)
     return marked(managed, tensor, offer, request)
 
 
@@ -271,7 +271,7 @@ cdef int keep_storage(Managed* managed, object tensor, const Request* request) e
     return managed_keep(managed, storage)
 
 
-cdef int note_producer(Managed* managed, object keeper, Offer offer) except -1:
+cdef int note_current_stream(Managed* managed, object keeper, Offer offer) except -1:
     """Note that the memory is ready on torch's current stream, and how torch's allocator is told of other streams.
 
     ``keeper`` is the tensor, or its storage.
@@ -465,7 +465,7 @@ cdef object refusal_of(object tensor, object facts):
         "another type")
 
 
-cdef object refused(object obj, object facts):
+cdef object failed_export(object obj, object facts):
     """The error for an export that failed. Its cause is what torch raised."""
     cause = take_error()
     if isinstance(cause, (MemoryError, RecursionError)):

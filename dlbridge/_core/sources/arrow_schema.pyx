@@ -129,7 +129,7 @@ cdef int row_of(const ArrowSchema* schema, Offer offer, int32_t levels) except -
     name = extension_of(schema)
     if name:
         raise refuse_extension(name, f"{text!r} is their storage alone", offer, levels)
-    beginning, wrong = hints().about_format(text)
+    beginning, wrong = hints().unknown_format(text)
     raise refusal(ConversionError, "arrow", "format", repr(text), wrong, hint_of(offer, beginning, levels))
 
 

@@ -13,7 +13,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, find_typestr, get_row
-from dlbridge._core.facts cimport DEFAULT_UNSAID, REPEATS_UNSAID, STREAM_OBJECT, ZERO_STREAM
+from dlbridge._core.facts cimport NONE_IS_DEFAULT, OMITS_STRIDES, STREAM_OBJECT, ZERO_STREAM
 from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, element_row, new_offer, with_row
@@ -55,7 +55,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
     # Versions 0 and 1 did not say whether compact arrays have strides, so both None and given strides are correct.
     strides = interface.get("strides")
-    if strides is None and offer.known & REPEATS_UNSAID:
+    if strides is None and offer.known & OMITS_STRIDES:
         strides = getattr(obj, "strides", None)     # numba.cuda.testing.ForeignArray has the interface alone
     owner = (obj, interface)    # made first: if that fails, there is no block yet that could be lost
     managed = new_from_interface(
@@ -68,7 +68,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     try:
         # The protocol does not say which device the memory is on; only the driver knows (pydlpack takes 0).
         device_operations().locate(managed)
-        note_producer(managed, obj, offer, interface)
+        note_stream_entry(managed, obj, offer, interface)
     except BaseException:
         managed_release(managed)
         raise
@@ -80,7 +80,7 @@ cdef bint has_typestr(object typestr) except -1:
     return type(typestr) is not str or find_typestr(typestr, &swapped) >= 0
 
 
-cdef int note_producer(Managed* managed, object obj, Offer offer, dict interface) except -1:
+cdef int note_stream_entry(Managed* managed, object obj, Offer offer, dict interface) except -1:
     """Note the stream on which the memory is ready.
 
     From version 3 on, None says that no stream need wait. Earlier versions have no stream, and the default one is
@@ -90,7 +90,7 @@ cdef int note_producer(Managed* managed, object obj, Offer offer, dict interface
     given = interface.get("stream")
     keeper = None
     if given is None:
-        if interface.get("version", 0) >= 3 and not offer.known & DEFAULT_UNSAID:
+        if interface.get("version", 0) >= 3 and not offer.known & NONE_IS_DEFAULT:
             stream = STREAM_UNORDERED
         return device_operations().set_producer(managed, stream, None, False)
     found = offer.values[<int> STREAM_OBJECT](obj) if offer.known & STREAM_OBJECT else None

@@ -298,7 +298,7 @@ cdef object _tell_stream(dict keywords, const DLDevice* device, const Request* r
 cdef int _set_ready(Managed* managed, object stream, object keeper) except -1:
     """Note that the producer made the memory ready on the stream that it was told, or on the default one."""
     try:
-        device_operations().set_told(managed, stream or STREAM_LEGACY_DEFAULT, keeper)
+        device_operations().set_named(managed, stream or STREAM_LEGACY_DEFAULT, keeper)
     except BaseException:
         managed_release(managed)
         raise

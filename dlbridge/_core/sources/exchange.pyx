@@ -76,7 +76,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if offer.optional and not offer.known & NAMES_STREAM and has_streams(type_number(obj.__dlpack_device__()[0])):
         return NULL             # __dlpack__ can be told the consumer's stream; the table names only the default one
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
-        raise refused(obj, take_error())
+        raise failed_export(obj, take_error())
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
         note_producer(managed, current_stream(managed, offer.api), False)
@@ -121,7 +121,7 @@ cdef int note_producer(Managed* managed, int64_t stream, bint lasts) except -1:
         raise
 
 
-cdef object refused(object obj, object cause):
+cdef object failed_export(object obj, object cause):
     """The error for an export that failed. Its cause is what the library raised, if anything (cuda.core does not)."""
     if isinstance(cause, (MemoryError, RecursionError)):
         return cause

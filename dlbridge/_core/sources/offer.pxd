@@ -40,7 +40,7 @@ cdef class Offer:
     cdef dict values                        # by these bits: the values of the facts
     cdef const DLPackExchangeAPI* api       # of an offer of exchange: the type's table
     cdef unsigned int keywords              # of an offer of dlpack: the keywords that __dlpack__ takes
-    cdef bint sole                          # no other protocol may serve this type
+    cdef bint exclusive                      # no other protocol may serve this type
     cdef bint optional                      # other offers are asked after it, so it can decline
     cdef object function                    # of a function's offer: it gives an object with a protocol
     cdef object is_pinned                   # of buffer: a function of the array: is it in pinned memory; or None

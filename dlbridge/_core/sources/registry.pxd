@@ -13,7 +13,7 @@ cdef class Offers(Entry):
     cdef tuple offers           # of Offer, in the order in which they are asked
 
 
-cdef inline tuple offers_of(object kind):
+cdef inline tuple offers_for_type(object kind):
     """The offers that may serve a type, in the order in which they are asked. The last asks the instance itself."""
     cdef PyObject* found = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
     return (<Offers> steal(found)).offers if found != NULL else find_offers(kind)

@@ -92,7 +92,7 @@ cdef tuple list_offers(object kind):
         offer = sources[index](kind, facts)
         if offer is not None:
             offers.insert(0 if offer.protocol == facts.find("preferred") else len(offers), offer)
-            if (<Offer> offer).sole:
+            if (<Offer> offer).exclusive:
                 break
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
@@ -156,7 +156,7 @@ cdef Managed* acquire_from(object exporter, const Request* request) except NULL:
     """Acquire another object in place of the one that was asked, which may go on without end."""
     Py_EnterRecursiveCall(" while asking what an object stands for")
     try:
-        return acquire_by(offers_of(type(exporter)), exporter, request)
+        return acquire_by(offers_for_type(type(exporter)), exporter, request)
     finally:
         Py_LeaveRecursiveCall()
 
@@ -171,7 +171,7 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
         if managed != NULL:
             return managed
     if _load_plugins(type(src)):
-        return acquire_by(offers_of(type(src)), src, request)
+        return acquire_by(offers_for_type(type(src)), src, request)
     raise unsupported(src, (<Offer> offers[len(offers) - 1]).facts)
 
 
@@ -252,7 +252,7 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
     # The type of what the function made may be registered too, and so on without end.
     Py_EnterRecursiveCall(" while asking registered sources")
     try:
-        managed = acquire_by(offers_of(type(made)), made, request)
+        managed = acquire_by(offers_for_type(type(made)), made, request)
     except BaseException:
         made = None                 # while the error is caught: a capsule's destructor would lose a pending error
         raise

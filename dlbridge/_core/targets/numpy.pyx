@@ -11,7 +11,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_EXCHANGE_API,
     Managed,
     managed_release,
-    managed_take_view,
+    managed_move_buffer,
     managed_unwrapped,
 )
 from dlbridge._core.cache cimport steal
@@ -110,7 +110,7 @@ cdef object base_over(Managed* managed):
     except BaseException:
         managed_release(managed)
         raise
-    if not managed_take_view(managed, &held.view):
+    if not managed_move_buffer(managed, &held.view):
         return None
     held.exporter = <object> held.view.obj
     return held

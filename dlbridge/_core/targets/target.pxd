@@ -56,7 +56,7 @@ cdef class Target:
     cdef int load(self) except -1
     cdef object imported(self)
     cdef int read_facts(self) except -1
-    cdef int read_module(self) except -1
+    cdef int read_named(self) except -1
     cdef int read_types(self, str version) except -1
     cdef int read_alignments(self) except -1
     cdef bint owns(self, object src)

@@ -93,7 +93,7 @@ cdef class Target:
         self.fewest_axes = facts.fewest_axes.value if facts.fewest_axes else 0
         self.most_axes = facts.most_axes.value if facts.most_axes else MAX_NDIM
         self.read_types(version)
-        self.read_module()
+        self.read_named()
         if self.adjust != NULL:
             self.adjust(self)
         if self.settings is not None:
@@ -110,7 +110,7 @@ cdef class Target:
         store_flag(&self.loaded, True)      # last: once it is set, other threads read the rest without the lock
         return 0
 
-    cdef int read_module(self) except -1:
+    cdef int read_named(self) except -1:
         """Read what the facts name in the imported module."""
         from dlbridge.libraries.library import attribute
 
