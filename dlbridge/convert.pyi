@@ -480,20 +480,3 @@ def check_keywords(function: str, keywords: dict[str, Any]) -> None: ...
 
 OPTIONS: Final[tuple[str, ...]]
 OF_TREES: Final[tuple[str, ...]]
-
-
-def examine(
-    facts: dict[str, Any],
-    src: object,
-    to: object,
-    *,
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
-    dtype: _DType | None = None,
-    shape: Iterable[SupportsIndex] | None = None,
-    out: object = None,
-) -> None: ...

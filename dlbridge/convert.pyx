@@ -9,7 +9,6 @@ from libc.string cimport memset
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
     DLPACK_MAJOR_VERSION,
     DLPACK_MINOR_VERSION,
     STREAM_UNORDERED,
@@ -17,26 +16,20 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.atomic cimport add, load
 from dlbridge._core.block cimport (
-    BYTE_STRIDES,
     NOT_YET_OWNED,
     Managed,
-    Protocol,
     managed_nbytes,
     managed_own_storage,
     managed_release,
-    managed_set_row,
-    managed_shape,
     managed_share,
-    managed_strides,
-    protocol_name,
 )
 from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.collector cimport pause_collector, resume_collector
-from dlbridge._core.described cimport Description, read_description, seen_as
 from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, fits, is_copy
+from dlbridge._core.described cimport Description, read_description, seen_as
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport dtype_name, nearest_row, row_name
+from dlbridge._core.devices.table cimport has_streams, is_host
+from dlbridge._core.dtypes cimport nearest_row, row_name
 from dlbridge._core.handover cimport (
     hand_over,
     hand_over_copy,
@@ -58,7 +51,7 @@ from dlbridge._core.place cimport (
     copy_into,
     place,
 )
-from dlbridge._core.plan cimport SHARE, find_kernel, make_plan, reason_hint, reason_text, row_for
+from dlbridge._core.plan cimport SHARE, find_kernel, make_plan, row_for
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_IF_NEEDED,
@@ -712,78 +705,3 @@ def target_name(to, imported=True):
         target.load()
         return target.name
     return find_route(to, kind).target.name         # the route is cached, for the conversion that follows
-
-
-def examine(
-    dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
-    dtype=None, shape=None, out=None,
-):
-    """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered."""
-    cdef Request request
-    cdef Managed* managed
-    cdef Route route
-    parse_request(&request, device, copy, stream, readonly, detach, narrow)
-    route = route_to(src, to, &request)
-    facts["target"] = route.target.name
-    request.peek = True
-    if out is not None:
-        return examine_out(facts, src, route, dtype, shape, out, &request)
-    if route.already and dtype is None and shape is None and is_already(src, route, &request):
-        facts["action"] = "return"
-        facts["reason"] = f"src is of {route.target.name}'s own type already"
-        return
-    managed = acquire_seen(src, route, dtype, shape, &request)
-    try:
-        state_memory(facts, managed)
-        if dtype is not None or shape is not None:
-            facts["reason"] = f"bytes are seen as {facts['dtype']} of shape {facts['shape']}"
-            src = None              # which is no array of these elements
-        state_plan(facts, managed, route.target, &request, src)
-    finally:
-        managed_release(managed)
-
-
-cdef int state_plan(dict facts, Managed* managed, Target target, const Request* request, object src) except -1:
-    cdef Decision decision
-    make_plan(managed, target, request, src, &decision)
-    facts["action"] = "copy" if is_copy(&decision) else "share"
-    if decision.reason:
-        facts["reason"] = reason_text(managed, target, &decision, src) or facts.get("reason", "")
-        facts["hint"] = reason_hint(managed, target, &decision)
-    return 0
-
-
-cdef object examine_out(dict facts, object src, Route route, object dtype, object shape, object out, Request* request):
-    cdef Managed* managed
-    cdef Managed* into
-    if out is src and dtype is None and shape is None:
-        managed_release(acquire_out(out, route.target, request))
-        facts |= {"action": "return", "reason": "out is src"}
-        return
-    check_out_type(out, route.target, request)
-    managed = acquire_seen(src, route, dtype, shape, request)
-    try:
-        state_memory(facts, managed)
-        check_reach(managed, request)
-        if request.narrow:
-            managed_set_row(managed, row_for(managed, route.target, request))
-        into = acquire_out(out, route.target, request)
-        try:
-            check_fit(managed, into)
-        finally:
-            managed_release(into)
-    finally:
-        managed_release(managed)
-    facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
-
-
-cdef int state_memory(dict facts, const Managed* managed) except -1:
-    facts["protocol"] = protocol_name(<Protocol> managed.protocol)
-    facts["dtype"] = dtype_name(managed.abi.dl_tensor.dtype)
-    facts["device"] = device_name(managed.abi.dl_tensor.device)
-    facts["shape"] = managed_shape(managed)
-    facts["strides"] = managed_strides(managed)
-    facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
-    facts["nbytes"] = managed_nbytes(managed)
-    facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
-    return 0

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlbridge._core.dtypes import TABLE
 from dlbridge._core.plan import BY_COPY
-from dlbridge.convert import examine
 from dlbridge.errors import DLBridgeError, full_name, shown
 
 if TYPE_CHECKING:
@@ -118,6 +117,8 @@ def explain(
       because  byte order is not this machine's, and dlbridge has no other
       hint     pass x.astype(x.dtype.newbyteorder("="))
     """
+    from dlbridge.explain.examine import examine  # imported with the first plan
+
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
         examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach,

@@ -1,0 +1,98 @@
+"""What convert() would find and do, for explain(): nothing is copied, consumed or delivered."""
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
+from dlbridge._core.block cimport (
+    BYTE_STRIDES,
+    Managed,
+    Protocol,
+    managed_nbytes,
+    managed_release,
+    managed_set_row,
+    managed_shape,
+    managed_strides,
+    protocol_name,
+)
+from dlbridge._core.decision cimport Decision, is_copy
+from dlbridge._core.devices.table cimport device_name
+from dlbridge._core.dtypes cimport dtype_name
+from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
+from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, row_for
+from dlbridge._core.request cimport Request, parse_request
+from dlbridge._core.route cimport Route, route_to
+from dlbridge._core.targets.target cimport Target
+from dlbridge.convert cimport acquire_seen, is_already
+
+
+def examine(
+    dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
+    dtype=None, shape=None, out=None,
+):
+    """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered."""
+    cdef Request request
+    cdef Managed* managed
+    cdef Route route
+    parse_request(&request, device, copy, stream, readonly, detach, narrow)
+    route = route_to(src, to, &request)
+    facts["target"] = route.target.name
+    request.peek = True
+    if out is not None:
+        return examine_out(facts, src, route, dtype, shape, out, &request)
+    if route.already and dtype is None and shape is None and is_already(src, route, &request):
+        facts["action"] = "return"
+        facts["reason"] = f"src is of {route.target.name}'s own type already"
+        return
+    managed = acquire_seen(src, route, dtype, shape, &request)
+    try:
+        state_memory(facts, managed)
+        if dtype is not None or shape is not None:
+            facts["reason"] = f"bytes are seen as {facts['dtype']} of shape {facts['shape']}"
+            src = None              # which is no array of these elements
+        state_plan(facts, managed, route.target, &request, src)
+    finally:
+        managed_release(managed)
+
+
+cdef int state_plan(dict facts, Managed* managed, Target target, const Request* request, object src) except -1:
+    cdef Decision decision
+    make_plan(managed, target, request, src, &decision)
+    facts["action"] = "copy" if is_copy(&decision) else "share"
+    if decision.reason:
+        facts["reason"] = reason_text(managed, target, &decision, src) or facts.get("reason", "")
+        facts["hint"] = reason_hint(managed, target, &decision)
+    return 0
+
+
+cdef object examine_out(dict facts, object src, Route route, object dtype, object shape, object out, Request* request):
+    cdef Managed* managed
+    cdef Managed* into
+    if out is src and dtype is None and shape is None:
+        managed_release(acquire_out(out, route.target, request))
+        facts |= {"action": "return", "reason": "out is src"}
+        return
+    check_out_type(out, route.target, request)
+    managed = acquire_seen(src, route, dtype, shape, request)
+    try:
+        state_memory(facts, managed)
+        check_reach(managed, request)
+        if request.narrow:
+            managed_set_row(managed, row_for(managed, route.target, request))
+        into = acquire_out(out, route.target, request)
+        try:
+            check_fit(managed, into)
+        finally:
+            managed_release(into)
+    finally:
+        managed_release(managed)
+    facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
+
+
+cdef int state_memory(dict facts, const Managed* managed) except -1:
+    facts["protocol"] = protocol_name(<Protocol> managed.protocol)
+    facts["dtype"] = dtype_name(managed.abi.dl_tensor.dtype)
+    facts["device"] = device_name(managed.abi.dl_tensor.device)
+    facts["shape"] = managed_shape(managed)
+    facts["strides"] = managed_strides(managed)
+    facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
+    facts["nbytes"] = managed_nbytes(managed)
+    facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+    return 0
