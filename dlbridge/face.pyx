@@ -133,7 +133,7 @@ def get_include():
     return str(Path(__file__).parent / "include")
 
 
-# ---- the five functions ----------------------------------------------------------------------------------------------
+# ---- the four functions ----------------------------------------------------------------------------------------------
 
 cdef int view(object obj, const Want* want, View* out) except -1:
     if <PyObject*> obj == NULL:

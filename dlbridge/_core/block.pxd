@@ -137,7 +137,8 @@ cdef enum Mark:
 
 
 # What is known of memory, and who keeps it. It lies at the head of a block, and every live result holds one; or on the
-# caller's stack, where an object that is only looked at keeps the memory: there it has no owner and no references.
+# caller's stack, where an object that is only looked at keeps the memory: there nobody sets owner and references, or
+# reads them.
 # A value that can be derived from other fields has no field of its own: with two axes a block has 120 bytes, which is
 # all that malloc() puts into a chunk of 128.
 ctypedef struct Managed:

@@ -86,6 +86,7 @@ cdef void decide(
     out.steps = 0
     out.reason = NO_REASON
     out.refused = NOT_REFUSED
+    out.upload = DLDevice(kDLCPU, 0)
     if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
         refuse(out, OTHER_AXES)
     decide_device(managed, target, request, findings, out)

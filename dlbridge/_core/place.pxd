@@ -8,7 +8,7 @@ from dlbridge._core.block cimport Managed
 
 # The steps that place takes for a block. Without any step the block is shared as it is.
 cdef enum Step:
-    TO_HOST_LABEL = 1           # pinned memory is labelled as the CPU's
+    TO_HOST_LABEL = 1           # pinned or managed memory is labelled as the CPU's
     COPY = 2                    # every element is copied; dense memory keeps its order of axes, other turns compact
     COPY_SPAN = 4               # the touched bytes are copied, with their strides
     PAIRS_TO_PACKED = 8         # two-lane sub-byte elements are seen as twice as many packed ones
