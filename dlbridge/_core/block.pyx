@@ -748,8 +748,9 @@ cdef object release_and_refuse(Managed* managed, int fault):
         values = {
             "dtype": dtype_name(tensor.dtype),
             "ndim": tensor.ndim,
-            "shape": managed_shape(managed) if fault != NO_EXTENTS else "NULL",
-            "strides": managed_strides(managed) if fault != NO_EXTENTS else None,
+            # Without a dtype, shape and strides were not yet taken.
+            "shape": managed_shape(managed) if fault not in (NO_EXTENTS, UNKNOWN_DTYPE) else "NULL",
+            "strides": managed_strides(managed) if fault not in (NO_EXTENTS, UNKNOWN_DTYPE) else None,
             # With other faults the count may not fit into 64 bits.
             "count": managed_count(managed) if fault == NO_MEMORY else None,
             "data": "NULL",

@@ -55,6 +55,10 @@ def has_numbers(obj):
 
 def give_values(dict take, values, dict memo):
     """What is given for each of the values."""
+    return map_values(take, values, memo)
+
+
+cdef list map_values(dict take, object values, dict memo):
     cdef list made = []
     give = take[<int> ROLE_ARRAY]
     cdef Plainly plainly = give if type(give) is Plainly else None
@@ -81,7 +85,7 @@ cdef object map_leaf(dict take, object tree, dict memo):
     try:
         kind = EXACT.get(type(tree))
         if kind is not None:
-            return kind.remake(tree, give_values(take, kind.values(tree), memo))
+            return kind.remake(tree, map_values(take, kind.values(tree), memo))
         kind = kind_of(tree)
         return take[<int> ROLE_OTHER](tree, memo) if kind is None else map_container(take, tree, memo, kind)
     finally:
@@ -91,7 +95,7 @@ cdef object map_leaf(dict take, object tree, dict memo):
 cdef object map_container(dict take, object tree, dict memo, object kind):
     cdef list before = list(kind.values(tree))
     try:
-        values = give_values(take, before, memo)
+        values = map_values(take, before, memo)
     except Failure as failure:
         if kind.is_described:
             locate(failure, tree, zip(kind.labels(tree), before, strict=True))
