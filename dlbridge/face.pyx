@@ -55,7 +55,6 @@ from dlbridge._core.decision cimport (
     DEVICE_MEMORY,
     HOLES,
     OTHER_DEVICE,
-    READ_ONLY_MEMORY,
     ZERO_STRIDE,
     Decision,
     Findings,
@@ -425,6 +424,9 @@ cdef Managed* fitted(Managed* managed, const Want* want, const Request* request)
     ordered.readonly = READONLY_ERROR
     try:
         check_kind(managed, want)
+        # A copy would not help, so what else is wrong with the memory does not matter.
+        if want.flags & WANT_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+            raise refused_read_only(managed, want)
         target = wanted_by(want.flags)
         gather(managed, target, &ordered, None, &findings)
         decide(managed, target, &ordered, &findings, &decision)
@@ -466,10 +468,6 @@ cdef Target wanted_by(uint32_t flags):
 cdef object refused_as(const Want* want, const Managed* managed, Target target, const Decision* decision):
     """The error of a decision that refuses."""
     device = managed.abi.dl_tensor.device
-    if decision.reason == READ_ONLY_MEMORY:
-        return refused(want, "readonly", True, "is not wanted, since the memory is written",
-                       'pass dlbridge.convert(x, "numpy", copy=True)' if is_host(device.device_type) else
-                       "pass a copy that is writable")
     if decision.reason == DEVICE_MEMORY or decision.reason == OTHER_DEVICE:
         return refusal(DeviceError, name_of(want), "device", device_name(device), "is not the host, which is wanted",
                        'pass dlbridge.convert(x, "numpy", device="cpu")')
@@ -480,6 +478,12 @@ cdef object refused_as(const Want* want, const Managed* managed, Target target, 
     if decision.reason == HOLES or decision.reason == AXIS_ORDER:
         fact = (f"{managed_strides(managed)} of shape {managed_shape(managed)} are not in C order, which is wanted")
     return refusal(CopyRequiredError, name_of(want), field, fact, "needs a copy, which is not made", hint)
+
+
+cdef object refused_read_only(const Managed* managed, const Want* want):
+    return refused(want, "readonly", True, "is not wanted, since the memory is written",
+                   'pass dlbridge.convert(x, "numpy", copy=True)'
+                   if is_host(managed.abi.dl_tensor.device.device_type) else "pass a copy that is writable")
 
 
 cdef int check_kind(Managed* managed, const Want* want) except -1:

@@ -331,7 +331,7 @@ MET = {
     "C order, one element": (np.zeros((3, 1)).T, C_ORDER, {}),
     "C order, no elements": (np.zeros((3, 0, 2)).T, C_ORDER, {}),
     "writable": (np.zeros(3), WRITABLE, {}),
-    "writable, read-only without elements": (np.zeros((0, 3)), WRITABLE, {}),
+    "writable, without elements": (np.zeros((0, 3)), WRITABLE, {}),
     "any device": (np.zeros(3), ANY_DEVICE, {}),
     "all": (np.zeros((2, 3)), WRITABLE | C_ORDER | DETACHED, {"dtype": FLOAT64, "ndim": 2, "shape": (-1, 3)}),
 }
@@ -352,6 +352,11 @@ def unaligned():
         bytearray(8), "u1").ctypes.data % 8 == 0 else np.frombuffer(bytearray(32), "f8")
 
 
+def read_only(array):
+    array.flags.writeable = False
+    return array
+
+
 REFUSED = {
     "dtype": (np.zeros(3), 0, {"dtype": FLOAT32}, "dtype float64: is not float32, which is wanted (convert it to"),
     "dtype of as many bits": (np.zeros(3), 0, {"dtype": INT64}, "dtype float64: is not int64"),
@@ -361,6 +366,9 @@ REFUSED = {
     "extents": (np.zeros((2, 3)), 0, {"ndim": 2, "shape": (-1, 4)}, "is not 4 along axis 1"),
     "read-only": (np.broadcast_to(np.zeros(3), (3,)), WRITABLE, {}, "readonly True: "),
     "bytes": (b"abc", WRITABLE, {}, "readonly True: "),
+    "read-only, without elements": (read_only(np.zeros(0)), WRITABLE, {}, "readonly True: "),
+    "read-only, byte order": (read_only(np.zeros(3, ">f8")), WRITABLE, {}, "readonly True: "),
+    "read-only, C order": (read_only(np.zeros((2, 3)).T), WRITABLE | C_ORDER, {}, "readonly True: "),
     "C order": (np.zeros((2, 3)).T, C_ORDER, {}, "strides (1, 3) of shape (3, 2) are not in C order"),
     "C order, backwards": (np.zeros(3)[::-1], C_ORDER, {}, "strides (-1,) of shape (3,)"),
     "byte order": (np.zeros(3, ">f8"), 0, {}, "byte order is not this machine's"),

@@ -39,7 +39,7 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, load
 from dlbridge._core.dtypes cimport NO_ROW, find_dlpack, get_row
-from dlbridge._core.layout cimport MAX_NDIM, Span, fill_compact, take_plain, take_plain_bytes
+from dlbridge._core.layout cimport MAX_NDIM, Span, take_compact, take_plain, take_plain_bytes
 
 
 cdef extern from "dlbridge/_core/interpreter.h":
@@ -217,8 +217,8 @@ cdef inline int managed_take_layout(Managed* managed, const int64_t* shape, cons
     if managed.row == NO_ROW:
         managed.row = find_dlpack(tensor.dtype)
     if strides == NULL and shape != NULL:       # DLPack before 1.2
-        fill_compact(tensor.ndim, shape, tensor.strides)
-        strides = tensor.strides
+        take_compact(tensor.ndim, shape, tensor.shape, tensor.strides)
+        shape, strides = tensor.shape, tensor.strides
     # Most memory is as plain as this, and nothing can be wrong with it.
     if managed.row != NO_ROW and not managed.marks and shape != NULL and tensor.dtype.bits >= 8 and (
             take_plain(tensor.ndim, shape, strides, tensor.shape, tensor.strides) and tensor.data != NULL

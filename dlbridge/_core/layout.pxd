@@ -77,6 +77,9 @@ cdef void fill_length_1(int32_t ndim, const int64_t* shape, int64_t* strides, in
 cdef Span span_of(
     int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t stride_bytes, int64_t item_bytes,
 ) noexcept nogil
+# Copies a shape, once, since its producer may change it, and fills in the strides of C order.
+cdef void take_compact(
+    int32_t ndim, const int64_t* shape, int64_t* into_shape, int64_t* into_strides) noexcept nogil
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil
 cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t count) noexcept nogil
 cdef bint has_overlap(int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t item_stride) noexcept nogil

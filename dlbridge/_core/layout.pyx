@@ -6,6 +6,7 @@ stride is kept if a library could have chosen it. An array without elements alwa
 """
 
 from libc.stdlib cimport llabs
+from libc.string cimport memcpy
 
 cdef int64_t LARGEST_LENGTH_1 = LARGEST_SPAN >> 8     # larger strides would overflow where they are multiplied
 
@@ -115,6 +116,13 @@ cdef Span span_of(
         else:
             span.high_bytes += step
     return span
+
+
+cdef void take_compact(
+    int32_t ndim, const int64_t* shape, int64_t* into_shape, int64_t* into_strides,
+) noexcept nogil:
+    memcpy(into_shape, shape, ndim * sizeof(int64_t))
+    fill_compact(ndim, into_shape, into_strides)
 
 
 cdef void fill_compact(int32_t ndim, const int64_t* shape, int64_t* strides) noexcept nogil:

@@ -197,7 +197,8 @@ typedef struct {
 /* An array that is looked at. It points into itself, so it is never copied. Elements are aligned, byte_offset is 0, and
    strides are always there. Nothing in it is changed by the caller. */
 typedef struct {
-    void *reserved[3];
+    uint32_t version[2];        /* reserved */
+    void *reserved[2];
     uint64_t flags;             /* DLPACK_FLAG_BITMASK_... */
     DLTensor tensor;
     uint64_t known;             /* reserved, too */
