@@ -13,11 +13,14 @@ from dlbridge._core.abi cimport (
     DLPACK_MINOR_VERSION,
     STREAM_UNORDERED,
     DLDevice,
+    DLTensor,
 )
 from dlbridge._core.atomic cimport add, load
 from dlbridge._core.block cimport (
     NOT_YET_OWNED,
     Managed,
+    managed_count,
+    managed_data,
     managed_nbytes,
     managed_own_storage,
     managed_release,
@@ -43,12 +46,14 @@ from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_re
 from dlbridge._core.place cimport (
     COPY,
     COPY_IN_TARGET,
+    FETCH,
     NARROW,
     PASS_A_PART,
     REARRANGE,
     UPLOAD,
     copies_made,
     copy_into,
+    is_bool,
     place,
 )
 from dlbridge._core.plan cimport SHARE, find_kernel, make_plan, row_for
@@ -521,19 +526,44 @@ cdef object convert_into(object src, object to, object dtype, object shape, obje
         managed_release(acquire_out(out, route.target, request))
         return out
     check_out_type(out, route.target, request)
-    source = for_out(acquire_seen(src, route, dtype, shape, request), route.target, request)
+    source = acquire_seen(src, route, dtype, shape, request)
     try:
         into = acquire_out(out, route.target, request)      # after what the source may have called
-        try:
-            check_fit(source, into)
-            copy_into(into, source)
-        finally:
-            managed_release(into)
-    finally:
+    except BaseException:
         managed_release(source)
+        raise
+    try:
+        fill_out(into, source, route.target, request)
+    finally:
+        managed_release(into)
     if route.target.facts.written is not None:
         route.target.facts.written.value(out)
     return out
+
+
+cdef int fill_out(Managed* into, Managed* source, Target target, const Request* request) except -1:
+    """Copy source, which is stolen, into memory that is there."""
+    cdef bint direct = is_fetched_as_it_is(into, source)
+    if not direct:
+        source = for_out(source, target, request)
+    try:
+        check_fit(source, into)
+        if direct:
+            check_reach(source, request)
+            hand_over(source, target, FETCH, request)
+            device_operations().fetch(source, managed_data(into), managed_data(source), managed_nbytes(source))
+        else:
+            copy_into(into, source)
+    finally:
+        managed_release(source)
+    return 0
+
+
+cdef bint is_fetched_as_it_is(const Managed* into, const Managed* source) noexcept:
+    """Whether a device's memory has the very bytes that are wanted, so that they need no memory in between."""
+    cdef const DLTensor* tensor = &source.abi.dl_tensor
+    return has_streams(tensor.device.device_type) and not is_host(tensor.device.device_type) and (
+        source.row == into.row and not source.marks | into.marks and not is_bool(source) and managed_count(source))
 
 
 cdef Managed* for_out(Managed* managed, Target target, const Request* request) except NULL:

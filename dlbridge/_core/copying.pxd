@@ -72,6 +72,9 @@ cdef inline void flip(Copy* copy, int64_t byte) noexcept nogil:
     copy.flips[byte] ^= 0x80
     copy.flipped = True
 
+# Puts the axes into the order of the result, and merges those that are walked as one; copy_words() does it, too.
+cdef void arrange(Copy* copy) noexcept nogil
+cdef int64_t total_bytes(const Copy* copy) noexcept nogil
 cdef void copy_words(Copy* copy) noexcept nogil
 cdef void unpack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil
 cdef void pack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil

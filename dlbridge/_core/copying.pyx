@@ -35,8 +35,7 @@ def _set_split(int64_t above, int64_t part):
 
 cdef void copy_words(Copy* copy) noexcept nogil:
     """Copy every element. Axes can come in any order, but none of them may have an extent of 0."""
-    sort_axes(copy)
-    merge_axes(copy)
+    arrange(copy)
     choose_loops(copy)
     if total_bytes(copy) >= split_above:
         copy_in_parts(copy)
@@ -45,6 +44,11 @@ cdef void copy_words(Copy* copy) noexcept nogil:
 
 
 # ---- arrange ---------------------------------------------------------------------------------------------------------
+
+cdef void arrange(Copy* copy) noexcept nogil:
+    sort_axes(copy)
+    merge_axes(copy)
+
 
 cdef void sort_axes(Copy* copy) noexcept nogil:
     """Sort the axes, the one with the largest step in the result first, and drop axes of one element."""

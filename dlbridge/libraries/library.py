@@ -132,6 +132,7 @@ class Library(NamedTuple):
     streams: Fact | None = None             # by the names of its streams' types: does one keep its handle alive
     copier: Fact | None = None              # where its streams are unknown: a function of its array, and of the stream
     #                                         that has to wait for the copy, or None; it gives the copy
+    keeps_imports: Fact | None = None       # True: … but it keeps what it imports until its last use is done
     written: Fact | None = None             # a function of an array of its own, called when dlbridge has written to it
     values: Fact | None = None              # True: its arrays are values, which others may be made of later
     duplicate: Fact | None = None           # a function that copies an array of its own, with what memory does not say

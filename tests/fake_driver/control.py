@@ -12,6 +12,8 @@ OF_HIP = {                      # others are called alike
     "DeviceGetCount": "GetDeviceCount",
     "EventCreate": "EventCreateWithFlags",
     "PointerGetAttributes": "DrvPointerGetAttributes",
+    "StreamCreate": "StreamCreateWithFlags",
+    "MemHostAlloc": "HostMalloc",
     "MemAllocAsync": "MallocAsync",
     "MemFreeAsync": "FreeAsync",
 }

@@ -70,7 +70,9 @@ static struct object {                                  /* its address is an eve
     handle start;
     size_t size;
     unsigned known[LANES];                              /* an event: what was done when it was recorded */
-    struct place { int lane; unsigned at; const char *what; } written, *read;      /* of memory; read: one for each lane */
+    struct place { int lane; unsigned at; } written;    /* of memory: the last write */
+    struct use { int lane, writes; unsigned at; size_t begin, end; const char *what; } *uses;    /* ... and what is to follow */
+    size_t use_count;
 } *objects, standard[3] = {{.kind = STREAM}, {.kind = STREAM}, {.kind = STREAM}};         /* the streams 0, 1 and 2 */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -192,17 +194,29 @@ static void race(handle of, const char *what, int lane, const char *before, int 
              of, what, lanes[lane].stream, before, lanes[other].stream);
 }
 
+/* A use follows the writes of the same bytes, and a write the reads of them, too. What it covers need not be followed. */
+static void check_part(struct object *memory, int lane, const char *what, int writes, size_t begin, size_t end)
+{
+    unsigned at = lanes[lane].known[lane];
+    size_t left = 0;
+    for (size_t i = 0; i < memory->use_count; i++) {
+        struct use *before = &memory->uses[i];
+        if (before->begin < end && begin < before->end && (writes || before->writes) &&
+                lanes[lane].known[before->lane] < before->at)
+            race(memory->start, what, lane, before->what, before->lane);
+        if (!(begin <= before->begin && before->end <= end && (writes || (!before->writes && before->lane == lane))))
+            memory->uses[left++] = *before;
+    }
+    memory->uses = realloc(memory->uses, (left + 1) * sizeof *memory->uses);
+    memory->uses[left] = (struct use){lane, writes, at, begin, end, what};
+    memory->use_count = left + 1;
+    if (writes)
+        memory->written = (struct place){lane, at};
+}
+
 static void check_use(struct object *memory, int lane, const char *what, int writes)
 {
-    struct place *before = &memory->written;
-    if (lanes[lane].known[before->lane] < before->at)
-        race(memory->start, what, lane, before->what, before->lane);
-    if (!memory->read)
-        memory->read = calloc(LANES, sizeof *memory->read);
-    for (int other = 0; writes && other < lane_count; other++)
-        if (lanes[lane].known[other] < memory->read[other].at)
-            race(memory->start, what, lane, memory->read[other].what, other);
-    *(writes ? before : &memory->read[lane]) = (struct place){lane, lanes[lane].known[lane], what};
+    check_part(memory, lane, what, writes, 0, memory->size);
 }
 
 /* ---- Events and streams ---- */
@@ -401,11 +415,11 @@ static int move(handle to, handle from, size_t n)
     return code;
 }
 
-static void note_use(handle of, int lane, const char *what, int writes)
+static void note_use(handle of, size_t n, int lane, const char *what, int writes)
 {
     struct object *memory = find(MEMORY, of);
     if (memory)
-        check_use(memory, lane, what, writes);
+        check_part(memory, lane, what, writes, of - memory->start, of - memory->start + n);
 }
 
 static int copy(const char *what, handle to, handle from, size_t n, handle of, int waits)
@@ -415,8 +429,8 @@ static int copy(const char *what, handle to, handle from, size_t n, handle of, i
     if (code || (code = move(to, from, n)))
         return code;
     lane = queue(lane_of(of, stream->device));
-    note_use(from, lane, what, 0);
-    note_use(to, lane, what, 1);
+    note_use(from, n, lane, what, 0);
+    note_use(to, n, lane, what, 1);
     if (waits)
         finish(0, lane);
     return SUCCESS;
@@ -597,6 +611,11 @@ int cuStreamGetCtx(handle stream, handle *context)
 #endif
 BOTH("ThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode, hipThreadExchangeStreamCaptureMode,
      (int *mode), exchange_capture_mode(mode), "mode=%d", capture_mode)
+BOTH("StreamCreate", cuStreamCreate, hipStreamCreateWithFlags, (handle *stream, unsigned flags),
+     create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
+BOTH("MemHostAlloc", cuMemHostAlloc, hipHostMalloc, (handle *start, size_t n, unsigned flags),
+     allocate(HOST, start, n, current(), 0), "pointer=0x%lx bytes=%zu flags=%u device=%d", code ? 0 : *start, n, flags,
+     current())
 BOTH("StreamSynchronize", cuStreamSynchronize, hipStreamSynchronize, (handle stream),
      synchronize(stream), "stream=0x%lx device=%d", stream, current())
 
@@ -606,6 +625,7 @@ BOTH("StreamSynchronize", cuStreamSynchronize, hipStreamSynchronize, (handle str
 #if HIP
 COPY("MemcpyAsync", hipMemcpyAsync, (handle to, handle from, size_t n, UNUSED(int kind), handle stream), stream, 0)
 COPY("MemcpyDtoHAsync", hipMemcpyDtoHAsync, (handle to, handle from, size_t n, handle stream), stream, 0)
+COPY("MemcpyHtoDAsync", hipMemcpyHtoDAsync, (handle to, handle from, size_t n, handle stream), stream, 0)
 COPY("MemcpyDtoDAsync", hipMemcpyDtoDAsync, (handle to, handle from, size_t n, handle stream), stream, 0)
 int hipDrvGetErrorName(int of, const char **says) { return error_text("GetErrorName", of, 0, says); }
 int hipDrvGetErrorString(int of, const char **says) { return error_text("GetErrorString", of, 1, says); }
@@ -642,8 +662,6 @@ CUDA("CtxGetDevice", cuCtxGetDevice, (int *device),
      (*device = current()) < 0 ? INVALID_CONTEXT : SUCCESS, "device=%d", current())
 CUDA("CtxSynchronize", cuCtxSynchronize, (void), current() < 0 ? INVALID_CONTEXT : global_capture()
      ? STREAM_CAPTURE_UNSUPPORTED : (finish(current(), 0), SUCCESS), "device=%d", current())
-CUDA("StreamCreate", cuStreamCreate, (handle *stream, unsigned flags),
-     create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
 CUDA("StreamCreateWithPriority", cuStreamCreateWithPriority, (handle *stream, unsigned flags, UNUSED(int priority)),
      create(STREAM, stream, flags), "stream=0x%lx flags=%u device=%d", code ? 0 : *stream, flags, current())
 CUDA("CtxGetStreamPriorityRange", cuCtxGetStreamPriorityRange, (int *least, int *greatest), *least = *greatest = 0)
@@ -661,7 +679,6 @@ CUDA("MemHostUnregister", cuMemHostUnregister, (handle start), release(start, 1)
          code ? 0 : *start, n, current())
 ALLOCATION("MemAlloc", cuMemAlloc_v2, DEVICE, (handle *start, size_t n))
 ALLOCATION("MemAllocHost", cuMemAllocHost_v2, HOST, (handle *start, size_t n))
-ALLOCATION("MemHostAlloc", cuMemHostAlloc, HOST, (handle *start, size_t n, UNUSED(unsigned flags)))
 ALLOCATION("MemAllocManaged", cuMemAllocManaged, MANAGED, (handle *start, size_t n, UNUSED(unsigned flags)))
 CUDA("MemFree", cuMemFree_v2, (handle start), free_after_all(start), "pointer=0x%lx", start)
 CUDA("MemFreeHost", cuMemFreeHost, (handle start), release(start, 0), "pointer=0x%lx", start)

@@ -36,6 +36,30 @@ def test_a_copy_for_a_library_whose_streams_nobody_can_ask_for_is_its_own(keywor
     )
 
 
+@pytest.mark.parametrize("keywords", ["", "copy=True"])
+def test_a_library_that_keeps_what_it_imports_needs_no_copy_of_its_own(keywords):
+    run(
+        LOOP + f"""
+    from fake_driver import xla
+    for _ in range(3):
+        loop({keywords})
+        assert len(xla.unused) == 4         # copies that are being read
+        xla.done()
+    assert driver.races() == []
+    assert unordered_releases() == 0
+    pool = driver.log("MemAllocAsync", "MemFreeAsync")
+    assert len(pool) == 24 and not any(f"stream={{compute:#x}}" in line for line in pool)
+    assert dlbridge.explain(source, "xla").action == "copy"
+    assert dlbridge.explain(source, "xla", readonly="share").hint == ""
+    loop(readonly="share")
+    xla.done()
+    assert unordered_releases() == 0
+    driver.races()                          # what shares memory is written while it is read
+    """,
+        XLA_VERSION="2",
+    )
+
+
 def test_memory_that_is_shared_must_not_be_written_before_it_was_read():
     """The control: what the docs forbid is a race."""
     run(

@@ -1,9 +1,11 @@
 """A consumer that behaves as XLA does, for code that harness.run() runs: ``from fake_driver.xla import compute``.
 
 It has a stream that nobody can ask for, which waits for the stream that an import comes from. An array releases memory
-as soon as its last use is queued. ``convert(x, "xla")`` gives its arrays, which are immutable.
+as soon as its last use is queued; from version 2 on, as XLA's newer client, when done() says that its uses are done.
+``convert(x, "xla")`` gives its arrays, which are immutable. The version is that of the environment's XLA_VERSION.
 """
 
+import os
 import sys
 import types
 from typing import Any
@@ -15,7 +17,8 @@ from dlbridge.libraries import library
 from dlbridge.libraries.library import Fact, Library
 
 compute = driver.value("StreamCreate", 1)         # it does not block with the legacy stream
-__version__ = "1"
+__version__ = os.environ.get("XLA_VERSION", "1")
+unused: list[object] = []                         # capsules that no array has any more
 
 
 class Array:
@@ -27,8 +30,10 @@ class Array:
     def __del__(self) -> None:
         if self.capsule is None:
             driver.call("MemFreeAsync", self.start, compute)
-        else:
+        elif __version__ == "1":
             delete(self.capsule)
+        else:
+            unused.append(self.capsule)
 
     def read(self) -> None:
         driver.use(self.start, compute, "read")
@@ -48,6 +53,13 @@ class Array:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return CUDA, 0
+
+
+def done() -> None:
+    """Everything that was queued is done, so what is not used any more is let go."""
+    driver.call("StreamSynchronize", compute)
+    while unused:
+        delete(unused.pop())
 
 
 def copied(array: Array, stream: int | None) -> Array:
@@ -70,5 +82,6 @@ sys.modules["dlbridge.libraries.xla"] = types.SimpleNamespace(LIBRARY=Library(  
         *(Fact(strides, "as JAX's") for strides in ("NEGATIVE_STRIDES", "ZERO_STRIDES", "ANY_STRIDES"))),
     dtypes=(Fact(("bool", "uint8", "int32", "float32"), "as JAX's without x64"),),
     device_alignment=Fact(16, "as JAX's"),
+    keeps_imports=Fact(True, "as JAX's", since="2"),
     copier=Fact(copied, "as JAX's", "has streams that nobody can ask for")))
 library.files = lambda: found | {"xla"}

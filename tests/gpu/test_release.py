@@ -113,7 +113,7 @@ USES = {
 def test_jax_keeps_what_it_imports_until_it_has_read_it(use, library):
     """By its own importer, alone: what dlbridge may rely on where memory is handed to JAX. Seen in 0.11.2."""
     torch, jax = library("torch"), library("jax")
-    for _ in range(2):                          # the first compiles
+    for attempt in range(8):                    # the first compiles
         before = torch.allocated()
         array = jax.module.dlpack.from_dlpack(torch.module.ones(COUNT, device="cuda"))
         torch.module.cuda.synchronize()
@@ -128,4 +128,6 @@ def test_jax_keeps_what_it_imports_until_it_has_read_it(use, library):
         late = time.monotonic() + 0.002         # the result is told so by another thread
         while not result.is_ready():
             assert time.monotonic() < late
-        assert was_pending, "the kernel was too fast: this proves nothing"
+        if attempt and was_pending:
+            return
+    pytest.fail("the kernel was too fast each time: this proves nothing")

@@ -8,6 +8,11 @@ from dlbridge._core.abi cimport DLDevice
 cdef enum:
     MAX_DEVICES = 64
 
+cdef enum Family:
+    CUDA
+    ROCM
+    FAMILIES
+
 # Every call gives an error number, 0 for success.
 ctypedef struct Calls:
     int (*init)(unsigned int flags) noexcept nogil
@@ -27,9 +32,11 @@ ctypedef struct Calls:
     int (*stream_wait_event)(void* stream, void* event, unsigned int flags) noexcept nogil
     int (*stream_is_capturing)(void* stream, int* status) noexcept nogil
     int (*stream_get_context)(void* stream, void** context) noexcept nogil      # of ROCm: its device, an int
+    int (*stream_create)(void** stream, unsigned int flags) noexcept nogil
     int (*stream_synchronize)(void* stream) noexcept nogil
     int (*exchange_capture_mode)(int* mode) noexcept nogil
     int (*copy_to_host)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
+    int (*copy_to_device)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
     int (*copy_on_device)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
     int (*device_get_pool)(void** pool, int device) noexcept nogil
     int (*pool_get_attribute)(void* pool, int attribute, void* value) noexcept nogil
@@ -37,6 +44,7 @@ ctypedef struct Calls:
     int (*memory_get_info)(size_t* free_bytes, size_t* total_bytes) noexcept nogil
     int (*allocate)(void** memory, size_t nbytes, void* stream) noexcept nogil
     int (*deallocate)(void* memory, void* stream) noexcept nogil
+    int (*allocate_pinned)(void** memory, size_t nbytes, unsigned int flags) noexcept nogil
     int (*error_get_name)(int error, const char** text) noexcept nogil
     int (*error_get_string)(int error, const char** text) noexcept nogil
 
@@ -51,6 +59,7 @@ ctypedef struct Driver:
     int32_t managed_type                # DLPack's type of managed memory; device_type if DLPack has no such type
     void* contexts[MAX_DEVICES]         # the primary contexts, retained once
     bint keeps_freed[MAX_DEVICES]       # whether the device's pool was told to keep what is freed
+    void* streams[MAX_DEVICES]          # by device: dlbridge's own, for uploads
     void* events[MAX_DEVICES]           # by device: one to use again, or NULL while it is in use; swapped atomically
 
 # What went wrong. driver_error() puts it into words once the thread holds the GIL again.
@@ -75,6 +84,20 @@ cdef Driver* any_driver() except NULL
 cdef int check_device(const DLDevice* device) except -1
 cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1
+cdef bint is_pageable(Driver* driver, const void* pointer) noexcept nogil
+
+
+# What enter() has changed, for leave().
+ctypedef struct Entered:
+    bint pushed
+    void* before                # the context that was current before, or NULL
+    int capture_mode            # the thread's, exchanged by relax(); that of relax() before
+
+cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil
+cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
+cdef bint leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
+cdef bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil
+cdef bint is_well(const Failure* failure) noexcept nogil
 cdef void* current_context(Driver* driver) noexcept nogil
 cdef void restore_context(Driver* driver, void* context) noexcept nogil
 cdef bint order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
@@ -87,9 +110,11 @@ cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Fai
 cdef bint fetch(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
 ) noexcept nogil
-cdef bint duplicate_bytes(
-    Driver* driver, int32_t device_id, void** made, void* source, size_t nbytes, int64_t stream, Failure* failure,
+cdef bint allocate(
+    Driver* driver, int32_t device_id, void** made, size_t nbytes, void* source, int64_t stream, Failure* failure,
 ) noexcept nogil
+# A stream of dlbridge's own, which has no order with others; NULL on failure.
+cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil
 cdef bint deallocate(
     Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil
 cdef object driver_error(Driver* driver, const Failure* failure)

@@ -25,11 +25,6 @@ from dlbridge._core.locks import ForkableLock
 
 FREE_SOME = "let go of other arrays, and empty the caches of their libraries; or convert it in parts"
 
-cdef enum Family:
-    CUDA
-    ROCM
-    FAMILIES
-
 # These numbers are the same in both drivers.
 cdef enum:
     EVENT_DISABLE_TIMING = 2
@@ -49,6 +44,7 @@ cdef enum:
     FIRST_OF_CAPTURES = 900             # …_STREAM_CAPTURE_UNSUPPORTED
     LAST_OF_CAPTURES = 908              # …_STREAM_CAPTURE_WRONG_THREAD
     CAPTURE_IMPLICIT = 906              # …_STREAM_CAPTURE_IMPLICIT
+    NON_BLOCKING = 1                    # …_NON_BLOCKING
     CAPTURE_RELAXED = 2                 # …_STREAM_CAPTURE_MODE_RELAXED
     CONCURRENT_MANAGED_ACCESS = 89      # only of CUDA: ROCm's managed memory has no DLPack type
     RELEASE_THRESHOLD = 4               # of a pool
@@ -84,10 +80,12 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.stream_wait_event): ("cuStreamWaitEvent", "hipStreamWaitEvent"),
     offset_in_calls(&PATTERN.stream_is_capturing): ("cuStreamIsCapturing", "hipStreamIsCapturing"),
     offset_in_calls(&PATTERN.stream_get_context): ("cuStreamGetCtx", "hipStreamGetDevice"),
+    offset_in_calls(&PATTERN.stream_create): ("cuStreamCreate", "hipStreamCreateWithFlags"),
     offset_in_calls(&PATTERN.stream_synchronize): ("cuStreamSynchronize", "hipStreamSynchronize"),
     offset_in_calls(&PATTERN.exchange_capture_mode): (
         "cuThreadExchangeStreamCaptureMode", "hipThreadExchangeStreamCaptureMode"),
     offset_in_calls(&PATTERN.copy_to_host): ("cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync"),
+    offset_in_calls(&PATTERN.copy_to_device): ("cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync"),
     offset_in_calls(&PATTERN.copy_on_device): ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
     offset_in_calls(&PATTERN.device_get_pool): ("cuDeviceGetMemPool", "hipDeviceGetMemPool"),
     offset_in_calls(&PATTERN.pool_get_attribute): ("cuMemPoolGetAttribute", "hipMemPoolGetAttribute"),
@@ -95,6 +93,7 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.memory_get_info): ("cuMemGetInfo_v2", "hipMemGetInfo"),
     offset_in_calls(&PATTERN.allocate): ("cuMemAllocAsync", "hipMallocAsync"),
     offset_in_calls(&PATTERN.deallocate): ("cuMemFreeAsync", "hipFreeAsync"),
+    offset_in_calls(&PATTERN.allocate_pinned): ("cuMemHostAlloc", "hipHostMalloc"),
     offset_in_calls(&PATTERN.error_get_name): ("cuGetErrorName", "hipDrvGetErrorName"),
     offset_in_calls(&PATTERN.error_get_string): ("cuGetErrorString", "hipDrvGetErrorString"),
 }
@@ -227,7 +226,7 @@ cdef inline size_t offset_of(const Driver* driver, const void* call) noexcept no
     return <const char*> call - <const char*> &driver.calls
 
 
-cdef inline bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil:
+cdef bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil:
     """Note a call's error. True if there is one."""
     if error and not failure.error:
         failure.error = error
@@ -235,7 +234,7 @@ cdef inline bint failed(const Driver* driver, const void* call, int error, Failu
     return error != 0
 
 
-cdef inline bint is_well(const Failure* failure) noexcept nogil:
+cdef bint is_well(const Failure* failure) noexcept nogil:
     return not failure.error and not failure.capturing
 
 
@@ -259,12 +258,6 @@ cdef object driver_error(Driver* driver, const Failure* failure):
 
 
 # ---- contexts ------------------------------------------------------------------------------------------------------
-
-ctypedef struct Entered:
-    bint pushed
-    void* before                # the context that was current before, or NULL
-    int capture_mode            # the thread's, exchanged by relax(); CAPTURE_RELAXED before that
-
 
 cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
     """Make a device's primary context the current one, unless it is. leave() restores the context that was current."""
@@ -370,6 +363,14 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
         out.device_type = driver.managed_type
         out.concurrent = reads_managed(driver, ordinal)
     return check_context(driver, pointer, context, ordinal)
+
+
+cdef bint is_pageable(Driver* driver, const void* pointer) noexcept nogil:
+    """Whether memory is the host's, and the driver does not know it: it is neither pinned nor managed."""
+    cdef int attribute = ATTRIBUTE_MEMORY_TYPE
+    cdef unsigned int memory_type = 0
+    cdef void* value = &memory_type
+    return not driver.calls.pointer_get_attributes(1, &attribute, &value, <void*> pointer) and not memory_type
 
 
 cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1:
@@ -604,13 +605,13 @@ cdef bint fetch(
     return is_well(failure)
 
 
-cdef bint duplicate_bytes(
-    Driver* driver, int32_t device_id, void** made, void* source, size_t nbytes, int64_t stream, Failure* failure,
+cdef bint allocate(
+    Driver* driver, int32_t device_id, void** made, size_t nbytes, void* source, int64_t stream, Failure* failure,
 ) noexcept nogil:
-    """Allocate memory of a device's pool and copy into it, both in the order of a stream. The host does not wait.
+    """Allocate memory of a device's pool, and copy into it unless source is NULL, both in the order of a stream.
 
-    It fails while the stream is captured, because the memory would then belong to the graph, and could not be given
-    back.
+    The host does not wait. It fails while the stream is captured, because the memory would then belong to the graph,
+    and could not be given back.
     """
     cdef Calls* calls = &driver.calls
     cdef void* handle = handle_of(driver, stream)
@@ -620,11 +621,24 @@ cdef bint duplicate_bytes(
     keep_freed(driver, device_id)
     if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
             driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
-        failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
+        if source != NULL:
+            failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
     elif failure.error == OUT_OF_MEMORY:
         failure.wanted, failure.available = nbytes, free_bytes(driver)
     leave(driver, &entered, failure)
     return is_well(failure)
+
+
+cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:
+    """A device's stream for uploads. Of two threads that make it at a time, one leaves a stream that nobody uses."""
+    cdef Calls* calls = &driver.calls
+    cdef void* made = NULL
+    cdef Entered entered
+    if load_pointer(&driver.streams[device_id]) == NULL and enter(driver, device_id, &entered, failure):
+        if not failed(driver, &calls.stream_create, calls.stream_create(&made, NON_BLOCKING), failure):
+            replace_pointer(&driver.streams[device_id], NULL, made)
+        leave(driver, &entered, failure)
+    return load_pointer(&driver.streams[device_id])
 
 
 cdef void keep_freed(Driver* driver, int32_t device_id) noexcept nogil:

@@ -47,6 +47,7 @@ from dlbridge._core.block cimport (
     lent_deleter,
     managed_data,
     managed_like,
+    managed_nbytes,
     managed_own,
     managed_release,
     managed_shape,
@@ -57,6 +58,7 @@ from dlbridge._core.block cimport (
     release_owner,
     sole_deleter,
 )
+from dlbridge._core.copying cimport Copy, add_axis, begin_copy
 from dlbridge._core.devices cimport cuda
 from dlbridge._core.devices.cuda cimport (
     Driver,
@@ -66,7 +68,9 @@ from dlbridge._core.devices.cuda cimport (
     checked_ordinal,
     driver_error,
     find_driver,
+    is_well,
 )
+from dlbridge._core.devices.staging cimport DOWN, UP, is_staged, is_worth, stage
 from dlbridge._core.devices.table cimport Tell, operations
 from dlbridge._core.layout cimport Span
 
@@ -410,9 +414,13 @@ cdef int64_t usable_number(const Handover* handover, const Stream* stream) noexc
     STREAM_PER_THREAD_DEFAULT of another thread means another stream here. The legacy default stream takes its place,
     since it waits for the default streams of all threads.
     """
-    if stream.number == STREAM_PER_THREAD_DEFAULT and handover.thread != PyThread_get_thread_ident():
+    return number_here(stream.number, handover.thread)
+
+
+cdef int64_t number_here(int64_t number, unsigned long thread) noexcept nogil:
+    if number == STREAM_PER_THREAD_DEFAULT and thread != PyThread_get_thread_ident():
         return STREAM_LEGACY_DEFAULT
-    return stream.number
+    return number
 
 
 cdef int order_on_device(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
@@ -466,14 +474,43 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint done
+    cdef Copy copy
     need_driver(source, handover)
-    if stream == STREAM_UNORDERED:
-        stream = STREAM_PER_THREAD_DEFAULT      # no other stream has to wait for this one
+    begin_copy(&copy, into, NULL, 1)
+    add_axis(&copy, nbytes, 1, 1)
     with nogil:
-        done = cuda.fetch(handover.driver, handover.device_id, into, <void*> begin, nbytes, stream, &failure)
+        done = is_staged(handover.driver, into, nbytes) and stage(
+            handover.driver, handover.device_id, <void*> begin, &copy, DOWN, stream, &failure)
+        if not done and is_well(&failure):
+            if stream == STREAM_UNORDERED:
+                stream = STREAM_PER_THREAD_DEFAULT      # no other stream has to wait for this one
+            done = cuda.fetch(handover.driver, handover.device_id, into, <void*> begin, nbytes, stream, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
     return 0
+
+
+cdef bint is_large(int64_t nbytes) noexcept:
+    """Whether memory of this size moves faster by several threads than by a library's own copy."""
+    return is_worth(nbytes)
+
+
+cdef bint upload(Managed* into, const Copy* copy) except -1:
+    """Copy memory of the host into a block's memory, which is compact in the order of ``copy.into``.
+
+    It is there when this returns. False if it was not done, because a library's own copy is as fast.
+    """
+    cdef Handover* handover = get_or_make_handover(into)
+    cdef int64_t stream = usable_number(handover, ready_stream(handover))
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef bint done
+    need_driver(into, handover)
+    with nogil:
+        done = is_staged(handover.driver, copy.source, managed_nbytes(into)) and stage(
+            handover.driver, handover.device_id, managed_data(into), copy, UP, stream, &failure)
+    if not is_well(&failure):
+        raise driver_error(handover.driver, &failure)
+    return done
 
 
 ctypedef struct Pooled:
@@ -501,18 +538,23 @@ cdef Managed* duplicate(Managed* source) except NULL:
         return marked_as_copy(managed_share(source))
     if ready_stream(handover).keeper != NULL:
         keeper = <object> ready_stream(handover).keeper
-    pooled = new_pooled(handover)
+    pooled = new_pooled(handover.driver, handover.device_id, ready_stream(handover), handover.thread)
     try:
         copy_into(pooled, handover, managed_data(source) + span.low_bytes, span.high_bytes - span.low_bytes)
         made = managed_like(source)
     except BaseException:
         release_pooled(pooled)
         raise
+    return owning(made, pooled, span.low_bytes, keeper)
+
+
+cdef Managed* owning(Managed* made, Pooled* pooled, int64_t low_bytes, object keeper) except NULL:
+    """A block that owns pooled memory, in which the first element comes after so many bytes."""
+    cdef DLTensor* tensor = &made.abi.dl_tensor
     managed_own(made, OWNS_WRAPPED, pooled)
-    made.abi.dl_tensor.data = <char*> pooled.memory - span.low_bytes
-    made.abi.dl_tensor.byte_offset = 0
-    made.abi.dl_tensor.device.device_type = handover.driver.device_type
-    made.abi.dl_tensor.device.device_id = handover.device_id
+    tensor.data = <char*> pooled.memory - low_bytes
+    tensor.byte_offset = 0
+    tensor.device.device_type, tensor.device.device_id = pooled.driver.device_type, pooled.device_id
     marked_as_copy(made)
     try:
         set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts)
@@ -522,20 +564,43 @@ cdef Managed* duplicate(Managed* source) except NULL:
     return made
 
 
+cdef Managed* allocate(const Managed* like, int32_t device_type, int32_t device_id) except NULL:
+    """New memory of a device's pool for the layout of ``like``, which is dense; ready on dlbridge's own stream."""
+    cdef Driver* driver = find_driver(device_type)
+    cdef Stream own = Stream(0, NULL, True)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef Pooled* pooled
+    cdef Managed* made
+    checked_ordinal(driver, device_id)
+    with nogil:
+        own.number = <int64_t> <size_t> cuda.own_stream(driver, device_id, &failure)
+    if not own.number:
+        raise driver_error(driver, &failure)
+    pooled = new_pooled(driver, device_id, &own, PyThread_get_thread_ident())
+    try:
+        fill_pooled(pooled, NULL, managed_nbytes(like))
+        made = managed_like(like)
+    except BaseException:
+        release_pooled(pooled)
+        raise
+    return owning(made, pooled, 0, None)
+
+
 cdef Managed* marked_as_copy(Managed* made) noexcept nogil:
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
     return made
 
 
-cdef Pooled* new_pooled(Handover* handover) except NULL:
+cdef Pooled* new_pooled(
+    Driver* driver, int32_t device_id, const Stream* stream, unsigned long thread,
+) except NULL:
     cdef Pooled* pooled = <Pooled*> calloc(1, sizeof(Pooled))
     if pooled == NULL:
         raise MemoryError
     pooled.wrapped.release = release_pooled
-    pooled.driver, pooled.device_id = handover.driver, handover.device_id
-    pooled.stream.number = usable_number(handover, ready_stream(handover))
-    pooled.stream.lasts = ready_stream(handover).lasts
+    pooled.driver, pooled.device_id = driver, device_id
+    pooled.stream.number, pooled.stream.lasts = number_here(stream.number, thread), stream.lasts
     pooled.thread = PyThread_get_thread_ident()
     if pooled.stream.number == STREAM_UNORDERED:
         # No stream is known, since no stream need wait. The consumer of the copy assumes the default stream.
@@ -544,25 +609,30 @@ cdef Pooled* new_pooled(Handover* handover) except NULL:
 
 
 cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbytes) except -1:
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef int64_t stream = pooled.stream.number
     cdef int64_t producer = usable_number(handover, &handover.producer)
-    cdef bint done
-    with nogil:
-        done = cuda.duplicate_bytes(
-            pooled.driver, pooled.device_id, &pooled.memory, begin, nbytes, stream, &failure)
-        if not done and failure.wanted and load_pointer(&waiting) != NULL:
-            release_waiting(True)       # it may have the memory that is missing
-            failure = Failure(0, 0, 0, 0, False)
-            done = cuda.duplicate_bytes(
-                pooled.driver, pooled.device_id, &pooled.memory, begin, nbytes, stream, &failure)
-    if not done:
-        raise driver_error(pooled.driver, &failure)
+    fill_pooled(pooled, begin, nbytes)
     handover.used = True
     if producer != STREAM_UNORDERED and producer != stream:
         # This is done now, while both handles are valid. The source may be released as soon as this function returns.
         order_on_device(pooled.driver, pooled.device_id, stream, producer)
         fill_stream(&handover.consumer, STREAM_UNORDERED, None, False)
+    return 0
+
+
+cdef int fill_pooled(Pooled* pooled, void* source, size_t nbytes) except -1:
+    """Allocate the memory, and copy into it unless source is NULL."""
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef int64_t stream = pooled.stream.number
+    cdef bint done
+    with nogil:
+        done = cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
+        if not done and failure.wanted and load_pointer(&waiting) != NULL:
+            release_waiting(True)       # it may have the memory that is missing
+            failure = Failure(0, 0, 0, 0, False)
+            done = cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
+    if not done:
+        raise driver_error(pooled.driver, &failure)
     return 0
 
 
@@ -830,6 +900,9 @@ operations.current_context = current_context
 operations.restore_context = restore_context
 operations.await_producer = await_producer
 operations.fetch = fetch
+operations.is_large = is_large
+operations.upload = upload
+operations.allocate = allocate
 operations.duplicate = duplicate
 operations.is_readable = is_readable
 operations.check_device = cuda.check_device

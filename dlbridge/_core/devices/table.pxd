@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed
+from dlbridge._core.copying cimport Copy
 
 
 cdef enum:
@@ -42,6 +43,9 @@ ctypedef struct Operations:
     int (*restore_context)(int32_t device_type, void* context) except -1
     int (*await_producer)(Managed* managed) except -1
     int (*fetch)(Managed* source, void* into, const void* begin, size_t nbytes) except -1
+    bint (*is_large)(int64_t nbytes) noexcept
+    bint (*upload)(Managed* into, const Copy* copy) except -1
+    Managed* (*allocate)(const Managed* like, int32_t device_type, int32_t device_id) except NULL
     Managed* (*duplicate)(Managed* source) except NULL
     bint (*is_readable)(Managed* managed) except -1
     int (*check_device)(const DLDevice* device) except -1

@@ -304,14 +304,22 @@ cdef int record_stream(object keeper, int64_t stream) except -1:
     return 0
 
 
+cdef dict streams = {}          # torch's own, which last: by the number of the device and theirs
+
+
 def _record_stream(keeper, stream):
     torch = sys.modules["torch"]
     tensor = keeper
     if not isinstance(keeper, torch.Tensor):
         tensor = torch.empty(0, dtype=torch.uint8, device=keeper.device).set_(keeper)
-    # The allocator compares streams by their handles, so an ExternalStream stands for the stream itself.
-    used = torch.cuda.default_stream if stream == STREAM_LEGACY_DEFAULT else partial(torch.cuda.ExternalStream, stream)
-    tensor.record_stream(used(keeper.device))
+    key = keeper.device.index, stream
+    used = streams.get(key)
+    if used is None:
+        # The allocator compares streams by their handles, so an ExternalStream stands for the stream itself.
+        make = torch.cuda.default_stream if stream == STREAM_LEGACY_DEFAULT else partial(
+            torch.cuda.ExternalStream, stream)
+        used = streams.setdefault(key, make(keeper.device))
+    tensor.record_stream(used)
 
 
 cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request* request) except NULL:

@@ -5,10 +5,15 @@ from libc.stdint cimport int64_t
 
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule
+from dlbridge._core.copying cimport Copy
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams
 from dlbridge._core.pending cimport take_error
+from dlbridge._core.place cimport describe_copy
+from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
+from dlbridge.tensor cimport new_tensor
 
 from dlbridge.errors import ConversionError, DeviceError, DeviceMemoryError, DLBridgeError, refusal
 
@@ -41,6 +46,47 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
             raise
         raise refusal(DeviceError, target.name, "device", device_name(device[0]),
                       f"{type(error).__qualname__}: {_first_line(error)}", "its message says what it needs") from error
+
+
+cdef bint is_large(const Managed* managed) except -1:
+    return device_operations().is_large(managed_nbytes(managed))
+
+
+cdef bint fill(object array, object host) except -1:
+    cdef Request plain = NOTHING_ASKED
+    cdef Managed* into
+    cdef Managed* source = NULL
+    cdef Copy copy
+    plain.readonly = READONLY_SHARE
+    into = acquire_by(offers_for_type(type(array)), array, &plain)
+    try:
+        source = acquire_by(offers_for_type(type(host)), host, &plain)
+        describe_copy(&copy, into, source)
+        return device_operations().upload(into, &copy)
+    finally:
+        managed_release(into)
+        if source != NULL:
+            managed_release(source)
+
+
+cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device) except? NULL:
+    cdef Managed* made = NULL
+    cdef Copy copy
+    if not is_large(managed):
+        return NULL
+    try:
+        made = device_operations().allocate(managed, device.device_type, max(0, device.device_id))
+    except DeviceError:
+        return NULL             # the library may have memory of its own left
+    try:
+        describe_copy(&copy, made, managed)
+        if device_operations().upload(made, &copy):
+            return made
+    except BaseException:
+        managed_release(made)
+        raise
+    managed_release(made)
+    return NULL
 
 
 cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes):
@@ -76,6 +122,17 @@ cdef object exhausted_memory(str name, const DLDevice* device, int64_t nbytes, o
         return None
     return refusal(DeviceMemoryError, name, "device", device_name(device[0]),
                    f"{nbytes} bytes were wanted, and {available} are free", FREE_SOME)
+
+
+cdef object tensor_to_share(Managed* managed, Target target):
+    if target.keeps_imports and has_streams(managed.abi.dl_tensor.device.device_type):
+        try:
+            device_operations().settle(managed)
+        except BaseException:
+            managed_release(managed)
+            raise
+    # The plan has already decided about read-only memory, so an importer that asks for a legacy capsule shares it.
+    return new_tensor(managed, READONLY_SHARE)
 
 
 cdef object waited_capsule(Managed* managed):

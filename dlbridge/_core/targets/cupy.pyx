@@ -8,7 +8,7 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.request cimport keeps_handle
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport wrap_error
+from dlbridge._core.targets.consumer cimport fill, is_large, wrap_error
 from dlbridge._core.targets.importer cimport deliver
 from dlbridge._core.targets.target cimport Target
 
@@ -36,10 +36,19 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """Copy host memory to a device by CuPy's pool and its pinned staging memory, on CuPy's current stream."""
+    """Copy host memory to a device by CuPy's pool, and its copy unless that is slow."""
     cdef int index = device.device_id
+    cdef bint large = is_large(managed)
     array = numpy.deliver(managed, target)
     if index == ANY_DEVICE_ID:
-        return target.namespace.asarray(array)
+        return uploaded(target.namespace, array, large)
     with target.namespace.cuda.Device(index):
-        return target.namespace.asarray(array)
+        return uploaded(target.namespace, array, large)
+
+
+cdef object uploaded(object cupy, object array, bint large):
+    if large:
+        made = cupy.empty(array.shape, array.dtype, "F" if array.flags.fnc else "C")
+        if fill(made, array):
+            return made
+    return cupy.asarray(array)

@@ -7,11 +7,9 @@ from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport row_name
-from dlbridge._core.request cimport READONLY_SHARE
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, waited_capsule
+from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share, waited_capsule
 from dlbridge._core.targets.target cimport Target, new_target
-from dlbridge.tensor cimport new_tensor
 
 
 cdef int prepare(Target target) except -1:
@@ -57,8 +55,7 @@ cdef Target new_registered(str name, object function, object settings):
 
 
 cdef object deliver(Managed* managed, Target target):
-    # The plan has already decided about read-only memory, so an importer that asks for a legacy capsule shares it.
-    return call_consumer(target.function, target, new_tensor(managed, READONLY_SHARE))
+    return call_consumer(target.function, target, tensor_to_share(managed, target))
 
 
 cdef object deliver_capsule(Managed* managed, Target target):

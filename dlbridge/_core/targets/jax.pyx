@@ -1,15 +1,16 @@
 """jax.Array, through jaxlib's importer on the host and JAX's own elsewhere."""
 
+from libc.stdint cimport int64_t
+
 from dlbridge._core.abi cimport DLDevice, kDLCPU
-from dlbridge._core.block cimport Managed
+from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule
+from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row, row_name, rows_named
-from dlbridge._core.request cimport READONLY_SHARE
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer
-from dlbridge._core.targets.jaxlib cimport host_importer
+from dlbridge._core.targets.consumer cimport call_consumer, sent_to_pool, tensor_to_share
+from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
 from dlbridge._core.targets.target cimport Target
-from dlbridge.tensor cimport new_tensor
 
 from dlbridge.errors import ConversionError, refusal
 
@@ -44,15 +45,41 @@ cdef object deliver(Managed* managed, Target target):
     # JAX takes legacy capsules, and before 0.12 no others (jax#40789). For read-only memory that is safe, since JAX's
     # arrays are immutable.
     if managed.abi.dl_tensor.device.device_type != kDLCPU:
-        return call_consumer(target.function, target, new_tensor(managed, READONLY_SHARE))
+        return call_consumer(device_importer(target, managed), target, tensor_to_share(managed, target))
     capsule = new_legacy_capsule(managed)
     return call_consumer(host_importer(target), target, capsule)
 
 
+cdef object from_pool(Managed* managed, Target target):
+    """An array of memory of the pool, or JAX's own copy of it; managed is stolen."""
+    cdef int64_t stream = device_operations().stream_of(managed)
+    if target.keeps_imports:
+        return deliver(managed, target)
+    try:
+        device_operations().settle(managed)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return target.facts.copier.value(deliver(managed, target), stream)
+
+
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready, so this waits."""
+    """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready, so this waits.
+
+    Large memory takes a faster way to memory of the pool.
+    """
     cdef int index = max(0, device.device_id)
     cdef bint host = device.device_type == kDLCPU
+    cdef Managed* sent = NULL
+    if not host:
+        try:
+            sent = sent_to_pool(managed, device)
+        except BaseException:
+            managed_release(managed)
+            raise
+    if sent != NULL:
+        managed_release(managed)
+        return from_pool(sent, target)
     # An ndarray would be shared by a device of the host (jax.device_put does not copy it).
     array = deliver(managed, target) if host else numpy.deliver(managed, target)
     jax = target.namespace

@@ -9,7 +9,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations
 from dlbridge._core.request cimport READONLY_SHARE
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer
+from dlbridge._core.targets.consumer cimport call_consumer, fill, is_large
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport cuda_interface, new_tensor
 
@@ -66,10 +66,19 @@ cdef object on_device(Target target, int index, object make):
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """Copy host memory to a device by Numba's own copy, which takes only compact arrays."""
+    """Copy host memory to a device by Numba's own memory, and its copy unless that is slow."""
     cdef int index = device.device_id
-    array = numpy.deliver(managed, target)
-    if not array.flags.c_contiguous:
-        array = array.copy()
-    to_device = target.namespace.to_device
-    return to_device(array) if index == ANY_DEVICE_ID else on_device(target, index, lambda: to_device(array))
+    cdef bint large = is_large(managed)
+    cuda, array = target.namespace, numpy.deliver(managed, target)
+    if index == ANY_DEVICE_ID:
+        return uploaded(cuda, array, large)
+    return on_device(target, index, lambda: uploaded(cuda, array, large))
+
+
+def uploaded(cuda, array, bint large):
+    if large:
+        made = cuda.device_array(array.shape, array.dtype)
+        if fill(made, array):
+            return made
+    # Numba's own copy takes only compact arrays.
+    return cuda.to_device(array if array.flags.c_contiguous else array.copy())

@@ -44,6 +44,7 @@ cdef class Target:
     cdef Upload upload                  # or NULL
     cdef int32_t upload_type            # DLPack's type of the devices that upload copies to; 0 if there are none
     cdef bint copies_own                # whether it copies device memory itself, since its streams are not known
+    cdef bint keeps_imports             # … but keeps memory until its work is done, so that it need not
     cdef CurrentStream current_stream   # or NULL: the library names its stream to the Tensor that it consumes
     cdef Adjust adjust                  # or NULL
     cdef const DLPackExchangeAPI* api   # or NULL
@@ -56,7 +57,7 @@ cdef class Target:
     cdef int load(self) except -1
     cdef object imported(self)
     cdef int read_facts(self) except -1
-    cdef int read_named(self) except -1
+    cdef int read_named(self, str version) except -1
     cdef int read_types(self, str version) except -1
     cdef int read_alignments(self) except -1
     cdef bint owns(self, object src)

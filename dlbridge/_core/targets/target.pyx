@@ -93,7 +93,7 @@ cdef class Target:
         self.fewest_axes = facts.fewest_axes.value if facts.fewest_axes else 0
         self.most_axes = facts.most_axes.value if facts.most_axes else MAX_NDIM
         self.read_types(version)
-        self.read_named()
+        self.read_named(version)
         if self.adjust != NULL:
             self.adjust(self)
         if self.settings is not None:
@@ -110,15 +110,16 @@ cdef class Target:
         store_flag(&self.loaded, True)      # last: once it is set, other threads read the rest without the lock
         return 0
 
-    cdef int read_named(self) except -1:
+    cdef int read_named(self, str version) except -1:
         """Read what the facts name in the imported module."""
-        from dlbridge.libraries.library import attribute
+        from dlbridge.libraries.library import applies, attribute
 
         cdef DLDevice device
         facts = self.facts
         if facts.start:
             facts.start.value(self.namespace)
-        self.copies_own = facts.copier is not None
+        self.keeps_imports = facts.keeps_imports is not None and applies(facts.keeps_imports, version)
+        self.copies_own = facts.copier is not None and not self.keeps_imports
         self.gpus = facts.gpus.value(self.namespace) if facts.gpus else -1
         self.hosts = facts.hosts.value(self.namespace) if facts.hosts else 0
         if facts.pinned and not facts.pinned.value(self.namespace):

@@ -9,6 +9,7 @@ from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
 from dlbridge._core.native.libtorch cimport is_own_stream
 from dlbridge._core.sources.exchange cimport find_exchange_api
+from dlbridge._core.targets.consumer cimport fill, is_large
 from dlbridge._core.targets.exchange cimport deliver, deliver_capsule, table_stream
 from dlbridge._core.targets.target cimport Target
 
@@ -60,6 +61,12 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device):
-    """Copy host memory to a device by torch's own allocator and copy, on torch's current stream."""
+    """Copy host memory to a device by torch's own allocator, and its copy unless that is slow."""
     cdef int index = device.device_id
-    return deliver(managed, target).to("cuda" if index == ANY_DEVICE_ID else f"cuda:{index}")
+    cdef bint large = is_large(managed)
+    tensor = deliver(managed, target)
+    where = "cuda" if index == ANY_DEVICE_ID else f"cuda:{index}"
+    if not large:
+        return tensor.to(where)
+    made = target.namespace.empty_like(tensor, device=where)
+    return made if fill(made, tensor) else made.copy_(tensor)

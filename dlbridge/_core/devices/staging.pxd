@@ -1,0 +1,28 @@
+"""Transfers between pageable memory of the host and a device, by several threads through pinned memory.
+
+A driver copies pageable memory by one thread, through pinned memory of its own. Here each thread has two pinned
+buffers and a stream for each of them. It fills one buffer, or empties it, while the bus is busy with the other; strides and byte
+order are changed on the way, and the pages of new memory are written to for the first time by all of them.
+"""
+
+from libc.stdint cimport int32_t, int64_t
+
+from dlbridge._core.copying cimport Copy
+from dlbridge._core.devices.cuda cimport Driver, Failure
+
+
+cdef enum Direction:
+    UP                          # to the device
+    DOWN
+
+
+# Whether memory is large enough, and there are cores for it.
+cdef bint is_worth(int64_t nbytes) noexcept nogil
+# … and it is pageable.
+cdef bint is_staged(Driver* driver, const void* host, int64_t nbytes) noexcept nogil
+# Moves memory after the work that a stream was given, and waits until it is there. On the device it is compact, in the
+# order of copy.into. False if it was not done: with a failure, or because there is no pinned memory for it.
+cdef bint stage(
+    Driver* driver, int32_t device_id, void* memory, const Copy* copy, Direction direction, int64_t stream,
+    Failure* failure,
+) noexcept nogil
