@@ -1,7 +1,7 @@
 """Functions of JAX for tensors of torch: their results, with the gradients that JAX finds.
 
-A function is compiled for each form of its arguments, together with what its gradients need. That is kept as tensors
-that torch saves: torch releases them, and sees when one was written. JAX computes while Python goes on, so on the host
+A function is compiled for each form of its arguments, together with what its gradients need. That is kept by a tensor
+that torch saves, and releases. JAX computes while Python goes on, so on the host
 each call waits for it before the memory of its tensors is the caller's again. On a device torch's stream waits for
 JAX's results, and with them for what JAX reads.
 """
@@ -149,8 +149,7 @@ class Call:
         self.keys: Arrays = ()          # of them
         self.results = 0
         self.with_gradients = 0         # so many of the results, which are the first
-        self.vjp: Any = None            # how the function that pulls back is made of the tensors that are saved
-        self.unsaved: dict[int, Any] = {}           # what no tensor has, by its place in that function
+        self.vjp: Any = None            # how the function that pulls back is made of the arrays that it needs
 
     def filled(self, tensors: Arrays) -> list[Any]:
         arrays = list(self.arrays)
@@ -164,29 +163,20 @@ class Call:
         return self.finish(results, rest, [])
 
     def run_linearized(self, tensors: Arrays) -> tuple[Any, ...]:
-        """The results, and then what is to be saved."""
+        """The results, and then a tensor that is to be saved for what JAX needs of this call."""
         results, vjp, rest = self.program.run_linearized(self.filled(tensors))
         needed, self.vjp = jax.tree_util.tree_flatten(vjp)
-        return self.finish(results, rest, needed)
+        return *self.finish(results, rest, needed), ticket_for(needed)
 
     def finish(self, results: Arrays, rest: Rest, needed: Arrays) -> tuple[Any, ...]:
         self.form, self.keys = rest.form, rest.keys
         self.with_gradients, self.results = len(results), len(results) + len(rest.arrays)
         made = [*results, *rest.arrays]
         wait_for_host([*made, *needed])
-        tensors = [as_tensor(array) for array in made]
-        for index, array in enumerate(needed):
-            try:
-                tensors.append(as_tensor(array))
-            except DLBridgeError:
-                self.unsaved[index] = array         # keys of jax.random, and types that torch lacks
-        return own(tensors, self.program.compiles)
+        return own([as_tensor(array) for array in made], needed, self.program.compiles)
 
-    def pull_back(self, saved: Arrays, cotangents: Arrays) -> list[Any]:
+    def pull_back(self, needed: Arrays, cotangents: Arrays) -> list[Any]:
         """The gradients, by what the forward call left."""
-        arrays = iter(saved)
-        needed = [self.unsaved[index] if index in self.unsaved else as_array(next(arrays))
-                  for index in range(self.vjp.num_leaves)]
         found = self.program.pull_back(self.vjp.unflatten(needed), [as_array(each) for each in cotangents])
         wait_for_host(found)
         return [as_tensor(array) for array in found]
@@ -209,9 +199,19 @@ def as_tensor(array: Any) -> Any:
     return convert(array, "torch", readonly="share")
 
 
-def own(tensors: list[Any], compiled: bool) -> tuple[Any, ...]:
-    """Tensors that share no memory: what is compiled gives new memory, other functions may give what they got."""
-    seen: set[int] = set()
+def ticket_for(needed: Arrays) -> Any:
+    """A tensor for torch to save, and to release, in place of arrays of JAX that no other code sees."""
+    ticket = torch.empty(0)
+    ticket.arrays_of_jax = needed  # type: ignore[attr-defined]
+    return ticket
+
+
+def own(tensors: list[Any], needed: Arrays, compiled: bool) -> tuple[Any, ...]:
+    """Tensors that share no memory, nor any that JAX needs.
+
+    What is compiled gives new memory, other functions may give what they got.
+    """
+    seen = {array.unsafe_buffer_pointer() for array in needed if isinstance(array, jax.Array) and not is_key(array)}
     for index, tensor in enumerate(tensors):
         address = tensor.data_ptr()
         if not compiled or address in seen:
@@ -239,7 +239,9 @@ class FunctionOfJax(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *given: Any) -> Any:
         call, saved = ctx.call, ctx.saved_tensors
-        tensors, needed = saved[:len(call.places)], saved[len(call.places):]
+        tensors = saved[:len(call.places)]
+        # None where a hook of torch's has saved something else.
+        needed = getattr(saved[-1], "arrays_of_jax", None)
         if any(cotangent is not None and is_batched(cotangent) for cotangent in given):
             raise refusal(UnsupportedError, "accepts", "is_grads_batched", True, "gives batches that have no memory",
                           "call torch.func.jacrev, or torch.autograd.grad for each row")
@@ -248,7 +250,7 @@ class FunctionOfJax(torch.autograd.Function):
             for cotangent, (shape, dtype, device) in zip(given, ctx.likes, strict=False)
         ]
         with in_mode(call.x64):
-            if call.vjp is None or torch.is_grad_enabled() or is_transformed():
+            if needed is None or torch.is_grad_enabled() or is_transformed():
                 found = call.differentiate(tensors, cotangents)
             else:
                 found = call.pull_back(needed, cotangents)
