@@ -1,9 +1,8 @@
-"""What people feel on a GPU, beside each library's own way, in one run: python benchmarks/on_gpu.py [GROUP …] [--json FILE].
+"""What people feel on a GPU, beside each library's own way: python benchmarks/on_gpu.py [GROUP …] [--json FILE].
 
-The groups are uploads, downloads, copies, into_jax, trees and gradients. The two statements of a row take turns; what counts is
-the ratio of their medians. The device is empty before a statement begins, and what it gives is there before it ends.
-"Back" is when the host goes on, which for gradients is long before the device is done. Where there are more than a few
-processors, nothing else should run.
+The groups are uploads, downloads, copies, into_jax, trees, gradients and prefetch. The two statements of a row take
+turns in one run; what counts is the ratio of their medians. The device is empty before a statement begins, and what it
+gives is there before it ends. "Back" is when the host goes on, which for gradients is long before the device is done.
 """
 
 import argparse
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -221,7 +220,37 @@ def gradients() -> Iterator[Row]:
         yield Row(f"{name}: forward and backward", step(call, *tensors), step(hand, *tensors))
 
 
-GROUPS = {group.__name__: group for group in (uploads, downloads, copies, into_jax, trees, gradients)}
+def prefetch() -> Iterator[Row]:
+    """Ten batches of 32 MiB that take 10 ms to be read, and a consumer with work for about as long on the device."""
+    torch, jax = library("torch"), library("jax")
+    array = np.ones((8, MIB), "f4")
+
+    def batches() -> Iterator[Any]:
+        for _ in range(10):
+            sleep(0.01)
+            yield array
+
+    if torch is not None:
+        factor = torch.ones(8192, 8192, device="cuda", dtype=torch.float16)
+
+        def work(batch: Any) -> Any:
+            for _ in range(4):
+                torch.mm(factor, factor)
+            return batch.sum()
+
+        yield Row("10 batches, torch", lambda: [work(batch) for batch in dlbridge.prefetch(
+            batches(), "torch", device="cuda", copy=True)],
+            lambda: [work(torch.from_numpy(batch).to("cuda")) for batch in batches()], 10 * array.nbytes)
+    if jax is not None:
+        square = jax.numpy.ones((4096, 4096), "float16")
+        step = jax.jit(lambda batch: (square @ square @ square @ square @ square)[0, 0] + batch.sum())
+        gpu = jax.devices("gpu")[0]
+        yield Row("10 batches, jax", lambda: [step(batch) for batch in dlbridge.prefetch(
+            batches(), "jax", device="cuda", copy=True)],
+            lambda: [step(jax.device_put(batch, gpu)) for batch in batches()], 10 * array.nbytes)
+
+
+GROUPS = {group.__name__: group for group in (uploads, downloads, copies, into_jax, trees, gradients, prefetch)}
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from dlbridge.face import get_include
 from dlbridge.pointer import from_pointer
 from dlbridge.register import register_container, register_source, register_target, targets
 from dlbridge.tensor import Tensor
-from dlbridge.trees import accepts, collate, convert_tree
+from dlbridge.trees import accepts, collate, convert_tree, prefetch
 
 __version__ = "0.1.0"
 
@@ -42,6 +42,7 @@ __all__ = [
     "from_dlpack",
     "from_pointer",
     "get_include",
+    "prefetch",
     "register_container",
     "register_source",
     "register_target",

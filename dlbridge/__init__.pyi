@@ -29,7 +29,7 @@ from dlbridge.errors import (
 )
 from dlbridge.face import get_include
 from dlbridge.pointer import from_pointer
-from dlbridge.trees import accepts, collate, convert_tree
+from dlbridge.trees import accepts, collate, convert_tree, prefetch
 
 __all__ = [
     "DLPACK_VERSION",
@@ -51,6 +51,7 @@ __all__ = [
     "from_dlpack",
     "from_pointer",
     "get_include",
+    "prefetch",
     "register_container",
     "register_source",
     "register_target",

@@ -97,6 +97,50 @@ def collate(samples):
     return module("trees.stacking").collate(samples)
 
 
+def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords):
+    """Convert the next batches in a thread while the caller works on this one.
+
+    Parameters
+    ----------
+    batches : iterable
+        Batches as :func:`convert_tree` takes them: a ``DataLoader``, a generator, a list.
+    to
+        As for :func:`dlbridge.convert`.
+    depth : int
+        How many batches there are at most beside the caller's: the one that is being read, and those that wait.
+    others, columns, **keywords
+        As for :func:`convert_tree`. With ``device="cuda"`` a batch is on the device when the caller gets it. A device
+        without a number is the one that is current where this is called.
+
+    Returns
+    -------
+    iterator
+        It gives what ``convert_tree(batch, to, …)`` gives for each batch, in their order. An error of the source or of
+        a conversion is raised in the place of its batch, and is the end. ``close()``, or the end of a ``with`` block,
+        ends the thread and closes a generator; so does the end of the iterator's life. An array of a device is ready
+        for the stream that is current where it is taken.
+
+    Raises
+    ------
+    ConversionError
+        A batch is in memory of an earlier one that is still in use: a source that fills one buffer again and again
+        needs ``copy=True``, unless each batch is copied anyway, to another device.
+    DLBridgeError, ValueError, TypeError
+        For ``to``, ``depth`` and the keywords, at once; for a batch, in its place.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> batches = ({"image": numpy.full(2, index)} for index in range(3))
+    >>> for batch in dlbridge.prefetch(batches, "torch"):
+    ...     print(batch["image"])
+    tensor([0, 0])
+    tensor([1, 1])
+    tensor([2, 2])
+    """
+    return module("trees.prefetching").Prefetched(batches, to, depth, others, columns, keywords)
+
+
 def accepts(to, *, returns=None, gradients=False, **keywords):
     """Let a function that was written for one library be called with the arrays of any.
 

@@ -1,7 +1,7 @@
 """Batches: every array in a container, and every array that a function is called with."""
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
 
 import numpy
@@ -32,6 +32,18 @@ class _LikeItsFirst(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     # As a method, it is called without self.
     def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+
+class _Prefetched(Iterator[Any]):
+    def close(self) -> None: ...
+    def __next__(self) -> Any: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
+
+def prefetch(
+    batches: Iterable[Any], to: _To, *, depth: int = 2, others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise", device: _Device = None, copy: bool | None = None,
+    stream: _Stream = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
+) -> _Prefetched: ...
 
 _Later = Callable[..., Coroutine[Any, Any, Any]]
 

@@ -37,13 +37,16 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
         report(failure, [("", tree)])
 
 
-def takers(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Takers:
-    """What is done with a leaf, by its role: :func:`convert_tree` for one leaf."""
+def takers(
+    to: Any, others: str, columns: str, keywords: dict[str, Any], by: Callable[..., Any] | None = None,
+) -> Takers:
+    """What is done with a leaf, by its role: :func:`convert_tree` for one leaf; ``by`` takes the place of convert()."""
     check_given(to, others, columns, keywords)
 
     other = unchanged if others == "pass" else refuse_leaf
-    convert_array = converter(to, keywords, others)
-    return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: Tables(to, columns, keywords, convert_array)}
+    convert_array = converter(to, keywords, others, by)
+    tables = Tables(to, columns, keywords, convert_array, by or convert)
+    return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: tables}
 
 
 def refuse_leaf(leaf: Any, memo: Memo) -> Any:
@@ -61,11 +64,15 @@ REGISTER = "call dlbridge.register_container(type(x), flatten, unflatten) once"
 class Tables:
     """A function that converts a table to a dictionary of its columns."""
 
-    def __init__(self, to: Any, columns: str, keywords: dict[str, Any], convert_array: Callable[[Any, Memo], Any]):
+    def __init__(
+        self, to: Any, columns: str, keywords: dict[str, Any], convert_array: Callable[[Any, Memo], Any],
+        by: Callable[..., Any],
+    ) -> None:
         self.to = to
         self.passes = columns == "pass"
         self.keywords = keywords
         self.convert_array = convert_array
+        self.by = by
         self.unpack = keywords.get("copy") is not False
 
     def __call__(self, table: Any, memo: Memo) -> Any:
@@ -102,7 +109,7 @@ class Tables:
     def convert_column(self, table: Any, name: Any, column: Any, memo: Memo, failures: list[Failure]) -> Any:
         """The array of a column, or the column as it is; a column that is no array is noted, unless it may pass."""
         try:
-            return self(column, memo) if role_of(column) == TABLE else convert(column, self.to, **self.keywords)
+            return self(column, memo) if role_of(column) == TABLE else self.by(column, self.to, **self.keywords)
         except Failure as raised:
             if self.passes or not is_of_column(raised.error):
                 raise in_column(table, name, raised) from None
@@ -147,7 +154,9 @@ def check_given(to: Any, others: str, columns: str, keywords: dict[str, Any]) ->
 plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, keywords={}))
 
 
-def converter(to: Any, keywords: dict[str, Any], others: str) -> Callable[[Any, Memo], Any]:
+def converter(
+    to: Any, keywords: dict[str, Any], others: str, by: Callable[..., Any] | None = None,
+) -> Callable[[Any, Memo], Any]:
     """A function that converts a leaf, which is copied once for all its places. It is most of what a batch costs."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
         if others == "pass" and not isinstance(error, DeviceError) and has_words(leaf):
@@ -158,12 +167,12 @@ def converter(to: Any, keywords: dict[str, Any], others: str) -> Callable[[Any, 
     def convert_with_keywords(leaf: Any, memo: Memo) -> Any:
         try:
             if id(leaf) not in memo:
-                memo[id(leaf)] = leaf, convert(leaf, to, **keywords)
+                memo[id(leaf)] = leaf, (by or convert)(leaf, to, **keywords)
             return memo[id(leaf)][1]
         except DLBridgeError as error:
             return failed(leaf, error)
 
-    return convert_with_keywords if keywords else Plainly(to, failed)
+    return convert_with_keywords if keywords or by else Plainly(to, failed)
 
 
 def has_words(array: Any) -> bool:

@@ -12,6 +12,7 @@ OF_HIP = {                      # others are called alike
     "DeviceGetCount": "GetDeviceCount",
     "EventCreate": "EventCreateWithFlags",
     "PointerGetAttributes": "DrvPointerGetAttributes",
+    "CtxGetDevice": "GetDevice",
     "StreamCreate": "StreamCreateWithFlags",
     "MemHostAlloc": "HostMalloc",
     "MemAllocAsync": "MallocAsync",

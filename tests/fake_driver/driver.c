@@ -569,6 +569,8 @@ BOTH("DevicePrimaryCtxRelease", cuDevicePrimaryCtxRelease_v2, hipDevicePrimaryCt
      retain(NULL, device, -1), "device=%d", device)
 BOTH("CtxGetCurrent", cuCtxGetCurrent, hipCtxGetCurrent, (handle *context),
      (*context = current() < 0 ? 0 : (handle)&devices[current()], SUCCESS), "device=%d", current())
+BOTH("CtxGetDevice", cuCtxGetDevice, hipGetDevice, (int *device),
+     (*device = current()) < 0 ? INVALID_CONTEXT : SUCCESS, "device=%d", current())
 BOTH("CtxPushCurrent", cuCtxPushCurrent_v2, hipCtxPushCurrent, (handle context),
      push(context, 0), "device=%d", ordinal(context))
 BOTH("CtxPopCurrent", cuCtxPopCurrent_v2, hipCtxPopCurrent, (handle *context),
@@ -658,8 +660,6 @@ CUDA("DevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2, (int device),
      retain(NULL, device, check(device) ? 0 : -devices[device].retained), "device=%d", device)
 CUDA("CtxSetCurrent", cuCtxSetCurrent, (handle context),
      context ? push(context, 1) : pop(NULL), "device=%d", ordinal(context))
-CUDA("CtxGetDevice", cuCtxGetDevice, (int *device),
-     (*device = current()) < 0 ? INVALID_CONTEXT : SUCCESS, "device=%d", current())
 CUDA("CtxSynchronize", cuCtxSynchronize, (void), current() < 0 ? INVALID_CONTEXT : global_capture()
      ? STREAM_CAPTURE_UNSUPPORTED : (finish(current(), 0), SUCCESS), "device=%d", current())
 CUDA("StreamCreateWithPriority", cuStreamCreateWithPriority, (handle *stream, unsigned flags, UNUSED(int priority)),

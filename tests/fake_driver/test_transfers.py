@@ -253,3 +253,155 @@ def test_a_forked_child_forgets_the_buffers():
     assert down(source) == content and staging.workers() == THREADS
         """
     )
+
+
+# ---- into a Tensor, and ahead ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_a_tensor_takes_host_memory_to_a_device(pieces):
+    run(
+        STAGED + f"""
+    from dlbridge.testing import unordered_releases
+    driver.make_current(1)
+    base = random.integers(0, 250, (PIECE // 64, 64 * {pieces}), "u1")
+    sources = {{
+        "compact": base, "transposed": base.T, "every second": base[:, ::2], "reversed": base[::-1],
+        "repeated": np.broadcast_to(base[:1], base.shape), "empty": base[:0], "a number": base[3, 2],
+        "big-endian": base.astype(">f4"), "bools": base > 9, "a part": base[1:, 3:],
+    }}
+    for name, source in sources.items():
+        for device, index in ("cuda", 1), ("cuda:0", 0), ((2, 1), 1):
+            tensor = dlbridge.asdlpack(source, device=device)
+            assert (tensor.device, tensor.shape) == (f"cuda:{{index}}", source.shape), name
+            assert not tensor.readonly and tensor.dtype == source.dtype.newbyteorder("=")
+            assert np.array_equal(dlbridge.convert(tensor, "numpy", device="cpu"), source), name
+    bytes_of = dlbridge.asdlpack(np.full(5 * PIECE, 7, "u1").view(bool), device="cuda")
+    assert dlbridge.convert(bytes_of, "numpy", device="cpu").view("u1").max() == 1
+    del tensor, bytes_of
+    assert len(driver.log("MemAllocAsync")) == len(driver.log("MemFreeAsync")) and unordered_releases() == 0
+    plan = dlbridge.explain(base, "dlbridge", device="cuda")
+    assert plan.action == "copy"
+    refused(lambda: dlbridge.asdlpack(base, device="cuda:5"), "is not there")
+    driver.fail("MemAllocAsync", 2)
+    refused(lambda: dlbridge.asdlpack(base, device="cuda"), f"{{base.nbytes}} bytes were wanted")
+    driver.fail("MemAllocAsync", 0)
+    driver.fail("MemcpyHtoDAsync", 700)
+    refused(lambda: dlbridge.asdlpack(base, device="cuda"), "MemcpyHtoD")
+    assert len(driver.log("MemAllocAsync")) == len(driver.log("MemFreeAsync")) + 1      # that which failed
+        """
+    )
+
+
+PREFETCH = STAGED + """
+    import gc
+    from dlbridge.testing import unordered_releases
+    driver.make_current(0)
+
+    def batches(count, nbytes=PIECE):
+        buffer = np.zeros(nbytes, "u1")         # filled again and again: uploads are copies
+        for index in range(count):
+            buffer[:] = index % 250
+            yield {"x": buffer, "y": [buffer[::2]], "index": index}
+
+    def settled():
+        gc.collect()
+        calls = driver.log("MemAllocAsync"), driver.log("MemFreeAsync")
+        assert len(calls[0]) == len(calls[1]) and unordered_releases() == 0
+        races = driver.races()
+        assert not races, races[:3]
+"""
+
+
+@pytest.mark.needs("numba")
+@pytest.mark.parametrize("pieces", [1, 9])
+def test_batches_are_on_the_device_ahead(pieces):
+    run(
+        PREFETCH + f"""
+    from numba import cuda
+    stream = cuda.stream()
+    for index, batch in enumerate(dlbridge.prefetch(batches(40, {pieces} * PIECE), "numba", device="cuda", depth=3)):
+        assert batch["index"] == index
+        for array in batch["x"], batch["y"][0]:
+            driver.use(array.__cuda_array_interface__["data"][0], 1, "read")
+            driver.use(array.__cuda_array_interface__["data"][0], 1, "write")
+            assert driver.value("PointerGetAttribute", 9, array.__cuda_array_interface__["data"][0]) & 0xff == 0
+            assert (driver.read(array.__cuda_array_interface__["data"][0], array.size) == bytes([index]) * array.size)
+    del batch, array
+    settled()
+    # The stream of the caller, which waits where it is used.
+    named = Stream(driver.stream())
+    for batch in dlbridge.prefetch(batches(20), "numba", device="cuda:1", stream=-1):
+        assert batch["x"].gpu_data.context.device.id == 1
+    for batch in dlbridge.prefetch(batches(20), "dlbridge", device="cuda", stream=named):
+        driver.use(batch["x"].data_ptr, named.handle, "write")
+    del batch
+    settled()
+        """
+    )
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_immutable_arrays_share_what_was_read_ahead_if_they_keep_it(version):
+    run(
+        PREFETCH + f"""
+    from fake_driver import xla
+    def rows():
+        for index in range(30):
+            yield np.full(4, index, "f4"), np.full((4, 2), index, "f4")[:, 0]
+    copies = 0
+    for index, arrays in enumerate(dlbridge.prefetch(rows(), "xla", device="cuda:0")):
+        for array in arrays:
+            array.read()
+            assert driver.read(array.start, 16) == np.full(4, index, "f4").tobytes()
+    del arrays, array
+    if {version} == 2:
+        xla.done()
+    assert len(driver.log("MemcpyDtoDAsync")) == (60 if {version} == 1 else 0)
+    settled()
+        """,
+        XLA_VERSION=version,
+    )
+
+
+@both
+def test_memory_that_is_on_the_device_is_handed_out_on_the_callers_stream(platform):
+    run(
+        PREFETCH + """
+    producers, callers = Stream(driver.stream()), Stream(driver.stream())
+    start = driver.allocate(0, 16)
+    found = dlbridge.prefetch([Interface(start, stream=producers.handle)] * 3, "dlbridge", stream=callers)
+    for tensor in found:
+        driver.use(start, producers.handle, "write")        # … ahead of what follows
+        driver.clear()
+        break
+    found.close()
+    found = dlbridge.prefetch(iter([Interface(start, stream=producers.handle)]), "dlbridge", stream=callers)
+    [tensor] = found
+    driver.use(start, callers.handle, "read")
+    assert any(f"stream={callers.handle:#x}" in line for line in driver.log("StreamWaitEvent"))
+    assert not driver.races()
+        """,
+        platform,
+    )
+
+
+def test_many_batches_leave_nothing_on_the_device():
+    run(
+        PREFETCH + """
+    before = driver.alive("allocations"), driver.alive("events"), driver.alive("streams")
+    for _ in range(5):
+        for batch in dlbridge.prefetch(batches(100, 16), "dlbridge", device="cuda", stream=1):
+            driver.use(batch["x"].data_ptr, 1, "read")
+        del batch
+        driver.clear()
+    gc.collect()
+    alive = driver.alive("allocations"), driver.alive("events"), driver.alive("streams")
+    # One stream of dlbridge's own, and the event that is used again.
+    assert alive == (before[0], before[1] + 1, before[2] + 1), alive
+    assert unordered_releases() == 0
+    # An error of the device comes in its place.
+    driver.fail("MemcpyHtoDAsync", 700, after=4)
+    found = dlbridge.prefetch(batches(9), "dlbridge", device="cuda")
+    refused(lambda: [*found], "MemcpyHtoD")
+        """
+    )

@@ -13,6 +13,8 @@ cdef enum Family:
     ROCM
     FAMILIES
 
+ctypedef int (*CopyBytes)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
+
 # Every call gives an error number, 0 for success.
 ctypedef struct Calls:
     int (*init)(unsigned int flags) noexcept nogil
@@ -21,6 +23,7 @@ ctypedef struct Calls:
     int (*device_get_attribute)(int* value, int attribute, int device) noexcept nogil
     int (*primary_context_retain)(void** context, int device) noexcept nogil
     int (*context_get_current)(void** context) noexcept nogil
+    int (*context_get_device)(int* device) noexcept nogil
     int (*context_push)(void* context) noexcept nogil
     int (*context_pop)(void** context) noexcept nogil
     int (*pointer_get_attributes)(unsigned int count, int* attributes, void** values, void* pointer) noexcept nogil
@@ -35,9 +38,9 @@ ctypedef struct Calls:
     int (*stream_create)(void** stream, unsigned int flags) noexcept nogil
     int (*stream_synchronize)(void* stream) noexcept nogil
     int (*exchange_capture_mode)(int* mode) noexcept nogil
-    int (*copy_to_host)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
-    int (*copy_to_device)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
-    int (*copy_on_device)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
+    CopyBytes copy_to_host
+    CopyBytes copy_to_device
+    CopyBytes copy_on_device
     int (*device_get_pool)(void** pool, int device) noexcept nogil
     int (*pool_get_attribute)(void* pool, int attribute, void* value) noexcept nogil
     int (*pool_set_attribute)(void* pool, int attribute, void* value) noexcept nogil
@@ -107,9 +110,11 @@ cdef bint order_after_event(
 cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait) noexcept nogil
 cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
-cdef bint fetch(
-    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+cdef bint move(
+    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
+    Failure* failure,
 ) noexcept nogil
+cdef int32_t current_device(Driver* driver) noexcept nogil
 cdef bint allocate(
     Driver* driver, int32_t device_id, void** made, size_t nbytes, void* source, int64_t stream, Failure* failure,
 ) noexcept nogil

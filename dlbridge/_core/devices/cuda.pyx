@@ -69,6 +69,7 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.device_get_attribute): ("cuDeviceGetAttribute", "hipDeviceGetAttribute"),
     offset_in_calls(&PATTERN.primary_context_retain): ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
     offset_in_calls(&PATTERN.context_get_current): ("cuCtxGetCurrent", "hipCtxGetCurrent"),
+    offset_in_calls(&PATTERN.context_get_device): ("cuCtxGetDevice", "hipGetDevice"),
     offset_in_calls(&PATTERN.context_push): ("cuCtxPushCurrent_v2", "hipCtxPushCurrent"),
     offset_in_calls(&PATTERN.context_pop): ("cuCtxPopCurrent_v2", "hipCtxPopCurrent"),
     offset_in_calls(&PATTERN.pointer_get_attributes): ("cuPointerGetAttributes", "hipDrvPointerGetAttributes"),
@@ -589,17 +590,19 @@ cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Fai
 
 # ---- copies --------------------------------------------------------------------------------------------------------
 
-cdef bint fetch(
-    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, int64_t stream, Failure* failure,
+cdef bint move(
+    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
+    Failure* failure,
 ) noexcept nogil:
-    """Copy memory of a device to the host, after the work that a stream was given, and wait until it is there."""
+    """Copy memory between the host and a device, after the work that a stream was given, and wait until it is there."""
     cdef Calls* calls = &driver.calls
+    cdef CopyBytes* call = &calls.copy_to_device if up else &calls.copy_to_host
     cdef void* handle = handle_of(driver, stream)
     cdef Entered entered
     if not enter(driver, device_id, &entered, failure):
         return False
     if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
-            driver, &calls.copy_to_host, calls.copy_to_host(into, source, nbytes, handle), failure):
+            driver, call, call[0](into, source, nbytes, handle), failure):
         failed(driver, &calls.stream_synchronize, calls.stream_synchronize(handle), failure)
     leave(driver, &entered, failure)
     return is_well(failure)
@@ -627,6 +630,12 @@ cdef bint allocate(
         failure.wanted, failure.available = nbytes, free_bytes(driver)
     leave(driver, &entered, failure)
     return is_well(failure)
+
+
+cdef int32_t current_device(Driver* driver) noexcept nogil:
+    """The device of this thread's current context, or the first one."""
+    cdef int device = 0
+    return device if not driver.calls.context_get_device(&device) else 0
 
 
 cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:

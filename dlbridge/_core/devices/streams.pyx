@@ -8,7 +8,7 @@ the CPU reads, and for the oldest where very much is kept.
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from dlbridge._core.abi cimport (
@@ -45,6 +45,7 @@ from dlbridge._core.block cimport (
     Protocol,
     holds_gil,
     lent_deleter,
+    managed_count,
     managed_data,
     managed_like,
     managed_nbytes,
@@ -71,8 +72,8 @@ from dlbridge._core.devices.cuda cimport (
     is_well,
 )
 from dlbridge._core.devices.staging cimport DOWN, UP, is_staged, is_worth, stage
-from dlbridge._core.devices.table cimport Tell, operations
-from dlbridge._core.layout cimport Span
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Tell, operations
+from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED, Span, fill_compact, is_dense
 
 from dlbridge._core.locks import call_in_child
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
@@ -484,10 +485,16 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
         if not done and is_well(&failure):
             if stream == STREAM_UNORDERED:
                 stream = STREAM_PER_THREAD_DEFAULT      # no other stream has to wait for this one
-            done = cuda.fetch(handover.driver, handover.device_id, into, <void*> begin, nbytes, stream, &failure)
+            done = cuda.move(
+                handover.driver, handover.device_id, into, <void*> begin, nbytes, False, stream, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
     return 0
+
+
+cdef int32_t current_device(int32_t device_type) except -1:
+    """The number of the device that is current in this thread."""
+    return cuda.current_device(find_driver(device_type))
 
 
 cdef bint is_large(int64_t nbytes) noexcept:
@@ -511,6 +518,21 @@ cdef bint upload(Managed* into, const Copy* copy) except -1:
     if not is_well(&failure):
         raise driver_error(handover.driver, &failure)
     return done
+
+
+cdef int send(Managed* into, const void* source) except -1:
+    """Copy bytes of the host into a block's memory, which is dense. They are there when this returns."""
+    cdef Handover* handover = get_or_make_handover(into)
+    cdef int64_t stream = usable_number(handover, ready_stream(handover))
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef bint done
+    need_driver(into, handover)
+    with nogil:
+        done = cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source,
+                         managed_nbytes(into), True, stream, &failure)
+    if not done:
+        raise driver_error(handover.driver, &failure)
+    return 0
 
 
 ctypedef struct Pooled:
@@ -564,9 +586,13 @@ cdef Managed* owning(Managed* made, Pooled* pooled, int64_t low_bytes, object ke
     return made
 
 
-cdef Managed* allocate(const Managed* like, int32_t device_type, int32_t device_id) except NULL:
-    """New memory of a device's pool for the layout of ``like``, which is dense; ready on dlbridge's own stream."""
-    cdef Driver* driver = find_driver(device_type)
+cdef Managed* allocate(const Managed* like, const DLDevice* device) except NULL:
+    """New memory of a device's pool for the elements of ``like``, dense, and ready on dlbridge's own stream.
+
+    A device without a number is the current one.
+    """
+    cdef Driver* driver = find_driver(device.device_type)
+    cdef int32_t device_id = cuda.current_device(driver) if device.device_id == ANY_DEVICE_ID else device.device_id
     cdef Stream own = Stream(0, NULL, True)
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef Pooled* pooled
@@ -578,12 +604,22 @@ cdef Managed* allocate(const Managed* like, int32_t device_type, int32_t device_
         raise driver_error(driver, &failure)
     pooled = new_pooled(driver, device_id, &own, PyThread_get_thread_ident())
     try:
-        fill_pooled(pooled, NULL, managed_nbytes(like))
+        if managed_count(like):
+            fill_pooled(pooled, NULL, managed_nbytes(like))
         made = managed_like(like)
     except BaseException:
         release_pooled(pooled)
         raise
+    make_dense(made)
     return owning(made, pooled, 0, None)
+
+
+cdef void make_dense(Managed* managed) noexcept nogil:
+    """Give a block that has no memory yet the strides of C order, unless it is dense in another order."""
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    if not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(managed)):
+        fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+        managed.marks &= ~<uint8_t> (STRIDED | REPEATED | BACKWARD)
 
 
 cdef Managed* marked_as_copy(Managed* made) noexcept nogil:
@@ -900,8 +936,10 @@ operations.current_context = current_context
 operations.restore_context = restore_context
 operations.await_producer = await_producer
 operations.fetch = fetch
+operations.current_device = current_device
 operations.is_large = is_large
 operations.upload = upload
+operations.send = send
 operations.allocate = allocate
 operations.duplicate = duplicate
 operations.is_readable = is_readable

@@ -43,9 +43,11 @@ ctypedef struct Operations:
     int (*restore_context)(int32_t device_type, void* context) except -1
     int (*await_producer)(Managed* managed) except -1
     int (*fetch)(Managed* source, void* into, const void* begin, size_t nbytes) except -1
+    int32_t (*current_device)(int32_t device_type) except -1
     bint (*is_large)(int64_t nbytes) noexcept
     bint (*upload)(Managed* into, const Copy* copy) except -1
-    Managed* (*allocate)(const Managed* like, int32_t device_type, int32_t device_id) except NULL
+    int (*send)(Managed* into, const void* source) except -1
+    Managed* (*allocate)(const Managed* like, const DLDevice* device) except NULL
     Managed* (*duplicate)(Managed* source) except NULL
     bint (*is_readable)(Managed* managed) except -1
     int (*check_device)(const DLDevice* device) except -1

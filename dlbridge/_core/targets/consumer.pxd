@@ -13,8 +13,6 @@ cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* 
 cdef bint is_large(const Managed* managed) except -1
 # Fills a library's new array on a device with what an array of the host has. False if its own copy is as fast.
 cdef bint fill(object array, object host) except -1
-# A copy of large host memory in memory of a device's pool, for a library whose new arrays nobody can fill; or NULL.
-cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device) except? NULL
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
 # A Tensor for a library's importer, which is to share memory; steals managed, also when it fails.
 cdef object tensor_to_share(Managed* managed, Target target)

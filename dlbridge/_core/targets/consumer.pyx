@@ -69,26 +69,6 @@ cdef bint fill(object array, object host) except -1:
             managed_release(source)
 
 
-cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device) except? NULL:
-    cdef Managed* made = NULL
-    cdef Copy copy
-    if not is_large(managed):
-        return NULL
-    try:
-        made = device_operations().allocate(managed, device.device_type, max(0, device.device_id))
-    except DeviceError:
-        return NULL             # the library may have memory of its own left
-    try:
-        describe_copy(&copy, made, managed)
-        if device_operations().upload(made, &copy):
-            return made
-    except BaseException:
-        managed_release(made)
-        raise
-    managed_release(made)
-    return NULL
-
-
 cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes):
     """Let a library make a compact copy of its array, in another dtype if one is named."""
     from dlbridge.libraries.library import TooWide

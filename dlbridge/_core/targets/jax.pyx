@@ -8,11 +8,12 @@ from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row, row_name, rows_named
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, sent_to_pool, tensor_to_share
+from dlbridge._core.targets.consumer cimport call_consumer, is_large, tensor_to_share
 from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
+from dlbridge._core.targets.pool cimport sent_to_pool
 from dlbridge._core.targets.target cimport Target
 
-from dlbridge.errors import ConversionError, refusal
+from dlbridge.errors import ConversionError, DeviceMemoryError, refusal
 
 
 cdef int prepare(Target target) except -1:
@@ -70,16 +71,18 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device):
     """
     cdef int index = max(0, device.device_id)
     cdef bint host = device.device_type == kDLCPU
-    cdef Managed* sent = NULL
-    if not host:
+    cdef Managed* sent
+    if not host and is_large(managed):
         try:
             sent = sent_to_pool(managed, device)
+        except DeviceMemoryError:
+            pass                # JAX may have memory of its own left
         except BaseException:
             managed_release(managed)
             raise
-    if sent != NULL:
-        managed_release(managed)
-        return from_pool(sent, target)
+        else:
+            managed_release(managed)
+            return from_pool(sent, target)
     # An ndarray would be shared by a device of the host (jax.device_put does not copy it).
     array = deliver(managed, target) if host else numpy.deliver(managed, target)
     jax = target.namespace

@@ -2,9 +2,11 @@
 
 from cpython.memoryview cimport PyMemoryView_FromObject
 
-from dlbridge._core.block cimport Managed
+from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.dtypes cimport get_row, rows_named
 from dlbridge._core.request cimport READONLY_COPY
+from dlbridge._core.targets.pool cimport sent_to_pool
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
@@ -13,7 +15,18 @@ from dlbridge._core.dtypes import NAMES
 
 cdef int prepare(Target target) except -1:
     target.deliver = deliver
+    target.upload = upload
     return 0
+
+
+cdef object upload(Managed* managed, Target target, const DLDevice* device):
+    """Copy host memory to memory of a device's pool."""
+    cdef Managed* made
+    try:
+        made = sent_to_pool(managed, device)
+    finally:
+        managed_release(managed)
+    return new_tensor(made, READONLY_COPY)
 
 
 cdef object deliver(Managed* managed, Target target):

@@ -1,0 +1,59 @@
+"""What prefetch() asks of memory: where it goes, whose it is, and which addresses it has."""
+
+from libc.stdint cimport int32_t
+
+from dlbridge._core.block cimport managed_count, managed_data, managed_seal, managed_span
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
+from dlbridge._core.facts cimport HOST, WRITABLE
+from dlbridge._core.layout cimport Span
+from dlbridge._core.location cimport is_on_gpu
+from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, Request, parse_keyword
+from dlbridge._core.route cimport Route
+from dlbridge._core.targets.target cimport Target
+from dlbridge.convert cimport delivery_to
+from dlbridge.tensor cimport Tensor
+
+
+def destination(to, device):
+    """The target, and the GPU that memory is to go to, as a pair, or None.
+
+    A device without a number is this thread's current one.
+    """
+    cdef Request request = NOTHING_ASKED
+    cdef Route route = delivery_to(to, "numpy", &request)
+    cdef int32_t device_type, number
+    if device is not None:
+        parse_keyword(&request, KEYWORD_DEVICE, device)
+    route.target.load()
+    device_type, number = request.device.device_type, request.device.device_id
+    if not request.has_device or is_host(device_type) or not has_streams(device_type):
+        return route.target, None
+    if number == ANY_DEVICE_ID:
+        number = device_operations().current_device(device_type)
+    return route.target, (device_type, number)
+
+
+def traits(Target target):
+    """Whether a library has immutable arrays, copies device memory itself, and has memory of the host."""
+    return not target.supports & WRITABLE, target.copies_own, target.supports & HOST != 0
+
+
+def on_gpu(array):
+    return is_on_gpu(array)
+
+
+def seal(Tensor tensor):
+    """Make a copy read-only that no code but the caller's has, so that a library of immutable arrays shares it."""
+    managed_seal(tensor.managed)
+    return tensor
+
+
+def addresses(Tensor tensor):
+    """The first address that elements touch, and the one after the last; None of no elements, and of a device."""
+    cdef Span span
+    if not managed_count(tensor.managed) or not is_host(tensor.managed.abi.dl_tensor.device.device_type):
+        return None
+    span = managed_span(tensor.managed)
+    begin = <size_t> managed_data(tensor.managed)
+    return begin + span.low_bytes, begin + span.high_bytes

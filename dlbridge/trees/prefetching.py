@@ -1,0 +1,279 @@
+"""What ``prefetch`` does: a thread reads and converts the next batches while the caller works on this one.
+
+The thread gives no array of a device to its library. It makes Tensors, and the caller's thread hands them out: only
+there it is known which stream will use the memory. The copies are complete by then, so nobody waits.
+"""
+
+import atexit
+import collections
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from dlbridge.convert import asdlpack, check_keywords, convert
+from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
+from dlbridge.tensor import Tensor
+from dlbridge.trees.ahead import addresses, destination, on_gpu, seal, traits
+from dlbridge.trees.failure import Failure, report
+from dlbridge.trees.leaves import takers
+from dlbridge.trees.walk import map_leaves
+
+SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
+Spans = list[tuple[int, int]]   # of addresses, sorted, none of which touches another
+
+
+class Batch(NamedTuple):
+    tree: Any
+    handed: bool        # whether the caller's thread has to hand out Tensors in it
+    spans: Spans        # of the source's memory that it shares
+
+
+class Conversion:
+    """The two halves of what becomes of a batch: ``begin`` in the thread, ``finish`` in the caller's."""
+
+    def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
+        self.to = to
+        self.keywords = keywords
+        target, self.device = destination(to, keywords.get("device"))
+        self.name = target.name
+        self.immutable, self.copies_own, self.of_host = traits(target)
+        self.uploaded: weakref.WeakSet[Tensor] = weakref.WeakSet()      # Tensors over copies that nobody else has
+        self.take = takers(to, others, columns, keywords, self.convert_ahead)
+        late = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
+        self.finishing = takers(to, "pass", "pass", late, self.hand_out)
+        self.handed = False
+        self.shared: Spans = []
+
+    def begin(self, batch: Any) -> Batch:
+        self.handed, self.shared = False, []
+        try:
+            tree = map_leaves(self.take, batch, {})
+            return Batch(tree, self.handed, merged(self.shared))
+        except Failure as failure:
+            report(failure, [("", batch)])
+
+    def finish(self, batch: Batch) -> Any:
+        try:
+            return map_leaves(self.finishing, batch.tree, {}) if batch.handed else batch.tree
+        except Failure as failure:
+            report(failure, [("", batch.tree)])
+
+    def convert_ahead(self, array: Any, to: Any, **keywords: Any) -> Any:
+        """The array of the target, or a Tensor that becomes one in the caller's thread."""
+        wanted = {name: keywords[name] for name in ("copy", "detach") if name in keywords}
+        there = on_gpu(array)
+        if self.device is not None:
+            self.handed = True
+            if keywords.get("narrow") and self.of_host and not there:
+                array = convert(array, to, device="cpu", narrow=True, readonly="share", **wanted)
+            tensor = convert(array, "dlbridge", device=self.device, **wanted)
+            if not there:
+                self.uploaded.add(tensor)
+            return seal(tensor) if self.immutable and not there else tensor
+        if there and keywords.get("device") is None:
+            self.handed = True
+            return convert(array, "dlbridge", **wanted)
+        before = None if keywords.get("copy") else addresses_of(array)
+        result: Any = convert(array, to, **keywords)
+        if before is not None:
+            after = addresses_of(result)
+            if after is not None and overlap([before], [after]):
+                self.shared.append(after)
+        return result
+
+
+    def hand_out(self, tensor: Any, to: Any, **keywords: Any) -> Any:
+        if self.name == "dlbridge":
+            keywords.pop("narrow", None)
+            return asdlpack(tensor, **keywords)
+        # A library that lets memory go before it has read it gets no copy that only a Tensor keeps.
+        copy = True if self.copies_own and tensor in self.uploaded else None
+        return convert(tensor, to, copy=copy, **keywords)
+
+
+def addresses_of(array: Any) -> tuple[int, int] | None:
+    """The addresses of an array of the host; None of what is none, and of a capsule, which may be asked only once."""
+    try:
+        return None if type(array).__name__ == "PyCapsule" else addresses(convert(array, "dlbridge", detach=True))
+    except DLBridgeError:
+        return None
+
+
+def merged(spans: Spans) -> Spans:
+    found: Spans = []
+    for first, last in sorted(spans):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return found
+
+
+def overlap(spans: Spans, others: Spans) -> bool:
+    ours, theirs = iter(spans), iter(others)
+    mine, other = next(ours, None), next(theirs, None)
+    while mine is not None and other is not None:
+        if mine[0] < other[1] and other[0] < mine[1]:
+            return True
+        if mine[1] <= other[1]:
+            mine = next(ours, None)
+        else:
+            other = next(theirs, None)
+    return False
+
+
+# ---- the thread ------------------------------------------------------------------------------------------------------
+
+readers: "weakref.WeakSet[Reader]" = weakref.WeakSet()
+
+
+class Reader:
+    """What the thread and the iterator share. The thread does not know the iterator, so that it can be abandoned."""
+
+    def __init__(self, source: Iterator[Any], closes: bool, conversion: Conversion, depth: int) -> None:
+        self.source: Iterator[Any] | None = source
+        self.closes = closes            # the source, when it ends
+        self.conversion = conversion
+        self.depth = depth
+        self.process = os.getpid()
+        self.changed = threading.Condition()
+        # All of these under its lock:
+        self.batches: collections.deque[Batch] = collections.deque()
+        self.error: BaseException | None = None
+        self.given: Batch | None = None         # the caller's
+        self.stopped = False                    # the caller wants no more
+        self.ended = False                      # there are no more
+        self.thread = threading.Thread(target=self.run, name="dlbridge.prefetch", daemon=True)
+        readers.add(self)
+        self.thread.start()
+
+    def run(self) -> None:
+        error = None
+        try:
+            while self.has_room():
+                if not self.read():
+                    break
+        except BaseException as raised:
+            error = raised
+        try:
+            self.close_source()
+        except BaseException as raised:
+            error = error or raised
+        with self.changed:
+            self.error, self.ended = error, True
+            self.changed.notify_all()
+
+    def has_room(self) -> bool:
+        """Wait until one more batch may be read, also in the place of the caller's; False if none is wanted."""
+        with self.changed:
+            while len(self.batches) + bool(self.given) > self.depth and not self.stopped:
+                self.changed.wait()
+            return not self.stopped
+
+    def read(self) -> bool:
+        """Read and convert a batch; False at the end."""
+        assert self.source is not None
+        try:
+            batch = self.conversion.begin(next(self.source))
+        except StopIteration:
+            return False
+        with self.changed:
+            self.check_memory(batch)
+            self.batches.append(batch)
+            self.changed.notify_all()
+        return True
+
+    def check_memory(self, batch: Batch) -> None:
+        """Refuse memory of a batch that waits, which nobody is to see then, or of the caller's."""
+        spoilt = next((place for place, other in enumerate(self.batches) if overlap(batch.spans, other.spans)), None)
+        while spoilt is not None and len(self.batches) > spoilt:
+            self.batches.pop()
+        if spoilt is not None or (self.given and overlap(batch.spans, self.given.spans)):
+            raise refusal(ConversionError, "prefetch", "memory", "of a batch",
+                          "is that of an earlier one, which is still in use, and may have been written again",
+                          "pass copy=True")
+
+    def close_source(self) -> None:
+        source, self.source = self.source, None
+        close = getattr(source, "close", None) if self.closes else None
+        if close is not None:
+            close()
+
+    def take(self) -> Batch:
+        """The next batch, which is the caller's until the next call."""
+        if os.getpid() != self.process:
+            raise RuntimeError("prefetch: this process was forked from the one that reads (call prefetch here)")
+        with self.changed:
+            self.given = None
+            self.changed.notify_all()
+            while not self.ended and not self.is_ready():
+                self.changed.wait()
+            if self.batches and not self.stopped:
+                self.given = self.batches.popleft()
+                self.changed.notify_all()
+                return self.given
+            error, self.error = self.error, None
+        try:
+            raise error or StopIteration
+        finally:
+            del error
+
+    def is_ready(self) -> bool:
+        """Whether there is a batch to give. Before one that shares memory the next one is read, and checked."""
+        return len(self.batches) > 1 or (len(self.batches) == 1 and not self.batches[0].spans)
+
+    def stop(self, seconds: float | None = 0) -> None:
+        """Read no more, and wait so long, or for ever, for what is being read."""
+        if os.getpid() != self.process:
+            return
+        with self.changed:
+            self.stopped = True
+            self.batches.clear()
+            self.given = None
+            self.changed.notify_all()
+        if self.thread is not threading.current_thread():
+            self.thread.join(seconds)
+
+
+@atexit.register
+def stop_all() -> None:
+    """A thread that converts while Python ends could find nothing there any more."""
+    for reader in list(readers):
+        reader.stop(SECONDS_AT_EXIT)
+
+
+class Prefetched:
+    """An iterator over converted batches: see :func:`dlbridge.prefetch`."""
+
+    def __init__(self, batches: Any, to: Any, depth: int, others: str, columns: str, keywords: dict[str, Any]) -> None:
+        check_keywords("prefetch", keywords)
+        if type(depth) is not int or depth < 1:
+            raise ValueError(f"prefetch: depth {shown(depth)}: is no number of batches (pass 1 or more)")
+        conversion = Conversion(to, others, columns, keywords)
+        source = iter(batches)
+        # An iterator that was handed in belongs to the caller, unless nobody else can go on with it.
+        closes = source is not batches or hasattr(source, "gi_frame")
+        self._reader = Reader(source, closes, conversion, depth)
+        self._abandoned = weakref.finalize(self, self._reader.stop)
+        self._abandoned.atexit = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        return self._reader.conversion.finish(self._reader.take())
+
+    def close(self) -> None:
+        """End the thread, and close the source. It waits for the batch that is being read."""
+        self._reader.stop(None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None,
+    ) -> None:
+        self.close()
