@@ -309,6 +309,33 @@ def test_hooks_of_saved_tensors_see_what_is_saved():
     assert torch.allclose(x.grad, torch.ones(3).cos())
 
 
+def test_python_waits_for_arrays_of_the_host_alone(monkeypatch):
+    """On a device the order of streams is enough."""
+    from dlbridge.gradients import arrays
+
+    waited = []
+    monkeypatch.setattr(arrays.jax, "block_until_ready", waited.extend)
+    here, there = jnp.zeros(2), jnp.ones(2)
+    monkeypatch.setattr(arrays, "is_on_device", lambda array: array is there)
+    arrays.wait_for_host([here, there, 1.5])
+    assert len(waited) == 2
+    assert waited[0] is here
+
+
+def test_what_is_kept_for_the_gradient_goes_with_torchs_graph():
+    """It is no tensor that the user sees, and torch says when."""
+    x = torch.ones(3, requires_grad=True)
+    result = carried(jnp.sin)(x)
+    ticket = result.grad_fn.saved_tensors[-1]
+    kept = [weakref.ref(each) for each in ticket.arrays_of_jax if isinstance(each, jax.Array)]
+    del ticket
+    assert kept
+    assert all(reference() is not None for reference in kept)
+    result.sum().backward()
+    gc.collect()
+    assert all(reference() is None for reference in kept)
+
+
 # ---- dtypes ----------------------------------------------------------------------------------------------------------
 
 def test_float64_without_x64_follows_narrow():

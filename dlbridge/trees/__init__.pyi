@@ -41,9 +41,49 @@ class _Prefetched(Iterator[Any]):
 
 def prefetch(
     batches: Iterable[Any], to: _To, *, depth: int = 2, others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise", device: _Device = None, copy: bool | None = None,
-    stream: _Stream = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
-) -> _Prefetched: ...
+    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
+    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
+) -> _Prefetched:
+    """Convert the next batches in a thread while the caller works on this one.
+
+    Parameters
+    ----------
+    batches : iterable
+        Batches as :func:`convert_tree` takes them: a ``DataLoader``, a generator, a list.
+    to
+        As for :func:`dlbridge.convert`.
+    depth : int
+        How many batches there are at most beside the caller's: the one that is being read, and those that wait.
+    others, columns, **keywords
+        As for :func:`convert_tree`. With ``device="cuda"`` a batch is on the device when the caller gets it. A device
+        without a number is the one that is current where this is called.
+
+    Returns
+    -------
+    iterator
+        It gives what ``convert_tree(batch, to, …)`` gives for each batch, in their order. An error of the source or of
+        a conversion is raised in the place of its batch, and is the end. ``close()``, or the end of a ``with`` block,
+        ends the thread and closes a generator; so does the end of the iterator's life. An array of a device is ready
+        for the stream that is current where it is taken.
+
+    Raises
+    ------
+    ConversionError
+        A batch is in memory of an earlier one that is still in use: a source that fills one buffer again and again
+        needs ``copy=True``, unless each batch is copied anyway, to another device.
+    DLBridgeError, ValueError, TypeError
+        For ``to``, ``depth`` and the keywords, at once; for a batch, in its place.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> batches = ({"image": numpy.full(2, index)} for index in range(3))
+    >>> for batch in dlbridge.prefetch(batches, "torch"):
+    ...     print(batch["image"])
+    tensor([0, 0])
+    tensor([1, 1])
+    tensor([2, 2])
+    """
 
 _Later = Callable[..., Coroutine[Any, Any, Any]]
 

@@ -1,3 +1,5 @@
+"""What prefetch() asks of memory: where it goes, whose it is, and which addresses it has."""
+
 from typing import Any
 
 from dlbridge import Tensor

@@ -42,7 +42,7 @@ class Conversion:
         self.immutable, self.copies_own, self.of_host = traits(target)
         self.uploaded: weakref.WeakSet[Tensor] = weakref.WeakSet()      # Tensors over copies that nobody else has
         self.take = takers(to, others, columns, keywords, self.convert_ahead)
-        late = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
+        late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
         self.finishing = takers(to, "pass", "pass", late, self.hand_out)
         self.handed = False
         self.shared: Spans = []

@@ -491,7 +491,7 @@ def cases(*given):
         return given
     names = {"cupy": "pool", "torch": "numba"}
     of_fakes = (tuple(names.get(part, part) for part in case) for case in given if "jax" not in case)
-    return tuple(dict.fromkeys(case for case in of_fakes if case[0] != case[1]))
+    return tuple(dict.fromkeys(case for case in of_fakes if len(case) == 1 or case[0] != case[1]))
 
 
 def races():

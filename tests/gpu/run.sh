@@ -212,7 +212,8 @@ for name in $parts; do
         order) tests order test_handover.py test_release.py test_streams.py test_capture.py ;;
         latency) script latency --json "$out/latency.json" --rounds "${LATENCY_ROUNDS:-400}" ;;
         # Managed memory comes last in test_memory.py.
-        rest) tests rest test_first_page.py test_state.py test_gradients.py test_pairs.py test_memory.py ;;
+        rest) tests rest test_first_page.py test_state.py test_gradients.py test_pairs.py test_transfers.py \
+            test_prefetch.py test_memory.py ;;
         hops) script hops --seconds "${SECONDS_OF_HOPS:-30}" ;;
         soak) soak ;;
         *) script "$name" ;;

@@ -1,8 +1,8 @@
 """Transfers between pageable memory of the host and a device, by several threads through pinned memory.
 
 A driver copies pageable memory by one thread, through pinned memory of its own. Here each thread has two pinned
-buffers and a stream for each of them. It fills one buffer, or empties it, while the bus is busy with the other; strides and byte
-order are changed on the way, and the pages of new memory are written to for the first time by all of them.
+buffers and a stream for each of them. It fills one buffer, or empties it, while the bus is busy with the other; strides
+and byte order are changed on the way, and the pages of new memory are written to for the first time by all of them.
 """
 
 from libc.stdint cimport int32_t, int64_t

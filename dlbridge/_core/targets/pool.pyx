@@ -6,7 +6,6 @@ from dlbridge._core.block cimport (
     managed_count,
     managed_data,
     managed_drop,
-    managed_nbytes,
     managed_release,
     managed_share,
     managed_strides,
