@@ -14,6 +14,8 @@ from dlbridge._core.abi cimport (
     STREAM_UNORDERED,
     DLDevice,
     DLTensor,
+    kDLCUDA,
+    kDLROCM,
 )
 from dlbridge._core.atomic cimport add, load
 from dlbridge._core.block cimport (
@@ -562,7 +564,8 @@ cdef int fill_out(Managed* into, Managed* source, Target target, const Request* 
 cdef bint is_fetched_as_it_is(const Managed* into, const Managed* source) noexcept:
     """Whether a device's memory has the very bytes that are wanted, so that they need no memory in between."""
     cdef const DLTensor* tensor = &source.abi.dl_tensor
-    return has_streams(tensor.device.device_type) and not is_host(tensor.device.device_type) and (
+    # Managed memory may be that of ``into``, too.
+    return tensor.device.device_type in (kDLCUDA, kDLROCM) and (
         source.row == into.row and not source.marks | into.marks and not is_bool(source) and managed_count(source))
 
 

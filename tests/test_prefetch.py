@@ -149,6 +149,34 @@ def test_an_error_of_a_conversion_comes_in_its_place_and_is_the_end():
     assert list(found) == []
 
 
+def test_stop_iteration_of_a_conversion_is_not_the_end():
+    class Stopping:
+        def __dlpack__(self, **keywords):
+            raise StopIteration
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    found = dlbridge.prefetch([np.zeros(2), Stopping(), np.zeros(2)], "numpy")
+    next(found)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        next(found)
+
+
+def test_a_source_that_can_be_asked_once_is_asked_once():
+    class Once:
+        def __init__(self):
+            self.capsule = dlbridge.to_dlpack(np.ones(2))
+
+        def __dlpack__(self, **keywords):
+            return self.__dict__.pop("capsule")
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    assert [array.sum() for array in dlbridge.prefetch((Once() for _ in range(4)), "numpy")] == [2] * 4
+
+
 WRONG = {
     "target": (([], "nothing"), {}, dlbridge.UnsupportedError, "nothing"),
     "keyword": (([], "numpy"), {"colour": 1}, TypeError, "colour"),
@@ -182,6 +210,27 @@ def test_a_buffer_that_is_filled_again_is_an_error_and_never_a_wrong_value(depth
     found = dlbridge.prefetch(refilled([np.zeros(3, int)]), "numpy", depth=depth)
     with pytest.raises(dlbridge.ConversionError, match=r"\(pass copy=True\)"):
         next(found)
+
+
+@pytest.mark.parametrize("slow", ["source", "caller"])
+def test_it_is_an_error_whoever_is_slow(slow):
+    """The caller may be done with a batch before the next one is read into its memory, or not."""
+    def source():
+        for batch in refilled([np.zeros(3, int) for _ in range(2)], 30):
+            time.sleep(0.02 if slow == "source" else 0)
+            yield batch
+
+    def work():
+        for _ in dlbridge.prefetch(source(), "numpy"):
+            time.sleep(0.005)
+
+    with pytest.raises(dlbridge.ConversionError, match="copy=True"):
+        work()
+
+
+def test_a_tensor_over_the_buffer_is_no_way_round_it():
+    with pytest.raises(dlbridge.ConversionError, match="copy=True"):
+        list(dlbridge.prefetch(({"x": dlbridge.asdlpack(batch["x"])} for batch in refilled([np.zeros(3)])), "numpy"))
 
 
 def test_so_is_one_that_is_filled_in_turn():

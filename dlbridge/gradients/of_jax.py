@@ -173,6 +173,8 @@ class Call:
         self.with_gradients, self.results = len(results), len(results) + len(rest.arrays)
         made = [*results, *rest.arrays]
         wait_for_host([*made, *needed])
+        if not any(array.size for array in made):
+            jax.block_until_ready(needed)  # type: ignore[no-untyped-call]  # no stream of torch's waits for JAX
         return own([as_tensor(array) for array in made], needed, self.program.compiles)
 
     def pull_back(self, needed: Arrays, cotangents: Arrays) -> list[Any]:
@@ -211,7 +213,8 @@ def own(tensors: list[Any], needed: Arrays, compiled: bool) -> tuple[Any, ...]:
 
     What is compiled gives new memory, other functions may give what they got.
     """
-    seen = {array.unsafe_buffer_pointer() for array in needed if isinstance(array, jax.Array) and not is_key(array)}
+    seen = {array.unsafe_buffer_pointer() for array in needed
+            if isinstance(array, jax.Array) and not is_key(array) and len(array.sharding.device_set) == 1}
     for index, tensor in enumerate(tensors):
         address = tensor.data_ptr()
         if not compiled or address in seen:

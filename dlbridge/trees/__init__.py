@@ -123,8 +123,9 @@ def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords
     Raises
     ------
     ConversionError
-        A batch is in memory of an earlier one that is still in use: a source that fills one buffer again and again
-        needs ``copy=True``, unless each batch is copied anyway, to another device.
+        A batch is in memory of an earlier one that is still in use, or between its elements: a source that fills one
+        buffer again and again, and one that gives parts of one array, need ``copy=True``, unless each batch is copied
+        anyway, to another device.
     DLBridgeError, ValueError, TypeError
         For ``to``, ``depth`` and the keywords, at once; for a batch, in its place.
 

@@ -1,15 +1,18 @@
 """What prefetch() asks of memory: where it goes, whose it is, and which addresses it has."""
 
+from cpython.pycapsule cimport PyCapsule_CheckExact
 from libc.stdint cimport int32_t
 
-from dlbridge._core.block cimport managed_count, managed_data, managed_seal, managed_span
+from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.block cimport Managed, managed_count, managed_data, managed_release, managed_seal, managed_span
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
 from dlbridge._core.facts cimport HOST, WRITABLE
 from dlbridge._core.layout cimport Span
-from dlbridge._core.location cimport is_on_gpu
+from dlbridge._core.location cimport find_device
 from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, Request, parse_keyword
 from dlbridge._core.route cimport Route
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
 from dlbridge.convert cimport delivery_to
 from dlbridge.tensor cimport Tensor
@@ -40,19 +43,33 @@ def traits(Target target):
 
 
 def on_gpu(array):
-    return is_on_gpu(array)
+    """Whether an array, or a capsule, has memory of a device with streams; False of what is refused."""
+    cdef Request request = NOTHING_ASKED
+    cdef DLDevice device
+    cdef Managed* managed
+    try:
+        if PyCapsule_CheckExact(array):
+            request.peek = True
+            managed = acquire_by(offers_for_type(type(array)), array, &request)
+            device = managed.abi.dl_tensor.device
+            managed_release(managed)
+        else:
+            find_device(array, 0, &device)
+    except Exception:
+        return False            # the conversion raises it again, and says more
+    return has_streams(device.device_type) and not is_host(device.device_type)
 
 
 def seal(Tensor tensor):
-    """Make a copy read-only that no code but the caller's has, so that a library of immutable arrays shares it."""
+    """Make a copy read-only that nobody else has, so that a library of immutable arrays shares it."""
     managed_seal(tensor.managed)
     return tensor
 
 
 def addresses(Tensor tensor):
-    """The first address that elements touch, and the one after the last; None of no elements, and of a device."""
+    """The first address that elements touch, and the one after the last; None of no elements."""
     cdef Span span
-    if not managed_count(tensor.managed) or not is_host(tensor.managed.abi.dl_tensor.device.device_type):
+    if not managed_count(tensor.managed):
         return None
     span = managed_span(tensor.managed)
     begin = <size_t> managed_data(tensor.managed)

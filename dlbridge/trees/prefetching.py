@@ -1,13 +1,15 @@
 """What ``prefetch`` does: a thread reads and converts the next batches while the caller works on this one.
 
 The thread gives no array of a device to its library. It makes Tensors, and the caller's thread hands them out: only
-there it is known which stream will use the memory. The copies are complete by then, so nobody waits.
+there it is known which stream will use the memory. What was uploaded is complete by then, so nobody waits for it.
 """
 
 import atexit
 import collections
+import contextlib
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from types import TracebackType
@@ -18,7 +20,8 @@ from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
 from dlbridge.tensor import Tensor
 from dlbridge.trees.ahead import addresses, destination, on_gpu, seal, traits
 from dlbridge.trees.failure import Failure, report
-from dlbridge.trees.leaves import takers
+from dlbridge.trees.leaf import ARRAY
+from dlbridge.trees.leaves import AS_THEY_ARE, converter, takers
 from dlbridge.trees.walk import map_leaves
 
 SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
@@ -28,22 +31,23 @@ Spans = list[tuple[int, int]]   # of addresses, sorted, none of which touches an
 class Batch(NamedTuple):
     tree: Any
     handed: bool        # whether the caller's thread has to hand out Tensors in it
-    spans: Spans        # of the source's memory that it shares
+    spans: Spans        # of memory that the source may have, too
 
 
 class Conversion:
     """The two halves of what becomes of a batch: ``begin`` in the thread, ``finish`` in the caller's."""
 
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
-        self.to = to
         self.keywords = keywords
         target, self.device = destination(to, keywords.get("device"))
         self.name = target.name
         self.immutable, self.copies_own, self.of_host = traits(target)
+        copied = keywords.get("copy") or (self.immutable and keywords.get("readonly") != "share")
+        self.shares = not copied        # whether a result may be in memory of the source
         self.uploaded: weakref.WeakSet[Tensor] = weakref.WeakSet()      # Tensors over copies that nobody else has
         self.take = takers(to, others, columns, keywords, self.convert_ahead)
         late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
-        self.finishing = takers(to, "pass", "pass", late, self.hand_out)
+        self.finishing = {**AS_THEY_ARE, ARRAY: converter(to, late, "pass", self.hand_out)}
         self.handed = False
         self.shared: Spans = []
 
@@ -63,43 +67,41 @@ class Conversion:
 
     def convert_ahead(self, array: Any, to: Any, **keywords: Any) -> Any:
         """The array of the target, or a Tensor that becomes one in the caller's thread."""
+        there, device = on_gpu(array), keywords.get("device")
         wanted = {name: keywords[name] for name in ("copy", "detach") if name in keywords}
-        there = on_gpu(array)
         if self.device is not None:
-            self.handed = True
             if keywords.get("narrow") and self.of_host and not there:
                 array = convert(array, to, device="cpu", narrow=True, readonly="share", **wanted)
-            tensor = convert(array, "dlbridge", device=self.device, **wanted)
-            if not there:
-                self.uploaded.add(tensor)
-            return seal(tensor) if self.immutable and not there else tensor
-        if there and keywords.get("device") is None:
-            self.handed = True
-            return convert(array, "dlbridge", **wanted)
-        before = None if keywords.get("copy") else addresses_of(array)
-        result: Any = convert(array, to, **keywords)
-        if before is not None:
-            after = addresses_of(result)
-            if after is not None and overlap([before], [after]):
-                self.shared.append(after)
-        return result
+            wanted["device"] = self.device
+        elif device is not None or not there:
+            result: Any = convert(array, to, **keywords)
+            self.note(result)
+            return result
+        self.handed = True
+        tensor: Any = convert(array, "dlbridge", **wanted)
+        if there:
+            self.note(tensor)
+            return tensor
+        self.uploaded.add(tensor)
+        return seal(tensor) if self.immutable else tensor
 
+    def note(self, result: Any) -> None:
+        """Note memory that a later batch of the source may be in, too. A capsule may be asked only once."""
+        if self.shares and type(result).__name__ != "PyCapsule":
+            with contextlib.suppress(DLBridgeError):
+                span = addresses(convert(result, "dlbridge", detach=True))
+                self.shared.extend([span] if span else [])
 
     def hand_out(self, tensor: Any, to: Any, **keywords: Any) -> Any:
+        if type(tensor) is not Tensor:
+            return tensor
         if self.name == "dlbridge":
             keywords.pop("narrow", None)
             return asdlpack(tensor, **keywords)
         # A library that lets memory go before it has read it gets no copy that only a Tensor keeps.
-        copy = True if self.copies_own and tensor in self.uploaded else None
-        return convert(tensor, to, copy=copy, **keywords)
-
-
-def addresses_of(array: Any) -> tuple[int, int] | None:
-    """The addresses of an array of the host; None of what is none, and of a capsule, which may be asked only once."""
-    try:
-        return None if type(array).__name__ == "PyCapsule" else addresses(convert(array, "dlbridge", detach=True))
-    except DLBridgeError:
-        return None
+        ours = tensor in self.uploaded
+        copy = True if ours and self.copies_own else None if ours else self.keywords.get("copy")
+        return convert(tensor, to, device=self.device, copy=copy, **keywords)
 
 
 def merged(spans: Spans) -> Spans:
@@ -144,11 +146,12 @@ class Reader:
         self.batches: collections.deque[Batch] = collections.deque()
         self.error: BaseException | None = None
         self.given: Batch | None = None         # the caller's
+        self.before: list[Batch] = []           # of batches when the one began that is being read
         self.stopped = False                    # the caller wants no more
         self.ended = False                      # there are no more
         self.thread = threading.Thread(target=self.run, name="dlbridge.prefetch", daemon=True)
-        readers.add(self)
         self.thread.start()
+        readers.add(self)
 
     def run(self) -> None:
         error = None
@@ -165,33 +168,39 @@ class Reader:
         with self.changed:
             self.error, self.ended = error, True
             self.changed.notify_all()
+        del error               # whose traceback has this frame
 
     def has_room(self) -> bool:
         """Wait until one more batch may be read, also in the place of the caller's; False if none is wanted."""
         with self.changed:
             while len(self.batches) + bool(self.given) > self.depth and not self.stopped:
                 self.changed.wait()
+            # These are in use while the next one is read. They are kept, so that their memory is not given out again.
+            self.before = [batch for batch in (*self.batches, self.given) if batch and batch.spans]
             return not self.stopped
 
     def read(self) -> bool:
         """Read and convert a batch; False at the end."""
         assert self.source is not None
         try:
-            batch = self.conversion.begin(next(self.source))
+            read = next(self.source)
         except StopIteration:
             return False
+        batch = self.conversion.begin(read)
+        del read
         with self.changed:
-            self.check_memory(batch)
+            before, self.before = self.before, []
+            self.check_memory(batch, before)
             self.batches.append(batch)
             self.changed.notify_all()
         return True
 
-    def check_memory(self, batch: Batch) -> None:
-        """Refuse memory of a batch that waits, which nobody is to see then, or of the caller's."""
+    def check_memory(self, batch: Batch, before: list[Batch]) -> None:
+        """Refuse memory of a batch that waits, which nobody is to see then, or that the caller had meanwhile."""
         spoilt = next((place for place, other in enumerate(self.batches) if overlap(batch.spans, other.spans)), None)
         while spoilt is not None and len(self.batches) > spoilt:
             self.batches.pop()
-        if spoilt is not None or (self.given and overlap(batch.spans, self.given.spans)):
+        if spoilt is not None or any(overlap(batch.spans, other.spans) for other in before):
             raise refusal(ConversionError, "prefetch", "memory", "of a batch",
                           "is that of an earlier one, which is still in use, and may have been written again",
                           "pass copy=True")
@@ -217,6 +226,8 @@ class Reader:
                 return self.given
             error, self.error = self.error, None
         try:
+            if isinstance(error, StopIteration):
+                raise RuntimeError("prefetch: a conversion raised StopIteration") from error
             raise error or StopIteration
         finally:
             del error
@@ -241,8 +252,11 @@ class Reader:
 @atexit.register
 def stop_all() -> None:
     """A thread that converts while Python ends could find nothing there any more."""
-    for reader in list(readers):
-        reader.stop(SECONDS_AT_EXIT)
+    running, end = list(readers), time.monotonic() + SECONDS_AT_EXIT
+    for reader in running:
+        reader.stop()
+    for reader in running:
+        reader.stop(max(0, end - time.monotonic()))
 
 
 class Prefetched:
@@ -264,7 +278,12 @@ class Prefetched:
         return self
 
     def __next__(self) -> Any:
-        return self._reader.conversion.finish(self._reader.take())
+        batch = self._reader.take()
+        try:
+            return self._reader.conversion.finish(batch)
+        except BaseException:
+            self._reader.stop()         # an error is the end
+            raise
 
     def close(self) -> None:
         """End the thread, and close the source. It waits for the batch that is being read."""

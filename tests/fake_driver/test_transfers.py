@@ -168,7 +168,10 @@ def test_without_pinned_memory_the_driver_copies_it_all(platform, call):
     source, content = filled(9 * PIECE)
     driver.fail("{call}", 2)
     assert down(source) == content and copies() == 1
-    driver.fail("{call}", 2, after=2)           # for one thread alone
+    driver.fail("{call}", 2, after=2)           # there is enough for one thread alone, which gains nothing
+    driver.clear()
+    assert down(source) == content and copies() == 1
+    driver.fail("{call}", 2, after=2)           # … for two
     driver.clear()
     assert down(source) == content and copies() > 1
     driver.fail("{call}", 0)
@@ -328,6 +331,17 @@ def test_batches_are_on_the_device_ahead(pieces):
             assert (driver.read(array.__cuda_array_interface__["data"][0], array.size) == bytes([index]) * array.size)
     del batch, array
     settled()
+    # An example of the target says its device too, and device= goes before it.
+    example = cuda.to_device(np.zeros(2))
+    for keywords in {{}}, {{"device": "cuda:1"}}:
+        [batch] = dlbridge.prefetch(batches(1), example, **keywords)
+        assert batch["x"].gpu_data.context.device.id == bool(keywords)
+    # What is passed is passed, and a Tensor of the host goes to the device too.
+    given = [{{"x": dlbridge.asdlpack(np.ones(3)), "words": np.array(["a"]), "object": driver}}]
+    [batch] = dlbridge.prefetch(given, "numba", device="cuda")
+    assert batch["words"].tolist() == ["a"] and batch["object"] is driver
+    assert batch["x"].copy_to_host().tolist() == [1, 1, 1]
+    del batch, example
     # The stream of the caller, which waits where it is used.
     named = Stream(driver.stream())
     for batch in dlbridge.prefetch(batches(20), "numba", device="cuda:1", stream=-1):
@@ -369,19 +383,30 @@ def test_memory_that_is_on_the_device_is_handed_out_on_the_callers_stream(platfo
         PREFETCH + """
     producers, callers = Stream(driver.stream()), Stream(driver.stream())
     start = driver.allocate(0, 16)
-    found = dlbridge.prefetch([Interface(start, stream=producers.handle)] * 3, "dlbridge", stream=callers)
-    for tensor in found:
-        driver.use(start, producers.handle, "write")        # … ahead of what follows
-        driver.clear()
-        break
-    found.close()
-    found = dlbridge.prefetch(iter([Interface(start, stream=producers.handle)]), "dlbridge", stream=callers)
-    [tensor] = found
+    driver.use(start, producers.handle, "write")
+    [tensor] = dlbridge.prefetch([Interface(start, stream=producers.handle)], "dlbridge", stream=callers)
     driver.use(start, callers.handle, "read")
     assert any(f"stream={callers.handle:#x}" in line for line in driver.log("StreamWaitEvent"))
     assert not driver.races()
         """,
         platform,
+    )
+
+
+def test_a_buffer_of_the_device_that_is_filled_again_is_an_error():
+    run(
+        PREFETCH + """
+    start = driver.allocate(0, 16)
+    for target in "dlbridge", "dlpack":
+        for source in Interface(start), dlbridge.asdlpack(Interface(start)):
+            try:
+                list(dlbridge.prefetch([source] * 3, target))
+            except dlbridge.ConversionError as error:
+                assert "copy=True" in str(error)
+            else:
+                raise AssertionError(source)
+            assert len(list(dlbridge.prefetch([source] * 3, target, copy=True))) == 3
+        """
     )
 
 

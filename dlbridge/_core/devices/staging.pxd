@@ -21,7 +21,8 @@ cdef bint is_worth(int64_t nbytes) noexcept nogil
 # … and it is pageable.
 cdef bint is_staged(Driver* driver, const void* host, int64_t nbytes) noexcept nogil
 # Moves memory after the work that a stream was given, and waits until it is there. On the device it is compact, in the
-# order of copy.into. False if it was not done: with a failure, or because there is no pinned memory for it.
+# order of copy.into. False if it was not done: with a failure, or because other
+# transfers have the pinned memory, or there is none.
 cdef bint stage(
     Driver* driver, int32_t device_id, void* memory, const Copy* copy, Direction direction, int64_t stream,
     Failure* failure,

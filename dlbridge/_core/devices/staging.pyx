@@ -319,7 +319,7 @@ cdef bint stage(
                 if parts[count].worker == NULL:
                     break
                 count += 1
-            if count:
+            if count > 1:
                 divide(&transfer, count)
                 run_parts(&transfer, parts, count, failure)
             if transfer.ready != NULL:
@@ -327,7 +327,7 @@ cdef bint stage(
         leave(driver, &entered, failure)
     for index in range(count):
         give_back(parts[index].worker, driver)
-    return count and is_well(failure)
+    return count > 1 and is_well(failure)
 
 
 cdef void run_parts(Transfer* transfer, Part* parts, int count, Failure* failure) noexcept nogil:

@@ -505,7 +505,7 @@ cdef bint is_large(int64_t nbytes) noexcept:
 cdef bint upload(Managed* into, const Copy* copy) except -1:
     """Copy memory of the host into a block's memory, which is compact in the order of ``copy.into``.
 
-    It is there when this returns. False if it was not done, because a library's own copy is as fast.
+    It is there when this returns. False if it was not done, since there is not enough to gain, or no pinned memory.
     """
     cdef Handover* handover = get_or_make_handover(into)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))

@@ -11,7 +11,7 @@ cdef object call_consumer(object importer, Target target, object producer)
 cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes)
 # Whether an upload is so large that fill() is worth a try.
 cdef bint is_large(const Managed* managed) except -1
-# Fills a library's new array on a device with what an array of the host has. False if its own copy is as fast.
+# Fills a library's new array on a device with what an array of the host has. False if that is left to the library.
 cdef bint fill(object array, object host) except -1
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
 # A Tensor for a library's importer, which is to share memory; steals managed, also when it fails.

@@ -35,6 +35,11 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
     """Let the library copy host memory to a device; steals managed, also when it fails."""
     cdef int64_t nbytes = managed_nbytes(managed)
     try:
+        device_operations()         # imported before the block is stolen
+    except BaseException:
+        managed_release(managed)
+        raise
+    try:
         return target.upload(managed, target, device)
     except DLBridgeError:
         raise

@@ -13,7 +13,7 @@ from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
 from dlbridge._core.targets.pool cimport sent_to_pool
 from dlbridge._core.targets.target cimport Target
 
-from dlbridge.errors import ConversionError, DeviceMemoryError, refusal
+from dlbridge.errors import ConversionError, DeviceError, refusal
 
 
 cdef int prepare(Target target) except -1:
@@ -72,11 +72,12 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device):
     cdef int index = max(0, device.device_id)
     cdef bint host = device.device_type == kDLCPU
     cdef Managed* sent
-    if not host and is_large(managed):
+    # Elements below a byte go through an ndarray, which is of the host.
+    if not host and not get_row(managed.row).subbyte and is_large(managed):
         try:
             sent = sent_to_pool(managed, device)
-        except DeviceMemoryError:
-            pass                # JAX may have memory of its own left
+        except DeviceError:
+            pass                # JAX may have memory of its own left, and need no pool
         except BaseException:
             managed_release(managed)
             raise
