@@ -76,6 +76,29 @@ TORCH = """
     from dlbridge.matrix.info import private_parts_in_use
     assert private_parts_in_use("torch") == "not used"
 """
+STREAMS = """
+import ctypes, torch, dlbridge
+from dlbridge._core.native import libtorch
+api = ctypes.pythonapi
+api.PyCapsule_GetName.restype, api.PyCapsule_GetPointer.restype = ctypes.c_char_p, ctypes.c_void_p
+api.PyCapsule_GetName.argtypes, api.PyCapsule_GetPointer.argtypes = [ctypes.py_object], [ctypes.py_object, ctypes.c_char_p]
+capsule = libtorch.__pyx_capi__["is_own_stream"]
+address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+is_own_stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)(address)
+stream = 0x1000
+for number in 5, 6, 9:          # odd: of torch's pools
+    torch._C._cuda_getCurrentStream = lambda device: (number, 0, 1)
+    stream += 64
+    assert is_own_stream(0, stream) == number % 2, number
+"""
+
+
+@pytest.mark.needs("torch")
+def test_streams_of_torch_are_known_before_any_tensor_was_a_source():
+    """Else memory of others goes back before torch has read it."""
+    subprocess.run([sys.executable, "-c", STREAMS], check=True, timeout=60)
+
+
 JAX = """
     import test_private_parts
     test_private_parts.jax_takes_arrays()

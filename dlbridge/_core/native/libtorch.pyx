@@ -320,6 +320,8 @@ cdef bint is_own_stream(int device_id, int64_t stream) except -1:
     if stream <= STREAM_PER_THREAD_DEFAULT or load_size(place) == <size_t> stream:
         return True
     if not load_size(&libtorch.offset):
+        find_functions()            # no tensor was a source yet
+    if not load_size(&libtorch.offset):
         return False
     try:
         number = sys.modules["torch"]._C._cuda_getCurrentStream(device_id)[0]
