@@ -280,6 +280,23 @@ def test_close_ends_the_thread_and_the_source():
     found.close()
 
 
+def test_a_closed_iterator_does_not_wait_for_a_source_that_is_stuck():
+    free = threading.Event()
+
+    def source():
+        yield np.zeros(2)
+        free.wait(SECONDS)
+
+    found = dlbridge.prefetch(source(), "numpy", copy=True)
+    next(found)
+    closing = threading.Thread(target=found.close)
+    closing.start()
+    until(lambda: found._reader.stopped)
+    assert list(found) == []
+    free.set()
+    closing.join()
+
+
 def test_a_with_block_closes_also_over_an_error():
     source = Endless()
 

@@ -81,7 +81,8 @@ import ctypes, torch, dlbridge
 from dlbridge._core.native import libtorch
 api = ctypes.pythonapi
 api.PyCapsule_GetName.restype, api.PyCapsule_GetPointer.restype = ctypes.c_char_p, ctypes.c_void_p
-api.PyCapsule_GetName.argtypes, api.PyCapsule_GetPointer.argtypes = [ctypes.py_object], [ctypes.py_object, ctypes.c_char_p]
+api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 capsule = libtorch.__pyx_capi__["is_own_stream"]
 address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
 is_own_stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)(address)

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from dlbridge.convert import asdlpack, check_keywords, convert
 from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
@@ -68,7 +68,7 @@ class Conversion:
     def convert_ahead(self, array: Any, to: Any, **keywords: Any) -> Any:
         """The array of the target, or a Tensor that becomes one in the caller's thread."""
         there, device = on_gpu(array), keywords.get("device")
-        wanted = {name: keywords[name] for name in ("copy", "detach") if name in keywords}
+        wanted: dict[str, Any] = {name: keywords[name] for name in ("copy", "detach") if name in keywords}
         if self.device is not None:
             if keywords.get("narrow") and self.of_host and not there:
                 array = convert(array, to, device="cpu", narrow=True, readonly="share", **wanted)
@@ -218,7 +218,7 @@ class Reader:
         with self.changed:
             self.given = None
             self.changed.notify_all()
-            while not self.ended and not self.is_ready():
+            while not (self.ended or self.stopped or self.is_ready()):
                 self.changed.wait()
             if self.batches and not self.stopped:
                 self.given = self.batches.popleft()
@@ -274,7 +274,7 @@ class Prefetched:
         self._abandoned = weakref.finalize(self, self._reader.stop)
         self._abandoned.atexit = False
 
-    def __iter__(self) -> Self:
+    def __iter__(self) -> "Prefetched":
         return self
 
     def __next__(self) -> Any:
@@ -289,7 +289,7 @@ class Prefetched:
         """End the thread, and close the source. It waits for the batch that is being read."""
         self._reader.stop(None)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Prefetched":
         return self
 
     def __exit__(
