@@ -1,4 +1,4 @@
-"""Builds every .pyx into an extension module of its own; all else stands in pyproject.toml."""
+"""Builds every .pyx into an extension module of its own, and stubs with docstrings; all else is in pyproject.toml."""
 
 import os
 import sys
@@ -11,8 +11,13 @@ import numpy
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "tools"))
+
+from stub_docstrings import STUBS, documented
+
 DIRECTIVES = {
     "language_level": 3,
     "boundscheck": False,
@@ -72,6 +77,15 @@ class BuildExt(build_ext):
         super().build_extensions()
 
 
+class BuildPy(build_py):
+    """Puts docstrings into the stubs. An editable installation has those of the sources, which have none."""
+
+    def build_package_data(self) -> None:
+        super().build_package_data()
+        for stub in [] if self.editable_mode else STUBS:
+            Path(self.build_lib, stub).write_text(documented(stub.read_text()))
+
+
 os.chdir(HERE)
 setup(
     ext_modules=cythonize(
@@ -79,6 +93,6 @@ setup(
         compiler_directives=DIRECTIVES,
         nthreads=os.cpu_count() or 1,
     ),
-    cmdclass={"build_ext": BuildExt},
+    cmdclass={"build_ext": BuildExt, "build_py": BuildPy},
     options={"build_ext": {"parallel": os.cpu_count() or 1}},
 )

@@ -132,83 +132,7 @@ def convert(
     dtype: _DType | None = None,
     shape: Iterable[SupportsIndex] | None = None,
     out: None = None,
-) -> numpy.ndarray[Any, Any]:
-    """Give an array of one library to another, without copying where that is possible.
-
-    Parameters
-    ----------
-    src : object
-        Anything with the C exchange API, ``__dlpack__``, ``__cuda_array_interface__``, ``__array_struct__``,
-        ``__array_interface__``, one of Arrow's C interfaces or the buffer protocol; or a DLPack capsule, which is
-        consumed.
-    to : str, module, type, array or namespace
-        The target: ``"torch"``, ``torch``, ``torch.Tensor``, an array (its library and device), or any namespace with
-        ``from_dlpack``. :func:`dlbridge.targets` lists the names.
-    device : str, tuple or device object, optional
-        Where the result shall be: ``"cpu"``, ``"cuda:1"``, ``(type, id)``, or the library's own device object or name.
-        None leaves the memory where it is: memory never changes device without being asked to. Where the library
-        numbers several devices of the host, as JAX can, ``"cpu"`` is any of them, and None is where the library makes
-        new arrays.
-    copy : bool, optional
-        None copies only if the target does not support the memory as it is, False never copies, True always does.
-    stream : int or stream object, optional
-        The consumer's stream, numbered as in the array API standard. Host memory has no stream.
-    readonly : {"copy", "share", "error"}
-        What to do with memory that is read-only on one side and writable on the other: read-only memory if the target
-        has no flag for it, and writable memory if the target's arrays are immutable (JAX, TensorFlow, pyarrow). Copy
-        it, share it (you promise that nothing writes to it), or raise. All other memory is shared.
-    detach : bool
-        Take the data of a torch tensor that requires a gradient.
-    narrow : bool
-        Take the target's nearest type where it lacks a wide one (JAX without x64, MLX, Pillow): float64 becomes
-        float32, complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy.
-    dtype : str or dtype, optional
-        How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, the dtype of a
-        library such as torch, or what :class:`numpy.dtype` takes. Nothing is cast. Bytes are a buffer without a format,
-        or an array of uint8 or int8 with one axis.
-    shape : tuple of int, optional
-        The shape of a source of bytes, in elements; one extent may be -1. Shape and dtype take all of the bytes. With a
-        shape, an array of bytes in C order may have any number of axes.
-    out : array, optional
-        An array of the target's library in host memory, of any layout, that takes a copy and is returned. It has the
-        dtype and the shape of the result, and may overlap the source.
-
-    Returns
-    -------
-    array
-        An array of the target's library; src itself if it is one already. It shares the memory of src and keeps it
-        alive, unless a copy was needed or asked for. A copy has its own memory, writable and dense (but strides of 0
-        stay in a copy that was made because of ``readonly``).
-
-    Raises
-    ------
-    TypeError, ValueError
-        A keyword has a value that it does not take.
-    MemoryError
-        A copy does not fit into the memory available.
-    UnsupportedError
-        src offers no protocol, the target is unknown, or ``out`` is no array of it.
-    ConversionError
-        The memory cannot be described for that target or by ``dtype`` and ``shape``, a value does not fit into the
-        narrower type, or ``out`` cannot be written or has another dtype or shape.
-    CopyRequiredError
-        A copy is needed and ``copy=False``.
-    DeviceError
-        The memory is not on the device where it is wanted.
-    DeviceMemoryError
-        A copy does not fit into the memory of the device.
-    MissingLibraryError
-        The target's library is not installed.
-
-    Examples
-    --------
-    >>> import numpy, dlbridge
-    >>> source = bytearray(8)
-    >>> array = dlbridge.convert(source, "numpy")
-    >>> array[0] = 7
-    >>> source[0]
-    7
-    """
+) -> numpy.ndarray[Any, Any]: ...
 @overload
 def convert(
     src: object,
@@ -382,99 +306,15 @@ def asdlpack(
     stream: _Stream | None = None,
     readonly: _Readonly = "copy",
     detach: bool = False,
-) -> Tensor:
-    """Wrap any array in a :class:`Tensor`, which every library can consume.
-
-    Parameters
-    ----------
-    src, device, copy, detach
-        As for :func:`convert`.
-    stream : int or stream object, optional
-        The stream on which the memory will be used. None leaves that to the consumers: each names its own stream, or
-        means the legacy default one. Host memory has no stream.
-    readonly : {"copy", "share", "error"}
-        What a legacy capsule of the Tensor does with read-only memory, since such a capsule has no flags. The Tensor
-        itself and its versioned capsules share the memory and flag it as read-only.
-
-    Returns
-    -------
-    Tensor
-        It shares the memory of src and keeps it alive, unless a copy was needed (bytes in the other order, strides that
-        are not multiples of the item size) or asked for. A Tensor is returned as it is.
-
-    Raises
-    ------
-    As :func:`convert` does.
-
-    Examples
-    --------
-    >>> import numpy, dlbridge
-    >>> tensor = dlbridge.asdlpack(b"Hello!")
-    >>> numpy.from_dlpack(tensor).tobytes(), tensor.readonly
-    (b'Hello!', True)
-    """
-def from_dlpack(x: object, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor:
-    """The array API standard's function: a :class:`Tensor` over the memory of ``x``.
-
-    Parameters
-    ----------
-    x : object
-        As for :func:`asdlpack`: arrays without ``__dlpack__`` and capsules are taken too.
-    device, copy
-        As in the standard, and as for :func:`convert`.
-
-    Returns
-    -------
-    Tensor
-        It shares the memory of x and keeps it alive, unless a copy was needed or asked for.
-
-    Raises
-    ------
-    As :func:`convert` does.
-
-    Examples
-    --------
-    >>> import numpy, dlbridge
-    >>> dlbridge.from_dlpack(numpy.arange(3)).shape
-    (3,)
-    """
+) -> Tensor: ...
+def from_dlpack(x: object, /, *, device: _Device | None = None, copy: bool | None = None) -> Tensor: ...
 def to_dlpack(
     src: object,
     *,
     stream: _Stream | None = None,
     max_version: tuple[int, int] | None = None,
     readonly: _Readonly = "copy",
-) -> CapsuleType:
-    """Put any array into a DLPack capsule, for one consumer.
-
-    Parameters
-    ----------
-    src : object
-        As for :func:`convert`.
-    stream : int or stream object, optional
-        The consumer's stream.
-    max_version : tuple of int, optional
-        From ``(1, 0)`` on the capsule is a "dltensor_versioned", which flags read-only memory; otherwise it is a
-        "dltensor".
-    readonly : {"copy", "share", "error"}
-        What to do with read-only memory in a "dltensor", which cannot flag it.
-
-    Returns
-    -------
-    PyCapsule
-        It shares the memory of src and keeps it alive until its consumer releases it.
-
-    Raises
-    ------
-    As :func:`convert` does.
-
-    Examples
-    --------
-    >>> import numpy, dlbridge
-    >>> capsule = dlbridge.to_dlpack(numpy.zeros(3))
-    >>> dlbridge.convert(capsule, "numpy").sum()
-    np.float64(0.0)
-    """
+) -> CapsuleType: ...
 def target_name(to: object, imported: bool = True) -> str: ...
 def check_keywords(function: str, keywords: dict[str, Any]) -> None: ...
 

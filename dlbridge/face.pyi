@@ -5,12 +5,4 @@ from typing_extensions import CapsuleType
 _C_API: CapsuleType
 __test__: dict[str, str]
 
-def get_include() -> str:
-    """The folder of ``dlbridge.h``, for the compiler of an extension.
-
-    Examples
-    --------
-    >>> import dlbridge, os
-    >>> os.listdir(dlbridge.get_include())
-    ['dlbridge.h']
-    """
+def get_include() -> str: ...

@@ -1,5 +1,7 @@
 """What the installed package carries."""
 
+import ast
+import inspect
 import subprocess
 import sys
 from importlib.metadata import distribution
@@ -35,6 +37,12 @@ def test_the_sources_that_users_need_are_installed(installed, pattern):
     wanted = {path.relative_to(SOURCE.parent).as_posix() for path in SOURCE.rglob(pattern)}
     assert wanted
     assert wanted <= installed
+
+
+def test_the_stubs_that_editors_show_have_the_docstrings():
+    stub = ast.parse(Path(dlbridge.__file__).with_name("convert.pyi").read_text())
+    documented = {node.name: ast.get_docstring(node) for node in stub.body if isinstance(node, ast.FunctionDef)}
+    assert documented["to_dlpack"] == inspect.getdoc(dlbridge.to_dlpack)
 
 
 def test_of_cython_and_c_only_the_face_is_installed(installed):

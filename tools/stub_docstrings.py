@@ -1,7 +1,6 @@
-"""Copy the docstrings of what is public into the stubs, where editors look for them: python tools/stub_docstrings.py.
+"""Stubs with the docstrings of the sources, for the wheel, since editors show the stub of a module that was compiled.
 
-An editor shows the stub of a module that was compiled, and Python's inspection shows the module itself. The docstrings
-are written in the sources; tests/typing compares the stubs with them.
+setup.py calls this before anything is compiled, so the sources are read and not imported.
 """
 
 from __future__ import annotations
@@ -12,11 +11,28 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import dlbridge
-
-STUBS = [Path(__file__).parents[1] / "dlbridge" / f"{name}.pyi" for name in
-         ("__init__", "convert", "face", "pointer", "trees/__init__")]
+ROOT = Path(__file__).parents[1]
+STUBS = [Path("dlbridge", f"{name}.pyi") for name in ("__init__", "convert", "face", "pointer", "trees/__init__")]
 Documented = ast.FunctionDef | ast.ClassDef
+
+
+def public_sources() -> dict[str, Path]:
+    """The file that defines each public name."""
+    sources = {}
+    for node in ast.parse((ROOT / "dlbridge" / "__init__.py").read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            path = ROOT.joinpath(*node.module.split("."))
+            candidates = [path.with_suffix(".pyx"), path.with_suffix(".py"), path / "__init__.py"]
+            file = next(file for file in candidates if file.exists())
+            sources.update({alias.name: file for alias in node.names})
+    return sources
+
+
+def docstring_in(source: str, name: str, indent: str = "") -> str:
+    """The docstring of a definition, or "". Cython has no parser for its own language, so the text is searched."""
+    header = rf"^{indent}(?:cdef )?(?:class|def) {name}\b(?:.*[^:\n]\n)*.*:\n"       # to the first line that ends so
+    found = re.search(rf'{header}{indent}    (r?"""[\s\S]*?""")$', source, re.MULTILINE)
+    return inspect.cleandoc(ast.literal_eval(found[1])) if found else ""
 
 
 def attributes(docstring: str) -> dict[str, str]:
@@ -28,42 +44,36 @@ def attributes(docstring: str) -> dict[str, str]:
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
     """The definitions of a stub that get a docstring; of overloads the first, which serves all."""
+    sources = public_sources()
     done = set()
     for node in tree.body:
-        if isinstance(node, Documented) and node.name in dlbridge.__all__ and node.name not in done:
+        if isinstance(node, Documented) and node.name in sources and node.name not in done:
             done.add(node.name)
-            described = getattr(dlbridge, node.name)
-            docstring = inspect.getdoc(described) or ""
+            source = sources[node.name].read_text()
+            docstring = docstring_in(source, node.name)
             yield node, docstring
             entries = attributes(docstring) if isinstance(node, ast.ClassDef) else {}
             for method in node.body if isinstance(node, ast.ClassDef) else []:
-                if isinstance(method, ast.FunctionDef) and not method.name.startswith("__"):
-                    own = inspect.getdoc(getattr(described, method.name)) or entries.get(method.name)
+                if isinstance(method, ast.FunctionDef) and not method.name.startswith("_"):
+                    own = docstring_in(source, method.name, "    ") or entries.get(method.name)
                     if own:
                         yield method, own
 
 
 def documented(stub: str) -> str:
-    """The text of a stub with the docstrings of today."""
+    """The text of a stub with docstrings."""
     lines = stub.splitlines()
     for node, docstring in sorted(docstrings(ast.parse(stub)), key=lambda pair: -pair[0].lineno):
-        first = node.body[0]
+        first = node.body[0].lineno - 1
         indent = " " * (node.col_offset + 4)
         quotes = 'r"""' if "\\" in docstring else '"""'
         body = "\n".join(indent + line if line else "" for line in docstring.splitlines()).lstrip()
         if "\n" in body:
             body += f"\n{indent}"
-        text = f'{indent}{quotes}{body}"""'
-        if ast.get_docstring(node) is not None:
-            lines[first.lineno - 1:first.end_lineno] = text.splitlines()
-        elif isinstance(node, ast.FunctionDef):
-            lines[first.lineno - 1] = lines[first.lineno - 1].removesuffix(" ...")
-            lines[first.lineno:first.lineno] = text.splitlines()
+        text = [*f'{indent}{quotes}{body}"""'.splitlines()]
+        if isinstance(node, ast.FunctionDef):
+            lines[first] = lines[first].removesuffix(" ...")
+            lines[first + 1:first + 1] = text
         else:
-            lines[first.lineno - 1:first.lineno - 1] = [*text.splitlines(), ""]
+            lines[first:first] = [*text, ""]
     return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    for path in STUBS:
-        path.write_text(documented(path.read_text()))
