@@ -11,7 +11,6 @@ from typing_extensions import CapsuleType
 
 from dlbridge.tensor import Tensor
 
-__pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
 _Array = TypeVar("_Array")
@@ -315,8 +314,3 @@ def to_dlpack(
     max_version: tuple[int, int] | None = None,
     readonly: _Readonly = "copy",
 ) -> CapsuleType: ...
-def target_name(to: object, imported: bool = True) -> str: ...
-def check_keywords(function: str, keywords: dict[str, Any]) -> None: ...
-
-OPTIONS: Final[tuple[str, ...]]
-OF_TREES: Final[tuple[str, ...]]

@@ -96,7 +96,7 @@ from dlbridge._core.view cimport (
     View,
     Want,
 )
-from dlbridge.convert cimport deliver_to
+from dlbridge._core.conversion cimport deliver_to
 from dlbridge.tensor cimport Tensor, new_like
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, DLBridgeError, refusal

@@ -68,7 +68,7 @@ def test_nothing_is_imported_in_a_circle():
 
 
 def test_the_reader_of_imports_sees_them():
-    assert {"_core.plan", "_core.handover", "errors"} <= IMPORTS["convert"] | IMPORTS["_core.handover"]
+    assert {"_core.plan", "_core.handover", "errors"} <= IMPORTS["_core.conversion"] | IMPORTS["_core.handover"]
     assert "_core.sources.dlpack" in IMPORTS["_core.sources.registry"]          # from … cimport (several)
     assert "_core.devices.streams" in IMPORTS["_core.devices.operations"]       # by PyImport_ImportModule()
     assert "libraries.library" in IMPORTS["_core.targets.target"]               # in a function
@@ -106,7 +106,7 @@ def names_in(path):
 
 GENERAL = [path for name, paths in MODULES.items() for path in paths
            if name.startswith("_core.sources.") or name in ("convert", *(f"_core.{room}" for room in (
-               "cache", "location", "route", "decision", "plan", "handover", "place")))]
+               "calls", "conversion", "cache", "location", "route", "decision", "plan", "handover", "place")))]
 
 
 @pytest.mark.parametrize("path", GENERAL, ids=lambda path: path.relative_to(house.PACKAGE).as_posix())

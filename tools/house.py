@@ -42,7 +42,7 @@ FLOORS = (
         Room("testing/", ("testing.",)),
     )),
     Floor(9, (
-        Room("convert: three verbs", ("convert", "__init__"), on_the_way=True),
+        Room("convert", ("convert", "__init__"), on_the_way=True),
         Room("explain/", ("explain.",)),
         Room("register", ("register",)),
         Room("trees/", ("trees.",)),
@@ -50,6 +50,7 @@ FLOORS = (
         Room("face, pointer", ("face", "pointer")),
     )),
     Floor(8, (
+        Room("calls, conversion", ("_core.calls", "_core.conversion"), on_the_way=True),
         Room("route", ("_core.route",), on_the_way=True),
         Room("plan: share or copy", ("_core.decision", "_core.plan"), on_the_way=True),
         Room("handover: streams", ("_core.handover",)),

@@ -26,9 +26,8 @@ cdef inline Route route_to(object src, object to, Request* request):
     return aim(request, <Route> steal(found)) if found != NULL else find_route_to(src, to, request)
 
 cdef Route find_route_to(object src, object to, Request* request)
-cdef Route aim_at(object to, object kind, Route route, Request* request)
-cdef Route find_route(object src, object to)
-cdef object array_type(object to)
+# The route to a target without a source. ``otherwise`` is the target where ``to`` is an example that no library makes.
+cdef Route delivery_to(object to, str otherwise, Request* request)
 cdef Route aim(Request* request, Route route)
 # An array over memory that src keeps, for a direct route; None where a block is needed.
 cdef object share_directly(object src, Route route, const Request* request)

@@ -15,7 +15,7 @@ from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.location cimport find_device
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
-from dlbridge._core.sources.registry cimport offers_for_type
+from dlbridge._core.sources.registry cimport has_offer, offers_for_type
 from dlbridge._core.targets.registry cimport find_target
 
 from dlbridge.errors import UnsupportedError
@@ -102,6 +102,24 @@ cdef Route new_route(object src, object to):
     return route
 
 
+cdef Route delivery_to(object to, str otherwise, Request* request):
+    """The route to a target without a source, cached under None. ``otherwise`` is the target where ``to`` is an example
+    that no library makes, such as bytes.
+    """
+    cdef PyObject* found = cached(ROUTES, <PyObject*> None, <PyObject*> to)
+    cdef Route route
+    if found != NULL:
+        return aim(request, <Route> steal(found))
+    kind = array_type(to)
+    try:
+        route = find_route(None, to if kind is None else kind)
+    except UnsupportedError:
+        if isinstance(to, (str, type)) or not has_offer(offers_for_type(type(to)), to):
+            raise
+        return route_to(None, otherwise, request)
+    return aim_at(to, kind, route, request)
+
+
 cdef object share_directly(object src, Route route, const Request* request):
     """An array over memory that src keeps, without a block; None where one is needed."""
     cdef Managed memory
@@ -110,3 +128,21 @@ cdef object share_directly(object src, Route route, const Request* request):
     if not offer.describe(src, offer, &memory, room) or not fits(&memory, route.target, request):
         return None
     return route.target.share(&memory, offer.keep(src))
+
+
+def target_name(to, imported=True):
+    """The name of a target. Raises what convert() raises if it is none, or if its library is missing."""
+    cdef bint collects
+    cdef Target target
+    kind = array_type(to)
+    if not imported:
+        collects = pause_collector()
+        try:
+            return find_target(to if kind is None else kind).name
+        finally:
+            resume_collector(collects)
+    if kind is None:
+        target = find_target(to)
+        target.load()
+        return target.name
+    return find_route(to, kind).target.name         # the route is cached, for the conversion that follows

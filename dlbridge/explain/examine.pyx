@@ -20,7 +20,7 @@ from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, row_for
 from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.targets.target cimport Target
-from dlbridge.convert cimport acquire_seen, is_already
+from dlbridge._core.conversion cimport acquire_seen, is_already
 
 
 def examine(

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dlbridge.convert import check_keywords, target_name
+from dlbridge._core.calls import check_keywords
+from dlbridge._core.route import target_name
 from dlbridge.errors import UnsupportedError, refusal, shown
 from dlbridge.gradients.forms import take_out
 from dlbridge.trees.calls import DIFFERENTIABLE, Boundary, check_decorated, check_decorator, is_asynchronous

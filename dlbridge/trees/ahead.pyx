@@ -14,7 +14,7 @@ from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, Request, pars
 from dlbridge._core.route cimport Route
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
-from dlbridge.convert cimport delivery_to
+from dlbridge._core.route cimport delivery_to
 from dlbridge.tensor cimport Tensor
 
 

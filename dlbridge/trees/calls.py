@@ -8,7 +8,9 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 
-from dlbridge.convert import check_keywords, convert, target_name
+from dlbridge._core.calls import check_keywords
+from dlbridge._core.route import target_name
+from dlbridge.convert import convert
 from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.trees.containers import kind_of
 from dlbridge.trees.failure import Failure, report

@@ -4,7 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from dlbridge.convert import check_keywords, convert, target_name
+from dlbridge._core.calls import check_keywords
+from dlbridge._core.route import target_name
+from dlbridge.convert import convert
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.libraries.library import Facts
 from dlbridge.trees.containers import attributes_of

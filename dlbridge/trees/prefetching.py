@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from dlbridge.convert import asdlpack, check_keywords, convert
+from dlbridge._core.calls import check_keywords
+from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
 from dlbridge.tensor import Tensor
 from dlbridge.trees.ahead import addresses, destination, on_gpu, seal, traits

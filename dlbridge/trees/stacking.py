@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.convert import convert, target_name
+from dlbridge._core.route import target_name
+from dlbridge.convert import convert
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaves import Takers, takers
 from dlbridge.trees.walk import map_leaves

@@ -1,10 +1,14 @@
 """The walk through a tree: what is given for each of its leaves, without a call of Python between two arrays."""
 
 cimport cython
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t
 
+from dlbridge._core.atomic cimport load
+from dlbridge._core.calls cimport convert_plainly
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.numpy_api cimport array_type
-from dlbridge.convert cimport convert_once
+from dlbridge._core.place cimport copies_made
 from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of_object
 
 from operator import is_
@@ -39,6 +43,25 @@ cdef class Plainly:
 
     def __call__(self, leaf, dict memo):
         return convert_leaf(self, leaf, memo)
+
+
+cdef object convert_once(object src, object to, dict memo):
+    """convert(src, to) in a tree: what is in several places is copied once.
+
+    The memo has copies by the id of their source, with the source, so that no other object gets its id meanwhile. What
+    is shared needs no memo. If another thread copies meanwhile, the memo is right all the same.
+    """
+    cdef PyObject* arguments[2]
+    cdef int32_t before = load(&copies_made)
+    if memo:
+        found = memo.get(<size_t> <PyObject*> src)
+        if found is not None:
+            return found[1]
+    arguments[0], arguments[1] = <PyObject*> src, <PyObject*> to
+    result = convert_plainly(NULL, arguments, 2, NULL)
+    if load(&copies_made) != before:
+        memo[<size_t> <PyObject*> src] = src, result
+    return result
 
 
 cdef object convert_leaf(Plainly self, object leaf, dict memo):

@@ -1,0 +1,9 @@
+"""The calling convention of convert() and asdlpack(): a C function in front of Cython's wrapper of each."""
+
+from cpython.object cimport PyObject
+
+
+# convert(src, to) and convert(src, to=to), as Python calls a function of METH_FASTCALL | METH_KEYWORDS.
+cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names)
+# Puts the C functions into the module that has the wrappers, under their names.
+cdef int put_in_front(object module, object convert, object asdlpack) except -1

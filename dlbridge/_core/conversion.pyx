@@ -1,0 +1,289 @@
+"""Acquire, place, deliver: what every conversion is."""
+
+from libc.stdint cimport int32_t, int64_t
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    STREAM_UNORDERED,
+    DLDevice,
+    DLTensor,
+    kDLCUDA,
+    kDLROCM,
+)
+from dlbridge._core.atomic cimport add
+from dlbridge._core.block cimport (
+    Managed,
+    managed_count,
+    managed_data,
+    managed_nbytes,
+    managed_own_storage,
+    managed_release,
+    managed_share,
+)
+from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, is_copy
+from dlbridge._core.described cimport Description, read_description, seen_as
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport is_host
+from dlbridge._core.dtypes cimport nearest_row, row_name
+from dlbridge._core.handover cimport (
+    hand_over,
+    hand_over_copy,
+    hand_over_itself,
+    hand_over_library_copy,
+    hand_over_upload,
+    settle,
+)
+from dlbridge._core.location cimport find_device, is_on
+from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
+from dlbridge._core.place cimport (
+    COPY,
+    COPY_IN_TARGET,
+    FETCH,
+    NARROW,
+    PASS_A_PART,
+    REARRANGE,
+    UPLOAD,
+    copies_made,
+    copy_into,
+    is_bool,
+    place,
+)
+from dlbridge._core.plan cimport SHARE, find_kernel, make_plan, row_for
+from dlbridge._core.request cimport COPY_ALWAYS, COPY_IF_NEEDED, NOTHING_ASKED, READONLY_SHARE, Request
+from dlbridge._core.route cimport Route, delivery_to, route_to, share_directly
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
+from dlbridge._core.targets.consumer cimport call_kernel, call_upload
+from dlbridge._core.targets.registry cimport find_target
+from dlbridge._core.targets.target cimport Target
+from dlbridge.tensor cimport Tensor, new_tensor
+
+
+cdef bint is_already(object src, Route route, const Request* request) except -1:
+    """Whether src, which is of the target's own type, can be returned as it is."""
+    return request.copy != COPY_ALWAYS and (
+        not request.has_device or is_on(src, route.target.hosts, &request.device))
+
+
+cdef object convert_to(object src, object to, Request* request):
+    """Convert src. What was asked for is in the request; what the target says is noted there."""
+    cdef Route route = route_to(src, to, request)
+    return convert_by_route(src, route, request)
+
+
+cdef object convert_by_route(object src, Route route, const Request* request):
+    """Convert src by a route.
+
+    The caller holds a reference to the route, and with it to the request in it: a producer's code can register a source
+    or a target, which clears the cache.
+    """
+    if route.already:
+        return convert_own(src, route, request)
+    if route.direct:
+        array = share_directly(src, route, request)
+        if array is not None:
+            return array
+    return convert_by_block(src, route, request)
+
+
+cdef object convert_own(object src, Route route, const Request* request):
+    """Return an array of the target's own as it is, or a copy of it, on the device that it is on if none is named."""
+    cdef Request asked = request[0]
+    if is_already(src, route, request):
+        return hand_over_itself(src, request) if request.has_stream else src
+    duplicate = route.target.facts.duplicate
+    if duplicate is not None:
+        return duplicate.value(src)
+    if route.target.hosts > 1 and not request.has_device:
+        find_device(src, route.target.hosts, &asked.device)
+        asked.has_device = True
+    return deliver_out_of_line(acquire_by(route.offers, src, &asked), route.target, &asked, src)
+
+
+cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL:
+    """Acquire src; bytes may be seen with another dtype or shape."""
+    cdef Description described
+    if dtype is None and shape is None:
+        return acquire_by(route.offers, src, request)
+    read_description(dtype, shape, &described)
+    return seen_as(acquire_by(route.offers, src, request), dtype, shape, &described)
+
+
+cdef object convert_bytes(object src, object to, object dtype, object shape, Request* request):
+    cdef Route route = route_to(src, to, request)
+    if route.already and route.target.hosts > 1 and not request.has_device:
+        find_device(src, route.target.hosts, &request.device)
+        request.has_device = True
+    return deliver_out_of_line(acquire_seen(src, route, dtype, shape, request), route.target, request)
+
+
+cdef object convert_into(object src, object to, object dtype, object shape, object out, Request* request):
+    """Copy src into an array that is there, and return that."""
+    cdef Route route = route_to(src, to, request)
+    cdef Managed* source
+    cdef Managed* into
+    if out is src and dtype is None and shape is None:
+        managed_release(acquire_out(out, route.target, request))
+        return out
+    check_out_type(out, route.target, request)
+    source = acquire_seen(src, route, dtype, shape, request)
+    try:
+        into = acquire_out(out, route.target, request)      # after what the source may have called
+    except BaseException:
+        managed_release(source)
+        raise
+    try:
+        fill_out(into, source, route.target, request)
+    finally:
+        managed_release(into)
+    if route.target.facts.written is not None:
+        route.target.facts.written.value(out)
+    return out
+
+
+cdef int fill_out(Managed* into, Managed* source, Target target, const Request* request) except -1:
+    """Copy source, which is stolen, into memory that is there."""
+    cdef bint direct = is_fetched_as_it_is(into, source)
+    if not direct:
+        source = for_out(source, target, request)
+    try:
+        check_fit(source, into)
+        if direct:
+            check_reach(source, request)
+            hand_over(source, target, FETCH, request)
+            device_operations().fetch(source, managed_data(into), managed_data(source), managed_nbytes(source))
+        else:
+            copy_into(into, source)
+    finally:
+        managed_release(source)
+    return 0
+
+
+cdef bint is_fetched_as_it_is(const Managed* into, const Managed* source) noexcept:
+    """Whether a device's memory has the very bytes that are wanted, so that they need no memory in between."""
+    cdef const DLTensor* tensor = &source.abi.dl_tensor
+    # Managed memory may be that of ``into``, too.
+    return tensor.device.device_type in (kDLCUDA, kDLROCM) and (
+        source.row == into.row and not source.marks | into.marks and not is_bool(source) and managed_count(source))
+
+
+cdef Managed* for_out(Managed* managed, Target target, const Request* request) except NULL:
+    """Memory that the CPU can read, in the type that ``narrow`` gives; managed is stolen."""
+    cdef Request asked = request[0]
+    cdef Tensor tensor
+    if not is_host(managed.abi.dl_tensor.device.device_type):
+        try:
+            check_reach(managed, request)
+        except BaseException:
+            managed_release(managed)
+            raise
+        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+        tensor = deliver_out_of_line(managed, find_target("dlbridge"), &asked)
+        managed = managed_share(tensor.managed)
+    return narrowed(managed, target, request)
+
+
+cdef Managed* narrowed(Managed* managed, Target target, const Request* request) except NULL:
+    """Memory of the host in the type that the target gets; managed is stolen."""
+    cdef int row
+    try:
+        row = row_for(managed, target, request) if request.narrow else managed.row
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed if row == managed.row else place(managed, COPY | NARROW, NULL)
+
+
+cdef object deliver_out_of_line(Managed* managed, Target target, const Request* request, object src=None):
+    """deliver() where it is not in line, for what is rarely asked for."""
+    return deliver(managed, target, request, src)
+
+
+cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src):
+    cdef Decision decision
+    cdef int64_t stream
+    try:
+        make_plan(managed, target, request, src, &decision)
+        if not decision.steps & REARRANGE:
+            hand_over(managed, target, decision.steps, request)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if is_copy(&decision):
+        add(&copies_made, 1)
+    if decision.steps & REARRANGE:
+        return deliver_rearranged(managed, target, request, src, decision.steps)
+    if decision.steps:
+        managed = hand_over_copy(placed(managed, target, &decision), decision.steps, request)
+    managed_own_storage(managed)
+    if decision.steps & COPY_IN_TARGET:
+        stream = settle(managed, decision.steps, request)
+        return hand_over_library_copy(target.deliver(managed, target), target, stream)
+    if decision.steps & UPLOAD:
+        return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
+    return target.deliver(managed, target)
+
+
+cdef Managed* placed(Managed* managed, Target target, const Decision* decision) except NULL:
+    """place(). An error for want of memory has the hint to share, where that is all that the copy was for."""
+    try:
+        return place(managed, decision.steps, target.api)
+    except MemoryError as error:
+        if decision.reason != READ_ONLY_MEMORY and decision.reason != WRITABLE_MEMORY:
+            raise
+        raise MemoryError(str(error).replace(PASS_A_PART, SHARE)) from None
+
+
+# ---- copies by the kernels of a library ------------------------------------------------------------------------------
+
+cdef object deliver_rearranged(
+    Managed* managed, Target target, const Request* request, object src, int32_t steps,
+):
+    """Deliver a compact copy that a library makes on the device; managed is stolen."""
+    cdef Request asked = request_of_copy(request)
+    return deliver_out_of_line(rearranged(managed, src, steps), target, &asked)
+
+
+cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NULL:
+    """A compact copy on the same device, in the nearest dtype if the steps say so; managed is stolen.
+
+    A library makes it by its kernels on its current stream, and the copy is ready there.
+    """
+    cdef Request plain = NOTHING_ASKED
+    cdef DLDevice device = managed.abi.dl_tensor.device
+    cdef int64_t nbytes = managed_nbytes(managed)
+    cdef Managed* made
+    plain.readonly = READONLY_SHARE
+    try:
+        dtype = row_name(nearest_row(managed.row)) if steps & NARROW else None
+        kernel, name = find_kernel(managed, src)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if name is None:
+        managed_release(managed)
+    else:
+        src = convert_to(new_tensor(managed, READONLY_SHARE), name, &plain)
+    array = call_kernel(kernel, src, dtype, &device, nbytes)
+    made = acquire_by(offers_for_type(type(array)), array, &plain)
+    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
+    return made
+
+
+cdef Request request_of_copy(const Request* request) noexcept:
+    """What is asked for a copy that was made on the way."""
+    cdef Request asked = request[0]
+    asked.copy = COPY_IF_NEEDED
+    if asked.has_stream and asked.stream == STREAM_UNORDERED:
+        asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
+    return asked
+
+
+cdef object deliver_to(Managed* managed, object to, str otherwise):
+    cdef Request request = NOTHING_ASKED
+    cdef Route route
+    try:
+        route = delivery_to(to, otherwise, &request)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return deliver_out_of_line(managed, route.target, &request)

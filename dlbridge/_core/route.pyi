@@ -1,0 +1,8 @@
+"""The route: the sources and the target for a type and a ``to``, cached."""
+
+from typing_extensions import CapsuleType
+
+__pyx_capi__: dict[str, CapsuleType]
+__test__: dict[str, str]
+
+def target_name(to: object, imported: bool = True) -> str: ...
