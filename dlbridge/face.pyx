@@ -4,8 +4,6 @@
 (``describe``). All others are acquired as by asdlpack(), and copied if the caller allows that and it helps.
 """
 
-from pathlib import Path
-
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
@@ -99,6 +97,8 @@ from dlbridge._core.view cimport (
 from dlbridge._core.conversion cimport deliver_to
 from dlbridge.tensor cimport Tensor, new_like
 
+import os
+
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, DLBridgeError, refusal
 
 cdef extern from "Python.h":
@@ -129,7 +129,7 @@ def get_include():
     >>> os.listdir(dlbridge.get_include())
     ['dlbridge.h']
     """
-    return str(Path(__file__).parent / "include")
+    return os.path.join(os.path.dirname(__file__), "include")
 
 
 # ---- the four functions ----------------------------------------------------------------------------------------------

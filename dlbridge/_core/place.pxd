@@ -35,6 +35,9 @@ cdef int32_t copies_made
 
 # Steals managed, also when it fails. api has the allocator of the library that the copy is for, or is NULL.
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL
+# A copy of compact memory of one type that lies in several parts, side by side along the first axis. With ``peek`` it
+# is to be looked at alone, and stays empty.
+cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
 cdef int copy_into(Managed* into, Managed* source) except -1
 # Describes a copy of elements as one of words. The two differ in layout, byte order and signs alone.

@@ -17,6 +17,7 @@ from dlbridge._core.abi cimport (
     kDLCPU,
     kDLComplex,
 )
+from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
@@ -45,11 +46,21 @@ from dlbridge._core.copying cimport SWAP, SWAP_HALVES, TRUTH, Copy, add_axis, be
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, nearest_row
-from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span, fill_compact, fill_length_1, has_overlap, is_dense
+from dlbridge._core.layout cimport (
+    LARGEST_SPAN,
+    LENGTH_1,
+    STRIDED,
+    Span,
+    add_overflows,
+    fill_compact,
+    fill_length_1,
+    has_overlap,
+    is_dense,
+)
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.system cimport want_huge_pages
 
-from dlbridge.errors import DeviceError, refusal
+from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
 
 cdef enum:
     ALIGNMENT = 256                     # DLPack's header asks for 256; JAX needs 64
@@ -171,6 +182,31 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
         managed_release(made)
         raise
     return made
+
+
+cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
+    """A copy of compact memory that lies in several parts, side by side along the first axis. To be looked at alone,
+    it stays empty.
+    """
+    cdef const Managed* first = parts[0]
+    cdef Managed* made
+    cdef char* at
+    cdef int64_t rows = 0, nbytes = 0
+    cdef size_t index
+    for index in range(count):
+        rows += parts[index].abi.dl_tensor.shape[0]
+        if add_overflows(nbytes, managed_nbytes(parts[index]), &nbytes) or nbytes > LARGEST_SPAN:
+            raise refusal(ConversionError, "place", "length", rows, "has more bytes than any memory", REPORT)
+    made = allocated(<Managed*> first, nbytes)
+    made.abi.dl_tensor.shape[0] = rows
+    memcpy(made.abi.dl_tensor.strides, first.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
+    at = <char*> made.abi.dl_tensor.data
+    add(&copies_made, 1)
+    with nogil:
+        for index in range(0 if peek else count):
+            memcpy(at, managed_data(parts[index]), managed_nbytes(parts[index]))
+            at += managed_nbytes(parts[index])
+    return managed_checked(made)
 
 
 cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:

@@ -14,7 +14,6 @@ from functools import partial
 import numpy as np
 
 from dlbridge.trees.containers import registered_kind
-from dlbridge._core.sources.arrow import check_given, chunks_of
 
 
 OTHER, VALUE, ARRAY, TABLE = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE
@@ -148,6 +147,8 @@ cdef object columns_in(object kind):
     cdef Offer first = <Offer> offers_for_type(kind)[0]
     if first.protocol == "arrow" and not first.facts.records:
         # A library that is not known; its objects say themselves whether they have columns.
+        from dlbridge._core.sources.arrow_array import check_given
+        from dlbridge._core.sources.arrow_stream import chunks_of
         from dlbridge.libraries.pyarrow import columns_by_arrow
 
         return partial(columns_by_arrow, chunks_of=chunks_of, check=check_given)

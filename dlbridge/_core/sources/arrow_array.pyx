@@ -1,0 +1,344 @@
+"""An array of Arrow, which may be lists of one length: its values, its offsets, and its bits of validity."""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, strcmp
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor
+from dlbridge._core.arrow_abi cimport ARRAY_NAME, SCHEMA_NAME, ArrowArray, ArrowSchema
+from dlbridge._core.atomic cimport load_pointer, replace_pointer
+from dlbridge._core.block cimport (
+    OWNS_NOTHING,
+    OWNS_WRAPPED,
+    PROTOCOL_ARROW,
+    Managed,
+    Wrapped,
+    managed_checked,
+    managed_count,
+    managed_data,
+    managed_new,
+    managed_own,
+    managed_own_object,
+    managed_release,
+    managed_set_row,
+    release_foreign,
+)
+from dlbridge._core.dtypes cimport find_name, get_row
+from dlbridge._core.layout cimport MAX_NDIM, add_overflows, fill_compact, multiply_overflows
+from dlbridge._core.sources.arrow_schema cimport Description, hint_of, refused
+from dlbridge._core.sources.offer cimport Offer
+
+from dlbridge.errors import ConversionError, refusal
+
+cdef extern from *:
+    int popcount "__builtin_popcount"(unsigned int bits) noexcept nogil
+
+cdef extern from "Python.h":
+    int Py_EnterRecursiveCall(const char* where) except *
+    void Py_LeaveRecursiveCall()
+
+
+# The elements of an array that count.
+ctypedef struct Range:
+    const ArrowArray* array
+    int64_t first               # in the array's buffers
+    int64_t count
+
+
+# An array that was moved out of its capsule. It is held for as long as its memory is in use.
+ctypedef struct Held:
+    Wrapped wrapped             # first: release_wrapped() finds the struct by it. It has no owner of its own
+    ArrowArray array
+
+
+ctypedef void (*ReleaseArray)(ArrowArray*) noexcept nogil
+
+
+cdef Managed* block_of(
+    ArrowArray* array, object lender, const Description* description, DLDevice device, bint is_ready, Offer offer,
+) except NULL:
+    """A block for an array, which is moved out of its capsule unless a lender keeps it.
+
+    If it is refused, an array that was moved is released.
+    """
+    cdef Managed* managed
+    cdef Range[MAX_NDIM] ranges
+    cdef Held* held = NULL
+    if lender is None:
+        held = moved(array)
+        array = &held.array
+    try:
+        find_ranges(array, description, is_ready, ranges)
+        managed = managed_new(PROTOCOL_ARROW, 1 + description.ndim)
+    except BaseException:
+        if held != NULL:
+            release_held(held)
+        raise
+    if held != NULL:
+        managed_own(managed, OWNS_WRAPPED, held)
+    else:
+        managed_own_object(managed, lender)
+    fill(managed, description, array.length, &ranges[description.levels])
+    managed.abi.dl_tensor.device = device
+    managed = without_nulls(managed_checked(managed), description, ranges, is_ready, offer)
+    return managed if description.row != find_name("bool") else with_plain_bools(managed, is_ready, offer)
+
+
+cdef Managed* block_of_nothing(const Description* description) except NULL:
+    """A block without elements, for a stream without chunks, as of a column whose rows were all dropped."""
+    cdef Managed* managed = managed_new(PROTOCOL_ARROW, 1 + description.ndim)
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t axis
+    managed_set_row(managed, description.row)
+    tensor.shape[0] = 0
+    for axis in range(description.ndim):
+        tensor.shape[1 + axis] = description.shape[axis]
+    fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    return managed_checked(managed)
+
+
+cdef void fill(Managed* managed, const Description* description, int64_t length, const Range* values) noexcept:
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t axis
+    managed_set_row(managed, description.row)
+    tensor.shape[0], tensor.strides[0] = length, 1
+    for axis in range(description.ndim):
+        tensor.shape[1 + axis], tensor.strides[1 + axis] = description.shape[axis], description.strides[axis]
+        tensor.strides[0] *= description.shape[axis]        # as many as the lists have, which was checked
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
+    # DLPack's data is not const. The flag says that consumers must not write.
+    tensor.data = <void*> values.array.buffers[1]
+    # If the offset overflows, it gets a value that managed_checked() refuses.
+    if multiply_overflows(values.first, get_row(description.row).item_bytes, <int64_t*> &tensor.byte_offset):
+        tensor.byte_offset = <uint64_t> -1
+
+
+cdef Held* moved(ArrowArray* array) except NULL:
+    cdef Held* held = <Held*> malloc(sizeof(Held))
+    if held == NULL:
+        raise MemoryError
+    release = <ReleaseArray> take_callback(<void**> &array.release)
+    if release == NULL:
+        free(held)
+        raise refused("release", "NULL", "is that of an array that was consumed before")
+    held.wrapped.release = release_held
+    held.wrapped.owns = OWNS_NOTHING
+    held.wrapped.owner = NULL
+    # The callback is not copied with the other fields, since another thread may be taking it.
+    memcpy(&held.array, array, <char*> &array.release - <char*> array)
+    held.array.release = release
+    held.array.private_data = array.private_data
+    return held
+
+
+cdef void* take_callback(void** release) noexcept nogil:
+    """Take a struct's release callback, or NULL. The caller that gets it owns what it releases.
+
+    If several threads take from one capsule, or one takes several times, only the first of them gets it.
+    """
+    cdef void* callback = load_pointer(release)
+    return callback if callback != NULL and replace_pointer(release, callback, NULL) else NULL
+
+
+cdef void release_held(void* owner) noexcept nogil:
+    release_foreign(owner, drop_held)
+
+
+cdef void drop_held(void* owner) noexcept nogil:
+    (<Held*> owner).array.release(&(<Held*> owner).array)
+    free(owner)
+
+
+cdef int find_ranges(
+    const ArrowArray* array, const Description* description, bint is_ready, Range* ranges,
+) except -1:
+    """Find which elements of each level belong to the array: of the lists, of those in them, and of the values."""
+    cdef int32_t level
+    ranges[0] = Range(array, array.offset, array.length)
+    for level in range(description.levels):
+        array = ranges[level].array
+        check(array, 2 if description.offset_bytes[level] else 1)
+        if array.n_children != 1 or array.children == NULL or array.children[0] == NULL:
+            raise refused("n_children", array.n_children, "is not 1, the values of the lists")
+        ranges[level + 1] = range_in(
+            &ranges[level], description.lengths[level], description.offset_bytes[level], is_ready)
+    return check(ranges[description.levels].array, 2)
+
+
+cdef Range range_in(const Range* lists, int64_t length, int32_t offset_bytes, bint is_ready) except *:
+    """The elements of lists of one length."""
+    cdef Range found
+    cdef int64_t end = 0
+    cdef bint overflow = multiply_overflows(lists.count, length, &found.count)
+    found.array = lists.array.children[0]
+    found.first = 0
+    if not offset_bytes:
+        overflow = overflow or multiply_overflows(lists.first, length, &found.first)
+    elif lists.count:
+        check_offsets(lists, length, offset_bytes, is_ready)
+        found.first = offset_at(lists, 0, offset_bytes)
+    if overflow or found.first < 0 or add_overflows(found.first, found.count, &end) or end > found.array.length or (
+            add_overflows(found.first, found.array.offset, &found.first)):
+        raise refused("length", found.array.length, f"has not the values of {lists.count} lists of {length}")
+    return found
+
+
+cdef int check_offsets(const Range* lists, int64_t length, int32_t offset_bytes, bint is_ready) except -1:
+    """Refuse lists that do not all have the length that their tensor type says."""
+    cdef int64_t index, begin, end
+    if not is_ready or lists.array.buffers[1] == NULL:
+        raise refused("buffers", "NULL or on a device", "are offsets of lists, which have to be looked at")
+    begin = offset_at(lists, 0, offset_bytes)
+    for index in range(lists.count):
+        end = offset_at(lists, index + 1, offset_bytes)
+        if add_overflows(begin, length, &begin) or begin != end:
+            raise refused("offsets", f"of list {index}", f"are not those of {length} values")
+    return 0
+
+
+cdef inline int64_t offset_at(const Range* lists, int64_t index, int32_t offset_bytes) noexcept nogil:
+    if offset_bytes == sizeof(int32_t):
+        return (<const int32_t*> lists.array.buffers[1])[lists.first + index]
+    return (<const int64_t*> lists.array.buffers[1])[lists.first + index]
+
+
+cdef int check(const ArrowArray* array, int64_t buffers) except -1:
+    """Check what an ArrowArray can reveal beyond what every block is checked for."""
+    if array.release == NULL:           # possible if a lender keeps the array
+        raise refused("release", "NULL", "is that of an array that was consumed before")
+    if array.n_buffers != buffers:
+        raise refused("n_buffers", array.n_buffers,
+                      "is not 2: the bits of validity, and the values" if buffers == 2 else
+                      "is not 1: the bits of validity of the lists")
+    if array.buffers == NULL:
+        raise refused("buffers", "NULL", "has neither bits of validity nor values")
+    return check_extent(array)
+
+
+cdef int check_extent(const ArrowArray* array) except -1:
+    cdef int64_t end
+    if array.length < 0 or array.offset < 0 or add_overflows(array.offset, array.length, &end):
+        raise refused("offset, length", f"{array.offset}, {array.length}", "are no elements of any memory")
+    if array.null_count < -1 or array.null_count > array.length:
+        raise refused("null_count", array.null_count, f"is no count of {array.length} elements")
+    return 0
+
+
+cdef Managed* without_nulls(
+    Managed* managed, const Description* description, const Range* ranges, bint is_ready, Offer offer,
+) except NULL:
+    """Refuse an array with nulls. If they were not counted, they are counted here.
+
+    The length was checked before, since as many validity bits are read.
+    """
+    cdef int32_t level
+    cdef int64_t nulls = 0
+    for level in range(description.levels + 1):
+        nulls = nulls_in(&ranges[level], is_ready)
+        if nulls:
+            break
+    if not nulls:
+        return managed
+    managed_release(managed)
+    if nulls == -1:
+        raise refusal(ConversionError, "arrow", "null_count", -1,
+                      "is unknown, and only memory of the host that is ready is looked into",
+                      "count them, x.null_count or so")
+    raise refusal(ConversionError, "arrow", "null_count", nulls,
+                  "elements have no value, which no array library can say",
+                  hint_of(offer, "null_count" if level == description.levels else "null lists", level))
+
+
+cdef int64_t nulls_in(const Range* elements, bint is_ready) noexcept nogil:
+    """How many of the elements are null, or -1 if that cannot be found out. The array may have others, beside them."""
+    cdef const ArrowArray* array = elements.array
+    if not array.null_count or array.buffers[0] == NULL and array.null_count == -1:
+        return 0
+    if array.null_count > 0 and (elements.count == array.length or array.buffers[0] == NULL):
+        return array.null_count
+    if not is_ready:
+        return -1
+    return count_nulls(<const uint8_t*> array.buffers[0], elements.first, elements.first + elements.count)
+
+
+cdef Managed* with_plain_bools(Managed* managed, bint is_ready, Offer offer) except NULL:
+    """Refuse bools of other bytes than 0 and 1.
+
+    Arrow's bool8 takes every byte but 0 for true, and array libraries have 0 and 1 alone: a 2 is not equal to True in
+    NumPy, and JAX adds it as two.
+    """
+    cdef const uint8_t* bytes_of = <const uint8_t*> managed_data(managed)
+    cdef int64_t index
+    cdef uint8_t seen = 0
+    if is_ready:
+        for index in range(managed_count(managed)):
+            seen |= bytes_of[index]
+        if seen <= 1:
+            return managed
+    managed_release(managed)
+    raise refusal(ConversionError, "arrow", "bool8", "of other bytes than 0 and 1" if is_ready else "on a device",
+                  "would be no bools to any array library" if is_ready else "cannot be looked into",
+                  hint_of(offer, "extension", 0))
+
+
+cdef int64_t count_nulls(const uint8_t* bits, int64_t index, int64_t end) noexcept nogil:
+    cdef int64_t nulls = 0
+    while index < end:
+        if index & 7 == 0 and index + 8 <= end:
+            nulls += 8 - popcount(bits[index >> 3])
+            index += 8
+        else:
+            nulls += not bits[index >> 3] >> (index & 7) & 1
+            index += 1
+    return nulls
+
+
+# ---- what another library is to read ---------------------------------------------------------------------------------
+
+cdef tuple pair_of(object answer, str method, const char* name):
+    """The two capsules that a producer returned."""
+    if (not isinstance(answer, tuple) or len(<tuple> answer) != 2
+            or not PyCapsule_IsValid((<tuple> answer)[0], SCHEMA_NAME)
+            or not PyCapsule_IsValid((<tuple> answer)[1], name)):
+        raise refused(method, type(answer).__qualname__,
+                      f"is not a pair of capsules, {SCHEMA_NAME.decode()} and {name.decode()}")
+    return <tuple> answer
+
+
+def check_given(capsules):
+    """Check a schema and its array for what they can reveal, since not every reader does that."""
+    schema, array = pair_of(capsules, "__arrow_c_array__", ARRAY_NAME)
+    check_parts(<const ArrowSchema*> PyCapsule_GetPointer(schema, SCHEMA_NAME),
+                <const ArrowArray*> PyCapsule_GetPointer(array, ARRAY_NAME))
+
+
+cdef int check_parts(const ArrowSchema* schema, const ArrowArray* array) except -1:
+    """Check an array of any type, and those in it."""
+    cdef int64_t index
+    if schema == NULL or array == NULL or schema.format == NULL:
+        raise refused("children", "NULL", "has no schema, no array or no format")
+    if array.release == NULL:
+        raise refused("release", "NULL", "is that of an array that was consumed before")
+    if schema.n_children != array.n_children or schema.n_children < 0 or (
+            schema.n_children and (schema.children == NULL or array.children == NULL)):
+        raise refused("n_children", array.n_children, f"is not {schema.n_children}, as the schema has, or NULL")
+    if array.n_buffers < 0 or array.n_buffers > 64 or (array.n_buffers and array.buffers == NULL):
+        raise refused("n_buffers", array.n_buffers, "is no count of buffers, or they are NULL")
+    check_extent(array)
+    if (schema.dictionary == NULL) != (array.dictionary == NULL):
+        raise refused("dictionary", "NULL", "is missing in the schema or in the array")
+    Py_EnterRecursiveCall(" while checking what is in an array")
+    try:
+        if schema.dictionary != NULL:
+            check_parts(schema.dictionary, array.dictionary)
+        for index in range(schema.n_children):
+            if schema.children[index] != NULL and schema.children[index].name == NULL:
+                raise refused("name", "NULL", f"is that of child {index}")
+            check_parts(schema.children[index], array.children[index])
+            if strcmp(schema.format, b"+s") == 0 and array.children[index].length < array.offset + array.length:
+                raise refused("length", array.children[index].length, f"of child {index} is less than its struct's")
+    finally:
+        Py_LeaveRecursiveCall()
+    return 0
