@@ -143,7 +143,7 @@ FAULTS = (
     Fault("the host does not wait", CORE + "devices/streams.pyx",
           "    if stream == STREAM_UNORDERED or not is_there(managed):", "    if True:",
           "fake_driver/host_memory"),
-    Fault("a copy on a device stays read-only", CORE + "devices/streams.pyx",
+    Fault("a copy on a device stays read-only", CORE + "devices/transfers.pyx",
           "    made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY\n    return made", "    return made",
           "fake_driver/targets"),
     Fault("ROCm's default stream is CUDA's", CORE + "sources/dlpack.pyx",

@@ -5,7 +5,7 @@ These are the steps, in the order of a conversion:
 1. A source notes the stream on which the memory is ready (``set_producer`` of devices/table).
 2. ``hand_over`` lets the consumer's stream wait for that stream, before the target's library sees the memory.
 3. ``hand_over_copy``, ``hand_over_library_copy`` and ``hand_over_upload`` do the same for a copy that was made since.
-4. When the last consumer lets go, devices/streams lets the producer's stream wait for the consumer's stream, or keeps
+4. When the last consumer lets go, devices/releases lets the producer's stream wait for the consumer's stream, or keeps
    the memory until that is done.
 """
 

@@ -6,7 +6,7 @@ right or wrong, and they count how often their memory was released. ``waiting_re
 of device memory how many releases wait for a stream, and how many could not be ordered.
 """
 
-from dlbridge._core.devices.streams import unordered_releases, waiting_releases
+from dlbridge._core.devices.releases import unordered_releases, waiting_releases
 
 __all__ = ["run", "unordered_releases", "waiting_releases"]
 

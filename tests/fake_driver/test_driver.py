@@ -11,7 +11,7 @@ NOT_TOUCHED = """
         return "libcuda.so" in maps or "libamdhip64" in maps
 
     def untouched():
-        assert not {"dlbridge._core.devices.cuda", "dlbridge._core.devices.streams"} & set(sys.modules)
+        assert not {"dlbridge._core.devices.cuda", "dlbridge._core.devices.transfers"} & set(sys.modules)
         assert not mapped()
 """
 

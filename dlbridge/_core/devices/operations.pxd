@@ -1,4 +1,4 @@
-"""Access to the operations on memory of CUDA and ROCm. devices/streams is imported with the first such memory."""
+"""Access to the operations on memory of CUDA and ROCm. devices/transfers is imported with the first such memory."""
 
 from dlbridge._core.atomic cimport load_flag
 from dlbridge._core.devices.table cimport Operations, operations
@@ -9,5 +9,5 @@ cdef extern from "Python.h":
 
 cdef inline Operations* device_operations() except NULL:
     if not load_flag(&operations.ready):
-        PyImport_ImportModule("dlbridge._core.devices.streams")
+        PyImport_ImportModule("dlbridge._core.devices.transfers")
     return &operations

@@ -21,8 +21,8 @@ cdef str device_name(DLDevice device)
 # Tells the allocator of an array's memory that the producer's stream uses the memory.
 ctypedef int (*Tell)(object array, int64_t stream) except -1
 
-# The operations on memory of CUDA and ROCm. devices/streams fills them in. That module is imported with the first such
-# memory (operations.pxd), so that a program without any does not pay for it.
+# The operations on memory of CUDA and ROCm. devices/streams and devices/transfers fill them in. Those are imported with
+# the first such memory (operations.pxd), so that a program without any does not pay for it.
 ctypedef struct Operations:
     bint ready
     int (*locate)(Managed* managed) except -1

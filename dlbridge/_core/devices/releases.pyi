@@ -1,6 +1,8 @@
-"""Which stream waits for which when device memory is handed over, and when it is released."""
+"""What happens when device memory is released."""
 
-REPORT: str
+from typing_extensions import CapsuleType
+
+__pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]
 
 def forget_waiting() -> None: ...

@@ -1,0 +1,310 @@
+"""Copies of device memory: to the host and from it, and on the device, in the order of the streams."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
+    STREAM_UNORDERED,
+    DLDevice,
+    DLTensor,
+)
+from dlbridge._core.atomic cimport store_flag
+from dlbridge._core.block cimport (
+    OWNS_WRAPPED,
+    Managed,
+    Wrapped,
+    managed_count,
+    managed_data,
+    managed_like,
+    managed_nbytes,
+    managed_own,
+    managed_release,
+    managed_share,
+    managed_span,
+    python_is_up,
+)
+from dlbridge._core.copying cimport Copy, add_axis, begin_copy
+from dlbridge._core.devices cimport cuda
+from dlbridge._core.devices.cuda cimport (
+    Driver,
+    Failure,
+    Location,
+    checked_ordinal,
+    driver_error,
+    find_driver,
+    is_well,
+)
+from dlbridge._core.devices.releases cimport (
+    Handover,
+    PyThreadState,
+    Stream,
+    count_unordered,
+    give_up_gil,
+    number_here,
+    ready_stream,
+    release_all,
+    take_gil,
+    usable_number,
+)
+from dlbridge._core.devices.staging cimport DOWN, UP, is_staged, is_worth, stage
+from dlbridge._core.devices.streams cimport (
+    fill_stream,
+    get_or_make_handover,
+    need_driver,
+    order_on_device,
+    set_producer,
+    with_stream,
+)
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, operations
+from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED, Span, fill_compact, is_dense
+
+cdef extern from "Python.h":
+    unsigned long PyThread_get_thread_ident() noexcept nogil
+
+
+cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
+    """Copy bytes of a block's memory to the host. They are there when this returns."""
+    cdef int64_t stream
+    cdef Handover* handover = with_stream(source, &stream)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef bint done
+    cdef Copy copy
+    begin_copy(&copy, into, NULL, 1)
+    add_axis(&copy, nbytes, 1, 1)
+    with nogil:
+        done = is_staged(handover.driver, into, nbytes) and stage(
+            handover.driver, handover.device_id, <void*> begin, &copy, DOWN, stream, &failure)
+        if not done and is_well(&failure):
+            if stream == STREAM_UNORDERED:
+                stream = STREAM_PER_THREAD_DEFAULT      # no other stream has to wait for this one
+            done = cuda.move(
+                handover.driver, handover.device_id, into, <void*> begin, nbytes, False, stream, &failure)
+    if not done:
+        raise driver_error(handover.driver, &failure)
+    return 0
+
+
+cdef bint upload(Managed* into, const Copy* copy) except -1:
+    """Copy memory of the host into a block's memory, which is compact in the order of ``copy.into``.
+
+    It is there when this returns. False if it was not done, since there is not enough to gain, or no pinned memory.
+    """
+    cdef int64_t stream
+    cdef Handover* handover = with_stream(into, &stream)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef bint done
+    with nogil:
+        done = is_staged(handover.driver, copy.source, managed_nbytes(into)) and stage(
+            handover.driver, handover.device_id, managed_data(into), copy, UP, stream, &failure)
+    if not is_well(&failure):
+        raise driver_error(handover.driver, &failure)
+    return done
+
+
+cdef int send(Managed* into, const void* source) except -1:
+    """Copy bytes of the host into a block's memory, which is dense. They are there when this returns."""
+    cdef int64_t stream
+    cdef Handover* handover = with_stream(into, &stream)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef bint done
+    with nogil:
+        done = cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source,
+                         managed_nbytes(into), True, stream, &failure)
+    if not done:
+        raise driver_error(handover.driver, &failure)
+    return 0
+
+
+# ---- memory of the driver's pool -------------------------------------------------------------------------------------
+
+ctypedef struct Pooled:
+    Wrapped wrapped             # first: release_wrapped() finds the struct by it. It has no owner of its own
+    Driver* driver
+    int32_t device_id
+    void* memory                # given back in the order of stream
+    Stream stream               # the Handover around this one owns its keeper, and releases it after this
+    unsigned long thread
+
+
+cdef Managed* duplicate(Managed* source) except NULL:
+    """A copy of the touched bytes on their device, in stream-ordered memory, with the strides of the source.
+
+    The copy is made on the stream on which the source is ready, and the copy is ready there too. The producer's stream
+    waits for it, so the producer may write to the source again afterwards.
+    """
+    cdef Handover* handover = get_or_make_handover(source)
+    cdef Span span = managed_span(source)
+    cdef Managed* made
+    cdef Pooled* pooled
+    cdef object keeper = None
+    need_driver(source, handover)
+    if span.high_bytes == span.low_bytes:
+        return marked_as_copy(managed_share(source))
+    if ready_stream(handover).keeper != NULL:
+        keeper = <object> ready_stream(handover).keeper
+    pooled = new_pooled(handover.driver, handover.device_id, ready_stream(handover), handover.thread)
+    try:
+        copy_into(pooled, handover, managed_data(source) + span.low_bytes, span.high_bytes - span.low_bytes)
+        made = managed_like(source)
+    except BaseException:
+        release_pooled(pooled)
+        raise
+    return owning(made, pooled, span.low_bytes, keeper)
+
+
+cdef Managed* owning(Managed* made, Pooled* pooled, int64_t low_bytes, object keeper) except NULL:
+    """A block that owns pooled memory, in which the first element comes after so many bytes."""
+    cdef DLTensor* tensor = &made.abi.dl_tensor
+    managed_own(made, OWNS_WRAPPED, pooled)
+    tensor.data = <char*> pooled.memory - low_bytes
+    tensor.byte_offset = 0
+    tensor.device.device_type, tensor.device.device_id = pooled.driver.device_type, pooled.device_id
+    marked_as_copy(made)
+    try:
+        set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts)
+    except BaseException:
+        managed_release(made)
+        raise
+    return made
+
+
+cdef Managed* allocate(const Managed* like, const DLDevice* device) except NULL:
+    """New memory of a device's pool for the elements of ``like``, dense, and ready on dlbridge's own stream.
+
+    A device without a number is the current one.
+    """
+    cdef Driver* driver = find_driver(device.device_type)
+    cdef int32_t device_id = cuda.current_device(driver) if device.device_id == ANY_DEVICE_ID else device.device_id
+    cdef Stream own = Stream(0, NULL, True)
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef Pooled* pooled
+    cdef Managed* made
+    checked_ordinal(driver, device_id)
+    with nogil:
+        own.number = <int64_t> <size_t> cuda.own_stream(driver, device_id, &failure)
+    if not own.number:
+        raise driver_error(driver, &failure)
+    pooled = new_pooled(driver, device_id, &own, PyThread_get_thread_ident())
+    try:
+        if managed_count(like):
+            fill_pooled(pooled, NULL, managed_nbytes(like))
+        made = managed_like(like)
+    except BaseException:
+        release_pooled(pooled)
+        raise
+    make_dense(made)
+    return owning(made, pooled, 0, None)
+
+
+cdef void make_dense(Managed* managed) noexcept nogil:
+    """Give a block that has no memory yet the strides of C order, unless it is dense in another order."""
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    if not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(managed)):
+        fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+        managed.marks &= ~<uint8_t> (STRIDED | REPEATED | BACKWARD)
+
+
+cdef Managed* marked_as_copy(Managed* made) noexcept nogil:
+    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
+    return made
+
+
+cdef Pooled* new_pooled(
+    Driver* driver, int32_t device_id, const Stream* stream, unsigned long thread,
+) except NULL:
+    cdef Pooled* pooled = <Pooled*> calloc(1, sizeof(Pooled))
+    if pooled == NULL:
+        raise MemoryError
+    pooled.wrapped.release = release_pooled
+    pooled.driver, pooled.device_id = driver, device_id
+    pooled.stream.number, pooled.stream.lasts = number_here(stream.number, thread), stream.lasts
+    pooled.thread = PyThread_get_thread_ident()
+    if pooled.stream.number == STREAM_UNORDERED:
+        # No stream is known, since no stream need wait. The consumer of the copy assumes the default stream.
+        pooled.stream.number, pooled.stream.lasts = STREAM_LEGACY_DEFAULT, True
+    return pooled
+
+
+cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbytes) except -1:
+    cdef int64_t stream = pooled.stream.number
+    cdef int64_t producer = usable_number(handover, &handover.producer)
+    fill_pooled(pooled, begin, nbytes)
+    handover.used = True
+    if producer != STREAM_UNORDERED and producer != stream:
+        # This is done now, while both handles are valid. The source may be released as soon as this function returns.
+        order_on_device(pooled.driver, pooled.device_id, stream, producer)
+        fill_stream(&handover.consumer, STREAM_UNORDERED, None, False)
+    return 0
+
+
+cdef int fill_pooled(Pooled* pooled, void* source, size_t nbytes) except -1:
+    """Allocate the memory, and copy into it unless source is NULL."""
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef int64_t stream = pooled.stream.number
+    cdef bint done
+    with nogil:
+        done = cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
+        if not done and failure.wanted and release_all():       # they may have had the memory that is missing
+            failure = Failure(0, 0, 0, 0, False)
+            done = cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
+    if not done:
+        raise driver_error(pooled.driver, &failure)
+    return 0
+
+
+cdef void release_pooled(void* owner) noexcept nogil:
+    """Give the memory back in the order of its stream.
+
+    If the stream may be gone, the legacy default stream takes its place, which waits for most other streams.
+    """
+    cdef Pooled* pooled = <Pooled*> owner
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef int64_t stream = pooled.stream.number
+    cdef PyThreadState* gil
+    if pooled.memory != NULL and python_is_up():
+        if not pooled.stream.lasts or (
+                stream == STREAM_PER_THREAD_DEFAULT and pooled.thread != PyThread_get_thread_ident()):
+            stream = STREAM_LEGACY_DEFAULT
+            count_unordered()
+        gil = give_up_gil()
+        if not cuda.deallocate(pooled.driver, pooled.device_id, pooled.memory, stream, &failure):
+            count_unordered()
+        take_gil(gil)
+    free(pooled)
+
+
+cdef int32_t current_device(int32_t device_type) except -1:
+    """The number of the device that is current in this thread."""
+    return cuda.current_device(find_driver(device_type))
+
+
+cdef bint is_large(int64_t nbytes) noexcept:
+    """Whether memory of this size moves faster by several threads than by a library's own copy."""
+    return is_worth(nbytes)
+
+
+cdef bint is_readable(Managed* managed) except -1:
+    """Whether the CPU may read managed memory where it is."""
+    cdef Location location
+    cdef Driver* driver = find_driver(managed.abi.dl_tensor.device.device_type)
+    if managed.abi.dl_tensor.data == NULL:
+        return True
+    cuda.locate(driver, managed_data(managed), &location)
+    return location.concurrent
+
+
+operations.fetch = fetch
+operations.current_device = current_device
+operations.is_large = is_large
+operations.upload = upload
+operations.send = send
+operations.allocate = allocate
+operations.duplicate = duplicate
+operations.is_readable = is_readable
+operations.check_device = cuda.check_device
+store_flag(&operations.ready, True)
