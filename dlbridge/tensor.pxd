@@ -15,9 +15,6 @@ cdef class Tensor:
     cdef object __weakref__
 
 
-# The dictionary of __cuda_array_interface__ 3.
-cdef dict cuda_interface(Managed* managed)
-
 # Steals managed, also when it fails.
 cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy)
 

@@ -51,7 +51,7 @@ FAULTS = (
     Fault("read-only memory that nobody else has is shared", CORE + "decision.pyx",
           "if writable and managed_alone(managed) and (host or not target.copies_own):", "if managed_alone(managed):",
           "pickles"),
-    Fault("a Tensor exports read-only memory as writable", "dlbridge/tensor.pyx",
+    Fault("a Tensor exports read-only memory as writable", CORE + "exports.pyx",
           "DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY",
           "DLPACK_FLAG_BITMASK_READ_ONLY and policy == READONLY_ERROR and not steps & COPY", "tensor policies"),
     Fault("copies are not flagged", CORE + "place.pyx", "made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (",

@@ -63,7 +63,8 @@ FLOORS = (
         Room("native/", ("_core.native.",), on_the_way=True),
         Room("place: copies", ("_core.place",), on_the_way=True),
         Room("location", ("_core.location",)),
-        Room("capsule, pickling", ("_core.capsule", "_core.arrow_capsule", "_core.pickling", "_core.narrowing")),
+        Room("exports, capsule, pickling", (
+            "_core.exports", "_core.capsule", "_core.arrow_capsule", "_core.pickling", "_core.narrowing")),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),

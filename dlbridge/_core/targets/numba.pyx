@@ -7,11 +7,12 @@ from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT
 from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations
+from dlbridge._core.exports cimport cuda_interface
 from dlbridge._core.request cimport READONLY_SHARE
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, fill, is_large
 from dlbridge._core.targets.target cimport Target
-from dlbridge.tensor cimport cuda_interface, new_tensor
+from dlbridge.tensor cimport new_tensor
 
 
 cdef int prepare(Target target) except -1:

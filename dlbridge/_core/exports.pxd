@@ -1,0 +1,29 @@
+"""Exports: what a consumer of each protocol is given of memory that a block has."""
+
+from libc.stdint cimport int32_t
+
+from dlbridge._core.block cimport Managed
+from dlbridge._core.request cimport ReadonlyPolicy
+
+
+# A new block over the same memory, for a use that waits for the work on it.
+cdef Managed* shared_in_order(Managed* base) except NULL
+cdef Managed* copied_where_it_is(Managed* base) except NULL
+# Waits until the producer's work on pinned memory is done, for a consumer that reads it as soon as it has the address.
+cdef int await_for_cpu(Managed* managed) except -1
+
+# A capsule for a consumer that asks for more than the memory as it is, or that takes legacy capsules only.
+cdef object export_capsule(
+    Managed* base, ReadonlyPolicy policy, bint versioned, object stream, object dl_device, object copy)
+# Lets the stream that a consumer names wait for the memory; on failure the block is released.
+cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1
+# The dictionaries of __array_interface__ and __cuda_array_interface__, version 3. Memory that they cannot describe
+# raises AttributeError, so that hasattr() is False.
+cdef dict array_interface(Managed* managed)
+cdef dict cuda_interface(Managed* managed)
+cdef object no_face(str face, const Managed* managed)
+# NumPy's C structure in a capsule without a name. The capsule's context is a block that keeps the memory.
+cdef object new_array_struct(Managed* base)
+# The pair of capsules that __arrow_c_array__ returns.
+cdef object arrow_capsules(Managed* base, ReadonlyPolicy policy)
+cdef int fill_buffer(Py_buffer* view, Managed* managed, int flags) except -1

@@ -1,0 +1,414 @@
+"""Exports: what a consumer of each protocol is given of memory that a block has.
+
+A host protocol has no stream, so whoever is given an address by one may read the memory at once.
+"""
+
+from cpython.buffer cimport (
+    PyBUF_ANY_CONTIGUOUS,
+    PyBUF_C_CONTIGUOUS,
+    PyBUF_F_CONTIGUOUS,
+    PyBUF_FORMAT,
+    PyBUF_ND,
+    PyBUF_STRIDES,
+    PyBUF_WRITABLE,
+    PyBuffer_IsContiguous,
+)
+from cpython.long cimport PyLong_Check
+from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
+from libc.stdint cimport int32_t, int64_t
+from libc.stdlib cimport free, malloc
+
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
+    STREAM_UNORDERED,
+    DLDevice,
+    DLTensor,
+    kDLCPU,
+    kDLROCM,
+)
+from dlbridge._core.arrow_capsule cimport new_arrow_capsules
+from dlbridge._core.block cimport (
+    Managed,
+    integers,
+    managed_count,
+    managed_data,
+    managed_item_bytes,
+    managed_nbytes,
+    managed_packed,
+    managed_release,
+    managed_shape,
+    managed_share,
+    managed_strides,
+)
+from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
+from dlbridge._core.devices.operations cimport device_operations
+from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
+from dlbridge._core.dtypes cimport dtype_name, get_row, row_typestr
+from dlbridge._core.layout cimport LENGTH_1, STRIDED
+from dlbridge._core.place cimport (
+    COPY,
+    COPY_SPAN,
+    FETCH,
+    IN_C_ORDER,
+    TO_HOST_LABEL,
+    pack_steps,
+    place,
+    separate_steps,
+)
+from dlbridge._core.request cimport READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy, keeps_handle, parse_stream
+from dlbridge._core.sources.array_struct cimport (
+    ARRAY_STRUCT_C_CONTIGUOUS,
+    ARRAY_STRUCT_NOTSWAPPED,
+    ARRAY_STRUCT_VERSION,
+    ARRAY_STRUCT_WRITEABLE,
+    PyArrayInterface,
+)
+
+from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal, shown
+
+
+cdef Managed* shared_in_order(Managed* base) except NULL:
+    """A new block over the same memory, for a use that waits for the work on it."""
+    cdef Managed* managed = managed_share(base)
+    try:
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().inherit(managed, base)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
+cdef Managed* copied_where_it_is(Managed* base) except NULL:
+    cdef bint on_host = is_host(base.abi.dl_tensor.device.device_type)
+    return place(shared_in_order(base), COPY if on_host else <int32_t> COPY_SPAN, NULL)
+
+
+cdef int await_for_cpu(Managed* managed) except -1:
+    """Wait until the producer's work on pinned memory is done, since the host protocols have no stream.
+
+    Their consumer reads the memory as soon as it has the address.
+    """
+    if managed.abi.dl_tensor.device.device_type != kDLCPU and has_streams(managed.abi.dl_tensor.device.device_type):
+        return device_operations().await_producer(managed)
+    return 0
+
+
+# ---- DLPack ----------------------------------------------------------------------------------------------------------
+
+cdef object export_capsule(
+    Managed* base, ReadonlyPolicy policy, bint versioned, object stream, object dl_device, object copy,
+):
+    """A capsule for a consumer that asks for more than the memory as it is, or that takes legacy capsules only."""
+    cdef int32_t steps = export_device(base, stream, dl_device)
+    cdef Managed* managed
+    if copy is not None and copy is not True and copy is not False:
+        raise ValueError(f"dlpack: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
+    if copy is True:
+        on_host = is_host(base.abi.dl_tensor.device.device_type) or steps & FETCH
+        steps |= COPY if on_host else <int32_t> COPY_SPAN
+    if steps & FETCH and copy is False:
+        there = device_name(base.abi.dl_tensor.device)
+        raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but memory on {there} must be copied to the CPU",
+                      "pass copy=None")
+    if not versioned:
+        steps |= legacy_steps(base, policy, copy, steps)
+    managed = managed_share(base)
+    if has_streams(managed.abi.dl_tensor.device.device_type):
+        order_export(managed, base, steps, stream)
+    if steps:
+        managed = place(managed, steps, NULL)
+    return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
+
+
+cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, int32_t steps) except -1:
+    """The steps that a legacy capsule needs, since it can flag neither read-only memory nor padded elements."""
+    cdef int32_t needed = 0
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY:
+        if policy == READONLY_ERROR:
+            raise refusal(ConversionError, "dlpack", "max_version", None,
+                          "asks for a legacy capsule, which cannot flag read-only memory",
+                          'pass max_version=(1, 0), or make the Tensor with readonly="share" and do not write')
+        on_host = is_host(managed.abi.dl_tensor.device.device_type)
+        needed = separate_steps(managed) if on_host else <int32_t> COPY_SPAN
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
+        needed = pack_steps(managed)
+    if needed and copy is False:
+        raise refusal(CopyRequiredError, "dlpack", "copy", False,
+                      "but a legacy capsule cannot flag what this memory is (read-only, or padded)",
+                      'pass max_version=(1, 0), or readonly="share"')
+    return needed
+
+
+cdef int32_t export_device(const Managed* managed, object stream, object dl_device) except -1:
+    """The steps that bring memory to where the consumer wants it, or an error. Pinned memory can pass for the CPU's."""
+    cdef const DLDevice* device = &managed.abi.dl_tensor.device
+    cdef DLDevice wanted
+    if stream is not None and not is_unordered(stream):
+        check_stream(stream, device.device_type)
+    if dl_device is None:
+        return 0
+    parse_device(dl_device, &wanted)
+    if same_device(&wanted, device):
+        return 0
+    if wanted.device_type == kDLCPU and is_host(device.device_type):
+        return TO_HOST_LABEL
+    if wanted.device_type == kDLCPU and has_streams(device.device_type):
+        return FETCH
+    raise refusal(DeviceError, "dlpack", "dl_device", dl_device,
+                  f"is not where the memory is, {device_name(device[0])}", "convert() it there first")
+
+
+cdef int check_stream(object stream, int32_t device_type) except -1:
+    """Refuse any stream for memory of the host, and for devices without streams what is not even a number."""
+    cdef bint on_host = is_host(device_type)
+    if (on_host or not has_streams(device_type)) and (not PyLong_Check(stream) or type(stream) is bool):
+        parse_stream(stream, "dlpack")
+    if on_host:
+        raise refusal(DeviceError, "dlpack", "stream", stream, "has no meaning on the CPU", "pass stream=None")
+    return 0
+
+
+cdef bint is_unordered(object stream):
+    return PyLong_Check(stream) and stream == STREAM_UNORDERED
+
+
+cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1:
+    """Let the stream that a consumer names wait for the memory; on failure the block is released."""
+    cdef int64_t number = STREAM_LEGACY_DEFAULT
+    cdef Operations* operations = device_operations()
+    try:
+        if stream is not None:
+            number = consumer_number(stream, managed.abi.dl_tensor.device.device_type)
+        operations.inherit(managed, base)
+        if number == STREAM_UNORDERED or not steps & (TO_HOST_LABEL | FETCH):
+            # The standard's streams are integers. A stream that is given as an object is kept alive.
+            return operations.order_consumer(managed, number, stream if keeps_handle(stream) else None, False)
+        return operations.await_producer(managed) if steps & TO_HOST_LABEL else 0
+    except BaseException:
+        managed_release(managed)
+        raise
+
+
+cdef int64_t consumer_number(object stream, int32_t device_type) except? -2:
+    """dlbridge's number of a consumer's stream.
+
+    The array API standard numbers ROCm's default stream 0, and has neither 1 nor 2 there.
+    """
+    if device_type == kDLROCM and PyLong_Check(stream):
+        if stream == 0:
+            return STREAM_LEGACY_DEFAULT
+        if stream == STREAM_LEGACY_DEFAULT or stream == STREAM_PER_THREAD_DEFAULT:
+            raise refusal(DeviceError, "dlpack", "stream", stream, "is no stream of ROCm",
+                          "pass 0 for the default stream, or a handle")
+    return parse_stream(stream, "dlpack")
+
+
+# ---- interfaces ------------------------------------------------------------------------------------------------------
+
+cdef object no_face(str face, const Managed* managed):
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    return AttributeError(
+        f"{face}: {dtype_name(tensor.dtype)} on {device_name(tensor.device)}: has no such face (use __dlpack__)")
+
+
+cdef object host_typestr(Managed* managed, str face):
+    """The typestr of memory that the CPU may read from now on.
+
+    Memory that a host protocol cannot describe raises AttributeError, so that hasattr() is False.
+    """
+    typestr = row_typestr(managed.row)
+    if typestr is None or not is_host(managed.abi.dl_tensor.device.device_type):
+        raise no_face(face, managed)
+    await_for_cpu(managed)
+    return typestr
+
+
+cdef dict array_interface(Managed* managed):
+    """The dictionary of __array_interface__ 3."""
+    typestr = host_typestr(managed, "__array_interface__")
+    return interface_of(managed, typestr, interface_strides(managed))
+
+
+cdef object interface_strides(const Managed* managed):
+    """Strides in bytes, or None where they say nothing more than C order, which some consumers ask for (Pillow)."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    if not managed.marks & (STRIDED | LENGTH_1):
+        return None
+    return integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
+
+
+cdef dict cuda_interface(Managed* managed):
+    """The dictionary of __cuda_array_interface__ 3.
+
+    Its stream is the one on which the memory is ready, or None where the consumer need not wait.
+    """
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int64_t stream
+    typestr = row_typestr(managed.row)
+    if typestr is None or not has_streams(tensor.device.device_type):
+        raise no_face("__cuda_array_interface__", managed)
+    # With the strides of an empty array, CuPy would look for its device at the address 0.
+    strides = integers(tensor.strides, tensor.ndim, managed_item_bytes(managed)) if managed_count(managed) else None
+    stream = device_operations().stream_of(managed)
+    return interface_of(managed, typestr, strides) | {"stream": None if stream == STREAM_UNORDERED else stream}
+
+
+cdef dict interface_of(const Managed* managed, str typestr, object strides):
+    """What both dictionaries have."""
+    return {
+        "shape": managed_shape(managed),
+        "typestr": typestr,
+        "descr": [("", typestr)],
+        "data": (<size_t> managed_data(managed), bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)),
+        "strides": strides,
+        "version": 3,
+    }
+
+
+cdef object new_array_struct(Managed* base):
+    """NumPy's C structure in a capsule without a name. The capsule's context is a block that keeps the memory."""
+    cdef int32_t ndim = base.abi.dl_tensor.ndim
+    cdef int32_t axis
+    cdef int64_t item_bytes = managed_item_bytes(base)
+    cdef Managed* managed
+    cdef PyArrayInterface* interface
+    host_typestr(base, "__array_struct__")
+    managed = managed_share(base)
+    interface = <PyArrayInterface*> malloc(sizeof(PyArrayInterface) + 2 * ndim * sizeof(Py_ssize_t))
+    if interface == NULL:
+        managed_release(managed)
+        raise MemoryError
+    interface.two = ARRAY_STRUCT_VERSION
+    interface.nd = ndim
+    interface.typekind = get_row(managed.row).kind
+    interface.itemsize = <int> item_bytes
+    interface.flags = ARRAY_STRUCT_NOTSWAPPED
+    if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        interface.flags |= ARRAY_STRUCT_WRITEABLE
+    if not managed.marks & STRIDED:
+        interface.flags |= ARRAY_STRUCT_C_CONTIGUOUS
+    interface.shape = <Py_ssize_t*> (interface + 1)
+    interface.strides = interface.shape + ndim
+    for axis in range(ndim):
+        interface.shape[axis] = managed.abi.dl_tensor.shape[axis]
+        interface.strides[axis] = managed.abi.dl_tensor.strides[axis] * item_bytes
+    interface.data = managed_data(managed)
+    interface.descr = NULL
+    try:
+        capsule = PyCapsule_New(interface, NULL, drop_array_struct)
+        PyCapsule_SetContext(capsule, managed)
+    except BaseException:
+        free(interface)
+        managed_release(managed)
+        raise
+    return capsule
+
+
+cdef void drop_array_struct(object capsule) noexcept:
+    free(PyCapsule_GetPointer(capsule, NULL))
+    managed_release(<Managed*> PyCapsule_GetContext(capsule))
+
+
+# ---- Arrow -----------------------------------------------------------------------------------------------------------
+
+cdef object arrow_capsules(Managed* base, ReadonlyPolicy policy):
+    cdef Managed* managed = shared_in_order(base)
+    cdef int32_t steps
+    try:
+        await_for_cpu(managed)
+        steps = arrow_steps(managed, policy)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return new_arrow_capsules(place(managed, steps, NULL) if steps else managed)
+
+
+cdef int32_t arrow_steps(const Managed* managed, ReadonlyPolicy policy) except -1:
+    """The steps to an array of Arrow, which is compact and aligned, and must not change."""
+    if managed.marks or <size_t> managed_data(managed) % managed_item_bytes(managed):
+        return COPY | IN_C_ORDER
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or policy == READONLY_SHARE or not managed_count(managed):
+        return 0
+    if policy == READONLY_ERROR:
+        raise refusal(ConversionError, "arrow", "readonly", '"error"',
+                      "the memory is writable, and the arrays of Arrow must not change",
+                      'pass readonly="copy", or "share" and do not write')
+    return COPY
+
+
+# ---- the buffer protocol ---------------------------------------------------------------------------------------------
+
+cdef int fill_buffer(Py_buffer* view, Managed* managed, int flags) except -1:
+    """Fill a Py_buffer, except for its owner.
+
+    PEP 3118: a field that the consumer did not ask for is NULL, and the consumer then assumes its default. So the
+    memory has to be what the defaults say.
+    """
+    check_buffer(managed, flags)
+    await_for_cpu(managed)
+    view.internal = new_extents(managed)
+    describe_buffer(view, managed)
+    if not is_layout_asked_for(view, flags):
+        free(view.internal)
+        raise refusal(ConversionError, "buffer", "strides", managed_strides(managed),
+                      "are not the contiguous ones asked for", "ask for PyBUF_STRIDES, or make it contiguous first")
+    if flags & PyBUF_STRIDES != PyBUF_STRIDES:
+        view.strides = NULL
+    if flags & PyBUF_ND != PyBUF_ND:
+        view.ndim, view.shape = 1, NULL         # bytes side by side; hashlib refuses more axes
+    if flags & PyBUF_FORMAT != PyBUF_FORMAT:
+        view.format = NULL
+    return 0
+
+
+cdef int check_buffer(const Managed* managed, int flags) except -1:
+    """Refuse memory that the protocol cannot describe, and read-only memory if the consumer asks to write."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    if get_row(managed.row).format == NULL or managed_packed(managed) or not is_host(tensor.device.device_type):
+        raise refusal(ConversionError, "buffer", "dtype", f"{dtype_name(tensor.dtype)} on {device_name(tensor.device)}",
+                      "has no PEP 3118 form", "use __dlpack__")
+    if flags & PyBUF_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
+        raise refusal(ConversionError, "buffer", "flags", "PyBUF_WRITABLE", "asks for more than read-only memory gives",
+                      "ask for a read-only buffer")
+    return 0
+
+
+cdef Py_ssize_t* new_extents(const Managed* managed) except NULL:
+    """Extents and strides in bytes, which the buffer's release frees."""
+    cdef const DLTensor* described = &managed.abi.dl_tensor
+    cdef int64_t item_bytes = managed_item_bytes(managed)
+    cdef int32_t axis           # without the declaration it would be an object, which needs memory
+    cdef Py_ssize_t* extents = <Py_ssize_t*> malloc(2 * described.ndim * sizeof(Py_ssize_t) + 1)
+    if extents == NULL:
+        raise MemoryError
+    for axis in range(described.ndim):
+        extents[axis] = described.shape[axis]
+        extents[described.ndim + axis] = described.strides[axis] * item_bytes
+    return extents
+
+
+cdef void describe_buffer(Py_buffer* view, Managed* managed) noexcept:
+    """Fill in every field, as for a consumer that asks for all of them."""
+    view.buf = managed_data(managed) if managed_count(managed) else <char*> managed
+    view.len = managed_nbytes(managed)
+    view.itemsize = managed_item_bytes(managed)
+    view.readonly = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
+    view.ndim = managed.abi.dl_tensor.ndim
+    view.format = <char*> get_row(managed.row).format
+    view.shape = <Py_ssize_t*> view.internal
+    view.strides = view.shape + view.ndim
+    view.suboffsets = NULL
+
+
+cdef bint is_layout_asked_for(Py_buffer* view, int flags) noexcept:
+    if flags & PyBUF_C_CONTIGUOUS == PyBUF_C_CONTIGUOUS or flags & PyBUF_STRIDES != PyBUF_STRIDES:
+        return PyBuffer_IsContiguous(view, b"C")
+    if flags & PyBUF_F_CONTIGUOUS == PyBUF_F_CONTIGUOUS:
+        return PyBuffer_IsContiguous(view, b"F")
+    if flags & PyBUF_ANY_CONTIGUOUS == PyBUF_ANY_CONTIGUOUS:
+        return PyBuffer_IsContiguous(view, b"A")
+    return True
