@@ -42,9 +42,9 @@ HOT = ["-g0", "-O3"]
 COLD = ["-g0", "-O1"]
 HOT_MODULES = {
     "face", "tensor", "_core.block", "_core.calls", "_core.capsule", "_core.conversion", "_core.copying",
-    "_core.dtypes", "_core.exports", "_core.narrowing", "_core.decision", "_core.route", "trees.walk", "_core.native.numpy",
-    "_core.native.torch", "_core.sources.buffer", "_core.sources.dlpack", "_core.sources.exchange",
-    "_core.sources.registry", "_core.targets.exchange", "_core.targets.numpy",
+    "_core.dtypes", "_core.exports", "_core.narrowing", "_core.decision", "_core.route", "trees.walk",
+    "_core.native.numpy", "_core.native.torch", "_core.sources.buffer", "_core.sources.dlpack",
+    "_core.sources.exchange", "_core.sources.registry", "_core.targets.exchange", "_core.targets.numpy",
 }
 
 
