@@ -24,13 +24,10 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """A library that is not there would turn its tests into nothing, so the run fails instead."""
     optional.FULL = config.getoption("full")
-    wanted, present = ("numpy", "hypothesis", *LIBRARIES), None
-    if "DLBRIDGE_TEST_LIBRARIES" in os.environ:
-        wanted = {"numpy", "hypothesis", *os.environ["DLBRIDGE_TEST_LIBRARIES"].split(",")} - {""}
-        present = {name.partition(".")[0] for name in wanted}
-    config.pluginmanager.register(Needs(present))
+    named = os.environ.get("DLBRIDGE_TEST_LIBRARIES")
+    config.pluginmanager.register(Needs(optional.present_libraries()))
     missing = []
-    for name in wanted:
+    for name in ("numpy", "hypothesis", *(LIBRARIES if named is None else filter(None, named.split(",")))):
         try:
             importlib.import_module(name)
         except ImportError as error:

@@ -1,14 +1,9 @@
 #!/usr/bin/env bash
 # The tests under AddressSanitizer and UndefinedBehaviorSanitizer: bash tools/asan.sh [TEST...]
 #
-# TEST is a file or a folder below tests/, such as test_arrow.py; .ci/run names those that are about what parses, owns
-# and releases. Without one all the tests run, but for these:
-#   tests/gpu, which need a GPU;
-#   test_bench, test_bench_floors, test_large_files and test_ten_thousand_conversions: times and sizes mean nothing where
-#     memory has red zones and freed memory is held back; valgrind.sh and debug_python.sh look for what is lost;
-#   test_injected_failures, which brings a malloc() of its own;
-#   test_packaging, test_side_effects, test_command_line: what pip installs (the self-test is run by itself);
-#   test_the_threads_that_are_not_there: a sanitizer's process does not fit into the memory that it limits.
+# TEST is a file or a folder below tests/, such as sources/test_arrow.py; .ci/run names those that are about what parses,
+# owns and releases. Without one all the tests run, but for those that need more than a sanitizer leaves
+# (tests/support/optional.py) and for tests/gpu. valgrind.sh and debug_python.sh look for what is lost.
 # PYTHON, if set, is the python of an environment that has the test extra; else one is made.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 need gcc build-essential
@@ -54,14 +49,9 @@ BUGS
 
 stage "tests"
 cd "$work/tree"
-wanted=("${@/#/tests/}")
-if [ $# = 0 ]; then
-    wanted=(--ignore=tests/gpu --ignore=tests/test_{bench,bench_floors,large_files,packaging,side_effects}.py
-        --ignore=tests/test_{command_line,injected_failures}.py)
-fi
+export DLBRIDGE_TEST_WITHOUT="an installation,plain memory,an end beside threads of C"
+if [ $# = 0 ]; then set -- --ignore=tests/gpu; else set -- "${@/#/tests/}"; fi
 # --capture=sys: a sanitizer's report reaches the log, although it ends the process.
-check "tests" "${sanitized[@]}" -m pytest -v --capture=sys -p no:cacheprovider -n auto --dist worksteal \
-    --deselect=tests/test_lifetime.py::test_ten_thousand_conversions_leave_nothing \
-    --deselect=tests/test_copies.py::test_the_threads_that_are_not_there_are_done_without "${wanted[@]}"
+check "tests" "${sanitized[@]}" -m pytest -v --capture=sys -p no:cacheprovider -n auto --dist worksteal "$@"
 check "self-test" "${sanitized[@]}" -m dlbridge selftest
 finish

@@ -15,8 +15,8 @@ heavy() {
 
 run_tests() (
     cd "$tree/tests"
-    "$work/$1/bin/python" -P -m pytest -q -c /dev/null --rootdir "$tree/tests" --noconftest --import-mode=importlib \
-        -o pythonpath="$tree/tests" "${@:2}"
+    PYTHONPATH=$tree/tests DLBRIDGE_TEST_LIBRARIES=ml_dtypes "$work/$1/bin/python" -P -m pytest -q -c /dev/null \
+        --rootdir "$tree/tests" --noconftest --import-mode=importlib -p support.optional "${@:2}"
 )
 
 stage "dlbridge"

@@ -1,7 +1,7 @@
 """The house: which room stands on which floor. ``python tools/house.py`` draws docs/architecture.svg from it.
 
-A room imports only from its own floor and those below, and never in a circle. tests/test_house.py holds the code
-against the table; ``--check`` compares the picture, and ends with 1 where it is another one.
+A room imports only from its own floor and those below, and never in a circle. tests/package/test_house.py holds the
+code against the table; ``--check`` compares the picture, and ends with 1 where it is another one.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ declare -A host_platform=([manylinux_aarch64]=linux-aarch64 [musllinux_x86_64]=l
 declare -A audit_options=([musllinux_x86_64]="--exclude libc.so")
 # The test has threads begin without the memory for their stacks, which ends qemu-user.
 declare -A deselected=(
-    [manylinux_aarch64]="--deselect=tests/test_copies.py::test_the_threads_that_are_not_there_are_done_without")
+    [manylinux_aarch64]="--deselect=tests/copies/test_copies.py::test_the_threads_that_are_not_there_are_done_without")
 
 sdist() {
     copy_tree "$work/tree" || return
@@ -117,7 +117,7 @@ self_test() { "$python" -m dlbridge selftest; }
 quick_tests() {
     # shellcheck disable=SC2046,SC2086
     PATH=$folder/bin:$PATH DLBRIDGE_TEST_LIBRARIES= "$python" -m pytest -q -rs -m quick -p no:cacheprovider \
-        --rootdir "$work/tree" ${deselected[$platform]:-} $(grep -l "mark.quick" "$work"/tree/tests/test_*.py)
+        --rootdir "$work/tree" ${deselected[$platform]:-} $(grep -l "mark.quick" "$work"/tree/tests/*/test_*.py)
 }
 
 wheel() {

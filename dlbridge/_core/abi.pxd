@@ -1,7 +1,7 @@
 """DLPack 1.3: every struct, code, flag and capsule name. No other file has a literal of the standard.
 
 The order and the meaning of the fields are those of the standard's header. The numbers in brackets are byte offsets
-on a 64-bit machine; tests/test_abi.py compares them with those of ctypes.
+on a 64-bit machine; tests/targets/test_abi.py compares them with those of ctypes.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t

@@ -1,6 +1,6 @@
 """View and Want: what extensions see of an array, and what they ask of it. include/dlbridge.h has them for C.
 
-The two are frozen by the major version of the C API; tests/test_face.py compares them with the header.
+The two are frozen by the major version of the C API; tests/face/test_face.py compares them with the header.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t

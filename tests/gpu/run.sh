@@ -208,12 +208,12 @@ for name in $parts; do
         *) became "$name" "not run: PART=$part"; continue ;;
     esac
     case $name in
-        races) tests races test_races.py ;;
-        order) tests order test_handover.py test_release.py test_streams.py test_capture.py ;;
+        races) tests races test_lost_values.py ;;
+        order) tests order test_handover.py test_rewriting.py test_streams.py test_capture.py ;;
         latency) script latency --json "$out/latency.json" --rounds "${LATENCY_ROUNDS:-400}" ;;
         # Managed memory comes last in test_memory.py.
-        rest) tests rest test_first_page.py test_state.py test_gradients.py test_pairs.py test_transfers.py \
-            test_prefetch.py test_memory.py ;;
+        rest) tests rest test_readme.py test_state.py test_gradients.py test_pairs.py test_large_copies.py \
+            test_batches.py test_memory.py ;;
         hops) script hops --seconds "${SECONDS_OF_HOPS:-30}" ;;
         soak) soak ;;
         *) script "$name" ;;

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from libraries.row import COMPLEX, FLOATS, INTEGERS, ML_DTYPES
+from support.optional import params
 from support.producers import LegacyProducer
 
 import dlbridge
@@ -86,6 +87,7 @@ def test_out_of_the_library(row, dtype):
         assert array.ctypes.data == row.address(given)
 
 
+@pytest.mark.needs("torch")
 @pytest.mark.filterwarnings("ignore:Exporting an unversioned:DeprecationWarning")       # pyarrow's own
 @pytest.mark.parametrize("row", EXPORTING, ids=lambda row: row.name)
 @pytest.mark.parametrize("of", [LegacyProducer, lambda array: array.__dlpack__()], ids=["class", "capsule"])
@@ -173,7 +175,7 @@ def test_memory_that_is_not_aligned(row):
     assert row.values(dlbridge.convert(memory, row.name, readonly="share")) == memory.tolist()
 
 
-@pytest.mark.parametrize("name", ["paddle", "torch"])
+@pytest.mark.parametrize("name", params(["paddle", "torch"]))
 def test_complex128_at_an_odd_address(name):
     """Their kernels read it by aligned loads, which end the process."""
     memory = np.zeros(80, "uint8")
@@ -204,7 +206,7 @@ def test_read_only_memory(row):
         assert row.address(given) == source.ctypes.data
 
 
-@pytest.mark.parametrize("name", ["jax", "tensorflow", "pyarrow"])
+@pytest.mark.parametrize("name", params(["jax", "tensorflow", "pyarrow"]))
 def test_writable_memory_is_copied_for_arrays_that_must_not_change(name):
     row = next(row for row in ROWS if row.name == name)
     for size in range(1, 100):
@@ -286,6 +288,7 @@ def test_every_pair(row, other):
     assert other.values(dlbridge.convert(row.make(source), other.name)) == source.tolist()
 
 
+@pytest.mark.needs("tensorflow")
 def test_tensorflows_own_copy_is_one_while_a_function_is_traced_too():
     import tensorflow
 

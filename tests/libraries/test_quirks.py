@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from copies.test_layouts import ELSEWHERE, EXERCISES, elsewhere
 from support.lacking import LACKS
 from support.quirk_rows import OF_ALL
-from test_layouts import ELSEWHERE, EXERCISES, elsewhere
 
 import dlbridge
 from dlbridge.libraries.library import library_named

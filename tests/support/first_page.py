@@ -1,7 +1,7 @@
 """The table of the first page: a program for each of its cells.
 
 A program prints True for a tick. ``f`` is the function of the column, and the sources are on the host; those for CuPy,
-on a GPU, are in tests/gpu/test_first_page.py. One process imports the libraries, and each program runs in a child of
+on a GPU, are in tests/gpu/test_readme.py. One process imports the libraries, and each program runs in a child of
 it, since some end.
 """
 

@@ -1,14 +1,16 @@
 """Tests without all the libraries: ``DLBRIDGE_TEST_LIBRARIES="jax,ml_dtypes"`` names those that are there.
 
-NumPy, pytest and hypothesis always are; the list may be empty. The mark ``needs`` of a module, a test or a parameter
-names the libraries that it cannot do without, and a test that needs an absent one is deselected and counted. The mark
-alone decides: while the tests are collected an absent library imports as a placeholder, so that a file can import it at
-its top, but a test that uses a placeholder fails.
+NumPy, pytest and hypothesis always are; the list may be empty. ``DLBRIDGE_TEST_WITHOUT="plain memory"`` names
+conditions that a tool does not meet. The mark ``needs`` of a module, a test or a parameter names the libraries and the
+conditions that it cannot do without, and a test that needs an absent one is deselected and counted. The mark alone
+decides: while the tests are collected an absent library imports as a placeholder, so that a file can import it at its
+top, but a test that uses a placeholder fails. As a plugin (``pytest -p support.optional``) this works without conftest.
 """
 
 import importlib
 import importlib.machinery
 import itertools
+import os
 import platform
 import sys
 import sysconfig
@@ -19,11 +21,17 @@ import pytest
 
 LIBRARIES = ("torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda", "array_api_strict")
 # Of some tests.
-PROGRAMS = ("optree", "rich", "matplotlib", "wrapt", "cloudpickle", "dlpack", "tvm_ffi", "safetensors",
-            "Cython")
+PROGRAMS = ("tensorflow", "paddle", "optree", "rich", "matplotlib", "wrapt", "cloudpickle", "dlpack", "tvm_ffi",
+            "safetensors", "Cython")
 NAMES = frozenset(name.partition(".")[0] for name in LIBRARIES + PROGRAMS)
 # What a test may need beside a library itself: the first word is the library, where there is one of that name.
 CONDITIONS = {
+    # These hold unless DLBRIDGE_TEST_WITHOUT says otherwise.
+    "an installation": lambda: True,        # of dlbridge by pip, and not a built tree on the path
+    # Without a sanitizer, whose red zones and freed memory that is held back make sizes, times and limits say nothing.
+    "plain memory": lambda: True,
+    # A sanitizer gives each thread a stack for signals, and may take it back while the process ends.
+    "an end beside threads of C": lambda: True,
     "numpy 2.1": lambda: np.lib.NumpyVersion(np.__version__) >= "2.1.0",
     # np.dtype() hid what an attribute of its argument raises.
     "numpy 2.4": lambda: np.lib.NumpyVersion(np.__version__) >= "2.4.0",
@@ -133,12 +141,24 @@ class Placeholder(types.ModuleType):
         return ()
 
 
+def present_libraries():
+    """The libraries that are there, by their names at the top; None where that is not said."""
+    named = os.environ.get("DLBRIDGE_TEST_LIBRARIES")
+    return None if named is None else {name.partition(".")[0] for name in named.split(",")} - {""}
+
+
+def pytest_configure(config):
+    """Of the plugin."""
+    config.addinivalue_line("markers", "needs(library): where the library is absent, the test is left out")
+    config.pluginmanager.register(Needs(present_libraries()))
+
+
 class Needs:
     """The plugin of pytest that deselects what needs an absent library, and the finder of placeholders."""
 
     def __init__(self, present):
         """``present`` has the names of the libraries that are there; where it is None, nothing counts as absent."""
-        self.absent = set()
+        self.absent = set(os.environ.get("DLBRIDGE_TEST_WITHOUT", "").split(",")) - {""}
         if present is not None:
             self.absent |= NAMES - present
             self.absent |= {name for name, holds in CONDITIONS.items() if name.split()[0] in self.absent or not holds()}
@@ -160,7 +180,7 @@ class Needs:
 
     def pytest_ignore_collect(self, collection_path):
         """Leave out tests/gpu, which finds out for itself what is there."""
-        return True if self.absent and collection_path.name == "gpu" else None
+        return True if self.absent & NAMES and collection_path.name == "gpu" else None
 
     def pytest_collection_modifyitems(self, config, items):
         needs = {item: {name for mark in item.iter_markers("needs") for name in mark.args} for item in items}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-WALKS = Path(__file__).parent / "support" / "walks.py"
+WALKS = Path(__file__).parents[1] / "support" / "walks.py"
 
 
 @pytest.mark.needs("torch", "jax", "pyarrow", "PIL")

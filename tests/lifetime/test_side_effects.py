@@ -10,6 +10,8 @@ import pytest
 
 import dlbridge
 
+pytestmark = pytest.mark.needs("an installation")
+
 # What a library that moves arrays has no business with, by the beginning of the event.
 FORBIDDEN = (
     "socket.", "urllib.", "http.", "subprocess.", "os.system", "os.exec", "os.fork", "os.posix_spawn", "os.spawn",

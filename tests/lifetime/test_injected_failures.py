@@ -21,6 +21,8 @@ import dlbridge
 from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer
 
+pytestmark = pytest.mark.needs("plain memory")
+
 
 @pytest.fixture(scope="module")
 def wrapper(tmp_path_factory):

@@ -28,7 +28,7 @@ from dlbridge.matrix.children import Call, Ended
 from dlbridge.matrix.pair import Wrong, convert
 from dlbridge.matrix.rows import ROWS, Row, rows_of
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 VOID = {"meta", "br", "link", "img", "hr", "input"}
 HOSTILE = """
 import signal, sys
@@ -42,7 +42,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def hostile_command(*words):
-    return [sys.executable, "-c", HOSTILE.format(folder=str(Path(__file__).parent)), "matrix", *words]
+    return [sys.executable, "-c", HOSTILE.format(folder=str(Path(__file__).parents[1])), "matrix", *words]
 
 
 def matrix_of(cells, missing=None):

@@ -16,6 +16,8 @@ import dlbridge
 from dlbridge.__main__ import main
 from dlbridge.demo import Step, report
 
+pytestmark = pytest.mark.needs("an installation")
+
 SCRIPT = Path(sysconfig.get_path("scripts")) / "dlbridge"
 PROGRAMS = {"script": [str(SCRIPT)], "module": [sys.executable, "-m", "dlbridge"]}
 # Imports as on a machine that has numpy only.

@@ -11,10 +11,11 @@ import pytest
 
 import dlbridge
 
-pytestmark = pytest.mark.skipif(
-    '"editable": true' in (distribution("dlbridge").read_text("direct_url.json") or ""),
-    reason="an editable installation has no files of its own")
-SOURCE = Path(__file__).parents[1] / "dlbridge"
+pytestmark = [
+    pytest.mark.needs("an installation"),
+    pytest.mark.skipif("""'"editable": true' in (distribution("dlbridge").read_text("direct_url.json") or "")""",
+                       reason="an editable installation has no files of its own")]
+SOURCE = Path(__file__).parents[2] / "dlbridge"
 FRAMEWORKS = {"torch", "jax", "jaxlib", "ml_dtypes", "cupy", "tensorflow", "pyarrow", "PIL"}
 
 

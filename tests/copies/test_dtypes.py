@@ -319,7 +319,7 @@ def test_other_types_are_refused_with_a_hint(source, hint, target):
 
 @pytest.mark.needs("torch", "jax before 0.12")
 def test_the_documented_table_is_what_happens():
-    root = pathlib.Path(__file__).parents[1]
+    root = pathlib.Path(__file__).parents[2]
     spec = importlib.util.spec_from_file_location("dtypes_table", root / "tools" / "dtypes_table.py")
     table = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(table)

@@ -19,7 +19,7 @@ import pytest
 import torch
 from bench import floors as floors_file
 
-pytestmark = pytest.mark.needs("torch 2.10", "jax", "ml_dtypes")
+pytestmark = pytest.mark.needs("plain memory", "torch 2.10", "jax", "ml_dtypes")
 
 CALLS = 100_000
 

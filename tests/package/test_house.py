@@ -14,7 +14,7 @@ import pytest
 import dlbridge
 from dlbridge.libraries.library import libraries, roots_of
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def load_tool(name):
@@ -130,6 +130,15 @@ def test_the_architecture_page_names_what_is_there():
     assert len(rooms) > 20
     assert [full for full, paths in rooms.items() if full.rpartition(".")[2] not in ("pyx", "pxd", "py") and not any(
         re.search(rf"\b{full.rpartition('.')[2]}\b", path.read_text(encoding="utf-8")) for path in paths)] == []
+
+
+def test_the_architecture_page_has_every_room():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    named = {(int(floor), name) for floor, rooms, what in rows for name in re.findall(r"`([\w/]+)`", rooms + what)}
+    wanted = {(floor.number, module.removeprefix("_core.").replace(".", "/"))
+              for floor in house.FLOORS for room in floor.rooms for module in room.modules}
+    assert {(floor, name) for floor, name in wanted if "__init__" not in name} - named == set()
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from support.exporters import aligned
 import dlbridge
 from dlbridge.testing.child import run_in_child
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 
 
 @pytest.mark.needs("torch", "jax", "ml_dtypes", "PIL", "pyarrow", "dlpack", "tvm_ffi")
@@ -50,7 +50,7 @@ def test_the_codes_are_those_that_are_run():
         ("torch.from_dlpack(image[:, ::-1])", 'convert(image[:, ::-1], "torch")'),
         ("torch.from_dlpack(frozen)[0] = 7", 'convert(frozen, "torch")'),
         ("jax.numpy.from_dlpack(array, copy=True)", 'convert(array, "jax", copy=True)'),
-        ("jax.numpy.asarray(cupy_array)", 'convert(cupy_array, "jax")'),       # tests/gpu/test_first_page.py
+        ("jax.numpy.asarray(cupy_array)", 'convert(cupy_array, "jax")'),       # tests/gpu/test_readme.py
     ]
 
 

@@ -4,8 +4,8 @@ import doctest
 from pathlib import Path
 
 import pytest
+from package.test_doctests import OF_ALL_LIBRARIES, examples_of
 from support.exporters import enable_x64
-from test_doctests import OF_ALL_LIBRARIES, examples_of
 
 PAGES = Path(__file__).parents[2] / "docs" / "jobs"
 

@@ -162,6 +162,7 @@ def library(tmp_path_factory):
     return compiled("deleters.c", tmp_path_factory.mktemp("deleters"))
 
 
+@pytest.mark.needs("an end beside threads of C")
 @pytest.mark.parametrize("microseconds", [0, 20, 200])
 @pytest.mark.parametrize("owner", ["bytearray(64)", "numpy.zeros(8)", "asdlpack(b'abc')", "numpy.zeros(8, '>f4')"])
 def test_threads_that_python_never_saw_let_go_until_the_end(library, owner, microseconds):

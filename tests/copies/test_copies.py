@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -504,12 +505,12 @@ def test_many_threads_at_once():
 def run(code, *command):
     """Run in a process of its own, which has to end well; ``command`` starts it."""
     code = "from support.strided import *\nfrom dlbridge._core import copying\n" + textwrap.dedent(code)
-    done = subprocess.run([*command, sys.executable, "-c", code], cwd=os.path.dirname(__file__), text=True,
+    done = subprocess.run([*command, sys.executable, "-c", code], cwd=Path(__file__).parents[1], text=True,
                           capture_output=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": ""})
     assert done.returncode == 0, (done.returncode, done.stderr)
 
 
-@pytest.mark.needs("glibc")
+@pytest.mark.needs("glibc", "plain memory")
 def test_the_threads_that_are_not_there_are_done_without():
     """No thread can begin whose stack is larger than all the memory that the process may have."""
     run("""

@@ -20,9 +20,10 @@ from bench.measure import Address, Figure, Floors, Result
 from bench.rows import Group, Inputs, Missing, Row, Settings, used_names
 from support import optional
 
-pytestmark = pytest.mark.needs("torch 2.10", "jax", "ml_dtypes", "rich", "matplotlib")
+pytestmark = pytest.mark.needs(
+    "an installation", "plain memory", "torch 2.10", "jax", "ml_dtypes", "rich", "matplotlib")
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 BENCHMARKS = CHECKOUT / "benchmarks"
 PAIR = Address("numpy_torch", "ndarray -> torch")
 # Groups that need libraries of other extras.

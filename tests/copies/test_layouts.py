@@ -264,7 +264,8 @@ def target_of(library):
 
 
 # These two do not end in an error: a versioned capsule has no copy=False, and torch has packed float4 as pairs. What
-# needs a driver is in tests/fake_driver/test_quirks.py, and CuPy's rows, which need a GPU, in tests/gpu/test_pairs.py.
+# needs a driver is in tests/fake_driver/test_device_facts.py, and CuPy's rows, which need a GPU, are in
+# tests/gpu/test_pairs.py.
 # Strides of axes of one element are replaced, without a copy.
 ELSEWHERE = {"HOST", "PINNED", "UNIFIED", "LENGTH_1_STRIDES"}
 REFUSING = [quirk for quirk in LACKS

@@ -10,7 +10,7 @@ from support.optional import CONDITIONS, NAMES, marked
 
 import dlbridge
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 MODULES = ("convert", "explain", "register", "tensor", "testing.producers")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 from gpu.libraries import FAKE, races
-from gpu.test_release import late_reads
+from gpu.test_rewriting import late_reads
 
 import dlbridge
 

@@ -10,7 +10,7 @@ from support.compiling import compiled_extension
 from support.optional import params
 from support.strided import LAYOUTS
 
-HERE = Path(__file__).parent / "support"
+HERE = Path(__file__).parents[1] / "support"
 WRITABLE, OR_COPY = 1, 16       # flags of a want
 pytestmark = pytest.mark.needs("Cython")
 

@@ -9,7 +9,7 @@ import pytest
 from fuzz import corpus
 from support.optional import marked
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("name", [

@@ -16,7 +16,7 @@ import dlbridge
 from dlbridge.libraries.library import libraries
 from dlbridge.matrix import info
 
-TOOLS = Path(__file__).parents[1] / "tools"
+TOOLS = Path(__file__).parents[2] / "tools"
 
 
 def newest_tested(name):
@@ -67,7 +67,7 @@ PROGRAM = """
     print("the same")
 """
 TORCH = """
-    import test_fast_path
+    from targets import test_fast_path
     test_fast_path.test_lazy_bits_however_they_came()
     test_fast_path.test_gradients_however_they_came()
     test_fast_path.test_a_shared_storage_keeps_its_size()
@@ -101,7 +101,7 @@ def test_streams_of_torch_are_known_before_any_tensor_was_a_source():
 
 
 JAX = """
-    import test_private_parts
+    from targets import test_private_parts
     test_private_parts.jax_takes_arrays()
     from dlbridge.matrix.info import private_parts_in_use
     assert private_parts_in_use("jax") == "not used"
@@ -143,6 +143,6 @@ def test_jax_takes_arrays():
 ])
 def test_the_same_answers_without_private_parts(program, without):
     lines = textwrap.indent(textwrap.dedent(program), "    ").strip()
-    code = textwrap.dedent(PROGRAM.format(without=without, tests=str(Path(__file__).parent), program=lines))
+    code = textwrap.dedent(PROGRAM.format(without=without, tests=str(Path(__file__).parents[1]), program=lines))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "the same\n", "")

@@ -574,6 +574,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.needs("plain memory")
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="this system does not tell the resident size")
 @pytest.mark.parametrize(("make", "target"), params(product(SOURCES.values(), TARGETS)))
 def test_ten_thousand_conversions_leave_nothing(make, target):
