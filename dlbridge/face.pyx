@@ -13,7 +13,6 @@ from libc.string cimport memset
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     STREAM_LEGACY_DEFAULT,
     DLDataType,
@@ -24,6 +23,7 @@ from dlbridge._core.abi cimport (
     kDLFloat,
 )
 from dlbridge._core.block cimport (
+    KNOWN_FLAGS,
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
@@ -37,6 +37,7 @@ from dlbridge._core.block cimport (
     Release,
     Wrapped,
     managed_checked,
+    managed_count,
     managed_from_tensor,
     managed_own,
     managed_own_storage,
@@ -48,6 +49,7 @@ from dlbridge._core.block cimport (
     sole_deleter,
 )
 from dlbridge._core.cache cimport OFFERS, cached, steal
+from dlbridge._core.conversion cimport deliver_to
 from dlbridge._core.decision cimport (
     AXIS_ORDER,
     DEVICE_MEMORY,
@@ -76,7 +78,7 @@ from dlbridge._core.facts cimport (
     ZERO_STRIDES,
 )
 from dlbridge._core.handover cimport hand_over
-from dlbridge._core.layout cimport MAX_NDIM
+from dlbridge._core.layout cimport MAX_NDIM, REPEATED, STRIDED
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.place cimport place
 from dlbridge._core.plan cimport contiguous_hint, fact_of, gather
@@ -94,7 +96,6 @@ from dlbridge._core.view cimport (
     View,
     Want,
 )
-from dlbridge._core.conversion cimport deliver_to
 from dlbridge.tensor cimport Tensor, new_like
 
 import os
@@ -110,8 +111,6 @@ cdef enum:
     LARGEST_ALIGNMENT = 16      # of any dtype
     LAZY = NEGATED | CONJUGATED
     NOT_SHOWN = SWAPPED | BYTE_STRIDES | LAZY     # marks that a View cannot show
-    GIVEN_FLAGS = (
-        DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
 
 cdef list wanted = [None] * (WANT_FLAGS + 1)         # by WantFlags: what wanted_by() found
 
@@ -135,17 +134,15 @@ def get_include():
 # ---- the four functions ----------------------------------------------------------------------------------------------
 
 cdef int view(object obj, const Want* want, View* out) except -1:
+    out.owner = NULL            # the caller may release it whatever comes of this
     if <PyObject*> obj == NULL:
-        out.owner = NULL
         refuse_null("view", "obj")
     if want == NULL:
         want = &NOTHING_WANTED
     elif want.size != sizeof(Want) or want.flags & ~<uint32_t> WANT_FLAGS or is_contrary(want):
-        out.owner = NULL
         check_want(want)
     # Nothing is caught here, since a try costs more than the rest where an array is only looked at.
     if (<Look> look)(obj, want, out):
-        out.owner = NULL        # so that the caller may release it all the same
         raise in_words_of(take_error(), want)
     return 0
 
@@ -203,7 +200,7 @@ cdef DLManagedTensorVersioned* make(const DLTensor* like, uint64_t flags, void* 
     cdef Wrapped* called
     if like == NULL:
         refuse_null("make", "like")
-    if flags & ~<uint64_t> GIVEN_FLAGS:
+    if flags & ~<uint64_t> KNOWN_FLAGS:
         raise ValueError(f"make: flags {flags:#x}: are not all known (pass flags of DLPack 1.3)")
     if not like.device.device_type:
         raise ValueError("make: device type 0: is none (set like.device.device_type to kDLCPU)")
@@ -287,17 +284,18 @@ cdef inline bint meets(const Managed* managed, const Want* want) noexcept nogil:
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     if tensor.device.device_type != kDLCPU or managed.marks & NOT_SHOWN:
         return False
-    if <size_t> tensor.data & LARGEST_ALIGNMENT - 1 and is_misaligned(tensor):
+    if <size_t> tensor.data & LARGEST_ALIGNMENT - 1 and is_misaligned(managed):
         return False
     if want == &NOTHING_WANTED:
         return True
-    if want.flags & WANT_WRITABLE and (managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or repeats(tensor)):
+    if want.flags & WANT_WRITABLE and (
+            managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or managed.marks & REPEATED):
         return False
     if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
         return False
     if (want.ndim or want.shape != NULL) and not has_extents(tensor, want):
         return False
-    return not want.flags & WANT_C_ORDER or is_compact(tensor)
+    return not (want.flags & WANT_C_ORDER and managed.marks & STRIDED)
 
 
 cdef inline bint has_extents(const DLTensor* tensor, const Want* want) noexcept nogil:
@@ -316,39 +314,13 @@ cdef inline size_t alignment_of(DLDataType dtype) noexcept nogil:
     return item_bytes if item_bytes else 1
 
 
-cdef inline bint is_misaligned(const DLTensor* tensor) noexcept nogil:
-    return <size_t> tensor.data & alignment_of(tensor.dtype) - 1 and is_filled(tensor)
+cdef inline bint is_misaligned(const Managed* managed) noexcept nogil:
+    return <size_t> managed.abi.dl_tensor.data & alignment_of(managed.abi.dl_tensor.dtype) - 1 and (
+        managed_count(managed) != 0)
 
 
 cdef inline bint same_dtype(DLDataType first, DLDataType second) noexcept nogil:
     return first.bits == second.bits and first.code == second.code and first.lanes == second.lanes
-
-
-cdef inline bint is_filled(const DLTensor* tensor) noexcept nogil:
-    cdef int32_t axis
-    for axis in range(tensor.ndim):
-        if tensor.shape[axis] == 0:
-            return False
-    return True
-
-
-cdef inline bint repeats(const DLTensor* tensor) noexcept nogil:
-    cdef int32_t axis
-    for axis in range(tensor.ndim):
-        if tensor.strides[axis] == 0 and tensor.shape[axis] > 1:
-            return True
-    return False
-
-
-cdef inline bint is_compact(const DLTensor* tensor) noexcept nogil:
-    cdef int64_t count = 1
-    cdef int32_t axis = tensor.ndim
-    while axis:
-        axis -= 1
-        if tensor.strides[axis] != count and tensor.shape[axis] != 1:
-            return not is_filled(tensor)
-        count *= tensor.shape[axis]
-    return True
 
 
 # ---- look, or acquire ------------------------------------------------------------------------------------------------
@@ -367,7 +339,6 @@ cdef int look(object obj, const Want* want, View* out) except -1:
     if Py_TYPE(<PyObject*> obj) == <PyTypeObject*> Tensor:
         if meets((<Tensor> obj).managed, want):
             show((<Tensor> obj).managed, out)       # whose shape and strides live as long as the Tensor
-            out.owner = NULL
             return 0
     else:
         found = cached(OFFERS, <PyObject*> obj, <PyObject*> None)
@@ -375,7 +346,6 @@ cdef int look(object obj, const Want* want, View* out) except -1:
             offer = PyTuple_GET_ITEM((<Offers> found).offers, 0)    # a registered source comes first
             if (<Offer> offer).describe != NULL and (<Offer> offer).describe(
                     obj, <Offer> offer, &out.memory, out.room) and meets(&out.memory, want):
-                out.owner = NULL
                 Py_DECREF(found)
                 return 0
     offers = (<Offers> steal(found)).offers if found != NULL else offers_for_type(type(obj))

@@ -179,10 +179,10 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
         tensor = deliver_out_of_line(managed, find_target("dlbridge"), &asked)
         managed = managed_share(tensor.managed)
-    return narrowed(managed, target, request)
+    return in_type_of(managed, target, request)
 
 
-cdef Managed* narrowed(Managed* managed, Target target, const Request* request) except NULL:
+cdef Managed* in_type_of(Managed* managed, Target target, const Request* request) except NULL:
     """Memory of the host in the type that the target gets; managed is stolen."""
     cdef int row
     try:

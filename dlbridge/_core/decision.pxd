@@ -49,7 +49,7 @@ cdef enum Reason:
 
 cdef enum Refused:
     NOT_REFUSED = 0
-    AS_IT_IS                # no copy that the caller allows would help
+    IN_ANY_FORM                # no copy that the caller allows would help
     NO_COPY                 # a copy is needed, and copy=False forbids it
     NO_KERNEL               # a copy is needed that nobody can make on this device
     BY_POLICY               # readonly="error"

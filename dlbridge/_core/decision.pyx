@@ -145,7 +145,7 @@ cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
 cdef void refuse(Decision* out, Reason reason) noexcept:
     """Refuse, for the first reason that is found."""
     if not out.refused:
-        out.reason, out.refused = reason, AS_IT_IS
+        out.reason, out.refused = reason, IN_ANY_FORM
 
 
 cdef int32_t copy_step(const Managed* managed, Target target, const Decision* decision) noexcept:

@@ -7,26 +7,30 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.copying cimport Copy
 
 
-# The steps that place takes for a block. Without any step the block is shared as it is.
+# What is done with memory, in the order in which it is done. Without any step the memory is shared as it is.
 cdef enum Step:
-    TO_HOST_LABEL = 1           # pinned or managed memory is labelled as the CPU's
-    COPY = 2                    # every element is copied; dense memory keeps its order of axes, other turns compact
-    COPY_SPAN = 4               # the touched bytes are copied, with their strides
-    PAIRS_TO_PACKED = 8         # two-lane sub-byte elements are seen as twice as many packed ones
-    UNPACK = 16                 # packed sub-byte elements are put one into each byte
-    PACK = 32                   # sub-byte elements of a byte each are packed
-    PACKED_TO_PAIRS = 64        # packed sub-byte elements are seen as half as many two-lane ones
-    COPY_BY_TARGET = 128        # place does nothing: the library takes this memory only by a copy of its own
-    TO_DEVICE_LABEL = 256       # pinned or managed memory is labelled as its device's; hand_over() does it
-    FETCH = 512                 # the touched bytes of a device's memory are copied to the host, before all other copies
-    UPLOAD = 1024               # place does nothing: the target's library copies host memory to a device
-    IN_C_ORDER = 2048           # with COPY: the copy is in C order, even if the memory is dense in another order
-    RESET_LENGTH_1 = 4096       # axes of one element get the strides of a compact array
-    COPY_IN_TARGET = 16384      # place does nothing: the library shares the memory, and copies it on its own stream
-    REARRANGE = 32768           # place does nothing: a library makes a compact copy on the device, by its kernels
-    SEAL = 8192                 # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
-    NARROW = 65536              # with COPY: elements become of the nearest type
-    BY_PRODUCER = 131072        # place does nothing: the producer gave a copy
+    # a library does these, before
+    BY_PRODUCER = 1 << 0        # the producer gave a copy
+    REARRANGE = 1 << 1          # a library makes a compact copy on the device, by its kernels, in the memory's place
+    # hand_over()
+    TO_DEVICE_LABEL = 1 << 2    # pinned or managed memory is labelled as its device's
+    # place
+    TO_HOST_LABEL = 1 << 3      # pinned or managed memory is labelled as the CPU's
+    FETCH = 1 << 4              # the touched bytes of a device's memory are copied to the host
+    COPY = 1 << 5               # every element is copied; dense memory keeps its order of axes, other turns compact
+    COPY_SPAN = 1 << 6          # the touched bytes are copied, with their strides
+    IN_C_ORDER = 1 << 7         # with COPY: the copy is in C order, even if the memory is dense in another order
+    NARROW = 1 << 8             # with COPY: elements become of the nearest type
+    PAIRS_TO_PACKED = 1 << 9    # two-lane sub-byte elements are seen as twice as many packed ones
+    UNPACK = 1 << 10            # packed sub-byte elements are put one into each byte
+    PACK = 1 << 11              # sub-byte elements of a byte each are packed
+    PACKED_TO_PAIRS = 1 << 12   # packed sub-byte elements are seen as half as many two-lane ones
+    RESET_LENGTH_1 = 1 << 13    # axes of one element get the strides of a compact array
+    SEAL = 1 << 14              # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
+    # the target's library
+    UPLOAD = 1 << 15            # it copies host memory to a device
+    COPY_BY_TARGET = 1 << 16    # it takes this memory only by a copy of its own
+    COPY_IN_TARGET = 1 << 17    # it shares the memory, and copies it on its own stream
     COPIES = COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD | REARRANGE
 
 

@@ -28,7 +28,7 @@ cdef class Route:
 
 cdef Route find_route_to(object src, object to, Request* request):
     """Find a route. An array stands for its type, and for its device, unless the caller asks for another one."""
-    cdef object kind = array_type(to)
+    cdef object kind = type_of_example(to)
     return aim_at(to, kind, find_route(src, to if kind is None else kind), request)
 
 
@@ -40,7 +40,7 @@ cdef Route aim_at(object to, object kind, Route route, Request* request):
     return aim(request, route)
 
 
-cdef object array_type(object to):
+cdef object type_of_example(object to):
     """The type of ``to``, if that is an array; otherwise None.
 
     The array itself is not handed on, since a cached route would keep it alive.
@@ -110,7 +110,7 @@ cdef Route delivery_to(object to, str otherwise, Request* request):
     cdef Route route
     if found != NULL:
         return aim(request, <Route> steal(found))
-    kind = array_type(to)
+    kind = type_of_example(to)
     try:
         route = find_route(None, to if kind is None else kind)
     except UnsupportedError:
@@ -134,7 +134,7 @@ def target_name(to, imported=True):
     """The name of a target. Raises what convert() raises if it is none, or if its library is missing."""
     cdef bint collects
     cdef Target target
-    kind = array_type(to)
+    kind = type_of_example(to)
     if not imported:
         collects = pause_collector()
         try:

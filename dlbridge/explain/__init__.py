@@ -119,12 +119,12 @@ def explain(
     """
     from dlbridge.explain.examine import examine  # imported with the first plan
 
+    others = {"device": device, "stream": stream, "readonly": readonly, "detach": detach, "narrow": narrow,
+              "dtype": dtype, "shape": shape, "out": out}
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
-        examine(facts, src, to, device=device, copy=copy, stream=stream, readonly=readonly, detach=detach,
-                narrow=narrow, dtype=dtype, shape=shape, out=out)
-        if copy is None and facts.get("reason") == BY_COPY and explain(
-                src, to, device=device, copy=False, readonly=readonly, detach=detach, narrow=narrow).action == "share":
+        examine(facts, src, to, copy=copy, **others)
+        if copy is None and facts.get("reason") == BY_COPY and explain(src, to, copy=False, **others).action == "share":
             facts["hint"] = "pass copy=False to share it"
         if facts["action"] != "return" and (about := about_values(src, facts["target"])):
             facts["hint"] = f"{facts['hint']}; {about}" if facts.get("hint") else about

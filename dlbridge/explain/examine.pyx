@@ -12,6 +12,7 @@ from dlbridge._core.block cimport (
     managed_strides,
     protocol_name,
 )
+from dlbridge._core.conversion cimport acquire_seen, is_already
 from dlbridge._core.decision cimport Decision, is_copy
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
@@ -20,7 +21,6 @@ from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, row_for
 from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.targets.target cimport Target
-from dlbridge._core.conversion cimport acquire_seen, is_already
 
 
 def examine(

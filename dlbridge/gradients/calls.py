@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dlbridge._core.calls import check_keywords
 from dlbridge._core.route import target_name
 from dlbridge.errors import UnsupportedError, refusal, shown
 from dlbridge.gradients.forms import take_out
@@ -29,8 +28,7 @@ def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[
     others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
     inside = target_name(to, imported=False)
     ways = {"vmap_method": keywords.pop("vmap_method", VMAP_METHODS[0])} if inside == "torch" else {}
-    check_keywords("accepts", keywords)
-    take = takers(to, others, columns, keywords)
+    take = takers("accepts", to, others, columns, keywords)
     check_gradients(inside, returns, {**keywords, **ways})
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
 

@@ -8,7 +8,6 @@ from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 
-from dlbridge._core.calls import check_keywords
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
@@ -35,8 +34,7 @@ def accepts(
     """Make a decorator, as :func:`dlbridge.accepts`."""
     check_decorator(to, returns)
     others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
-    check_keywords("accepts", keywords)
-    take = takers(to, others, columns, keywords)
+    take = takers("accepts", to, others, columns, keywords)
     target = target_name(to, imported=False)
     # The device is that of the first array.
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}

@@ -27,7 +27,8 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
     """Convert every array in a container, as :func:`dlbridge.convert_tree`."""
     plain = not keywords and all(type(given) is str for given in (to, others, columns))
     try:
-        take = plain_takers(to, others, columns) if plain else takers(to, others, columns, keywords)
+        take = plain_takers(to, others, columns) if plain else takers(
+            "convert_tree", to, others, columns, keywords)
     except UnsupportedError:
         from dlbridge._core.meant import check_order
 
@@ -40,11 +41,13 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
 
 
 def takers(
-    to: Any, others: str, columns: str, keywords: dict[str, Any], by: Callable[..., Any] | None = None,
+    call: str, to: Any, others: str, columns: str, keywords: dict[str, Any], by: Callable[..., Any] | None = None,
 ) -> Takers:
-    """What is done with a leaf, by its role: :func:`convert_tree` for one leaf; ``by`` takes the place of convert()."""
-    check_given(to, others, columns, keywords)
+    """What is done with a leaf, by its role: :func:`convert_tree` for one leaf; ``by`` takes the place of convert().
 
+    Errors about what was given name the function that was called.
+    """
+    check_given(call, to, others, columns, keywords)
     other = unchanged if others == "pass" else refuse_leaf
     convert_array = converter(to, keywords, others, by)
     tables = Tables(to, columns, keywords, convert_array, by or convert)
@@ -145,15 +148,15 @@ def in_column(table: Any, name: Any, inner: Failure) -> Failure:
     return failure
 
 
-def check_given(to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
+def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
     for name, given in (("others", others), ("columns", columns)):
         if not isinstance(given, str) or given not in OTHERS:
-            raise ValueError(f'convert_tree: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
-    check_keywords("convert_tree", keywords)
+            raise ValueError(f'{call}: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
+    check_keywords(call, keywords)
     target_name(to, imported=False)
 
 
-plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, keywords={}))
+plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
 
 
 def converter(

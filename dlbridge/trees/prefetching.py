@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from dlbridge._core.calls import check_keywords
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
 from dlbridge.tensor import Tensor
@@ -39,6 +38,7 @@ class Conversion:
     """The two halves of what becomes of a batch: ``begin`` in the thread, ``finish`` in the caller's."""
 
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
+        self.take = takers("prefetch", to, others, columns, keywords, self.convert_ahead)
         self.keywords = keywords
         target, self.device = destination(to, keywords.get("device"))
         self.name = target.name
@@ -46,7 +46,6 @@ class Conversion:
         copied = keywords.get("copy") or (self.immutable and keywords.get("readonly") != "share")
         self.shares = not copied        # whether a result may be in memory of the source
         self.uploaded: weakref.WeakSet[Tensor] = weakref.WeakSet()      # Tensors over copies that nobody else has
-        self.take = takers(to, others, columns, keywords, self.convert_ahead)
         late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
         self.finishing = {**AS_THEY_ARE, ARRAY: converter(to, late, "pass", self.hand_out)}
         self.handed = False
@@ -264,7 +263,6 @@ class Prefetched:
     """An iterator over converted batches: see :func:`dlbridge.prefetch`."""
 
     def __init__(self, batches: Any, to: Any, depth: int, others: str, columns: str, keywords: dict[str, Any]) -> None:
-        check_keywords("prefetch", keywords)
         if type(depth) is not int or depth < 1:
             raise ValueError(f"prefetch: depth {shown(depth)}: is no number of batches (pass 1 or more)")
         conversion = Conversion(to, others, columns, keywords)

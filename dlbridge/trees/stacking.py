@@ -57,7 +57,7 @@ def as_tensors(sample: Any, path: str) -> Any:
 
 @functools.cache
 def sharing() -> Takers:
-    return takers("torch", "pass", "raise", {"readonly": "share"})
+    return takers("collate", "torch", "pass", "raise", {"readonly": "share"})
 
 
 @functools.cache

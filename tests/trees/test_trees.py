@@ -95,8 +95,13 @@ def test_what_is_no_array_is_handed_on():
 def test_what_is_no_array_is_refused_where_that_is_asked():
     with pytest.raises(dlbridge.UnsupportedError, match=r"leaf \['b'\]: source: value 'text': is no array"):
         dlbridge.convert_tree({"a": np.zeros(2), "b": "text"}, "torch", others="raise")
-    with pytest.raises(ValueError, match='convert_tree: others \'warn\': is neither "pass" nor "raise"'):
-        dlbridge.convert_tree([], "torch", others="warn")
+
+
+@pytest.mark.parametrize("call", [dlbridge.convert_tree, dlbridge.prefetch, dlbridge.accepts])
+@pytest.mark.parametrize("name", ["others", "columns"])
+def test_a_wrong_keyword_names_the_function_that_was_called(call, name):
+    with pytest.raises(ValueError, match=f'^{call.__name__}: {name} \'warn\': is neither "pass" nor "raise"'):
+        call(*[()] * (call is not dlbridge.accepts), "numpy", **{name: "warn"})
 
 
 @pytest.mark.needs("torch")
