@@ -15,7 +15,7 @@ if [ -z "${PYTHON:-}" ]; then
 fi
 
 stage "build"
-copy_tree "$work/tree"
+seeded_tree "$work/tree"
 # -fno-wrapv: Python's own flags have -fwrapv, which makes signed overflow defined.
 flags="-O1 -g -fno-omit-frame-pointer -fno-wrapv -fsanitize=address,undefined"
 must "the package, instrumented" \

@@ -3,7 +3,7 @@
 #
 # scikit-learn's array API tests, the tests of Gymnasium's array wrappers, and CPython's own test_buffer, each without
 # dlbridge and with it: what passes without must pass with, and where dlbridge raises and the client goes its own way,
-# that is a failure too (see clients/client.py, which names what differs by policy). GYMNASIUM is a checkout of
+# that is a failure too (see tests/clients/client.py, which names what differs by policy). GYMNASIUM is a checkout of
 # Gymnasium's repository, of the version below: what it publishes has no tests of the wrappers. Needs a python3 with the
 # test package. Downloads about 400 MB, and keeps 2 GB in $TOOLS.
 source "$(dirname "$0")/common.sh"
@@ -16,7 +16,7 @@ requirements=(
 tree=$work/tree
 bin=$work/environment/bin
 python=$bin/python
-clients=$repository/tools/clients
+clients=$repository/tests/clients
 
 # outcomes NAME MODULE TEST...: of a client's tests, without dlbridge and with the module that puts it in.
 outcomes() {
@@ -37,7 +37,6 @@ outcomes() {
 stage "dlbridge"
 environment "$work/environment" python3 "${requirements[@]}" || fail "the clients could not be installed"
 copy_tree "$tree"
-rm "$tree/dlbridge/seeded.pyx"
 rm -rf "$work/wheel"
 check "wheel" python3 -m pip wheel -q --no-deps --wheel-dir "$work/wheel" "$tree"
 "$bin/pip" install -q --no-deps --force-reinstall "$work"/wheel/*.whl

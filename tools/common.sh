@@ -32,8 +32,8 @@ need() {
         >"$logs/apt.log" 2>&1 || { tail -n 20 "$logs/apt.log"; fail "$* could not be installed"; }
 }
 
-# copy_tree FOLDER: the files of the tree as they are now, and the seeded bugs as one more module of the package, so that
-# they are built as everything else is. What was built there before stays, where its source did not change.
+# copy_tree FOLDER: the files of the tree as they are now. What was built there before stays, where its source did not
+# change.
 copy_tree() {
     local gone
     git -C "$repository" ls-files --cached --others --exclude-standard | LC_ALL=C sort >"$1.new"
@@ -45,6 +45,11 @@ copy_tree() {
     rm -rf "$1"/build/lib* "$1"/build/bdist*
     mv "$1.new" "$1.files"
     tar -C "$repository" --ignore-failed-read -cf - -T "$1.files" | tar -C "$1" -xf -
+}
+
+# seeded_tree FOLDER: and the seeded bugs as one more module of the package, so that they are built as everything else is.
+seeded_tree() {
+    copy_tree "$1"
     cp -p "$repository/tools/seeded.pyx" "$1/dlbridge/seeded.pyx"
 }
 
@@ -84,7 +89,6 @@ with_dlbridge() {
     environment_with "$@"
     tree=$work/tree
     copy_tree "$tree"
-    rm "$tree/dlbridge/seeded.pyx"
     must "the package" "$bin/pip" install --no-deps --force-reinstall "$tree"
     cd "$work"      # where no folder is called dlbridge
 }

@@ -20,7 +20,7 @@ zig() { "$bin/python" -m ziglang cc -target "${targets[$system]}" "$@"; }
 
 # The C of every module, which setup.py makes before it does anything else.
 sources() {
-    copy_tree "$work/tree" && rm "$work/tree/dlbridge/seeded.pyx" && (cd "$work/tree" && "$bin/python" setup.py --name)
+    copy_tree "$work/tree" && (cd "$work/tree" && "$bin/python" setup.py --name)
 }
 
 headers() {

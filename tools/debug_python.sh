@@ -9,7 +9,7 @@ need /usr/lib/python3.11/ensurepip/_bundled python3.11-venv
 need gcc build-essential
 python=$(command -v python3.11-dbg)
 
-copy_tree "$work/tree"
+seeded_tree "$work/tree"
 export PYTHONPATH=$work/tree/tests
 
 # paths NAME REFERENCES: all the paths of an environment, after the package was built for it, and the seeded bug.

@@ -9,7 +9,6 @@ environment_with test
 tree=$work/tree
 rm -rf "$tree"          # a run that was stopped has left a fault there
 copy_tree "$tree"
-rm "$tree/dlbridge/seeded.pyx"
 must "the package" env -C "$tree" CFLAGS=-O0 "$bin/python" setup.py -q build_ext --inplace
 
 stage "faults"

@@ -26,7 +26,6 @@ PYTHON
 stage "CPython 3.13t, and dlbridge for it"
 find_python 3.13t || fail "there is no free-threaded CPython"
 copy_tree "$tree"
-rm "$tree/dlbridge/seeded.pyx"          # what is tested here is what is published
 check "wheel" wheel_of "$tree" "$work"
 environment "$work/venv" "$python" --only-binary=:all: numpy pytest hypothesis
 "$bin/pip" install -q --no-deps --force-reinstall "$wheel"

@@ -81,7 +81,7 @@ stage "clang and atheris"
 need "$CLANG" "$CLANG"
 need /usr/lib/llvm-19/lib/clang/19/lib/linux/libclang_rt.asan_static-x86_64.a libclang-rt-19-dev
 environment "$venv" python3 atheris==3.0.0 "setuptools>=77" "Cython>=3.3,<4" "numpy>=2" ml_dtypes
-copy_tree "$tree"
+seeded_tree "$tree"
 check "the instrumented build" build
 corpora unpack "$corpus"
 

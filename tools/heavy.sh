@@ -21,7 +21,6 @@ run_tests() (
 
 stage "dlbridge"
 copy_tree "$tree"
-rm "$tree/dlbridge/seeded.pyx"
 rm -rf "$work/wheel"
 check "wheel" python3 -m pip wheel -q --no-deps --wheel-dir "$work/wheel" "$tree"
 

@@ -38,7 +38,6 @@ for version in $pythons; do
 done
 [ "$bin" ] || { not_run "no Python has wheels of everything"; finish; }
 copy_tree "$tree"
-rm "$tree/dlbridge/seeded.pyx"
 must "the bounds are lifted" lift_bounds
 must "the package" "$bin/pip" install --no-build-isolation --no-deps --force-reinstall "$tree"
 cd "$work"      # where no folder is called dlbridge

@@ -5,7 +5,7 @@
 # "latest", which depends on more than the code.
 # With names, these; --list prints them. Each stage leaves a line in docs/reliability.tsv: its name, the last commit
 # that changed more than docs (with a "+" where the tree has more changes), the date, the seconds and the result.
-# tools/reliability_page.py makes the table of docs/reliability.md from these lines. Run .ci/run first.
+# tools/pages makes the table of docs/reliability.md from these lines. Run .ci/run first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,20 +16,20 @@ export RUNS=${RUNS:-1200000}        # executions of each target of the fuzzer
 
 stages() {
     cat <<'STAGES'
-full tools/full.sh
+full tools/with_libraries.sh full
 faults tools/faults.sh
 asan tools/asan.sh
-threads tools/threads.sh
+threads tools/with_libraries.sh threads
 freethreaded tools/freethreaded.sh
 tsan tools/tsan.sh
 valgrind tools/valgrind.sh
 debug_python tools/debug_python.sh
-matrix tools/matrix.sh
+matrix tools/with_libraries.sh matrix
 release tools/release.sh
 cythons tools/cythons.sh
 heavy tools/heavy.sh
 clients tools/clients.sh
-walks tools/walks.sh
+walks tools/with_libraries.sh walks
 latest tools/latest.sh
 STAGES
     local version target
@@ -62,7 +62,7 @@ run_stage() {
         *) result="failed: ${result:-$(tail -n 1 "$log")}" ;;
     esac
     printf '%s\t%s\t%s\t%d\t%s\n' "$name" "$(code)" "$(date +%F)" "$((SECONDS - began))" "$result" | tee -a "$RECORD"
-    python3 tools/reliability_page.py
+    python3 tools/pages reliability
     return $code
 }
 

@@ -20,7 +20,6 @@ stage "build"
 tree=$work/tree
 find "$tree" -name '*.gcda' -delete 2>/dev/null || true
 copy_tree "$tree"
-rm "$tree/dlbridge/seeded.pyx"
 "$PYTHON" - "$tree/dlbridge/_core/plan.pyx" <<'PYTHON'
 import pathlib
 import sys

@@ -52,7 +52,7 @@ race_top:PyCData_AtAddress
 race_top:PyCData_FromBaseObj
 race_top:PyCFuncPtr_new
 LIST
-copy_tree "$tree"
+seeded_tree "$tree"
 check "build" env -C "$tree" CC="clang-19 -fsanitize=thread" LDSHARED="clang-19 -shared -fsanitize=thread" \
     CFLAGS="-O1 -g -fno-omit-frame-pointer" "$work/venv/bin/python" setup.py build_ext --inplace
 export PYTHONPATH=$tree:$tree/tests:$(echo "$work"/venv/lib/*/site-packages)

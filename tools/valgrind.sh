@@ -15,7 +15,7 @@ if [ -z "${PYTHON:-}" ]; then
 fi
 
 stage "build"
-copy_tree "$work/tree"
+seeded_tree "$work/tree"
 check "the package" env CFLAGS="-O1 -g" \
     "$PYTHON" -m pip install --no-deps --upgrade --target "$work/installed" "$work/tree"
 

@@ -31,7 +31,7 @@ declare -A deselected=(
 
 sdist() {
     copy_tree "$work/tree" || return
-    rm -rf "$work/tree/dlbridge/seeded.pyx" "$work/tree/dist"
+    rm -rf "$work/tree/dist"
     python -m build --sdist "$work/tree" && twine check --strict "$work"/tree/dist/*.tar.gz
 }
 

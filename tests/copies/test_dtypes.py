@@ -1,7 +1,6 @@
 """Every dtype between NumPy (with ml_dtypes), torch and JAX: the same bits, in the same memory."""
 
 import ctypes
-import importlib.util
 import pathlib
 import warnings
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from support.exporters import aligned, enable_x64
 from support.optional import params
+from support.tools import load_tool
 
 import dlbridge
 
@@ -320,7 +320,5 @@ def test_other_types_are_refused_with_a_hint(source, hint, target):
 @pytest.mark.needs("torch", "jax before 0.12")
 def test_the_documented_table_is_what_happens():
     root = pathlib.Path(__file__).parents[2]
-    spec = importlib.util.spec_from_file_location("dtypes_table", root / "tools" / "dtypes_table.py")
-    table = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(table)
-    assert (root / "docs" / "dtypes.md").read_text() == table.page(), "run python tools/dtypes_table.py"
+    assert (root / "docs" / "dtypes.md").read_text() == load_tool("pages/dtypes_page").page(), (
+        "run python tools/pages dtypes")

@@ -1,25 +1,22 @@
 """The figures of the README and of the documentation are those of one run."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+from support.tools import load_tool
 
 TOP = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def tool():
-    specification = importlib.util.spec_from_file_location("performance_page", TOP / "tools" / "performance_page.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return load_tool("pages/performance_page")
 
 
 def test_every_page_has_the_figures_that_are_kept(tool):
     for path, page in tool.pages():
-        assert path.read_text(encoding="utf-8") == page, f"{path}: run python tools/performance_page.py"
+        assert path.read_text(encoding="utf-8") == page, f"{path}: run python tools/pages performance"
 
 
 def test_the_chart_has_the_ratios_of_the_first_table(tool):

@@ -1,6 +1,5 @@
 """What the first page says of the libraries' own functions, and of dlbridge beside them, is what happens."""
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import numpy as np
 import pytest
 from support import first_page
 from support.exporters import aligned
+from support.tools import load_tool
 
 import dlbridge
 from dlbridge.testing.child import run_in_child
@@ -90,8 +90,6 @@ def test_a_copy_for_jax():
 
 @pytest.mark.needs("torch")
 def test_the_pictures_are_those_of_today():
-    specification = importlib.util.spec_from_file_location("pictures", TOP / "tools" / "pictures.py")
-    tool = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(tool)
+    tool = load_tool("pages/pictures_page")
     for name, draw in tool.PICTURES.items():
-        assert (tool.DOCS / name).read_text(encoding="utf-8") == draw(), "run python tools/pictures.py"
+        assert (tool.DOCS / name).read_text(encoding="utf-8") == draw(), "run python tools/pages pictures"

@@ -1,7 +1,6 @@
 """The house: floors, circles, names of libraries, and functions that fit on a screen, read from the code."""
 
 import ast
-import importlib.util
 import re
 import shutil
 import subprocess
@@ -10,18 +9,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support.tools import load_tool
 
 import dlbridge
 from dlbridge.libraries.library import libraries, roots_of
 
 ROOT = Path(__file__).parents[2]
-
-
-def load_tool(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 house = load_tool("house")          # the table of the rooms, with the functions that read the imports
@@ -198,8 +191,8 @@ def test_the_package_shows_what_is_public():
 # ---- tools -----------------------------------------------------------------------------------------------------------
 
 def test_the_page_has_the_last_nightly_runs():
-    made = load_tool("reliability_page")
-    assert made.PAGE.read_text() == made.page(), "run python tools/reliability_page.py"
+    made = load_tool("pages/reliability_page")
+    assert made.PAGE.read_text() == made.page(), "run python tools/pages reliability"
 
 
 def test_every_fault_can_be_seeded():

@@ -1,7 +1,6 @@
 """``dlbridge matrix``: what its children find and survive, what it is shown as, and its page in the documents."""
 
 import fcntl
-import importlib.util
 import json
 import os
 import pty
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.hostile_rows import Copier
+from support.tools import load_tool
 
 import dlbridge
 from dlbridge.__main__ import main
@@ -430,17 +430,10 @@ def test_every_target_has_a_row():
     assert set(targets.split()) <= {row.name for row in ROWS}
 
 
-def load_matrix_page():
-    spec = importlib.util.spec_from_file_location("matrix_page", CHECKOUT / "tools" / "matrix_page.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    return tool
-
-
 @pytest.fixture
 def matrix_page(monkeypatch, tmp_path):
     """The tool, with a page of its own."""
-    tool = load_matrix_page()
+    tool = load_tool("pages/matrix_page")
     monkeypatch.setattr(tool, "PAGE", tmp_path / "matrix.md")
     return tool
 
@@ -453,9 +446,9 @@ def run_of(folder, cells):
 
 
 def test_the_picture_is_that_of_the_page():
-    tool = load_matrix_page()
+    tool = load_tool("pages/matrix_page")
     drawn = tool.PAGE.with_suffix(".svg").read_text()
-    assert drawn == tool.picture(tool.PAGE.read_text()), "run python tools/matrix_page.py --draw"
+    assert drawn == tool.picture(tool.PAGE.read_text()), "run python tools/pages matrix --draw"
 
 
 def outcomes_of(table):
@@ -466,8 +459,8 @@ def outcomes_of(table):
 def test_the_table_of_the_site_is_that_of_the_page_and_of_the_command():
     table = (CHECKOUT / "docs" / "matrix.html").read_text()
     style = (CHECKOUT / "dlbridge" / "matrix" / "table.html").read_text().partition("</style>")[0]
-    assert table.partition("</style>")[0] == style, "run python tools/matrix_page.py"
-    tool = load_matrix_page()
+    assert table.partition("</style>")[0] == style, "run python tools/pages matrix"
+    tool = load_tool("pages/matrix_page")
     assert outcomes_of(table) == [*tool.read(tool.PAGE.read_text()).values()]
 
 

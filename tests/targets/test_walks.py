@@ -1,6 +1,6 @@
 """Random walks through the libraries: values, read-only memory and lifetimes hold at every step.
 
-``tools/walks.sh`` walks longer.
+``tools/with_libraries.sh walks`` walks longer.
 """
 
 import subprocess

@@ -4,7 +4,6 @@ This needs the extra for linting, and takes too long to be one of the other test
 """
 
 import ast
-import importlib.util
 import inspect
 import json
 import os
@@ -14,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.tools import load_tool
 
 import dlbridge
 from dlbridge.libraries.library import libraries
@@ -103,11 +103,7 @@ def test_the_names_that_editors_complete() -> None:
 
 
 def test_the_stubs_of_a_wheel_have_the_docstrings() -> None:
-    specification = importlib.util.spec_from_file_location("stub_docstrings", ROOT / "tools" / "stub_docstrings.py")
-    assert specification is not None
-    assert specification.loader is not None
-    tool = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(tool)
+    tool = load_tool("stub_docstrings")
     found: dict[str, str | None] = {}
     for path in tool.STUBS:
         for node in ast.parse(tool.documented((ROOT / path).read_text())).body:

@@ -1,8 +1,8 @@
 """Write docs/matrix.md, its table and its picture from a run of every pair, or see whether a pair got worse since.
 
-``matrix_page.py`` runs the matrix and writes the page; ``--check`` compares instead, and exits with 1 where a pair got
-worse. ``--run FILE`` takes what ``dlbridge matrix --json`` wrote in place of a run, and ``--draw`` draws the picture
-from the page alone. The site has the table of ``dlbridge matrix --html``, and code hosts the picture.
+``python tools/pages matrix`` runs the matrix and writes the page; ``--check`` compares instead, and exits with 1 where
+a pair got worse. ``--run FILE`` takes what ``dlbridge matrix --json`` wrote in place of a run, and ``--draw`` draws the
+picture from the page alone. The site has the table of ``dlbridge matrix --html``, and code hosts the picture.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import pathlib
 import re
-import sys
 
 from dlbridge.matrix.cells import OUTCOMES, Matrix, Pair
 from dlbridge.matrix.measure import measure
@@ -29,7 +28,7 @@ from dlbridge.matrix.report import (
     versions_line,
 )
 
-PAGE = pathlib.Path(__file__).parents[1] / "docs" / "matrix.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "matrix.md"
 # By outcome; each can be read on white and on black, and so can the words.
 COLOURS = {"returned": "#2878b5", "shared": "#1b8f6a", "copied": "#bf7400", "not here": "#747f8b",
            "impossible": "#747f8b", "failed": "#d9483b"}
@@ -50,9 +49,9 @@ Each pair ran in a process of its own; every value was compared bit for bit, and
 library that dlbridge takes arrays from, and makes none of, is a row alone. The times are of one call of
 `dlbridge.convert(array, to)`, with the destruction of its result. `dlbridge matrix` makes this table of the libraries
 that are installed where you are, and `dlbridge matrix --html FILE` a page of it. This one is made by
-`tools/matrix_page.py`.
+`python tools/pages matrix`.
 
-<!-- The outcomes, for `tools/matrix_page.py --check`:
+<!-- The outcomes, for `python tools/pages matrix --check`:
 
 """
 ROW = re.compile(r"^\| (\w*) ?\|(.*)\|$", re.MULTILINE)
@@ -164,7 +163,7 @@ def check(matrix: Matrix) -> int:
     return 1 if worse else 0
 
 
-def main(words: list[str] | None = None) -> int:
+def main(words: list[str]) -> int:
     """Run, and write or compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("libraries", nargs="*", metavar="LIBRARY", help="compare only these")
@@ -191,7 +190,3 @@ def draw() -> int:
     """Write the picture beside the page."""
     PAGE.with_suffix(".svg").write_text(picture(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

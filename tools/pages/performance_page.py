@@ -15,13 +15,14 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any, NamedTuple
 
-TOP = Path(__file__).parents[1]
+TOP = Path(__file__).parents[2]
 sys.path.insert(0, str(TOP / "benchmarks"))
 
 from bench.chart import Line, draw  # noqa: E402
 from bench.groups import load  # noqa: E402
 from bench.measure import Address, Figure, Result  # noqa: E402
 from bench.report import Goals, amount, as_json, best_results, judge, lines, number, read_goals  # noqa: E402
+from marks import put  # noqa: E402
 
 RESULTS = TOP / "benchmarks" / "results.jsonl"      # where it was measured, and then a row in each line
 CHART = TOP / "docs" / "performance.svg"
@@ -141,15 +142,6 @@ def pages() -> Iterator[tuple[Path, str]]:
         yield TOP / name, page
 
 
-def put(page: str, mark: str, text: str) -> str:
-    """Put a text between its marks."""
-    begin, end = f"<!-- begin: {mark} -->\n", f"<!-- end: {mark} -->\n"
-    before, found, rest = page.partition(begin)
-    if not found or end not in rest:
-        raise ValueError(f"there is no {begin}")
-    return f"{before}{begin}{text}{end}{rest.partition(end)[2]}"
-
-
 def missed(by_address: dict[Address, Result]) -> str:
     """How many goals are met, and which are not."""
     verdicts = judge(goals(), [by_address])
@@ -190,7 +182,3 @@ def main(words: list[str]) -> None:
         chart()
     for path, page in pages():
         path.write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

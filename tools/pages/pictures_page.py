@@ -1,4 +1,4 @@
-"""Draw the pictures of the documentation: python tools/pictures.py.
+"""Draw the pictures of the documentation: ``python tools/pages pictures``.
 
 docs/sharing.svg is the memory that three arrays share, before and after one of them is written to; its values are those
 of a conversion. docs/plan.svg is the picture of a Plan.
@@ -17,7 +17,7 @@ import numpy as np
 import dlbridge
 from dlbridge.explain.picture import CODE, COLOURS, INK, WIDTH, box, tag, text
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 BOX, GAP, TOP = 208, 28, 50                     # the width of an array's box, what is between two, and their height
 CELL, STRIP, HEIGHT = 48, 104, 178              # a cell of memory, where its strip begins, and the height of it all
 WRITTEN = 2                                     # the element that is written to
@@ -97,6 +97,6 @@ def plan() -> str:
 
 PICTURES = {"sharing.svg": sharing, "plan.svg": plan}
 
-if __name__ == "__main__":
+def main(words: list[str]) -> None:
     for name, draw in PICTURES.items():
         (DOCS / name).write_text(draw(), encoding="utf-8")

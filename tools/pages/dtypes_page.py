@@ -14,7 +14,7 @@ import torch
 
 import dlbridge
 
-PAGE = pathlib.Path(__file__).parents[1] / "docs" / "dtypes.md"
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "dtypes.md"
 NAMES = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64",
     "complex32", "complex64", "complex128", "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz",
@@ -39,7 +39,8 @@ This table shows what `dlbridge.convert` does with each dtype for each pair of l
 - *none*: the first library has no such array.
 
 Values never change. 64-bit types can be converted to JAX only if `jax_enable_x64` is on. NumPy has the types from
-bfloat16 on, and complex32, through ml_dtypes. `tools/dtypes_table.py` makes this page by running every conversion.
+bfloat16 on, and complex32, through ml_dtypes. `python tools/pages dtypes` makes this page by
+running every conversion.
 
 """
 
@@ -93,5 +94,5 @@ def page() -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-if __name__ == "__main__":
+def main(words: list[str]) -> None:
     PAGE.write_text(page())

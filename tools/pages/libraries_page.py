@@ -1,6 +1,6 @@
 """Write docs/libraries.md and a page for each library: from its file, and a look at every library that is installed.
 
-``PYTHONPATH=tests python tools/libraries_page.py``, with the extra "all". What stands outside of the marks of a page is
+``PYTHONPATH=tests python tools/pages libraries``, with the extra "all". What stands outside of the marks of a page is
 written by hand, and kept.
 """
 
@@ -23,6 +23,7 @@ import PIL.Image
 import polars
 import pyarrow
 from libraries.rows import ROWS
+from marks import put
 
 import dlbridge
 from dlbridge._core.dtypes import NAMES
@@ -30,11 +31,10 @@ from dlbridge.libraries import dlpack, profiles
 from dlbridge.libraries.library import Arrays, Fact, Library, files, in_file, libraries
 from dlbridge.matrix.info import dlpack_version
 
-OVERVIEW = pathlib.Path(__file__).parents[1] / "docs" / "libraries.md"
-BEGIN, END = "<!-- begin: {} -->\n", "<!-- end: {} -->\n"
+OVERVIEW = pathlib.Path(__file__).parents[2] / "docs" / "libraries.md"
 # Pages of several libraries, by their files; each other library has a page of its own.
 SHARED = {"others": "Other libraries", "own": "memoryview, capsules and Tensor"}
-OWN = ("memoryview", "dlpack", "dlbridge")
+OWN = ("memoryview", "dlbridge", "dlpack")
 TITLES = {
     "array_api_strict": "array-api-strict", "cupy": "CuPy", "jax": "JAX", "litert": "LiteRT", "mindspore": "MindSpore",
     "mlx": "MLX", "numba": "Numba", "numpy": "NumPy", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO",
@@ -162,10 +162,11 @@ def offers(array: Any) -> str:
 def pages() -> dict[str, list[Library]]:
     """The libraries of each page, by the name of the page."""
     found: dict[str, list[Library]] = {}
-    for name in files() | {"others"}:
+    for name in sorted(files() | {"others"}):
         for library in in_file(name):
             if library.delivery or any(facts(library)):
                 found.setdefault("own" if library.name in OWN else name, []).append(library)
+    found["own"].sort(key=lambda library: OWN.index(library.name))
     found["own"].append(dlpack.VERSIONED)
     return dict(sorted(found.items(), key=lambda item: (item[0] in SHARED, title(item[0]).lower())))
 
@@ -297,16 +298,14 @@ def layouts() -> Iterator[list[str]]:
         yield [name, copied(library) or "nothing", limits(library)]
 
 
-def put(path: pathlib.Path, text: str, name: str, made: str) -> None:
-    """Put a part between its marks; a page that is not there yet gets a title."""
-    begin, end = BEGIN.format(name), END.format(name)
-    before, found, rest = text.partition(begin)
-    if not found:
-        before, rest = f"{text.rstrip()}\n\n", end
-    path.write_text(f"{before}{begin}\n{made.rstrip()}\n\n{end}{rest.partition(end)[2]}", encoding="utf-8")
+def write(path: pathlib.Path, text: str, name: str, made: str) -> None:
+    """Write a page with a part between its marks, which a page that is not there yet gets."""
+    begin = f"<!-- begin: {name} -->\n"
+    text = text if begin in text else f"{text.rstrip()}\n\n{begin}<!-- end: {name} -->\n"
+    path.write_text(put(text, name, f"\n{made.rstrip()}\n\n"), encoding="utf-8")
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
     """Write all pages."""
     seen, found = looked_at(), pages()
     assert seen.keys() <= {library.name for members in found.values() for library in members}
@@ -317,13 +316,9 @@ def main() -> None:
             path.unlink()
     for name, its_libraries in found.items():
         path = folder / f"{name}.md"
-        put(path, path.read_text(encoding="utf-8") if path.exists() else f"# {title(name)}", "facts",
+        write(path, path.read_text(encoding="utf-8") if path.exists() else f"# {title(name)}", "facts",
             page(its_libraries, seen))
     rows = {"libraries": table(["library", "target", "made by"], overview(found)),
             "layouts": table(["target", "what is copied for it", "axes"], layouts())}
     for name, made in rows.items():
-        put(OVERVIEW, OVERVIEW.read_text(encoding="utf-8"), name, made)
-
-
-if __name__ == "__main__":
-    main()
+        write(OVERVIEW, OVERVIEW.read_text(encoding="utf-8"), name, made)

@@ -6,7 +6,9 @@ import pathlib
 import re
 import subprocess
 
-TOP = pathlib.Path(__file__).parents[1]
+from marks import put
+
+TOP = pathlib.Path(__file__).parents[2]
 PAGE = TOP / "docs" / "reliability.md"
 RECORD = TOP / "docs" / "reliability.tsv"
 HEADINGS = "| stage | command | last run | commit | minutes | result |\n|---|---|---|---|---:|---|\n"
@@ -45,13 +47,6 @@ def in_columns(versions: str) -> str:
     return " | ".join(found.get(name, "") for name in ("Python", "numpy", "torch", "jax"))
 
 
-def put(text: str, name: str, table: str) -> str:
-    """The text with the table between the marks of its name."""
-    start, rest = text.split(f"<!-- begin: {name} -->\n")
-    end = f"<!-- end: {name} -->\n"
-    return f"{start}<!-- begin: {name} -->\n{table}{end}{rest.split(end, 1)[1]}"
-
-
 def page() -> str:
     """The whole page, with the tables anew."""
     listed = subprocess.check_output(["bash", TOP / "tools" / "nightly.sh", "--list"], text=True)
@@ -64,5 +59,5 @@ def page() -> str:
     return put(text, "where it runs", CELLS + tested)
 
 
-if __name__ == "__main__":
+def main(words: list[str]) -> None:
     PAGE.write_text(page())
