@@ -1,7 +1,9 @@
 """Python code in a child process that finds the fake GPU driver, and no other, where a GPU's would be."""
 
+import ast
 import atexit
 import functools
+import inspect
 import os
 import shutil
 import signal
@@ -61,6 +63,33 @@ def run(
     if child.returncode != returns:
         raise AssertionError(f"the child {_ending(child.returncode)}\n{child.stdout}\n{child.stderr}")
     return child
+
+
+def in_child(test=None, **options):
+    """
+    A decorator: the body of a test is the code that run() runs, as a module of its own; ``options`` are run()'s.
+
+    Parameters of the test are variables of the module, and ``platform`` is the driver too.
+    """
+    if test is None:
+        return functools.partial(in_child, **options)
+    code = body_of(test)
+
+    @functools.wraps(test)
+    def child(**given):
+        given_first = "".join(f"{name} = {value!r}; " for name, value in given.items())
+        run(given_first + code, **{"driver": given.get("platform", "cuda"), **options})
+
+    return child
+
+
+def body_of(test):
+    """The lines of a function's body, after so many empty ones that a traceback names the lines of its file."""
+    lines, first = inspect.getsourcelines(test)
+    function, = ast.parse(textwrap.dedent("".join(lines))).body
+    body = function.body[ast.get_docstring(function) is not None:]
+    begin, end = body[0].lineno - 1, body[-1].end_lineno
+    return "\n" * (first + begin - 1) + textwrap.dedent("".join(lines[begin:end]))
 
 
 def _ending(returncode: int) -> str:

@@ -1,7 +1,7 @@
 """The driver itself: when it is loaded, when there is none, and when any call of it fails."""
 
 import pytest
-from fake_driver.harness import run
+from fake_driver.harness import in_child, run
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
@@ -118,157 +118,149 @@ def test_without_a_driver_dlpack_memory_stays_describable(kind):
 
 
 @both
+@in_child
 def test_what_the_driver_says_of_a_pointer_is_where_the_memory_is(platform):
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import (
-            CUDA, CUDA_HOST, CUDA_MANAGED, ROCM, Interface, Producer, counts, delete, driver)
-        ROCM_HOST = 11
-        driver.make_current(0)
-        here = driver.hip
-        for device in 0, 1:
-            for kind, expected in {
-                "device": (ROCM if here else CUDA, device),
-                "host": (ROCM_HOST if here else CUDA_HOST, 0),
-                "managed": (ROCM, device) if here else (CUDA_MANAGED, 0),
-            }.items():
-                start = driver.allocate(device, 64, kind)
-                for offset in 0, 48:
-                    tensor = dlbridge.asdlpack(Interface(start + offset))
-                    assert (tensor.__dlpack_device__(), tensor.data_ptr) == (expected, start + offset), kind
-        assert dlbridge.asdlpack(Interface(0, (0,))).__dlpack_device__() == (ROCM if here else CUDA, 0)
-        before = counts()
+    from fake_driver.producers import CUDA, CUDA_HOST, CUDA_MANAGED, ROCM, Interface, counts, driver
 
-        def refused(source, *texts):
-            try:
-                dlbridge.asdlpack(source)
-            except dlbridge.errors.DeviceError as error:
-                assert all(text in str(error) for text in texts), error
-            else:
-                raise AssertionError(texts)
+    import dlbridge
+    ROCM_HOST = 11
+    driver.make_current(0)
+    here = driver.hip
+    for device in 0, 1:
+        for kind, expected in {
+            "device": (ROCM if here else CUDA, device),
+            "host": (ROCM_HOST if here else CUDA_HOST, 0),
+            "managed": (ROCM, device) if here else (CUDA_MANAGED, 0),
+        }.items():
+            start = driver.allocate(device, 64, kind)
+            for offset in 0, 48:
+                tensor = dlbridge.asdlpack(Interface(start + offset))
+                assert (tensor.__dlpack_device__(), tensor.data_ptr) == (expected, start + offset), kind
+    assert dlbridge.asdlpack(Interface(0, (0,))).__dlpack_device__() == (ROCM if here else CUDA, 0)
+    before = counts()
 
-        unknown = id(driver)
-        refused(Interface(unknown), f"{unknown:#x}", "is no memory that the driver knows")
-        if not driver.hip:                              # whose contexts are its devices
-            driver.context_of_memory(0x1234)
-            refused(Interface(start), "context 0x1234", "is not the device's primary one", "pycuda.autoprimaryctx")
-            driver.context_of_memory(0)
-        assert counts() == before
-        """,
-        platform,
-    )
+    def refused(source, *texts):
+        try:
+            dlbridge.asdlpack(source)
+        except dlbridge.errors.DeviceError as error:
+            assert all(text in str(error) for text in texts), error
+        else:
+            raise AssertionError(texts)
+
+    unknown = id(driver)
+    refused(Interface(unknown), f"{unknown:#x}", "is no memory that the driver knows")
+    if not driver.hip:                              # whose contexts are its devices
+        driver.context_of_memory(0x1234)
+        refused(Interface(start), "context 0x1234", "is not the device's primary one", "pycuda.autoprimaryctx")
+        driver.context_of_memory(0)
+    assert counts() == before
 
 
 @both
+@in_child
 def test_any_call_that_fails_says_what_the_driver_says_and_costs_nothing(platform):
-    run(
-        """
-        import sys
-        import dlbridge
-        from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, driver, held
-        driver.make_current(0)
-        driver.make_current(1)              # so that device 0's context must be pushed
-        start, managed = driver.allocate(0, 16), driver.allocate(0, 16, "managed")
-        first, then = Stream(driver.stream(0)), Stream(driver.stream(0))
-        driver.write(start, b"0123456789abcdef")
-        producer = Producer(start, (ROCM if driver.hip else CUDA, 0))
-        source = Interface(start, stream=first.handle)
-        CODES = {
-            2: ("CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "no memory is left"),
-            719: ("CUDA_ERROR_LAUNCH_FAILED", "hipErrorLaunchFailure", "a kernel failed"),
-            709: ("CUDA_ERROR_CONTEXT_IS_DESTROYED", "hipErrorContextIsDestroyed", "the context is destroyed"),
-            4: ("CUDA_ERROR_DEINITIALIZED", "hipErrorDeinitialized", "the driver is shutting down"),
-            4711: ("error 4711", "hipErrorUnknown", ""),
-        }
+    import sys
 
-        def state():
-            return counts()[1:], [sys.getrefcount(each) for each in (source, producer, then)], driver.current_device()
+    from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, driver, held
 
-        def export(): return dlbridge.asdlpack(producer).__dlpack__(stream=then)
-        def order(): return dlbridge.asdlpack(source, stream=then)
-        def fetch(): return dlbridge.convert(source, "numpy", device="cpu")
-        def copy(): return dlbridge.asdlpack(source, copy=True)
-        def locate(): return dlbridge.asdlpack(Interface(managed))
+    import dlbridge
+    driver.make_current(0)
+    driver.make_current(1)              # so that device 0's context must be pushed
+    start, managed = driver.allocate(0, 16), driver.allocate(0, 16, "managed")
+    first, then = Stream(driver.stream(0)), Stream(driver.stream(0))
+    driver.write(start, b"0123456789abcdef")
+    producer = Producer(start, (ROCM if driver.hip else CUDA, 0))
+    source = Interface(start, stream=first.handle)
+    CODES = {
+        2: ("CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "no memory is left"),
+        719: ("CUDA_ERROR_LAUNCH_FAILED", "hipErrorLaunchFailure", "a kernel failed"),
+        709: ("CUDA_ERROR_CONTEXT_IS_DESTROYED", "hipErrorContextIsDestroyed", "the context is destroyed"),
+        4: ("CUDA_ERROR_DEINITIALIZED", "hipErrorDeinitialized", "the driver is shutting down"),
+        4711: ("error 4711", "hipErrorUnknown", ""),
+    }
 
-        def check(call, function, code):
-            before, events = state(), driver.alive("events")
-            driver.fail(call, code)
-            try:
-                function()
-            except dlbridge.errors.DeviceError as error:
-                said, kind = str(error), type(error)
-            else:
-                raise AssertionError(call)
-            cuda, hip, text = CODES[code]
-            if (call, code) == ("MemAllocAsync", 2):
-                text = f"16 bytes were wanted, and {1 << 34} are free"
-                assert kind is dlbridge.DeviceMemoryError and issubclass(kind, MemoryError)
-            name = f"rocm: {driver.symbol(call)} {hip}" if driver.hip else f"cuda: {driver.symbol(call)} {cuda}"
-            assert said.startswith(f"{name}: {text}"), said
-            assert (state(), held) == (before, []), (call, code)
-            assert driver.alive("events") <= events
-            driver.fail(call, 0)
+    def state():
+        return counts()[1:], [sys.getrefcount(each) for each in (source, producer, then)], driver.current_device()
 
-        # What happens once in a process; a later try goes on where this one ended.
-        for call in "Init", "DeviceGet", "DevicePrimaryCtxRetain":
-            check(call, export, 719)
-        dlbridge.convert(source, "numpy", device="cpu")
-        check("EventCreate", export, 719)
-        for call, function in [
-            ("CtxGetCurrent", order), ("CtxPushCurrent", order), ("PointerGetAttributes", order),
-            ("StreamIsCapturing", order), ("EventRecord", order), ("StreamWaitEvent", order),
-            ("CtxGetCurrent", fetch), ("MemcpyDtoHAsync", fetch), ("StreamSynchronize", fetch),
-            ("MemAllocAsync", copy), ("MemcpyDtoDAsync", copy), ("DeviceGetAttribute", locate),
-            ("CtxPushCurrent", export), ("EventRecord", export), ("StreamWaitEvent", export),
-        ]:
-            if driver.hip and call == "DeviceGetAttribute":
-                continue                    # managed memory is the device's there
+    def export(): return dlbridge.asdlpack(producer).__dlpack__(stream=then)
+    def order(): return dlbridge.asdlpack(source, stream=then)
+    def fetch(): return dlbridge.convert(source, "numpy", device="cpu")
+    def copy(): return dlbridge.asdlpack(source, copy=True)
+    def locate(): return dlbridge.asdlpack(Interface(managed))
+
+    def check(call, function, code):
+        before, events = state(), driver.alive("events")
+        driver.fail(call, code)
+        try:
             function()
-            for code in CODES:
-                check(call, function, code)
-            function()                      # and so does a later try
-        assert driver.alive("events") <= 1
+        except dlbridge.errors.DeviceError as error:
+            said, kind = str(error), type(error)
+        else:
+            raise AssertionError(call)
+        cuda, hip, text = CODES[code]
+        if (call, code) == ("MemAllocAsync", 2):
+            text = f"16 bytes were wanted, and {1 << 34} are free"
+            assert kind is dlbridge.DeviceMemoryError and issubclass(kind, MemoryError)
+        name = f"rocm: {driver.symbol(call)} {hip}" if driver.hip else f"cuda: {driver.symbol(call)} {cuda}"
+        assert said.startswith(f"{name}: {text}"), said
+        assert (state(), held) == (before, []), (call, code)
+        assert driver.alive("events") <= events
+        driver.fail(call, 0)
 
-        # One of several: what was done before is undone.
-        if driver.hip:
-            driver.make_current(0)          # to make another one current again takes a push
-        for function in order, fetch, copy, export:
-            for call in "CtxGetCurrent", "CtxPushCurrent", "StreamIsCapturing":
-                for after in range(1, 6):
-                    before = state()
-                    driver.fail(call, 719, after, times=1)
-                    try:
-                        function()          # where no more is called so often, or only at the release
-                    except dlbridge.errors.DeviceError as error:
-                        assert driver.symbol(call) in str(error)
-                        assert state() == before, (function, call, after)
-                    driver.fail(call, 0)
-        assert fetch().tobytes() == b"0123456789abcdef"
-        """,
-        platform,
-    )
+    # What happens once in a process; a later try goes on where this one ended.
+    for call in "Init", "DeviceGet", "DevicePrimaryCtxRetain":
+        check(call, export, 719)
+    dlbridge.convert(source, "numpy", device="cpu")
+    check("EventCreate", export, 719)
+    for call, function in [
+        ("CtxGetCurrent", order), ("CtxPushCurrent", order), ("PointerGetAttributes", order),
+        ("StreamIsCapturing", order), ("EventRecord", order), ("StreamWaitEvent", order),
+        ("CtxGetCurrent", fetch), ("MemcpyDtoHAsync", fetch), ("StreamSynchronize", fetch),
+        ("MemAllocAsync", copy), ("MemcpyDtoDAsync", copy), ("DeviceGetAttribute", locate),
+        ("CtxPushCurrent", export), ("EventRecord", export), ("StreamWaitEvent", export),
+    ]:
+        if driver.hip and call == "DeviceGetAttribute":
+            continue                    # managed memory is the device's there
+        function()
+        for code in CODES:
+            check(call, function, code)
+        function()                      # and so does a later try
+    assert driver.alive("events") <= 1
+
+    # One of several: what was done before is undone.
+    if driver.hip:
+        driver.make_current(0)          # to make another one current again takes a push
+    for function in order, fetch, copy, export:
+        for call in "CtxGetCurrent", "CtxPushCurrent", "StreamIsCapturing":
+            for after in range(1, 6):
+                before = state()
+                driver.fail(call, 719, after, times=1)
+                try:
+                    function()          # where no more is called so often, or only at the release
+                except dlbridge.errors.DeviceError as error:
+                    assert driver.symbol(call) in str(error)
+                    assert state() == before, (function, call, after)
+                driver.fail(call, 0)
+    assert fetch().tobytes() == b"0123456789abcdef"
 
 
+@in_child
 def test_a_driver_that_does_not_start_is_tried_again():
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver
-        driver.make_current(0)
-        source = Interface(driver.allocate(0, 16))
-        driver.fail("Init", 100)
-        for _ in range(2):
-            try:
-                dlbridge.asdlpack(source)
-            except dlbridge.errors.DeviceError as error:
-                assert str(error).startswith("cuda: cuInit CUDA_ERROR_NO_DEVICE: there is no device")
-            else:
-                raise AssertionError
-        driver.fail("Init", 0)
-        assert dlbridge.asdlpack(source).device == "cuda:0"
-        """
-    )
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+    driver.make_current(0)
+    source = Interface(driver.allocate(0, 16))
+    driver.fail("Init", 100)
+    for _ in range(2):
+        try:
+            dlbridge.asdlpack(source)
+        except dlbridge.errors.DeviceError as error:
+            assert str(error).startswith("cuda: cuInit CUDA_ERROR_NO_DEVICE: there is no device")
+        else:
+            raise AssertionError
+    driver.fail("Init", 0)
+    assert dlbridge.asdlpack(source).device == "cuda:0"
 
 
 @pytest.mark.parametrize("driver", [None, "cuda", "hip"])

@@ -1,230 +1,213 @@
 """Pinned and managed memory: the host's for libraries of the host, the device's for those of devices."""
 
 import pytest
-from fake_driver.harness import run
+from fake_driver.harness import in_child, run
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
 
 @pytest.mark.needs("torch", "jax")
 @both
+@in_child
 def test_pinned_memory_is_the_hosts_once_its_stream_is_done(platform):
-    run(
-        """
-        import dlbridge
-        import numpy as np
-        from fake_driver.producers import CUDA_HOST, Interface, Producer, driver, fields, order
-        ROCM_HOST = 11
-        driver.make_current(0)
-        for device in 0, 1:
-            start, first = driver.allocate(device, 256, "host"), driver.stream(device)
-            start += 64
-            expected = np.arange(4, dtype="f4")
-            driver.write(start, expected.tobytes())
-            legacy = 0 if driver.hip else 1
-            kind = ROCM_HOST if driver.hip else CUDA_HOST
-            producer = Producer(start, (kind, 0))
-            for source, on in [
-                (Interface(start, stream=first), first), (Interface(start, stream=2), 2),
-                (Interface(start, version=2), legacy), (producer, legacy),
-            ]:
-                for to in ("numpy",) if driver.hip else ("numpy", "torch", "jax"):
-                    for device_given in None, "cpu":
-                        driver.clear()
-                        found = dlbridge.convert(source, to, device=device_given)
-                        assert [fields(line) for line in driver.log("StreamSynchronize")] == [
-                            {"stream": on, "device": device}], (to, source)
-                        assert order() == [] and not driver.log("MemcpyDtoHAsync")
-                        assert np.array_equal(np.asarray(found), expected)
-                        if to != "jax":
-                            np.asarray(found)[0] = 7
-                            assert driver.read(start, 4) == np.float32(7).tobytes()         # the memory itself
-                            np.asarray(found)[0] = 0
-                    driver.clear()
-                    found = dlbridge.convert(source, to, stream=-1)
-                    assert driver.log("StreamSynchronize", "EventRecord") == []
-            for source in Interface(start, stream=None), Interface(start):      # nobody need wait
-                driver.clear()
-                dlbridge.convert(source, "numpy")
-                assert driver.log("StreamSynchronize") == []
-            driver.capture(first)
-            try:
-                dlbridge.convert(Interface(start, stream=first), "numpy")
-            except dlbridge.errors.DeviceError:
-                driver.capture(first, 0)
-            else:
-                raise AssertionError
+    import numpy as np
+    from fake_driver.producers import CUDA_HOST, Interface, Producer, driver, fields, order
 
-            tensor = dlbridge.asdlpack(Interface(start, stream=first))
-            assert tensor.__dlpack_device__() == (kind, 0)
+    import dlbridge
+    ROCM_HOST = 11
+    driver.make_current(0)
+    for device in 0, 1:
+        start, first = driver.allocate(device, 256, "host"), driver.stream(device)
+        start += 64
+        expected = np.arange(4, dtype="f4")
+        driver.write(start, expected.tobytes())
+        legacy = 0 if driver.hip else 1
+        kind = ROCM_HOST if driver.hip else CUDA_HOST
+        producer = Producer(start, (kind, 0))
+        for source, on in [
+            (Interface(start, stream=first), first), (Interface(start, stream=2), 2),
+            (Interface(start, version=2), legacy), (producer, legacy),
+        ]:
+            for to in ("numpy",) if driver.hip else ("numpy", "torch", "jax"):
+                for device_given in None, "cpu":
+                    driver.clear()
+                    found = dlbridge.convert(source, to, device=device_given)
+                    assert [fields(line) for line in driver.log("StreamSynchronize")] == [
+                        {"stream": on, "device": device}], (to, source)
+                    assert order() == [] and not driver.log("MemcpyDtoHAsync")
+                    assert np.array_equal(np.asarray(found), expected)
+                    if to != "jax":
+                        np.asarray(found)[0] = 7
+                        assert driver.read(start, 4) == np.float32(7).tobytes()         # the memory itself
+                        np.asarray(found)[0] = 0
+                driver.clear()
+                found = dlbridge.convert(source, to, stream=-1)
+                assert driver.log("StreamSynchronize", "EventRecord") == []
+        for source in Interface(start, stream=None), Interface(start):      # nobody need wait
             driver.clear()
-            capsule = tensor.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
-            assert [fields(line)["stream"] for line in driver.log("StreamSynchronize")] == [first] and order() == []
-            found = dlbridge.asdlpack(capsule)
-            assert (found.device, found.data_ptr) == ("cpu", start)
-            driver.clear()
-            dlbridge.convert(tensor, "numpy")           # by way of the default stream
-            assert order() == [(first, legacy)]
-            assert fields(driver.log("StreamSynchronize")[0])["stream"] == legacy
-            driver.clear()
-            tensor.__dlpack__(dl_device=(1, 0), stream=-1)
-            assert driver.log() == []
-        """,
-        platform,
-    )
+            dlbridge.convert(source, "numpy")
+            assert driver.log("StreamSynchronize") == []
+        driver.capture(first)
+        try:
+            dlbridge.convert(Interface(start, stream=first), "numpy")
+        except dlbridge.errors.DeviceError:
+            driver.capture(first, 0)
+        else:
+            raise AssertionError
+
+        tensor = dlbridge.asdlpack(Interface(start, stream=first))
+        assert tensor.__dlpack_device__() == (kind, 0)
+        driver.clear()
+        capsule = tensor.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
+        assert [fields(line)["stream"] for line in driver.log("StreamSynchronize")] == [first] and order() == []
+        found = dlbridge.asdlpack(capsule)
+        assert (found.device, found.data_ptr) == ("cpu", start)
+        driver.clear()
+        dlbridge.convert(tensor, "numpy")           # by way of the default stream
+        assert order() == [(first, legacy)]
+        assert fields(driver.log("StreamSynchronize")[0])["stream"] == legacy
+        driver.clear()
+        tensor.__dlpack__(dl_device=(1, 0), stream=-1)
+        assert driver.log() == []
 
 
 @pytest.mark.needs("numba")
+@in_child
 def test_pinned_and_managed_memory_is_the_devices_for_numba():
-    run(
-        """
-        import dlbridge
-        import numpy as np
-        from fake_driver.producers import Interface, Stream, counts, driver, fields, order
-        from numba import cuda
-        for device in 0, 1:
-            driver.make_current(device)
-            for kind in "host", "managed":
-                start, first = driver.allocate(device, 64, kind), Stream(driver.stream(device))
-                source = Interface(start, stream=first.handle)
-                then = Stream(driver.stream(device))
-                for stream, expected in (None, [(first.handle, 1)]), (then, [(first.handle, then.handle)]), (-1, []):
-                    driver.clear()
-                    array = dlbridge.convert(source, "numba", stream=stream)
-                    assert order() == expected and not driver.log("StreamSynchronize")
-                    assert array.__cuda_array_interface__["data"] == (start, False)
-                    assert array.gpu_data.context.device.id == device
-                    assert all(fields(line)["device"] == device for line in driver.log("EventRecord"))
-        """
-    )
+    from fake_driver.producers import Interface, Stream, driver, fields, order
+
+    import dlbridge
+    for device in 0, 1:
+        driver.make_current(device)
+        for kind in "host", "managed":
+            start, first = driver.allocate(device, 64, kind), Stream(driver.stream(device))
+            source = Interface(start, stream=first.handle)
+            then = Stream(driver.stream(device))
+            for stream, expected in (None, [(first.handle, 1)]), (then, [(first.handle, then.handle)]), (-1, []):
+                driver.clear()
+                array = dlbridge.convert(source, "numba", stream=stream)
+                assert order() == expected and not driver.log("StreamSynchronize")
+                assert array.__cuda_array_interface__["data"] == (start, False)
+                assert array.gpu_data.context.device.id == device
+                assert all(fields(line)["device"] == device for line in driver.log("EventRecord"))
 
 
 @pytest.mark.needs("jax")
+@in_child
 def test_managed_memory_is_the_hosts_where_the_device_lets_it_read():
-    run(
-        """
-        import dlbridge
-        import numpy as np
-        from dlbridge.errors import CopyRequiredError
-        from fake_driver.producers import CUDA_MANAGED, Interface, driver, fields, order
-        driver.make_current(0)
-        for device in 0, 1:
-            start, first = driver.allocate(device, 16, "managed"), driver.stream(device)
-            expected = np.arange(4, dtype="f4")
-            driver.write(start, expected.tobytes())
-            source = Interface(start, stream=first)
-            assert dlbridge.asdlpack(source).__dlpack_device__() == (CUDA_MANAGED, 0)
-            for concurrent in True, False:
-                driver.concurrent_managed_access(concurrent)
-                for to in "numpy", "jax":
-                    for keywords in {}, {"device": "cpu"}:
-                        driver.clear()
-                        found = dlbridge.convert(source, to, **keywords)
-                        assert np.array_equal(np.asarray(found), expected)
-                        [waited] = driver.log("StreamSynchronize")
-                        assert fields(waited) == {"stream": first, "device": device}
-                        if to == "numpy":
-                            assert (found.ctypes.data == start) == concurrent == (not driver.log("MemcpyDtoHAsync"))
-                        try:
-                            dlbridge.convert(source, to, copy=False, **keywords)
-                            assert concurrent or to == "jax"
-                        except CopyRequiredError:
-                            assert not concurrent or to == "jax"
-        """
-    )
+    import numpy as np
+    from fake_driver.producers import CUDA_MANAGED, Interface, driver, fields
+
+    import dlbridge
+    from dlbridge.errors import CopyRequiredError
+    driver.make_current(0)
+    for device in 0, 1:
+        start, first = driver.allocate(device, 16, "managed"), driver.stream(device)
+        expected = np.arange(4, dtype="f4")
+        driver.write(start, expected.tobytes())
+        source = Interface(start, stream=first)
+        assert dlbridge.asdlpack(source).__dlpack_device__() == (CUDA_MANAGED, 0)
+        for concurrent in True, False:
+            driver.concurrent_managed_access(concurrent)
+            for to in "numpy", "jax":
+                for keywords in {}, {"device": "cpu"}:
+                    driver.clear()
+                    found = dlbridge.convert(source, to, **keywords)
+                    assert np.array_equal(np.asarray(found), expected)
+                    [waited] = driver.log("StreamSynchronize")
+                    assert fields(waited) == {"stream": first, "device": device}
+                    if to == "numpy":
+                        assert (found.ctypes.data == start) == concurrent == (not driver.log("MemcpyDtoHAsync"))
+                    try:
+                        dlbridge.convert(source, to, copy=False, **keywords)
+                        assert concurrent or to == "jax"
+                    except CopyRequiredError:
+                        assert not concurrent or to == "jax"
 
 
 @both
+@in_child
 def test_the_cpu_waits_before_it_reads_pinned_memory(platform):
-    run(
-        """
-        import pickle
-        import dlbridge
-        import numpy
-        from fake_driver.producers import Interface, Producer, driver, fields
-        driver.make_current(0)
-        start, first, then = driver.allocate(0, 16, "host"), driver.stream(), driver.stream()
-        source = Interface(start, stream=first)
-        tensor = dlbridge.asdlpack(source)
-        producer = Producer(start, (11 if driver.hip else 3, 0))
-        legacy = 0 if driver.hip else 1
-        for read, on in [
-            (lambda: dlbridge.asdlpack(source, copy=True), first),
-            (lambda: dlbridge.asdlpack(Interface(start, typestr=">f4", stream=first)), first),
-            (lambda: dlbridge.asdlpack(Interface(start, (2,), strides=(5,), stream=first)), first),
-            (lambda: dlbridge.asdlpack(source, copy=True, stream=then), then),
-            (lambda: tensor.__dlpack__(copy=True), legacy),
-            (lambda: tensor.__dlpack__(copy=True, stream=-1), None),
-            (lambda: numpy.asarray(tensor), first),
-            (lambda: memoryview(tensor), first),
-            (lambda: tensor.__array_interface__, first),
-            (lambda: tensor.__array_struct__, first),
-            (lambda: pickle.dumps(tensor), first),
-            (lambda: dlbridge.convert(producer.capsule(), "numpy"), legacy),
-        ]:
-            driver.clear()
-            read()
-            waited = [fields(line)["stream"] for line in driver.log("StreamSynchronize")]
-            assert waited and set(waited) == {on} or on is None and not waited, (read, waited)
-        """,
-        platform,
-    )
+    import pickle
+
+    import numpy
+    from fake_driver.producers import Interface, Producer, driver, fields
+
+    import dlbridge
+    driver.make_current(0)
+    start, first, then = driver.allocate(0, 16, "host"), driver.stream(), driver.stream()
+    source = Interface(start, stream=first)
+    tensor = dlbridge.asdlpack(source)
+    producer = Producer(start, (11 if driver.hip else 3, 0))
+    legacy = 0 if driver.hip else 1
+    for read, on in [
+        (lambda: dlbridge.asdlpack(source, copy=True), first),
+        (lambda: dlbridge.asdlpack(Interface(start, typestr=">f4", stream=first)), first),
+        (lambda: dlbridge.asdlpack(Interface(start, (2,), strides=(5,), stream=first)), first),
+        (lambda: dlbridge.asdlpack(source, copy=True, stream=then), then),
+        (lambda: tensor.__dlpack__(copy=True), legacy),
+        (lambda: tensor.__dlpack__(copy=True, stream=-1), None),
+        (lambda: numpy.asarray(tensor), first),
+        (lambda: memoryview(tensor), first),
+        (lambda: tensor.__array_interface__, first),
+        (lambda: tensor.__array_struct__, first),
+        (lambda: pickle.dumps(tensor), first),
+        (lambda: dlbridge.convert(producer.capsule(), "numpy"), legacy),
+    ]:
+        driver.clear()
+        read()
+        waited = [fields(line)["stream"] for line in driver.log("StreamSynchronize")]
+        assert (waited and set(waited) == {on}) or (on is None and not waited), (read, waited)
 
 
 @pytest.mark.needs("numba")
+@in_child
 def test_an_upload_waits_before_it_reads_pinned_memory():
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver
-        driver.make_current(0)
-        start, first = driver.allocate(0, 16, "host"), driver.stream()
-        for stream in None, driver.stream():
-            for device in "cuda:1", "cuda:0":
-                driver.clear()
-                dlbridge.convert(Interface(start, stream=first), "numba", device=device, stream=stream)
-                calls = driver.calls()
-                if "MemcpyHtoD" in calls:
-                    assert "StreamSynchronize" in calls[:calls.index("MemcpyHtoD")]
-                else:
-                    assert device == "cuda:0"               # where it is, seen as the device's
-        """
-    )
+    from fake_driver.producers import Interface, driver
 
-
-def test_a_copy_of_managed_memory_is_the_devices():
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver
-        driver.make_current(0)
-        for index in 0, 1:
-            copy = dlbridge.asdlpack(Interface(driver.allocate(index, 16, "managed"), stream=1), copy=True)
-            assert copy.device == f"cuda:{index}"
-        """
-    )
-
-
-def test_a_host_wait_on_a_captured_stream_is_refused_before_it_harms():
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver
-        driver.make_current(0)
-        captured = driver.stream()
-        driver.capture(captured)
-        for kind in "device", "host", "managed":
-            source = Interface(driver.allocate(0, 16, kind), stream=captured)
+    import dlbridge
+    driver.make_current(0)
+    start, first = driver.allocate(0, 16, "host"), driver.stream()
+    for stream in None, driver.stream():
+        for device in "cuda:1", "cuda:0":
             driver.clear()
-            try:
-                dlbridge.convert(source, "numpy", device="cpu")
-            except dlbridge.errors.DeviceError as error:
-                assert "stream=-1" in str(error) or "captur" in str(error)
+            dlbridge.convert(Interface(start, stream=first), "numba", device=device, stream=stream)
+            calls = driver.calls()
+            if "MemcpyHtoD" in calls:
+                assert "StreamSynchronize" in calls[:calls.index("MemcpyHtoD")]
             else:
-                raise AssertionError
-            assert not driver.log("MemcpyDtoHAsync", "StreamSynchronize")
-        """
-    )
+                assert device == "cuda:0"               # where it is, seen as the device's
+
+
+@in_child
+def test_a_copy_of_managed_memory_is_the_devices():
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+    driver.make_current(0)
+    for index in 0, 1:
+        copy = dlbridge.asdlpack(Interface(driver.allocate(index, 16, "managed"), stream=1), copy=True)
+        assert copy.device == f"cuda:{index}"
+
+
+@in_child
+def test_a_host_wait_on_a_captured_stream_is_refused_before_it_harms():
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+    driver.make_current(0)
+    captured = driver.stream()
+    driver.capture(captured)
+    for kind in "device", "host", "managed":
+        source = Interface(driver.allocate(0, 16, kind), stream=captured)
+        driver.clear()
+        try:
+            dlbridge.convert(source, "numpy", device="cpu")
+        except dlbridge.errors.DeviceError as error:
+            assert "stream=-1" in str(error) or "captur" in str(error)
+        else:
+            raise AssertionError
+        assert not driver.log("MemcpyDtoHAsync", "StreamSynchronize")
 
 
 @both

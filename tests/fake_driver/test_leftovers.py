@@ -1,7 +1,7 @@
 """Nothing is left over after thousands of hand-offs, from many threads at once."""
 
 import pytest
-from fake_driver.harness import run
+from fake_driver.harness import in_child, run
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
@@ -72,32 +72,29 @@ def test_ten_thousand_hand_offs_leave_nothing(platform):
 
 
 @both
+@in_child
 def test_the_copy_of_a_fetch_that_fails_is_freed(platform):
     """No reference would show it."""
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver
-        from support.malloc import bytes_in_use
-        source = Interface(driver.allocate(0, 1 << 16), shape=(1 << 14,))
+    from fake_driver.producers import Interface, driver
+    from support.malloc import bytes_in_use
 
-        def fetch():
-            try:
-                dlbridge.convert(source, "numpy", device="cpu")
-            except dlbridge.DeviceError:
-                return True
+    import dlbridge
+    source = Interface(driver.allocate(0, 1 << 16), shape=(1 << 14,))
 
-        for call in "MemcpyDtoHAsync", "StreamSynchronize":
-            fetch()
-            driver.fail(call, 719)
-            assert fetch()
-            before = bytes_in_use()
-            assert all([fetch() for _ in range(20)])
-            assert bytes_in_use() - before < 1 << 16, call
-            driver.fail(call, 0)
-        """,
-        platform,
-    )
+    def fetch():
+        try:
+            dlbridge.convert(source, "numpy", device="cpu")
+        except dlbridge.DeviceError:
+            return True
+
+    for call in "MemcpyDtoHAsync", "StreamSynchronize":
+        fetch()
+        driver.fail(call, 719)
+        assert fetch()
+        before = bytes_in_use()
+        assert all(fetch() for _ in range(20))
+        assert bytes_in_use() - before < 1 << 16, call
+        driver.fail(call, 0)
 
 
 @both
@@ -179,31 +176,29 @@ def test_one_tensor_is_handed_out_by_many_threads_at_once(platform):
 
 
 @pytest.mark.needs("numba")
+@in_child(NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT='0')
 def test_numbas_arrays_leave_nothing():
-    run(
-        """
-        import gc
-        import dlbridge
-        from dlbridge.testing import unordered_releases
-        from fake_driver.producers import counts, driver
-        from numba import cuda
-        stream = cuda.stream()
+    import gc
 
-        def hand_over():
-            for device in 0, 1:
-                with cuda.gpus[device]:
-                    array = cuda.device_array(16, "f4", stream=stream if device == 0 else 0)
-                    tensor = dlbridge.asdlpack(array, stream=cuda.legacy_default_stream())
-                    back = dlbridge.convert(tensor, "numba")
-                    again = dlbridge.convert(dlbridge.asdlpack(back), "numba", copy=True)
-                    dlbridge.convert(again, "numpy", device="cpu")
+    from fake_driver.producers import counts
+    from numba import cuda
 
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+    stream = cuda.stream()
+
+    def hand_over():
+        for device in 0, 1:
+            with cuda.gpus[device]:
+                array = cuda.device_array(16, "f4", stream=stream if device == 0 else 0)
+                tensor = dlbridge.asdlpack(array, stream=cuda.legacy_default_stream())
+                back = dlbridge.convert(tensor, "numba")
+                again = dlbridge.convert(dlbridge.asdlpack(back), "numba", copy=True)
+                dlbridge.convert(again, "numpy", device="cpu")
+
+    hand_over()
+    before = counts()
+    for _ in range(500):
         hand_over()
-        before = counts()
-        for _ in range(500):
-            hand_over()
-        gc.collect()
-        assert counts() == before and unordered_releases() == 0
-        """,
-        NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT="0",
-    )
+    gc.collect()
+    assert counts() == before and unordered_releases() == 0

@@ -1,125 +1,117 @@
 """The way back: when the last consumer lets go, the producer's stream waits for its stream, or the memory is kept."""
 
 import pytest
-from fake_driver.harness import run
+from fake_driver.harness import in_child, run
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 AT_ONCE = {"NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT": "0"}        # Numba frees when the last array goes
 
 
 @both
+@in_child
 def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
-    run(
-        """
-        import dlbridge
-        from dlbridge.testing import unordered_releases
-        from fake_driver.producers import Interface, Stream, counts, delete, driver, kept_for, order
-        driver.make_current(0)
-        start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
-        legacy = 0 if driver.hip else 1
+    from fake_driver.producers import Interface, Stream, counts, delete, driver, kept_for, order
 
-        def back(tensor, stream):
-            capsule = tensor.__dlpack__(stream=stream)
-            driver.clear()
-            before = unordered_releases()
-            delete(capsule)
-            return order() or kept_for(), unordered_releases() - before
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+    driver.make_current(0)
+    start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
+    legacy = 0 if driver.hip else 1
 
-        def on(stream):
-            return dlbridge.asdlpack(Interface(start), stream=stream)       # ready there, which nobody has to wait for
+    def back(tensor, stream):
+        capsule = tensor.__dlpack__(stream=stream)
+        driver.clear()
+        before = unordered_releases()
+        delete(capsule)
+        return order() or kept_for(), unordered_releases() - before
 
-        back(on(Stream(first)), Stream(then))                               # makes the event
-        events = counts()
-        for producer, consumer, expected in [
-            (Stream(first), Stream(then), ([(then, first)], 0)),
-            (Stream(first), None, ([(legacy, first)], 0)),
-            (Stream(first), 2, ([(2, first)], 0)),
-            (1, Stream(then), ([(then, legacy)], 0)),
-            (2, Stream(then), ([(then, 2)], 0)),
-            (1, 2, ([(2, legacy)], 0)),
-            (first, Stream(then), ([then], 0)),         # a bare handle may be gone: the memory is kept meanwhile
-            (first, None, ([legacy], 0)),
-            (Stream(first), then, ([], 1)),             # … which the other stream's handle is needed for
-            (first, then, ([], 1)),
-            (1, then, ([], 1)),
-            (Stream(first), Stream(first), ([], 0)),    # nothing to order
-            (first, first, ([], 0)),
-            (1, None, ([], 0)),
-            (Stream(first), -1, ([], 0)),
-            (-1, Stream(then), ([], 0)),
-            (None, Stream(then), ([], 0)),              # the interface says that nobody need wait
-        ]:
-            if driver.hip and consumer == 2:
-                continue                                # no stream of ROCm there
-            assert back(on(producer), consumer) == expected, (producer, consumer)
-            if expected[1]:
-                assert driver.log() == []               # a handle that may be stale is not even looked at
-        assert counts() == events
-        """,
-        platform,
-    )
+    def on(stream):
+        return dlbridge.asdlpack(Interface(start), stream=stream)       # ready there, which nobody has to wait for
+
+    back(on(Stream(first)), Stream(then))                               # makes the event
+    events = counts()
+    for producer, consumer, expected in [
+        (Stream(first), Stream(then), ([(then, first)], 0)),
+        (Stream(first), None, ([(legacy, first)], 0)),
+        (Stream(first), 2, ([(2, first)], 0)),
+        (1, Stream(then), ([(then, legacy)], 0)),
+        (2, Stream(then), ([(then, 2)], 0)),
+        (1, 2, ([(2, legacy)], 0)),
+        (first, Stream(then), ([then], 0)),         # a bare handle may be gone: the memory is kept meanwhile
+        (first, None, ([legacy], 0)),
+        (Stream(first), then, ([], 1)),             # … which the other stream's handle is needed for
+        (first, then, ([], 1)),
+        (1, then, ([], 1)),
+        (Stream(first), Stream(first), ([], 0)),    # nothing to order
+        (first, first, ([], 0)),
+        (1, None, ([], 0)),
+        (Stream(first), -1, ([], 0)),
+        (-1, Stream(then), ([], 0)),
+        (None, Stream(then), ([], 0)),              # the interface says that nobody need wait
+    ]:
+        if driver.hip and consumer == 2:
+            continue                                # no stream of ROCm there
+        assert back(on(producer), consumer) == expected, (producer, consumer)
+        if expected[1]:
+            assert driver.log() == []               # a handle that may be stale is not even looked at
+    assert counts() == events
 
 
 @both
+@in_child
 def test_a_consumer_on_another_device_is_waited_for(platform):
-    run(
-        """
-        import dlbridge
-        from dlbridge.testing import unordered_releases
-        from fake_driver.producers import Interface, Stream, counts, delete, driver, fields
-        driver.make_current(0)
-        driver.value("DevicePrimaryCtxRetain", 1)           # a stream there has it
-        start, first, then = driver.allocate(0, 16), Stream(driver.stream(0)), Stream(driver.stream(1))
-        for _ in range(2):
-            driver.use(start, first.handle, "write")
-            capsule = dlbridge.asdlpack(Interface(start), stream=first).__dlpack__(stream=then)
-            driver.use(start, then.handle, "read")
-            before = counts()
-            driver.clear()
-            delete(capsule)
-            refused, record = driver.log("EventRecord")         # an event is of one device
-            assert refused.endswith("-> 400") and fields(record)["stream"] == then.handle
-            [wait] = driver.log("StreamWaitEvent")
-            assert (fields(wait)["stream"], fields(wait)["event"]) == (first.handle, fields(record)["event"])
-            assert counts()[:2] == before[:2] and counts()[3] == before[3] and driver.current_device() == 0
+    from fake_driver.producers import Interface, Stream, counts, delete, driver, fields
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+    driver.make_current(0)
+    driver.value("DevicePrimaryCtxRetain", 1)           # a stream there has it
+    start, first, then = driver.allocate(0, 16), Stream(driver.stream(0)), Stream(driver.stream(1))
+    for _ in range(2):
         driver.use(start, first.handle, "write")
-        assert driver.races() == [] and unordered_releases() == 0
-        then, call = Stream(driver.stream(1)), "StreamGetDevice" if driver.hip else "StreamGetCtx"
         capsule = dlbridge.asdlpack(Interface(start), stream=first).__dlpack__(stream=then)
-        driver.fail(call, 719)
+        driver.use(start, then.handle, "read")
+        before = counts()
+        driver.clear()
         delete(capsule)
-        assert unordered_releases() == 1
-        """,
-        platform,
-    )
+        refused, record = driver.log("EventRecord")         # an event is of one device
+        assert refused.endswith("-> 400") and fields(record)["stream"] == then.handle
+        [wait] = driver.log("StreamWaitEvent")
+        assert (fields(wait)["stream"], fields(wait)["event"]) == (first.handle, fields(record)["event"])
+        assert counts()[:2] == before[:2] and counts()[3] == before[3] and driver.current_device() == 0
+    driver.use(start, first.handle, "write")
+    assert driver.races() == [] and unordered_releases() == 0
+    then, call = Stream(driver.stream(1)), "StreamGetDevice" if driver.hip else "StreamGetCtx"
+    capsule = dlbridge.asdlpack(Interface(start), stream=first).__dlpack__(stream=then)
+    driver.fail(call, 719)
+    delete(capsule)
+    assert unordered_releases() == 1
 
 
 @pytest.mark.needs("numba")
+@in_child
 def test_an_external_stream_is_known_by_what_it_is_and_not_by_its_name():
-    run(
-        """
-        import dlbridge
-        from dlbridge.testing import unordered_releases
-        from fake_driver.producers import Interface, Stream, driver
-        from numba import cuda
-        driver.make_current(0)
-        start, own, handle = driver.allocate(0, 16), cuda.stream(), driver.stream()
+    from fake_driver.producers import Interface, Stream, driver
+    from numba import cuda
 
-        class Mine(type(own)):
-            pass
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+    driver.make_current(0)
+    start, own, handle = driver.allocate(0, 16), cuda.stream(), driver.stream()
 
-        class ExternalSensor(Stream):       # its object is the stream
-            pass
+    class Mine(type(own)):
+        pass
 
-        for stream, counted in [
-            (own, 0), (cuda.external_stream(handle), 1), (Mine(own.handle), 0), (Mine(own.handle, external=True), 1),
-            (ExternalSensor(handle), 0),
-        ]:
-            before = unordered_releases()
-            del [dlbridge.asdlpack(Interface(start, stream=1), stream=stream)][0]
-            assert unordered_releases() - before == counted, stream
-        """
-    )
+    class ExternalSensor(Stream):       # its object is the stream
+        pass
+
+    for stream, counted in [
+        (own, 0), (cuda.external_stream(handle), 1), (Mine(own.handle), 0), (Mine(own.handle, external=True), 1),
+        (ExternalSensor(handle), 0),
+    ]:
+        before = unordered_releases()
+        del [dlbridge.asdlpack(Interface(start, stream=1), stream=stream)][0]
+        assert unordered_releases() - before == counted, stream
 
 
 @pytest.mark.needs("numba")
@@ -156,94 +148,90 @@ def test_the_order_is_record_wait_free():
     )
 
 
+@in_child
 def test_copies_are_freed_in_the_order_of_their_stream():
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, Stream, counts, delete, driver, order
-        driver.make_current(0)
-        first, then = Stream(driver.stream()), Stream(driver.stream())
-        source = Interface(driver.allocate(0, 16), stream=1)
-        dlbridge.asdlpack(source)                           # the driver's contexts stay
-        before = counts()
-        tensor = dlbridge.asdlpack(source, stream=first, copy=True)
-        assert tensor.data_ptr != source.entries["data"][0]
-        capsule = tensor.__dlpack__(stream=then)
-        driver.clear()
-        del tensor
-        assert driver.log() == []
-        delete(capsule)
-        assert order() == [(then.handle, first.handle)]
-        assert driver.calls()[-2:] == ["MemFreeAsync", "ThreadExchangeStreamCaptureMode"]
-        assert driver.log("MemFreeAsync")[0].endswith(f"stream={first.handle:#x}")
-        assert counts()[1:] == before[1:]
-        """
-    )
+    from fake_driver.producers import Interface, Stream, counts, delete, driver, order
+
+    import dlbridge
+    driver.make_current(0)
+    first, then = Stream(driver.stream()), Stream(driver.stream())
+    source = Interface(driver.allocate(0, 16), stream=1)
+    dlbridge.asdlpack(source)                           # the driver's contexts stay
+    before = counts()
+    tensor = dlbridge.asdlpack(source, stream=first, copy=True)
+    assert tensor.data_ptr != source.entries["data"][0]
+    capsule = tensor.__dlpack__(stream=then)
+    driver.clear()
+    del tensor
+    assert driver.log() == []
+    delete(capsule)
+    assert order() == [(then.handle, first.handle)]
+    assert driver.calls()[-2:] == ["MemFreeAsync", "ThreadExchangeStreamCaptureMode"]
+    assert driver.log("MemFreeAsync")[0].endswith(f"stream={first.handle:#x}")
+    assert counts()[1:] == before[1:]
 
 
 @both
+@in_child
 def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
-    run(
-        """
-        import sys
-        import threading
-        import weakref
-        import dlbridge
-        from dlbridge.testing import unordered_releases
-        from fake_driver.producers import Interface, Stream, counts, delete, driver, order
-        driver.make_current(0)
-        start, gone = driver.allocate(0, 16), []
-        sys.unraisablehook = gone.append                # an error in a destructor would come here
+    import sys
+    import threading
+    import weakref
 
-        def release(prepare, consumer=None, producer=None):
-            first, then = producer or Stream(driver.stream()), consumer or Stream(driver.stream())
-            source = Interface(start)
-            owner = weakref.ref(source)
-            capsule = dlbridge.asdlpack(source, stream=first).__dlpack__(stream=then)
-            del source
-            assert owner()
-            before = unordered_releases(), counts()
-            driver.clear()
-            try:
-                raise KeyError("pending")
-            except KeyError:
-                prepare(first, then, capsule)
-                if owner():
-                    delete(capsule)
-            waits = driver.log("StreamWaitEvent")
-            assert owner() is None and counts()[3] == before[1][3]
-            return unordered_releases() - before[0], waits
+    from fake_driver.producers import Interface, Stream, counts, delete, driver
 
-        def in_thread(first, then, capsule):
-            def work():
-                driver.make_current(0)
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+    driver.make_current(0)
+    start, gone = driver.allocate(0, 16), []
+    sys.unraisablehook = gone.append                # an error in a destructor would come here
+
+    def release(prepare, consumer=None, producer=None):
+        first, then = producer or Stream(driver.stream()), consumer or Stream(driver.stream())
+        source = Interface(start)
+        owner = weakref.ref(source)
+        capsule = dlbridge.asdlpack(source, stream=first).__dlpack__(stream=then)
+        del source
+        assert owner()
+        before = unordered_releases(), counts()
+        driver.clear()
+        try:
+            raise KeyError("pending")
+        except KeyError:
+            prepare(first, then, capsule)
+            if owner():
                 delete(capsule)
-                driver.value("CtxPopCurrent")
-            thread = threading.Thread(target=work)
-            thread.start()
-            thread.join()
+        waits = driver.log("StreamWaitEvent")
+        assert owner() is None and counts()[3] == before[1][3]
+        return unordered_releases() - before[0], waits
 
-        assert release(lambda first, then, capsule: None)[0] == 0
-        assert release(in_thread)[0] == 0
-        # The per-thread default stream of the thread that lets go is another one.
-        assert release(in_thread, producer=2) == (0, [])
-        assert release(lambda *_: None, producer=2)[0] == 0
-        if not driver.hip:
-            assert release(in_thread, consumer=2) == (0, [])
-            assert release(lambda *_: None, consumer=2)[0] == 0
-        assert release(lambda first, then, capsule: driver.capture(then.handle, 2)) == (1, [])
-        # Where the producer's stream cannot wait, the memory is kept until the consumer's is done.
-        assert release(lambda first, then, capsule: driver.capture(first.handle)) == (0, [])
-        for call in "CtxGetCurrent", "StreamIsCapturing", "EventRecord", "StreamWaitEvent":
-            counted, waits = release(lambda *_: driver.fail(call, 719))
-            assert counted == (call != "StreamWaitEvent") and all(" -> 719" in wait for wait in waits)
-            driver.fail(call, 0)
-        assert release(lambda *_: None)[0] == 0
-        assert release(lambda *_: driver.deinitialize()) == (1, [])
-        assert gone == []
-        """,
-        platform,
-    )
+    def in_thread(first, then, capsule):
+        def work():
+            driver.make_current(0)
+            delete(capsule)
+            driver.value("CtxPopCurrent")
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+
+    assert release(lambda first, then, capsule: None)[0] == 0
+    assert release(in_thread)[0] == 0
+    # The per-thread default stream of the thread that lets go is another one.
+    assert release(in_thread, producer=2) == (0, [])
+    assert release(lambda *_: None, producer=2)[0] == 0
+    if not driver.hip:
+        assert release(in_thread, consumer=2) == (0, [])
+        assert release(lambda *_: None, consumer=2)[0] == 0
+    assert release(lambda first, then, capsule: driver.capture(then.handle, 2)) == (1, [])
+    # Where the producer's stream cannot wait, the memory is kept until the consumer's is done.
+    assert release(lambda first, then, capsule: driver.capture(first.handle)) == (0, [])
+    for call in "CtxGetCurrent", "StreamIsCapturing", "EventRecord", "StreamWaitEvent":
+        counted, waits = release(lambda *_: driver.fail(call, 719))
+        assert counted == (call != "StreamWaitEvent") and all(" -> 719" in wait for wait in waits)
+        driver.fail(call, 0)
+    assert release(lambda *_: None)[0] == 0
+    assert release(lambda *_: driver.deinitialize()) == (1, [])
+    assert gone == []
 
 
 @pytest.mark.needs("numba")
@@ -331,70 +319,65 @@ def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer()
     )
 
 
+@in_child
 def test_the_stream_of_a_copy_is_kept_until_it_is_freed_there():
-    run(
-        """
-        import weakref
-        import dlbridge
-        from fake_driver.producers import Interface, Stream, driver
-        driver.make_current(0)
-        stream = Stream(driver.stream())
-        handle, reference = stream.handle, weakref.ref(stream)
-        copy = dlbridge.asdlpack(Interface(driver.allocate(0, 16), stream=1), stream=stream, copy=True)
-        del stream
-        assert reference() is not None
-        del copy
-        assert driver.log("MemFreeAsync")[0].endswith(f"stream={handle:#x}") and reference() is None
-        """
-    )
+    import weakref
+
+    from fake_driver.producers import Interface, Stream, driver
+
+    import dlbridge
+    driver.make_current(0)
+    stream = Stream(driver.stream())
+    handle, reference = stream.handle, weakref.ref(stream)
+    copy = dlbridge.asdlpack(Interface(driver.allocate(0, 16), stream=1), stream=stream, copy=True)
+    del stream
+    assert reference() is not None
+    del copy
+    assert driver.log("MemFreeAsync")[0].endswith(f"stream={handle:#x}") and reference() is None
 
 
 @both
+@in_child
 def test_deleters_run_once_on_every_way(platform):
-    run(
-        """
-        import dlbridge
-        import numpy
-        from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver, held
-        driver.make_current(0)
-        device = ROCM if driver.hip else CUDA, 0
-        start, then = driver.allocate(0, 16), Stream(driver.stream())
-        ways = [
-            lambda source: dlbridge.asdlpack(source),
-            lambda source: dlbridge.asdlpack(source, stream=then),
-            lambda source: dlbridge.asdlpack(source, stream=-1),
-            lambda source: dlbridge.asdlpack(source, copy=True),
-            lambda source: dlbridge.asdlpack(source).__dlpack__(stream=then),
-            lambda source: dlbridge.to_dlpack(source, stream=then),
-            lambda source: dlbridge.convert(source, "numpy", device="cpu"),
-            lambda source: dlbridge.asdlpack(source, device="cpu"),
-            lambda source: dlbridge.explain(source, "numpy", device="cpu"),
-            lambda source: dlbridge.convert(source, "numpy"),                   # refused
-            lambda source: dlbridge.convert(source, "numpy", device="cpu", copy=False),
-            lambda source: dlbridge.asdlpack(source).__cuda_array_interface__,
-            lambda source: dlbridge.asdlpack(source.capsule(), stream=then),
-        ]
-        for index, way in enumerate(ways):
-            source = Producer(start, device)
-            try:
-                made = way(source)
-            except dlbridge.errors.DLBridgeError:
-                assert index in (9, 10)
-            made = None
-            assert (source.deleted, held) == (1, []), index
-        # Once, when the last of many is gone.
+    from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver, held
+
+    import dlbridge
+    driver.make_current(0)
+    device = ROCM if driver.hip else CUDA, 0
+    start, then = driver.allocate(0, 16), Stream(driver.stream())
+    ways = [
+        lambda source: dlbridge.asdlpack(source),
+        lambda source: dlbridge.asdlpack(source, stream=then),
+        lambda source: dlbridge.asdlpack(source, stream=-1),
+        lambda source: dlbridge.asdlpack(source, copy=True),
+        lambda source: dlbridge.asdlpack(source).__dlpack__(stream=then),
+        lambda source: dlbridge.to_dlpack(source, stream=then),
+        lambda source: dlbridge.convert(source, "numpy", device="cpu"),
+        lambda source: dlbridge.asdlpack(source, device="cpu"),
+        lambda source: dlbridge.explain(source, "numpy", device="cpu"),
+        lambda source: dlbridge.convert(source, "numpy"),                   # refused
+        lambda source: dlbridge.convert(source, "numpy", device="cpu", copy=False),
+        lambda source: dlbridge.asdlpack(source).__cuda_array_interface__,
+        lambda source: dlbridge.asdlpack(source.capsule(), stream=then),
+    ]
+    for index, way in enumerate(ways):
         source = Producer(start, device)
-        tensor = dlbridge.asdlpack(source)
-        capsules = [tensor.__dlpack__(stream=then) for _ in range(3)]
-        del tensor
-        delete(capsules.pop())
-        capsules.pop()                      # one that nobody has consumed
-        assert source.deleted == 0
-        capsules.pop()
-        assert source.deleted == 1
-        """,
-        platform,
-    )
+        try:
+            made = way(source)
+        except dlbridge.errors.DLBridgeError:
+            assert index in (9, 10)
+        made = None
+        assert (source.deleted, held) == (1, []), index
+    # Once, when the last of many is gone.
+    source = Producer(start, device)
+    tensor = dlbridge.asdlpack(source)
+    capsules = [tensor.__dlpack__(stream=then) for _ in range(3)]
+    del tensor
+    delete(capsules.pop())
+    capsules.pop()                      # one that nobody has consumed
+    assert source.deleted == 0
+    capsules.pop()
+    assert source.deleted == 1
 
 
 AT_EXIT = """
