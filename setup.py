@@ -82,8 +82,9 @@ class BuildPy(build_py):
 
     def build_package_data(self) -> None:
         super().build_package_data()
-        for stub in [] if self.editable_mode else STUBS:
-            Path(self.build_lib, stub).write_text(documented(stub.read_text()))
+        for stub in STUBS:
+            text = documented(stub.read_text(encoding="utf-8"))
+            Path(self.build_lib, stub).write_text(text, encoding="utf-8", newline="\n")
 
 
 os.chdir(HERE)

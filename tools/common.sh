@@ -42,7 +42,7 @@ copy_tree() {
     # Of a source that was deleted, what was made of it goes too.
     while read -r gone; do rm -rf "$1/$gone" "$1/${gone%.pyx}".{c,*.so}; done < <(
         if [ -e "$1.files" ]; then LC_ALL=C comm -23 "$1.files" "$1.new"; fi)
-    rm -rf "$1"/build/lib* "$1"/build/bdist*
+    rm -rf "$1"/build/lib* "$1"/build/bdist* "$1"/dlbridge/seeded.*
     mv "$1.new" "$1.files"
     tar -C "$repository" --ignore-failed-read -cf - -T "$1.files" | tar -C "$1" -xf -
 }

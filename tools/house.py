@@ -61,10 +61,10 @@ FLOORS = (
     Floor(5, (
         Room("sources/: protocols", ("_core.sources.",), on_the_way=True),
         Room("native/", ("_core.native.",), on_the_way=True),
-        Room("place: copies", ("_core.place",), on_the_way=True),
+        Room("place: copies", ("_core.place", "_core.narrowing"), on_the_way=True),
         Room("location", ("_core.location",)),
-        Room("exports, capsule, pickling", (
-            "_core.exports", "_core.capsule", "_core.arrow_capsule", "_core.pickling", "_core.narrowing")),
+        Room("exports, capsule, pickling",
+             ("_core.exports", "_core.capsule", "_core.arrow_capsule", "_core.pickling")),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),

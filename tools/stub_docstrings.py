@@ -19,7 +19,7 @@ Documented = ast.FunctionDef | ast.ClassDef
 def public_sources() -> dict[str, Path]:
     """The file that defines each public name."""
     sources = {}
-    for node in ast.parse((ROOT / "dlbridge" / "__init__.py").read_text()).body:
+    for node in ast.parse((ROOT / "dlbridge" / "__init__.py").read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module:
             path = ROOT.joinpath(*node.module.split("."))
             candidates = [path.with_suffix(".pyx"), path.with_suffix(".py"), path / "__init__.py"]
@@ -49,7 +49,7 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
     for node in tree.body:
         if isinstance(node, Documented) and node.name in sources and node.name not in done:
             done.add(node.name)
-            source = sources[node.name].read_text()
+            source = sources[node.name].read_text(encoding="utf-8")
             docstring = docstring_in(source, node.name)
             yield node, docstring
             entries = attributes(docstring) if isinstance(node, ast.ClassDef) else {}

@@ -9,6 +9,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 name=${1:-}
 shift || true
+work=$work/$name logs=$work/$name/logs      # of its own: these may run side by side, with other environments
+mkdir -p "$logs"
 stage "an environment with the libraries"
 case $name in
     full | threads | walks) with_dlbridge test ;;

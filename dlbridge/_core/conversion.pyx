@@ -59,7 +59,6 @@ from dlbridge.tensor cimport Tensor, new_tensor
 
 
 cdef bint is_already(object src, Route route, const Request* request) except -1:
-    """Whether src, which is of the target's own type, can be returned as it is."""
     return request.copy != COPY_ALWAYS and (
         not request.has_device or is_on(src, route.target.hosts, &request.device))
 
@@ -100,7 +99,6 @@ cdef object convert_own(object src, Route route, const Request* request):
 
 
 cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL:
-    """Acquire src; bytes may be seen with another dtype or shape."""
     cdef Description described
     if dtype is None and shape is None:
         return acquire_by(route.offers, src, request)

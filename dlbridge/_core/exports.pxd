@@ -9,8 +9,6 @@ from dlbridge._core.request cimport ReadonlyPolicy
 # A new block over the same memory, for a use that waits for the work on it.
 cdef Managed* shared_in_order(Managed* base) except NULL
 cdef Managed* copied_where_it_is(Managed* base) except NULL
-# Waits until the producer's work on pinned memory is done, for a consumer that reads it as soon as it has the address.
-cdef int await_for_cpu(Managed* managed) except -1
 
 # A capsule for a consumer that asks for more than the memory as it is, or that takes legacy capsules only.
 cdef object export_capsule(

@@ -71,7 +71,6 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 
 
 cdef Managed* shared_in_order(Managed* base) except NULL:
-    """A new block over the same memory, for a use that waits for the work on it."""
     cdef Managed* managed = managed_share(base)
     try:
         if has_streams(managed.abi.dl_tensor.device.device_type):
@@ -177,7 +176,6 @@ cdef bint is_unordered(object stream):
 
 
 cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1:
-    """Let the stream that a consumer names wait for the memory; on failure the block is released."""
     cdef int64_t number = STREAM_LEGACY_DEFAULT
     cdef Operations* operations = device_operations()
     try:
@@ -270,7 +268,6 @@ cdef dict interface_of(const Managed* managed, str typestr, object strides):
 
 
 cdef object new_array_struct(Managed* base):
-    """NumPy's C structure in a capsule without a name. The capsule's context is a block that keeps the memory."""
     cdef int32_t ndim = base.abi.dl_tensor.ndim
     cdef int32_t axis
     cdef int64_t item_bytes = managed_item_bytes(base)

@@ -41,6 +41,7 @@ from dlbridge._core.block cimport (
     managed_span,
     managed_strides,
     managed_take_versioned,
+    protocol_name,
 )
 from dlbridge._core.copying cimport SWAP, SWAP_HALVES, TRUTH, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
 from dlbridge._core.devices.operations cimport device_operations
@@ -185,9 +186,6 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
 
 
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
-    """A copy of compact memory that lies in several parts, side by side along the first axis. To be looked at alone,
-    it stays empty.
-    """
     cdef const Managed* first = parts[0]
     cdef Managed* made
     cdef char* at
@@ -196,7 +194,8 @@ cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
     for index in range(count):
         rows += parts[index].abi.dl_tensor.shape[0]
         if add_overflows(nbytes, managed_nbytes(parts[index]), &nbytes) or nbytes > LARGEST_SPAN:
-            raise refusal(ConversionError, "place", "length", rows, "has more bytes than any memory", REPORT)
+            raise refusal(ConversionError, protocol_name(<Protocol> first.protocol), "length", rows,
+                          "has more bytes than any memory", REPORT)
     made = allocated(<Managed*> first, nbytes)
     made.abi.dl_tensor.shape[0] = rows
     memcpy(made.abi.dl_tensor.strides, first.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
@@ -286,7 +285,6 @@ cdef str PASS_A_PART = "pass a part of it"
 
 
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
-    """A compact block with host memory of its own, for the shape and dtype of ``like``. It is not yet validated."""
     # This comes first: if it raises, there is nothing to release yet.
     cdef bint room = has_room_for(nbytes)
     cdef Managed* made = managed_new(<Protocol> like.protocol, like.abi.dl_tensor.ndim)

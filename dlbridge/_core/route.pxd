@@ -26,7 +26,8 @@ cdef inline Route route_to(object src, object to, Request* request):
     return aim(request, <Route> steal(found)) if found != NULL else find_route_to(src, to, request)
 
 cdef Route find_route_to(object src, object to, Request* request)
-# The route to a target without a source. ``otherwise`` is the target where ``to`` is an example that no library makes.
+# The route to a target without a source, cached under None. ``otherwise`` is the target where ``to`` is an example that
+# no library makes, such as bytes.
 cdef Route delivery_to(object to, str otherwise, Request* request)
 cdef Route aim(Request* request, Route route)
 # An array over memory that src keeps, for a direct route; None where a block is needed.

@@ -121,7 +121,6 @@ cdef Route delivery_to(object to, str otherwise, Request* request):
 
 
 cdef object share_directly(object src, Route route, const Request* request):
-    """An array over memory that src keeps, without a block; None where one is needed."""
     cdef Managed memory
     cdef int64_t room[2 * MAX_NDIM]
     cdef Offer offer = <Offer> PyTuple_GET_ITEM(route.offers, 0)

@@ -50,7 +50,7 @@ def takers(
     check_given(call, to, others, columns, keywords)
     other = unchanged if others == "pass" else refuse_leaf
     convert_array = converter(to, keywords, others, by)
-    tables = Tables(to, columns, keywords, convert_array, by or convert)
+    tables = Tables(call, to, columns, keywords, convert_array, by or convert)
     return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: tables}
 
 
@@ -70,9 +70,10 @@ class Tables:
     """A function that converts a table to a dictionary of its columns."""
 
     def __init__(
-        self, to: Any, columns: str, keywords: dict[str, Any], convert_array: Callable[[Any, Memo], Any],
+        self, call: str, to: Any, columns: str, keywords: dict[str, Any], convert_array: Callable[[Any, Memo], Any],
         by: Callable[..., Any],
     ) -> None:
+        self.call = call
         self.to = to
         self.passes = columns == "pass"
         self.keywords = keywords
@@ -98,7 +99,7 @@ class Tables:
         if not isinstance(given, list):
             return self.convert_unknown(table, given, memo)
         if len(dict(given)) < len(given):
-            raise Failure(table, refusal(UnsupportedError, "convert_tree", "columns", [name for name, _ in given],
+            raise Failure(table, refusal(UnsupportedError, self.call, "columns", [name for name, _ in given],
                                          "have a name more than once", "rename them"))
         made: dict[Any, Any] = {}
         failures: list[Failure] = []

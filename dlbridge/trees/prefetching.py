@@ -263,9 +263,9 @@ class Prefetched:
     """An iterator over converted batches: see :func:`dlbridge.prefetch`."""
 
     def __init__(self, batches: Any, to: Any, depth: int, others: str, columns: str, keywords: dict[str, Any]) -> None:
+        conversion = Conversion(to, others, columns, keywords)
         if type(depth) is not int or depth < 1:
             raise ValueError(f"prefetch: depth {shown(depth)}: is no number of batches (pass 1 or more)")
-        conversion = Conversion(to, others, columns, keywords)
         source = iter(batches)
         # An iterator that was handed in belongs to the caller, unless nobody else can go on with it.
         closes = source is not batches or hasattr(source, "gi_frame")

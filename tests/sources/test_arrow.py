@@ -684,6 +684,13 @@ def test_bits_are_not_counted_beyond_any_memory():
     run_in_child(count).result()
 
 
+def test_chunks_of_more_bytes_than_any_memory_are_not_gathered():
+    source = OfStream(2**59, 2**59, 2**59)      # of 4 bytes each
+    with pytest.raises(dlbridge.ConversionError, match=r"^arrow: length \d+: has more bytes than any memory"):
+        dlbridge.convert(source, "numpy")
+    assert source.released == {"schema": 1, "array": 3, "stream": 1}
+
+
 @pytest.mark.parametrize("event", [None, 1])
 def test_bits_of_pinned_memory_are_counted_if_it_is_ready(event):
     source = OfDeviceArray(device_type=3, device_id=0, event=event, null_count=-1, bits=[1, 0, 1, 1, 1, 1])

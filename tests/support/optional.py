@@ -159,6 +159,8 @@ class Needs:
     def __init__(self, present):
         """``present`` has the names of the libraries that are there; where it is None, nothing counts as absent."""
         self.absent = set(os.environ.get("DLBRIDGE_TEST_WITHOUT", "").split(",")) - {""}
+        if unknown := self.absent - CONDITIONS.keys():
+            raise pytest.UsageError(f"DLBRIDGE_TEST_WITHOUT: there is no such condition: {', '.join(sorted(unknown))}")
         if present is not None:
             self.absent |= NAMES - present
             self.absent |= {name for name, holds in CONDITIONS.items() if name.split()[0] in self.absent or not holds()}

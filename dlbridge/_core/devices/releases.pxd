@@ -37,14 +37,6 @@ ctypedef struct Handover:
     unsigned long thread        # the thread whose default stream STREAM_PER_THREAD_DEFAULT means
 
 
-# A release that waits until the consumer's stream is done with the memory.
-ctypedef struct Waiting:
-    Waiting* next
-    Handover* handover
-    int64_t stream              # the consumer's
-    void* event                 # … which happens when that is done
-
-
 # The release of a Handover, by which a block's owner is known to be one.
 cdef void release_handover(void* owner) noexcept nogil
 # The Handover of memory whose stream is known, or NULL.

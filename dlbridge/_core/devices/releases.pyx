@@ -66,7 +66,6 @@ def waiting_releases():
 
 
 cdef Handover* handover_of(const Managed* managed) noexcept nogil:
-    """The Handover of memory whose stream is known, or NULL."""
     cdef Handover* handover = <Handover*> managed.abi.manager_ctx
     return handover if managed.owns == OWNS_WRAPPED and handover.wrapped.release == release_handover else NULL
 
@@ -160,6 +159,14 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
 
 
 # ---- releases that wait --------------------------------------------------------------------------------------------
+
+# A release that waits until the consumer's stream is done with the memory.
+ctypedef struct Waiting:
+    Waiting* next
+    Handover* handover
+    int64_t stream              # the consumer's
+    void* event                 # … which happens when that is done
+
 
 # Streams that were asked, and have not come far enough.
 ctypedef struct Busy:

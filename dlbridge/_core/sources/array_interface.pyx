@@ -73,7 +73,6 @@ cdef Managed* unless_copied(Managed* managed, object obj, Offer offer) except? N
 
 
 cdef bint is_made_anew(const Managed* first, object obj) except -1:
-    """Whether the interface of an object has another address now, while the first one is held."""
     cdef Managed* second
     if not managed_count(first):
         return False

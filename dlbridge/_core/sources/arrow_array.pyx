@@ -295,10 +295,7 @@ cdef int64_t count_nulls(const uint8_t* bits, int64_t index, int64_t end) noexce
     return nulls
 
 
-# ---- what another library is to read ---------------------------------------------------------------------------------
-
 cdef tuple pair_of(object answer, str method, const char* name):
-    """The two capsules that a producer returned."""
     if (not isinstance(answer, tuple) or len(<tuple> answer) != 2
             or not PyCapsule_IsValid((<tuple> answer)[0], SCHEMA_NAME)
             or not PyCapsule_IsValid((<tuple> answer)[1], name)):
@@ -306,6 +303,8 @@ cdef tuple pair_of(object answer, str method, const char* name):
                       f"is not a pair of capsules, {SCHEMA_NAME.decode()} and {name.decode()}")
     return <tuple> answer
 
+
+# ---- what another library is to read ---------------------------------------------------------------------------------
 
 def check_given(capsules):
     """Check a schema and its array for what they can reveal, since not every reader does that."""

@@ -15,7 +15,6 @@ cdef dict known_deleters = {}       # frees_immutable() by the deleter's address
 
 
 cdef bint frees_immutable(const void* deleter) except -1:
-    """Whether a deleter is of a library with immutable arrays."""
     found = known_deleters.get(<size_t> deleter)
     if found is not None:
         return found
@@ -30,7 +29,6 @@ cdef bint frees_immutable(const void* deleter) except -1:
 
 
 cdef bint is_read_only_elsewhere(object obj, const Managed* managed) except -1:
-    """Whether another protocol of the object gives the same memory, and says that it is read-only."""
     cdef size_t address = <size_t> managed_data(managed)
     for name in ("__array_interface__", "__cuda_array_interface__"):
         try:
