@@ -16,6 +16,7 @@ import torch
 from bench import measure, report
 from bench.command import FURTHER_RUNS, main
 from bench.groups import GROUPS, load
+from bench.groups.pairs import PAIRS
 from bench.measure import Address, Figure, Floors, Result
 from bench.rows import Group, Inputs, Missing, Row, Settings, used_names
 from support import optional
@@ -60,7 +61,8 @@ def write_goals(folder, goals):
 
 def test_every_file_of_a_group_is_in_the_table():
     files = {path.stem for path in (BENCHMARKS / "bench" / "groups").glob("*.py")}
-    assert {*GROUPS, "__init__"} == files
+    assert {*GROUPS} - PAIRS.keys() | {"__init__", "pairs"} == files
+    assert PAIRS.keys() <= {*GROUPS}
 
 
 def test_every_goal_is_about_a_row():
