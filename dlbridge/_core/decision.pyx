@@ -151,7 +151,7 @@ cdef void refuse(Decision* out, Reason reason) noexcept:
 cdef int32_t copy_step(const Managed* managed, Target target, const Decision* decision) noexcept:
     """The copy of memory that stays where it is, and needs no other change.
 
-    On a device, a library whose streams nobody can ask for releases memory when its last use is queued. So a copy of
+    On a device, a library that does not tell its streams frees memory once the last work on it is queued. So a copy of
     dlbridge's own would be given back too early, and the library makes one.
     """
     if is_host(managed.abi.dl_tensor.device.device_type):

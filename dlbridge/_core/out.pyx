@@ -91,7 +91,7 @@ cdef int check_out(const Managed* into, object out, Target target, const Request
     if not target.supports & WRITABLE:
         raise not_writable(ConversionError, out, f"arrays of {target.name} do not change", WITHOUT)
     if target.facts.values is not None:
-        raise not_writable(ConversionError, out, f"{target.name} {target.facts.values.words}", WITHOUT)
+        raise not_writable(ConversionError, out, f"{target.name} {target.facts.values.text}", WITHOUT)
     if into.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
         raise not_writable(ConversionError, out, "it is read-only", ANOTHER)
     if into.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED or into.marks & (NEGATED | CONJUGATED):

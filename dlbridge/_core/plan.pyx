@@ -203,7 +203,7 @@ cdef dict values_for(const Managed* managed, Target target, const Decision* deci
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     near = nearest_row(managed.row)
     return {
-        "target": target.name, "takes": target.facts.takes.words if target.takes is not None else "",
+        "target": target.name, "takes": target.facts.takes.text if target.takes is not None else "",
         "shape": managed_shape(managed), "ndim": tensor.ndim, "strides": managed_strides(managed),
         "data": <size_t> managed_data(managed), "alignment": low_bits_of(managed, target) + 1,
         "dtype": dtype_name(tensor.dtype), "near": row_name(near) if near != NO_ROW else "",

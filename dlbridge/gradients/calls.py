@@ -41,13 +41,13 @@ def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[
         boundary = Boundary(function, crossing.passing(take), back, hints_at_gradients=False)
 
         def cross(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-            arguments, words = boundary.inward(given, named)
+            arguments, by_name = boundary.inward(given, named)
             bound, others = tuple(arguments[:boundary.bound]), arguments[boundary.bound:]
-            if not crossing.is_needed(others, words):
+            if not crossing.is_needed(others, by_name):
                 like = boundary.first(given, named)
-                return boundary.outward(function(*arguments, **words), like)
+                return boundary.outward(function(*arguments, **by_name), like)
             try:
-                return crossing.function(bound, others, words)
+                return crossing.function(bound, others, by_name)
             except Failure as failure:
                 boundary.report(failure, given, named)
 
@@ -115,5 +115,5 @@ class Crossing:
 
         return {**take, ARRAY: passed(take[ARRAY]), OTHER: passed(take[OTHER])}
 
-    def is_needed(self, arguments: list[Any], words: dict[str, Any]) -> bool:
-        return any(map(self.is_of_caller, arguments)) or bool(take_out([arguments, words], self.is_of_caller)[1])
+    def is_needed(self, arguments: list[Any], by_name: dict[str, Any]) -> bool:
+        return any(map(self.is_of_caller, arguments)) or bool(take_out([arguments, by_name], self.is_of_caller)[1])

@@ -121,8 +121,8 @@ def pull_back(vjp: Any, cotangents: Arrays) -> tuple[Any, ...]:
 def by_arrays(function: Callable[..., Any], form: Any) -> Part:
     """A function of a list of arrays in place of one of positional and keyword arguments, of which the form is left."""
     def part(arrays: Arrays) -> tuple[Any, Rest]:
-        arguments, words = put_in(form, arrays)
-        result_form, found = take_out(function(*arguments, **words), is_array)
+        arguments, by_name = put_in(form, arrays)
+        result_form, found = take_out(function(*arguments, **by_name), is_array)
         order = sorted(range(len(found)), key=lambda index: rank(found[index]))
         result_form = put_in(result_form, [Slot(order.index(index)) for index in range(len(found))])
         ranked: Any = [], [], []
@@ -301,17 +301,17 @@ class FunctionForTensors:
         self.programs: dict[Any, Program] = {}      # by the form of the arguments, and which of them want a gradient
         self.ways: dict[Any, int] = {}              # by the form and the shapes that FLOATS_TRACED does not serve
 
-    def __call__(self, bound: tuple[Any, ...], arguments: list[Any], words: dict[str, Any]) -> Any:
+    def __call__(self, bound: tuple[Any, ...], arguments: list[Any], by_name: dict[str, Any]) -> Any:
         """``bound`` has the object that the function is a method of, which is handed on as it is."""
-        form, arrays = take_out([arguments, words], is_array_or_float)
+        form, arrays = take_out([arguments, by_name], is_array_or_float)
         if any(map(is_traced, arrays)):
-            return self.run_in_jax(bound, *take_out([arguments, words], is_array))
+            return self.run_in_jax(bound, *take_out([arguments, by_name], is_array))
         known = None if bound else key_of(form)
         key = known, shapes_of(arrays)
         way = NOT_COMPILED if known is None else self.ways.get(key, FLOATS_TRACED)
         while True:
             if way != FLOATS_TRACED:
-                form, arrays = take_out([arguments, words], is_array)
+                form, arrays = take_out([arguments, by_name], is_array)
                 known = key_of(form) if way == FLOATS_CONSTANT else None
             try:
                 result = self.call(bound, form, known, arrays)
@@ -329,8 +329,8 @@ class FunctionForTensors:
         for place in places_of(torch.Tensor, arrays):
             check_constant(arrays[place])
             arrays[place] = convert_leaf(arrays[place], "jax", {**self.keywords, "copy": True})
-        arguments, words = put_in(form, arrays)
-        return self.function(*bound, *arguments, **words)
+        arguments, by_name = put_in(form, arrays)
+        return self.function(*bound, *arguments, **by_name)
 
     def call(self, bound: tuple[Any, ...], form: Any, known: Any, arrays: list[Any]) -> Any:
         """The result. ``known`` is the key of the form, with which it is compiled, or None."""

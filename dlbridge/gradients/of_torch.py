@@ -256,9 +256,9 @@ class FunctionForArrays:
         self.ways = Ways(given, back, keywords.get("vmap_method", "sequential"))
         self.programs: dict[Any, Program] = {}      # by the form of the arguments
 
-    def __call__(self, bound: tuple[Any, ...], arguments: list[Any], words: dict[str, Any]) -> Any:
+    def __call__(self, bound: tuple[Any, ...], arguments: list[Any], by_name: dict[str, Any]) -> Any:
         """``bound`` has the object that the function is a method of, which is handed on as it is."""
-        form, leaves = take_out([arguments, words], is_array)
+        form, leaves = take_out([arguments, by_name], is_array)
         places = places_of(jax.Array, leaves)
         arrays = [leaves[place] for place in places]
         for array in arrays:
@@ -282,8 +282,8 @@ class FunctionForArrays:
         """The first array is a tensor, so torch differentiates it, and arrays of JAX are constants."""
         for place in places_of(jax.Array, leaves):
             leaves[place] = convert_leaf(leaves[place], "torch", self.ways.inward)
-        arguments, words = put_in(form, leaves)
-        return self.function(*bound, *arguments, **words)
+        arguments, by_name = put_in(form, leaves)
+        return self.function(*bound, *arguments, **by_name)
 
     def program(self, bound: tuple[Any, ...], form: Any, leaves: Arrays, places: tuple[int, ...]) -> Program:
         key = key_of(form) if not bound and len(places) == len(leaves) else None       # others are constants
@@ -302,7 +302,7 @@ def by_tensors(function: Callable[..., Any], form: Any, leaves: Arrays, places: 
         given = list(constants)
         for place, tensor in zip(places, tensors, strict=True):
             given[place] = tensor
-        arguments, words = put_in(form, given)
-        return take_out(function(*arguments, **words), is_array)
+        arguments, by_name = put_in(form, given)
+        return take_out(function(*arguments, **by_name), is_array)
 
     return part

@@ -159,10 +159,10 @@ LIBRARY = Library(
         {"int64": "int32", "uint64": "uint32", "float64": "float32", "complex128": "complex64"}, "jax#18385",
         "narrows them silently unless jax_enable_x64 is on"),
     dtype_namespace="numpy",
-    copier=Fact(copied, "DALI#5617", "has streams that nobody can ask for, and releases memory when its last "
-                "use is queued"),
-    keeps_imports=Fact(True, "seen in 0.11.2", "lets the memory go when its last use is done", since="0.11.2",
-                       below="0.12"),
+    copier=Fact(copied, "DALI#5617", "does not tell which streams it uses, and frees memory once the last "
+                "work on it is queued"),
+    keeps_imports=Fact(True, "seen in 0.11.2", "frees what it imported once the last work on it is done",
+                       since="0.11.2", below="0.12"),
     upload="cuda",
     pinned=Fact(takes_pinned, "seen in 0.11.2", "takes pinned memory where it has a GPU"),
     hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),

@@ -24,7 +24,7 @@ class Fact(NamedTuple):
 
     value: Any
     evidence: str           # an issue ("pytorch#188023"), a standard ("dlpack 1.3"), or "seen in 2.13.0"
-    words: str = ""         # what the library does, or why this matters; read after the library's name
+    text: str = ""          # what the library does, or why this matters; read after the library's name
     since: str = ""         # the first version that it applies to; "" where that is not known
     below: str = ""         # the first version that it no longer applies to; "" while there is none
 

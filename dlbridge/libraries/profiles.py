@@ -19,10 +19,10 @@ LENGTH_1_STRIDES = Fact("LENGTH_1_STRIDES", "jax#25066",
 PLAIN = (*DLPACK, LENGTH_1_STRIDES)
 
 
-def compact(evidence: str, words: str = "takes compact arrays only") -> tuple[Fact, ...]:
+def compact(evidence: str, text: str = "takes compact arrays only") -> tuple[Fact, ...]:
     """Of a library whose arrays are compact in C order."""
-    return tuple(Fact(lacks, evidence, words) for lacks in ("NEGATIVE_STRIDES", "ZERO_STRIDES", "ANY_STRIDES",
-                                                            "ANY_ORDER"))
+    return tuple(
+        Fact(lacks, evidence, text) for lacks in ("NEGATIVE_STRIDES", "ZERO_STRIDES", "ANY_STRIDES", "ANY_ORDER"))
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------

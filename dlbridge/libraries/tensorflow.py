@@ -55,8 +55,8 @@ LIBRARY = Library(
     ),
     alignment=Fact(64, "seen in 2.21", "takes what is not aligned, and ends the process later"),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX, "bfloat16"), "seen in 2.21"),),
-    copier=Fact(copied, "seen in 2.21", "has streams that nobody can ask for, and releases memory when its last use is "
-                "queued"),
+    copier=Fact(copied, "seen in 2.21", "does not tell which streams it uses, and frees memory once the last work on "
+                "it is queued"),
     gpus=Fact(lambda tensorflow: len(tensorflow.config.list_logical_devices("GPU")), "seen in 2.21",
               "lets memory of a device that it does not see go twice"),
 )

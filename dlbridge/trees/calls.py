@@ -14,7 +14,7 @@ from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.trees.containers import kind_of
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
-from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, converter, has_words, takers
+from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, converter, has_texts, takers
 from dlbridge.trees.walk import give_values, has_numbers, map_leaves
 
 Parameters = ParamSpec("Parameters")
@@ -47,16 +47,16 @@ def accepts(
             @functools.wraps(function)
             async def wait(*given: Parameters.args, **named: Parameters.kwargs) -> Any:
                 like = boundary.first(given, named)
-                arguments, words = boundary.inward(given, named)
-                return boundary.outward(await function(*arguments, **words), like)
+                arguments, by_name = boundary.inward(given, named)
+                return boundary.outward(await function(*arguments, **by_name), like)
 
             return wait
 
         @functools.wraps(function)
         def call(*given: Parameters.args, **named: Parameters.kwargs) -> Any:
             like = boundary.first(given, named)
-            arguments, words = boundary.inward(given, named)
-            return boundary.outward(function(*arguments, **words), like)
+            arguments, by_name = boundary.inward(given, named)
+            return boundary.outward(function(*arguments, **by_name), like)
 
         return call
 
@@ -115,10 +115,10 @@ class Boundary:
         memo: Memo = {}
         try:
             arguments = give_values(take, given[self.bound:], memo)
-            words = {name: map_leaves(take, value, memo) for name, value in named.items()} if named else named
+            by_name = {name: map_leaves(take, value, memo) for name, value in named.items()} if named else named
         except Failure as failure:
             self.report(failure, given, named)
-        return [*given[:1], *arguments] if self.bound else arguments, words
+        return [*given[:1], *arguments] if self.bound else arguments, by_name
 
     def report(self, failure: Failure, given: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:
         """Raise the error of an argument, by the names of the function and of its parameter."""
@@ -139,7 +139,7 @@ class Boundary:
                 return convert(result, like, **self.back) if self.back else convert(result, like)
             return map_leaves({**AS_THEY_ARE, ARRAY: converter(like, self.back, "pass")}, result, {})
         except DLBridgeError as error:
-            if has_words(result):
+            if has_texts(result):
                 return result
             report(Failure(result, error), [("result", result)], hint_of=self.hint, call=f"{self.name}, {{}}")
         except Failure as failure:
@@ -173,7 +173,7 @@ def first_array(values: Iterable[Any]) -> Any:
     """The first array in some values, which may be containers; or None."""
     for value in values:
         role = role_of(value)
-        if role == TABLE or (role == ARRAY and (has_numbers(value) or not has_words(value))):
+        if role == TABLE or (role == ARRAY and (has_numbers(value) or not has_texts(value))):
             return value
         kind = kind_of(value) if role == OTHER else None
         if kind is not None and (found := first_array(kind.values(value))) is not None:

@@ -19,8 +19,8 @@ Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each 
 
 OTHERS = ("pass", "raise")
 # Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
-WORD_KINDS = ("O", "S", "U", "T")
-WORD_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_binary", "object", "resource", "variant")
+TEXT_KINDS = ("O", "S", "U", "T")
+TEXT_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_binary", "object", "resource", "variant")
 
 
 def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Any:
@@ -165,7 +165,7 @@ def converter(
 ) -> Callable[[Any, Memo], Any]:
     """A function that converts a leaf, which is copied once for all its places. It is most of what a batch costs."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
-        if others == "pass" and not isinstance(error, DeviceError) and has_words(leaf):
+        if others == "pass" and not isinstance(error, DeviceError) and has_texts(leaf):
             target_name(to)        # the error may be about that
             return leaf
         raise Failure(leaf, error) from None
@@ -181,19 +181,19 @@ def converter(
     return convert_with_keywords if keywords or by else Plainly(to, failed)
 
 
-def has_words(array: Any) -> bool:
+def has_texts(array: Any) -> bool:
     """Whether the elements of an array are strings or objects."""
     try:
-        return is_word_type(array.dtype if hasattr(array, "dtype") else array.type)
+        return is_text_type(array.dtype if hasattr(array, "dtype") else array.type)
     except Exception:
         return False            # the array's own error is the one to report
 
 
-def is_word_type(dtype: Any) -> bool:
+def is_text_type(dtype: Any) -> bool:
     kind = getattr(dtype, "kind", None)
     if isinstance(kind, str) or isinstance(dtype, str):
-        return kind in WORD_KINDS
-    return str(getattr(dtype, "name", dtype)).lower() in WORD_TYPES
+        return kind in TEXT_KINDS
+    return str(getattr(dtype, "name", dtype)).lower() in TEXT_TYPES
 
 
 def unchanged(leaf: Any, memo: Memo) -> Any:

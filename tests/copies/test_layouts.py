@@ -205,7 +205,7 @@ def test_sixty_four_axes(importer):
 # ---- what libraries lack ---------------------------------------------------------------------------------------------
 
 def test_every_lack_is_there_once_and_said_in_words():
-    assert all(row.fact.words for row in LACKS)
+    assert all(row.fact.text for row in LACKS)
     assert len({row[:2] for row in LACKS}) == len(LACKS)
 
 

@@ -200,7 +200,7 @@ def facts(library: Library) -> Iterator[str]:
             value = getattr(record, field)
             for fact in (value,) if isinstance(value, Fact) else value if field == "refused" else ():
                 name = "all its types" if record.name == "*" else f"`{record.name}`"
-                why = f", since it {coded(fact.words)}{bounds(fact)}" if fact.words else bounds(fact)
+                why = f", since it {coded(fact.text)}{bounds(fact)}" if fact.text else bounds(fact)
                 where = f" where `{fact.value}`" if field == "refused" and isinstance(fact.value, str) else ""
                 yield f"{name}: {SOURCE_FACTS[field].format(fact.value)}{where}{why} ({fact.evidence})"
 
@@ -217,7 +217,7 @@ def reasons(library: Library) -> Iterator[str]:
     shared = {profiles.NO_PINNED, profiles.NO_UNIFIED}
     for field, fact in lacks(library).items():
         if fact not in shared and not fact.evidence.startswith(("dlpack 1.3", "PEP")):
-            yield f"{words[field]}: it {coded(fact.words)}{bounds(fact)} ({fact.evidence})"
+            yield f"{words[field]}: it {coded(fact.text)}{bounds(fact)} ({fact.evidence})"
 
 
 def as_target(library: Library) -> str:

@@ -65,7 +65,7 @@ cdef class Target:
             return self.namespace
         for fact in facts.import_after if facts.top not in sys.modules else ():
             if fact.value in sys.modules:
-                raise refusal(MissingLibraryError, self.name, "import", f"after {fact.value}", fact.words,
+                raise refusal(MissingLibraryError, self.name, "import", f"after {fact.value}", fact.text,
                               f"import {facts.top} before {fact.value}")
         try:
             return importlib.import_module(facts.top)
