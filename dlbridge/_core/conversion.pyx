@@ -33,7 +33,7 @@ from dlbridge._core.handover cimport (
     hand_over_upload,
     settle,
 )
-from dlbridge._core.location cimport find_device, is_on
+from dlbridge._core.location cimport is_on
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
 from dlbridge._core.place cimport (
     COPY,
@@ -50,7 +50,7 @@ from dlbridge._core.place cimport (
 )
 from dlbridge._core.plan cimport SHARE, find_kernel, make_plan, row_for
 from dlbridge._core.request cimport COPY_ALWAYS, COPY_IF_NEEDED, NOTHING_ASKED, READONLY_SHARE, Request
-from dlbridge._core.route cimport Route, delivery_to, route_to, share_directly
+from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport call_kernel, call_upload
 from dlbridge._core.targets.registry cimport find_target
@@ -92,9 +92,8 @@ cdef object convert_own(object src, Route route, const Request* request):
     duplicate = route.target.facts.duplicate
     if duplicate is not None:
         return duplicate.value(src)
-    if route.target.hosts > 1 and not request.has_device:
-        find_device(src, route.target.hosts, &asked.device)
-        asked.has_device = True
+    if route.target.hosts > 1:
+        note_device(src, route, &asked)
     return deliver_out_of_line(acquire_by(route.offers, src, &asked), route.target, &asked, src)
 
 
@@ -108,9 +107,8 @@ cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, 
 
 cdef object convert_bytes(object src, object to, object dtype, object shape, Request* request):
     cdef Route route = route_to(src, to, request)
-    if route.already and route.target.hosts > 1 and not request.has_device:
-        find_device(src, route.target.hosts, &request.device)
-        request.has_device = True
+    if route.already and route.target.hosts > 1:
+        note_device(src, route, request)
     return deliver_out_of_line(acquire_seen(src, route, dtype, shape, request), route.target, request)
 
 

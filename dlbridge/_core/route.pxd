@@ -30,5 +30,7 @@ cdef Route find_route_to(object src, object to, Request* request)
 # no library makes, such as bytes.
 cdef Route delivery_to(object to, str otherwise, Request* request)
 cdef Route aim(Request* request, Route route)
+# Asks for the device of an array, unless the caller asks for one.
+cdef int note_device(object array, Route route, Request* request) except -1
 # An array over memory that src keeps, for a direct route; None where a block is needed.
 cdef object share_directly(object src, Route route, const Request* request)

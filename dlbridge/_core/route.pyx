@@ -34,10 +34,16 @@ cdef Route find_route_to(object src, object to, Request* request):
 
 cdef Route aim_at(object to, object kind, Route route, Request* request):
     """As aim(). If ``to`` is an array, which has a kind, its device is noted too."""
-    if kind is not None and kind is not memoryview and not request.has_device:
-        find_device(to, route.target.hosts, &request.device)
-        request.has_device = True
+    if kind is not None and kind is not memoryview:
+        note_device(to, route, request)
     return aim(request, route)
+
+
+cdef int note_device(object array, Route route, Request* request) except -1:
+    if not request.has_device:
+        find_device(array, route.target.hosts, &request.device)
+        request.has_device = True
+    return 0
 
 
 cdef object type_of_example(object to):
