@@ -3,12 +3,10 @@
 test_lifetime.py has the ends of ordinary programs; here other threads, and what runs late, come into it.
 """
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from support.children import run_program
 from support.compiling import compiled
 
 PRELUDE = """
@@ -41,11 +39,7 @@ convert_all()
 
 def run(program, *arguments):
     """Run a program that must end well and without a word."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PRELUDE + textwrap.dedent(program), *map(os.fspath, arguments)],
-        capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+    return run_program(PRELUDE + textwrap.dedent(program), "-W", "error", arguments=arguments, quiet=True)
 
 
 # ---- at exit ---------------------------------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
 """What dlbridge does to the machine it runs on: nothing. Python's own audit events tell."""
 
 import ast
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from support.children import run_program
 
 import dlbridge
 
@@ -74,9 +73,7 @@ JOB = """
 
 def run_watched(job):
     program = textwrap.dedent(WATCHED).format(forbidden=FORBIDDEN) + textwrap.dedent(job)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return [ast.literal_eval(line) for line in done.stdout.splitlines()]
+    return [ast.literal_eval(line) for line in run_program(program).splitlines()]
 
 
 @pytest.mark.needs("torch", "jax", "ml_dtypes", "pyarrow")

@@ -2,26 +2,16 @@
 
 import ast
 import gc
-import subprocess
-import sys
-import textwrap
 import types
 import weakref
 
 import numpy as np
 import pytest
 import torch
+from support.children import run_program
 from support.optional import of, params
 
 import dlbridge
-
-
-def run_child(program):
-    """Run a program that might crash; its output."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
 
 
 class Producer:
@@ -40,7 +30,7 @@ class Producer:
 # ---- chains ----------------------------------------------------------------------------------------------------------
 
 def test_the_owner_at_the_end_of_a_long_chain_is_found():
-    output = run_child("""
+    output = run_program("""
         import dlbridge
         source = bytearray(8)
         tensor = dlbridge.asdlpack(source)
@@ -120,7 +110,7 @@ def test_predicate_that_registers_sources_ends():
 
 
 def test_registered_c_functions_that_lead_to_each_other_raise():
-    output = run_child("""
+    output = run_program("""
         import operator, dlbridge
         class A: pass
         class B: pass
@@ -145,7 +135,7 @@ def test_namespace_is_not_believed_to_be_the_library_whose_name_it_has(name):
 
 
 def test_registered_target_does_not_inherit_what_the_one_it_replaces_can_hold():
-    output = run_child("""
+    output = run_program("""
         import numpy, dlbridge
         dlbridge.register_target("numpy", numpy.from_dlpack, replace=True)
         print(dlbridge.convert(memoryview(numpy.arange(3, dtype=">i4")), "numpy").tolist())
@@ -274,7 +264,7 @@ def test_holds_may_be_an_iterator():
 
 @pytest.mark.parametrize("between", params(["memoryview", "dlbridge", "torch"]))
 def test_long_chain_of_owners_is_let_go(between):
-    output = run_child(f"""
+    output = run_program(f"""
         import numpy, weakref, dlbridge
         first = array = numpy.zeros(4)
         alive = weakref.ref(first)
@@ -288,7 +278,7 @@ def test_long_chain_of_owners_is_let_go(between):
 
 @pytest.mark.needs("torch")
 def test_first_conversions_of_many_threads_see_the_same_target():
-    output = run_child("""
+    output = run_program("""
         import sys, threading, numpy, torch, dlbridge
         sys.setswitchinterval(1e-6)
         source, wrong, start = numpy.arange(4.0)[::-1], [], threading.Barrier(8)
@@ -333,7 +323,7 @@ def test_signature_of_a_builtin_is_not_parsed(monkeypatch):
     ("to_dlpack(torch.zeros(3), max_version=(1, 0))", "dlpack")])
 def test_a_callback_of_the_garbage_collector_converts(call, module):
     """It is called wherever something is allocated, also while dlbridge imports what it knows of a library."""
-    output = run_child(f"""
+    output = run_program(f"""
         import gc, sys, traceback, torch, dlbridge
         calls = []
         def collected(phase, info):
@@ -355,7 +345,7 @@ def test_a_callback_of_the_garbage_collector_converts(call, module):
 
 
 def test_the_garbage_collector_is_left_as_it_was():
-    output = run_child("""
+    output = run_program("""
         import gc, os, dlbridge
         def accepts(kind):                  # asked while a route is made
             child = os.fork()

@@ -1,11 +1,10 @@
 """What is known of libraries: one file each, looked up by the bases of a type, loaded when it is first wanted."""
 
 import re
-import subprocess
 import sys
-import textwrap
 
 import pytest
+from support.children import run_program
 from support.lacking import TARGETS
 
 from dlbridge.libraries import library as lookup
@@ -78,10 +77,7 @@ def test_a_type_that_says_it_is_of_a_library_which_is_not_there_has_no_facts():
 
 
 def run(program):
-    done = subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(program)], capture_output=True,
-                          text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.split()
+    return run_program(program, "-W", "error").split()
 
 
 def test_a_file_is_loaded_with_the_first_type_of_its_library():

@@ -3,15 +3,13 @@
 JAX has several devices of the host if it is told so before it starts, so what needs them runs in a child.
 """
 
-import os
-import subprocess
-import sys
 import textwrap
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.children import run_program
 
 import dlbridge
 
@@ -41,11 +39,8 @@ os._exit(0)
 
 
 def child(program):
-    done = subprocess.run(
-        [sys.executable, "-c", START + textwrap.dedent(program) + END], capture_output=True, text=True, timeout=300,
-        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=4"})
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
+    return run_program(START + textwrap.dedent(program) + END,
+                       XLA_FLAGS="--xla_force_host_platform_device_count=4").splitlines()
 
 
 # ---- arrays without memory -------------------------------------------------------------------------------------------

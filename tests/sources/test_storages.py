@@ -5,7 +5,6 @@ since memory that is gone ends the process. The tensors are large, so that freed
 """
 
 import gc
-import subprocess
 import sys
 import textwrap
 import weakref
@@ -13,6 +12,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from support.children import run_program
 
 import dlbridge
 
@@ -69,10 +69,7 @@ RESIZES = {
 
 
 def child(program):
-    done = subprocess.run(
-        [sys.executable, "-c", START + textwrap.dedent(program)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
+    return run_program(START + textwrap.dedent(program)).splitlines()
 
 
 def wrong_after(kind, changes, judge):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.utils.dlpack
+from support.children import run_program
 from support.optional import params
 
 import dlbridge
@@ -231,10 +232,7 @@ def test_what_a_wrapped_tensor_carries_is_asked(wrapper):
 
 
 def run(program):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", "import torch\nimport dlbridge\n" + textwrap.dedent(program)],
-        capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_program("import torch\nimport dlbridge\n" + textwrap.dedent(program), "-W", "ignore")
 
 
 # Tensors without memory of their own values: what makes one, and for each hint the code and what it gives.

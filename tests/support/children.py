@@ -1,8 +1,25 @@
-"""Many cases that could each end the process, in one child."""
+"""What runs in a process of its own: a program, or many cases that could each end the process."""
+
+import os
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
 from dlbridge.testing.child import run_in_child
+
+
+def run_program(program, *options, arguments=(), timeout=300, quiet=False, **environment):
+    """What a program writes that must end well, and where it is to be quiet, without a word to standard error.
+
+    ``options`` are Python's; ``environment`` is added to this process's.
+    """
+    command = [sys.executable, *options, "-c", textwrap.dedent(program), *map(os.fspath, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **environment})
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    assert not (quiet and done.stderr), done.stderr
+    return done.stdout
 
 
 def each_in_one_child(function, cases):

@@ -1,10 +1,9 @@
 """Entry points: a package's functions are called when its name is first needed, and once."""
 
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from support.children import run_program
 
 METADATA = "Metadata-Version: 2.1\nName: plugged\nVersion: 1\n"
 ENTRIES = """
@@ -57,9 +56,7 @@ def run(tmp_path):
 
     def run(program):
         code = f"import sys\nsys.path.insert(0, {str(tmp_path)!r})\n" + textwrap.dedent(program)
-        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=100)
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout.splitlines()
+        return run_program(code, "-W", "error", quiet=True).splitlines()
 
     return run
 

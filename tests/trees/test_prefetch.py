@@ -4,15 +4,13 @@ import gc
 import itertools
 import operator
 import os
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import weakref
 
 import numpy as np
 import pytest
+from support.children import run_program
 
 import dlbridge
 
@@ -347,16 +345,13 @@ def test_an_error_leaves_nothing_behind():
     assert not list(readers)
 
 
-def run(program):
-    """Run a program that must end well and without a word."""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", textwrap.dedent(program)], capture_output=True,
-                          text=True, timeout=SECONDS, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+def run_quietly(program):
+    run_program(program, "-W", "error", timeout=SECONDS, quiet=True)
 
 
 @pytest.mark.parametrize("stuck", [False, True])
 def test_python_ends_whatever_the_thread_does(stuck):
-    run(f"""
+    run_quietly(f"""
         import time, numpy, dlbridge
         def source():
             while True:
@@ -370,7 +365,7 @@ def test_python_ends_whatever_the_thread_does(stuck):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_is_told_to_read_by_itself():
-    run("""
+    run_quietly("""
         import os, numpy, dlbridge
         found = dlbridge.prefetch([numpy.zeros(2)] * 4, "numpy", copy=True)
         next(found)
