@@ -1,4 +1,4 @@
-"""Acquire, place, deliver: what every conversion is. A block is stolen by each of these, also when it fails."""
+"""Acquire, place, deliver: what every conversion is. A block that is handed in is stolen, also on failure."""
 
 from dlbridge._core.block cimport NOT_YET_OWNED, Managed, managed_own_storage
 from dlbridge._core.decision cimport fits

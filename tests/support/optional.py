@@ -149,7 +149,7 @@ def present_libraries():
 
 def pytest_configure(config):
     """Of the plugin."""
-    config.addinivalue_line("markers", "needs(library): where the library is absent, the test is left out")
+    config.addinivalue_line("markers", "needs(name): a library or a condition; without it the test is left out")
     config.pluginmanager.register(Needs(present_libraries()))
 
 
