@@ -53,7 +53,7 @@ from dlbridge._core.request cimport COPY_ALWAYS, COPY_IF_NEEDED, NOTHING_ASKED, 
 from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport call_kernel, call_upload
-from dlbridge._core.targets.registry cimport find_target
+from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
@@ -173,7 +173,7 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
             managed_release(managed)
             raise
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-        tensor = deliver_out_of_line(managed, find_target("dlbridge"), &asked)
+        tensor = deliver_out_of_line(managed, loaded_target("dlbridge"), &asked)
         managed = managed_share(tensor.managed)
     return in_type_of(managed, target, request)
 

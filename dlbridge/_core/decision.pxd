@@ -30,6 +30,7 @@ cdef enum Reason:
     READ_ONLY_MEMORY
     WRITABLE_MEMORY
     ANOTHER_HOST
+    SPREAD
     UNKEPT_COPY
     GIVEN_COPY
     GATHERED_CHUNKS
@@ -46,6 +47,7 @@ cdef enum Reason:
     HOST_MEMORY
     DEVICE_MEMORY
     NO_SUCH_GPU
+    NOT_FETCHED
 
 cdef enum Refused:
     NOT_REFUSED = 0

@@ -65,6 +65,7 @@ from dlbridge._core.place cimport (
     UNPACK,
     UPLOAD,
     is_bool,
+    is_spread,
     pack_steps,
     separate_steps,
 )
@@ -119,10 +120,13 @@ cdef void finish(
     if request.copy == COPY_NEVER and is_copy(out):
         out.refused = NO_COPY
     elif findings.kernel and (
-            needs_kernel(managed, out) or has_any_bytes(managed, out) or narrows_there(managed, out)):
+            needs_kernel(managed, out) or has_any_bytes(managed, out) or narrows_there(managed, out)
+            or (out.steps & FETCH and is_spread(managed))):
         out.steps = REARRANGE | out.steps & NARROW
     elif needs_kernel(managed, out):
         out.refused = NO_KERNEL
+    elif out.steps & FETCH and is_spread(managed):
+        out.reason, out.refused = SPREAD, NO_KERNEL
     elif out.steps & COPY and not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER
     if findings.copied and not out.refused:
@@ -241,8 +245,10 @@ cdef void decide_host(const Managed* managed, Target target, const Findings* fin
         refuse(out, NO_HOST)
     elif is_host(managed.abi.dl_tensor.device.device_type) or findings.readable:
         out.steps |= TO_HOST_LABEL
-    else:
+    elif has_streams(managed.abi.dl_tensor.device.device_type):
         want(out, FETCH, OTHER_DEVICE)
+    else:
+        refuse(out, NOT_FETCHED)
 
 
 cdef void decide_host_device(Target target, const Findings* findings, Decision* out) noexcept:

@@ -134,6 +134,9 @@ cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, 
         on_host = is_host(managed.abi.dl_tensor.device.device_type)
         needed = separate_steps(managed) if on_host else <int32_t> COPY_SPAN
     if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
+        if not is_host(managed.abi.dl_tensor.device.device_type) and not steps & FETCH:
+            raise refusal(DeviceError, "dlpack", "max_version", None,
+                          "asks for a legacy capsule, which cannot flag padded elements", "pass max_version=(1, 0)")
         needed = pack_steps(managed)
     if needed and copy is False:
         raise refusal(CopyRequiredError, "dlpack", "copy", False,

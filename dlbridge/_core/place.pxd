@@ -47,11 +47,14 @@ cdef int copy_into(Managed* into, Managed* source) except -1
 # Describes a copy of elements as one of words. The two differ in layout, byte order and signs alone.
 cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil
 cdef bint is_bool(const Managed* managed) noexcept nogil
+# Whether a device's memory has too many holes for all of its span to be fetched.
+cdef bint is_spread(const Managed* managed) noexcept nogil
 cdef int32_t separate_steps(const Managed* managed) noexcept nogil
 cdef int32_t pack_steps(const Managed* managed) noexcept nogil
 
 # A compact block with host memory of its own, for the shape, dtype and padding of ``like``. It is not yet validated.
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL
 
-# The hint of the MemoryError where a copy has no room.
+# The hint of the MemoryError where a copy has no room, and the one where dlbridge cannot make a copy on a device.
 cdef str PASS_A_PART
+cdef str COPY_THERE

@@ -39,7 +39,6 @@ from dlbridge._core.block cimport (
     managed_set_row,
     managed_share,
     managed_span,
-    managed_strides,
     managed_take_versioned,
     protocol_name,
 )
@@ -215,8 +214,12 @@ cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
     """
     if has_streams(source.abi.dl_tensor.device.device_type) and not steps & (COPY | CHANGES):
         return device_operations().duplicate(source)
-    raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
-                  "is memory that dlbridge cannot rearrange", "copy it with the library that made it, x.copy() or so")
+    raise unplanned(source, "is memory that dlbridge cannot rearrange")
+
+
+cdef object unplanned(const Managed* managed, str wrong):
+    """The error of a copy that no plan allows: a Tensor's exports and pickles ask for copies without one."""
+    return refusal(DeviceError, "place", "device", device_name(managed.abi.dl_tensor.device), wrong, COPY_THERE)
 
 
 cdef Managed* copied_span(Managed* source) except NULL:
@@ -243,11 +246,9 @@ cdef Managed* fetched(Managed* source) except NULL:
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
     cdef Managed* made
     if not has_streams(source.abi.dl_tensor.device.device_type):
-        raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
-                      "is memory that dlbridge has no copy operation for", "copy it with the library that made it")
-    if nbytes > WASTEFUL and nbytes // HOLES_TOO_MANY > managed_nbytes(source):
-        raise refusal(DeviceError, "place", "strides", managed_strides(source),
-                      f"spread {managed_nbytes(source)} bytes over {nbytes}", "make it contiguous on the device first")
+        raise unplanned(source, "is memory that dlbridge has no copy operation for")
+    if is_spread(source):
+        raise unplanned(source, f"has {managed_nbytes(source)} bytes spread over {nbytes}")
     made = allocated(source, nbytes)
     try:
         if nbytes:
@@ -259,6 +260,12 @@ cdef Managed* fetched(Managed* source) except NULL:
     if is_bool(source):
         make_bools(<char*> made.abi.dl_tensor.data, nbytes)
     return like_span(made, source, span)
+
+
+cdef bint is_spread(const Managed* managed) noexcept nogil:
+    cdef Span span = managed_span(managed)
+    cdef int64_t nbytes = span.high_bytes - span.low_bytes
+    return nbytes > WASTEFUL and nbytes // HOLES_TOO_MANY > managed_nbytes(managed)
 
 
 cdef void make_bools(char* bytes_of, int64_t nbytes) noexcept nogil:
@@ -282,6 +289,7 @@ cdef bint keeps_order(const Managed* source) noexcept nogil:
 
 
 cdef str PASS_A_PART = "pass a part of it"
+cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
 
 
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
@@ -467,8 +475,7 @@ cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
     cdef int64_t nbytes = count if unpacks else (count * bits + 7) // 8
     cdef Managed* made
     if not is_host(source.abi.dl_tensor.device.device_type):
-        raise refusal(DeviceError, "place", "device", device_name(source.abi.dl_tensor.device),
-                      "is memory that dlbridge cannot repack", "move it to the CPU first")
+        raise unplanned(source, "is memory that dlbridge cannot repack")
     made = allocated(source, nbytes)
     if count < SMALL:
         (unpack if unpacks else pack)(managed_data(made), managed_data(source), count, bits)

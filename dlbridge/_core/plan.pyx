@@ -35,6 +35,7 @@ from dlbridge._core.decision cimport (
     NO_SHARING,
     NO_SUCH_GPU,
     NO_SUCH_HOST,
+    NOT_FETCHED,
     NOT_MOVED,
     ODD_EXTENT,
     ODD_STRIDE,
@@ -44,6 +45,7 @@ from dlbridge._core.decision cimport (
     READ_ONLY_MEMORY,
     SHARED_READ_ONLY,
     SHARED_UNTIL_READ,
+    SPREAD,
     UNKEPT_COPY,
     WIDE_TYPE,
     WRITABLE_MEMORY,
@@ -61,65 +63,62 @@ from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_stream
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, nearest_row, row_name
 from dlbridge._core.facts cimport OTHER_DEVICES, REARRANGED
 from dlbridge._core.layout cimport LENGTH_1
-from dlbridge._core.place cimport REARRANGE, is_bool
+from dlbridge._core.place cimport COPY_THERE, REARRANGE, is_bool, is_spread
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.offer cimport Offer, hints, library
 from dlbridge._core.sources.registry cimport offers_for_type
-from dlbridge._core.targets.registry cimport find_target
+from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
 
-# In place of hints that depend on who has the memory.
-cdef str CONTIGUOUS = "make it contiguous"
-cdef str NATIVE = "swap its bytes"
-cdef str CONVERTED = "convert it"
 cdef str ALIGNED = 'pass dlbridge.convert(x, "numpy", copy=True), which is aligned'
-cdef str NOTHING = "nothing to do: it is copied"
+# How a hint begins where nothing that the caller could change makes the copy unnecessary.
+cdef str NOTHING = "nothing to do: "
+cdef str COPIED = NOTHING + "it is copied"
 cdef str SHARE = 'pass readonly="share" and do not write'
-# For each reason: the field, what is so of the memory, what the target makes of that, and the hint.
+# For each reason: the field, what is so of the memory, what the target makes of that, and the hint; None where
+# that depends on who has the memory.
 cdef dict REASONS = {
     COPY_ASKED: ("copy", "was asked for", "", "pass copy=None"),
-    BYTE_ORDER: ("byte order", "is not this machine's", ", and {target} has no other", NATIVE),
+    BYTE_ORDER: ("byte order", "is not this machine's", ", and {target} has no other", None),
     LAZY_BITS: ("lazy bits", "negate or conjugate, which memory alone does not", "",
                 "pass x.resolve_conj().resolve_neg()"),
     ODD_STRIDE: ("strides", "{strides} in bytes are no multiples of the item size", ", and {target} counts in elements",
-                 CONTIGUOUS),
-    NEGATIVE_STRIDE: ("strides", "{strides} go backwards", ", which {target} does not support", CONTIGUOUS),
-    ZERO_STRIDE: ("strides", "{strides} repeat elements", ", which {target} does not support", CONTIGUOUS),
-    HOLES: ("strides", "{strides} of shape {shape} leave holes", ", which {target} does not support", CONTIGUOUS),
-    AXIS_ORDER: ("strides", "{strides} of shape {shape} are not in C order", ", which {target} needs", CONTIGUOUS),
+                 None),
+    NEGATIVE_STRIDE: ("strides", "{strides} go backwards", ", which {target} does not support", None),
+    ZERO_STRIDE: ("strides", "{strides} repeat elements", ", which {target} does not support", None),
+    HOLES: ("strides", "{strides} of shape {shape} leave holes", ", which {target} does not support", None),
+    AXIS_ORDER: ("strides", "{strides} of shape {shape} are not in C order", ", which {target} needs", None),
     MISALIGNED: ("data", "at {data:#x} is not aligned to {alignment} bytes", ", which {target} needs to share",
                  ALIGNED),
     ELEMENT_FORM: ("dtype", "{dtype} has its bits in another place than {target} has them", "",
-                   "nothing to do: bits must move"),
+                   NOTHING + "bits must move"),
     WIDE_TYPE: ("dtype", "{dtype} becomes {near}, the nearest type that {target} has", "",
-                "nothing to do: narrow=True asks for it"),
-    OWN_FORM: ("memory", "is copied by {target}, which {takes}", "", NOTHING),
-    NO_SHARING: ("memory", "of others is nothing that {target} can use", "", NOTHING),
+                NOTHING + "narrow=True asks for it"),
+    OWN_FORM: ("memory", "is copied by {target}, which {takes}", "", COPIED),
+    NO_SHARING: ("memory", "of others is nothing that {target} can use", "", COPIED),
     OTHER_DEVICE: ("device", "is another one than where the memory is", "",
                    "pass device=None, or an array that is there"),
     READ_ONLY_MEMORY: ("readonly", "memory would become writable, since {target} cannot be told otherwise", "", SHARE),
     WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change", "", SHARE),
     UNKEPT_COPY: ("memory", "is a copy that nobody keeps until {target}, which does not say when, has read it", "",
-                  NOTHING),
+                  COPIED),
     ANOTHER_HOST: ("device", "is not the first of the host's, on which {target} shares memory", "",
                    'pass device="cpu:0"'),
-    GIVEN_COPY: ("memory", "is read by a copy, which is all that its library gives", "", NOTHING),
-    GATHERED_CHUNKS: ("chunks", "are gathered into one array", "", NOTHING),
+    GIVEN_COPY: ("memory", "is read by a copy, which is all that its library gives", "", COPIED),
+    SPREAD: ("strides", "{strides} of shape {shape} spread few bytes over many", ", which would all be fetched", None),
+    GATHERED_CHUNKS: ("chunks", "are gathered into one array", "", COPIED),
 }
 
-# What explain() says where copy=False may help.
-BY_COPY = " ".join(REASONS[GIVEN_COPY][:2])
-
 # For each reason of a refusal that no policy of the caller's would change: the error, its field and value, what is
-# wrong, and the hint.
+# wrong, and the hint; None where that depends on the type.
 cdef dict REFUSALS = {
     OTHER_AXES: (ConversionError, "shape", "{shape}", "has {ndim} axes, and {target} takes {fewest} to {most}",
                  "reshape it"),
-    LACKED_TYPE: (ConversionError, "dtype", "{dtype}", "is a type that {target} does not have", CONVERTED),
+    LACKED_TYPE: (ConversionError, "dtype", "{dtype}", "is a type that {target} does not have", None),
     ODD_EXTENT: (ConversionError, "shape", "{shape}",
                  "cannot be paired along its last axis, and {target} keeps {dtype} in pairs",
                  "pad the last axis to an even extent"),
@@ -131,6 +130,8 @@ cdef dict REFUSALS = {
                   'pass device="{own}"'),
     DEVICE_MEMORY: (DeviceError, "device", "{device}", "is not the host's memory, which is all that {target} has",
                     'pass device="cpu"'),
+    NOT_FETCHED: (DeviceError, "device", "{device}", "is memory that dlbridge cannot copy to the host",
+                  COPY_THERE),
     NO_SUCH_GPU: (DeviceError, "device", "{device}", "is none of the {gpus} that {target} sees", 'pass device="cpu"'),
 }
 
@@ -239,12 +240,13 @@ cdef str reason_hint(const Managed* managed, Target target, const Decision* deci
             f"do not write to it: {target.name} cannot be told that it is read-only")
     if decision.reason == SHARED_UNTIL_READ:
         return f"keep the source, and do not write to it, until {target.name} has done its work"
-    hint = REASONS[decision.reason][3]
-    if hint is SHARE and is_misaligned(managed, target) and is_host(managed.abi.dl_tensor.device.device_type):
+    if decision.reason in ACCESS and is_misaligned(managed, target) and is_host(
+            managed.abi.dl_tensor.device.device_type):
         return f'{ALIGNED}, with readonly="share"'
-    if hint is CONTIGUOUS:
-        return contiguous_hint(managed)
-    return order_hint(managed) if hint is NATIVE else hint
+    hint = REASONS[decision.reason][3]
+    if hint is not None:
+        return hint
+    return order_hint(managed) if decision.reason == BYTE_ORDER else contiguous_hint(managed)
 
 
 cdef object protected():
@@ -269,7 +271,7 @@ cdef object refusal_of(const Managed* managed, Target target, const Request* req
         return not_moved(managed, target, &request.device)
     error, field, value, wrong, hint = REFUSALS[decision.reason]
     values = values_for(managed, target, decision)
-    hint = lacked_hint(managed, target) if hint is CONVERTED else hint.format(**values)
+    hint = lacked_hint(managed, target) if hint is None else hint.format(**values)
     return refusal(error, target.name, field, value.format(**values), wrong.format(**values), hint)
 
 
@@ -278,7 +280,7 @@ cdef object copy_required(const Managed* managed, Target target, const Decision*
     if needs_kernel(managed, decision):
         hint = COPY_THERE
     else:
-        hint = "pass copy=None" if hint.startswith("nothing to do") else f"{hint}, or pass copy=None"
+        hint = "pass copy=None" if hint.startswith(NOTHING) else f"{hint}, or pass copy=None"
     return refusal(CopyRequiredError, target.name, REASONS[decision.reason][0], lack_of(managed, target, decision),
                    "needs a copy, and copy=False forbids it", hint)
 
@@ -317,12 +319,8 @@ cdef str kernel_hint(const Managed* managed, const Decision* decision):
     """What to do about memory for which no library with kernels was found. None swaps bytes or packs elements."""
     if decision.reason == WIDE_TYPE:
         return "narrow it with the library that made it"
-    of_strides = decision.reason in (NEGATIVE_STRIDE, ZERO_STRIDE, HOLES, AXIS_ORDER)
+    of_strides = decision.reason in (NEGATIVE_STRIDE, ZERO_STRIDE, HOLES, AXIS_ORDER, SPREAD)
     return hints().NO_KERNEL if of_strides and has_streams(managed.abi.dl_tensor.device.device_type) else COPY_THERE
-
-
-# What somebody can do instead, who wants no copy here.
-cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
 
 
 cdef str contiguous_hint(const Managed* managed):
@@ -343,7 +341,7 @@ cdef bint may_be_rearranged(const Managed* managed, Target target, int row) noex
     """Whether memory of a device has something that kernels may have to change for the target."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     return has_streams(device_type) and not is_host(device_type) and (
-        managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed) or row != managed.row)
+        managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed) or row != managed.row or is_spread(managed))
 
 
 cdef tuple find_kernel(const Managed* managed, object src):
@@ -366,8 +364,7 @@ cdef bint takes_as_it_is(const Managed* managed, str name):
     """Whether a library takes device memory without a change. One that does not work here takes none."""
     cdef Target target
     try:
-        target = find_target(name)
-        target.load()
+        target = loaded_target(name)
     except Exception:
         return False
     return target.upload_type == managed.abi.dl_tensor.device.device_type and (

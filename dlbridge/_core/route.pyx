@@ -16,7 +16,7 @@ from dlbridge._core.location cimport find_device
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport has_offer, offers_for_type
-from dlbridge._core.targets.registry cimport find_target
+from dlbridge._core.targets.registry cimport find_target, loaded_target
 
 from dlbridge.errors import UnsupportedError
 
@@ -138,7 +138,6 @@ cdef object share_directly(object src, Route route, const Request* request):
 def target_name(to, imported=True):
     """The name of a target. Raises what convert() raises if it is none, or if its library is missing."""
     cdef bint collects
-    cdef Target target
     kind = type_of_example(to)
     if not imported:
         collects = pause_collector()
@@ -147,7 +146,5 @@ def target_name(to, imported=True):
         finally:
             resume_collector(collects)
     if kind is None:
-        target = find_target(to)
-        target.load()
-        return target.name
+        return loaded_target(to).name
     return find_route(to, kind).target.name         # the route is cached, for the conversion that follows

@@ -4,7 +4,6 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlbridge._core.dtypes import TABLE
-from dlbridge._core.plan import BY_COPY
 from dlbridge.errors import DLBridgeError, full_name, shown
 
 if TYPE_CHECKING:
@@ -123,8 +122,8 @@ def explain(
               "dtype": dtype, "shape": shape, "out": out}
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
     try:
-        examine(facts, src, to, copy=copy, **others)
-        if copy is None and facts.get("reason") == BY_COPY and explain(src, to, copy=False, **others).action == "share":
+        given_copy = examine(facts, src, to, copy=copy, **others)
+        if copy is None and given_copy and explain(src, to, copy=False, **others).action == "share":
             facts["hint"] = "pass copy=False to share it"
         if facts["action"] != "return" and (about := about_values(src, facts["target"])):
             facts["hint"] = f"{facts['hint']}; {about}" if facts.get("hint") else about

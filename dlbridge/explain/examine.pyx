@@ -13,7 +13,7 @@ from dlbridge._core.block cimport (
     protocol_name,
 )
 from dlbridge._core.conversion cimport acquire_seen, is_already
-from dlbridge._core.decision cimport Decision, is_copy
+from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
@@ -27,7 +27,10 @@ def examine(
     dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
     dtype=None, shape=None, out=None,
 ):
-    """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered."""
+    """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered.
+
+    Say whether the producer gave a copy, where it may share if it is asked for that.
+    """
     cdef Request request
     cdef Managed* managed
     cdef Route route
@@ -36,39 +39,42 @@ def examine(
     facts["target"] = route.target.name
     request.peek = True
     if out is not None:
-        return examine_out(facts, src, route, dtype, shape, out, &request)
+        examine_out(facts, src, route, dtype, shape, out, &request)
+        return False
     if route.already and dtype is None and shape is None and is_already(src, route, &request):
         facts["action"] = "return"
         facts["reason"] = f"src is of {route.target.name}'s own type already"
-        return
+        return False
     managed = acquire_seen(src, route, dtype, shape, &request)
     try:
         state_memory(facts, managed)
         if dtype is not None or shape is not None:
             facts["reason"] = f"bytes are seen as {facts['dtype']} of shape {facts['shape']}"
             src = None              # which is no array of these elements
-        state_plan(facts, managed, route.target, &request, src)
+        return state_plan(facts, managed, route.target, &request, src)
     finally:
         managed_release(managed)
 
 
-cdef int state_plan(dict facts, Managed* managed, Target target, const Request* request, object src) except -1:
+cdef bint state_plan(dict facts, Managed* managed, Target target, const Request* request, object src) except -1:
     cdef Decision decision
     make_plan(managed, target, request, src, &decision)
     facts["action"] = "copy" if is_copy(&decision) else "share"
     if decision.reason:
         facts["reason"] = reason_text(managed, target, &decision, src) or facts.get("reason", "")
         facts["hint"] = reason_hint(managed, target, &decision)
-    return 0
+    return decision.reason == GIVEN_COPY
 
 
-cdef object examine_out(dict facts, object src, Route route, object dtype, object shape, object out, Request* request):
+cdef int examine_out(
+    dict facts, object src, Route route, object dtype, object shape, object out, Request* request,
+) except -1:
     cdef Managed* managed
     cdef Managed* into
     if out is src and dtype is None and shape is None:
         managed_release(acquire_out(out, route.target, request))
         facts |= {"action": "return", "reason": "out is src"}
-        return
+        return 0
     check_out_type(out, route.target, request)
     managed = acquire_seen(src, route, dtype, shape, request)
     try:
@@ -84,6 +90,7 @@ cdef object examine_out(dict facts, object src, Route route, object dtype, objec
     finally:
         managed_release(managed)
     facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
+    return 0
 
 
 cdef int state_memory(dict facts, const Managed* managed) except -1:

@@ -70,7 +70,8 @@ def rearranged(array: Any, dtype: str | None) -> Array:
 def from_dlpack(producer: Any) -> Array:
     capsule = producer.__dlpack__(stream=current.handle)
     found = producer.__cuda_array_interface__
-    values = np.ndarray(found["shape"], found["typestr"], bytes(1 << 12), 1 << 11, found["strides"])
+    values = np.lib.stride_tricks.as_strided(       # a description alone, whose elements nobody reads
+        np.empty(1, found["typestr"]), found["shape"], found["strides"])
     return Array(values, start=found["data"][0], owner=(producer, capsule))
 
 

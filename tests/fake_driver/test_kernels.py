@@ -1,13 +1,13 @@
 """What a target lacks is made on the device, by the kernels of a library and on its current stream."""
 
 import pytest
-from fake_driver.harness import run
+from fake_driver.harness import in_child, run
 
 PRELUDE = """
     import dlbridge
     import numpy as np
     from dlbridge.testing import unordered_releases
-    from fake_driver.producers import Interface, Stream, driver, order
+    from fake_driver.producers import Interface, Stream, driver, fields, order
     driver.make_current(0)
     from fake_driver.kernels import Array, current, spoil, values_of
     then = Stream(driver.value("StreamCreate", 1))
@@ -208,3 +208,72 @@ def test_an_error_of_a_kernel_is_put_into_words(answer, error, text):
     assert raised.__cause__ is answer
     """
     )
+
+
+def test_few_bytes_of_a_large_span_are_gathered_before_they_are_fetched():
+    run(
+        PRELUDE + """
+    numbers = np.arange(1 << 23, dtype="f4").reshape(1 << 13, 1 << 10)
+    for view in numbers[:, 7], numbers[::1 << 12, ::-4]:
+        source = Array(view)
+        plan = dlbridge.explain(source, "numpy", device="cpu")
+        assert plan.action == "copy" and plan.reason.endswith("; kernels makes a compact copy"), plan
+        for keywords in {}, {"copy": True}, {"stream": -1}:
+            driver.clear()
+            made = dlbridge.convert(source, "numpy", device="cpu", **keywords)
+            assert np.array_equal(made, view) and made.base is not None
+            fetched, = driver.log("MemcpyDtoHAsync")
+            assert fields(fetched)["bytes"] == view.nbytes, fetched
+        out = np.zeros_like(view)
+        dlbridge.convert(source, "numpy", device="cpu", out=out)
+        assert np.array_equal(out, view)
+        refused(lambda: dlbridge.convert(source, "numpy", device="cpu", copy=False), dlbridge.CopyRequiredError)
+        check_order()
+    # Nothing is gained where the whole span is not much more, or is small.
+    for view in numbers[:, ::4], numbers[:64, ::16]:
+        assert not dlbridge.explain(Array(view), "numpy", device="cpu").reason.endswith("copy")
+    """
+    )
+
+
+@in_child
+def test_few_bytes_of_a_large_span_without_kernels():
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+
+    start = driver.allocate(0, 1 << 26)
+    source = Interface(start, (1 << 6,), strides=(1 << 20,))
+    plan = dlbridge.explain(source, "numpy", device="cpu")
+    assert plan.action == "refuse" and "spread few bytes over many" in plan.reason, plan
+    error = None
+    for function in (lambda: dlbridge.convert(source, "numpy", device="cpu"),
+                     lambda: dlbridge.asdlpack(source).__dlpack__(dl_device=(1, 0)),
+                     lambda: dlbridge.asdlpack(source).__reduce_ex__(4)):
+        try:
+            function()
+        except dlbridge.DeviceError as raised:
+            error = raised
+        assert error is not None and "copy" in error.hint, error
+        error = None
+    assert plan.hint.startswith("copy it with the library that made it, or import cupy")
+
+
+@in_child
+def test_padded_elements_on_a_device_are_no_legacy_capsule():
+    from fake_driver.producers import driver
+
+    import dlbridge
+    from dlbridge.testing.abi import SUBBYTE_PADDED
+    from dlbridge.testing.producers import Producer
+
+    source = dlbridge.asdlpack(
+        Producer(data=driver.allocate(0, 8), device_type=2, code=17, bits=4, flags=SUBBYTE_PADDED))
+    assert source.dtype == "float4_e2m1fn"
+    source.__dlpack__(max_version=(1, 0))
+    try:
+        source.__dlpack__()
+    except dlbridge.DeviceError as error:
+        assert error.hint == "pass max_version=(1, 0)", error
+    else:
+        raise AssertionError

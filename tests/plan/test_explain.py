@@ -15,6 +15,7 @@ from support.optional import of, params
 
 import dlbridge
 from dlbridge.testing.child import run_in_child
+from dlbridge.testing.producers import Producer
 
 
 def aligned(count, dtype="f4"):
@@ -209,3 +210,14 @@ def test_what_is_copied_unless_it_is_forbidden_says_so():
     assert dlbridge.explain(image, "numpy").hint == "pass copy=False to share it"
     assert dlbridge.explain(image, "numpy", copy=False).action == "share"
     assert dlbridge.explain(image, "jax").hint == "nothing to do: it is copied"
+
+
+def test_memory_that_nobody_here_can_fetch_is_refused_beforehand():
+    def both():
+        source = Producer(device_type=8)        # Metal's
+        plan = dlbridge.explain(source, "numpy", device="cpu")
+        with pytest.raises(dlbridge.DeviceError, match="metal:0: is memory that dlbridge cannot copy") as error:
+            dlbridge.convert(source, "numpy", device="cpu")
+        return plan.action, plan.reason == error.value.reason, plan.hint == error.value.hint
+
+    assert run_in_child(both).result() == ("refuse", True, True)

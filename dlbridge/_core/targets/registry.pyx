@@ -81,6 +81,12 @@ cdef Target find_target(object to):
     return target
 
 
+cdef Target loaded_target(object to):
+    cdef Target target = find_target(to)
+    target.load()
+    return target
+
+
 def _by_name(name):
     target = targets.get(name)
     if target is not None:
