@@ -48,8 +48,8 @@ cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t cou
         if found != NULL:
             route = <Route> steal(found)
             if route.already or route.direct:
-                return convert_by_route(<object> arguments[0], route, &route.plain)
-            return convert_by_block(<object> arguments[0], route, &route.plain)
+                return convert_by_route(<object> arguments[0], route, &route.request)
+            return convert_by_block(<object> arguments[0], route, &route.request)
     return convert_by_keywords(arguments, count, names)
 
 
@@ -127,7 +127,7 @@ cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t co
         found = cached(ROUTES, arguments[0], <PyObject*> "dlbridge")
         if found != NULL:
             route = <Route> steal(found)
-            return convert_by_block(<object> arguments[0], route, &route.plain)
+            return convert_by_block(<object> arguments[0], route, &route.request)
     return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
 
 

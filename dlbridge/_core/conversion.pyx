@@ -244,11 +244,11 @@ cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NUL
 
     A library makes it by its kernels on its current stream, and the copy is ready there.
     """
-    cdef Request plain = NOTHING_ASKED
+    cdef Request sharing = NOTHING_ASKED
     cdef DLDevice device = managed.abi.dl_tensor.device
     cdef int64_t nbytes = managed_nbytes(managed)
     cdef Managed* made
-    plain.readonly = READONLY_SHARE
+    sharing.readonly = READONLY_SHARE
     try:
         dtype = row_name(nearest_row(managed.row)) if steps & NARROW else None
         kernel, name = find_kernel(managed, src)
@@ -258,9 +258,9 @@ cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NUL
     if name is None:
         managed_release(managed)
     else:
-        src = convert_to(new_tensor(managed, READONLY_SHARE), name, &plain)
+        src = convert_to(new_tensor(managed, READONLY_SHARE), name, &sharing)
     array = call_kernel(kernel, src, dtype, &device, nbytes)
-    made = acquire_by(offers_for_type(type(array)), array, &plain)
+    made = acquire_by(offers_for_type(type(array)), array, &sharing)
     made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
     return made
 

@@ -165,14 +165,14 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
     from dlbridge._core.narrowing import narrow     # imported with the first narrow=True
 
     cdef Managed like = source[0]       # with the other type
-    cdef Managed* plain
+    cdef Managed* resolved
     cdef Managed* made
     if source.marks & (NEGATED | CONJUGATED):
-        plain = copied(source, COPY, NULL)
+        resolved = copied(source, COPY, NULL)
         try:
-            return narrowed(plain, steps)
+            return narrowed(resolved, steps)
         finally:
-            managed_release(plain)
+            managed_release(resolved)
     managed_set_row(&like, nearest_row(source.row))
     made = managed_checked(allocated(&like, managed_nbytes(&like)))
     keep_order(made, source, steps)

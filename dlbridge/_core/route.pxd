@@ -12,7 +12,7 @@ cdef class Route(Entry):
     cdef readonly tuple offers          # of Offer, in the order in which they are asked
     cdef bint already                   # whether the type is the target's own
     cdef bint direct                    # whether an array can be made without a block
-    cdef Request plain                  # the request of a call without keywords
+    cdef Request request                # the request of a call without keywords
 
 
 cdef inline PyObject* target_of(Route route) noexcept:

@@ -60,8 +60,8 @@ cdef object type_of_example(object to):
 
 cdef Route aim(Request* request, Route route):
     """Note in the request which target's current stream counts, and whether it numbers devices of the host."""
-    request.target = route.plain.target
-    request.current_stream = route.plain.current_stream
+    request.target = route.request.target
+    request.current_stream = route.request.current_stream
     if request.device.device_type == kDLCPU and not route.target.hosts:
         request.device.device_id = ANY_DEVICE_ID
     return route
@@ -96,9 +96,9 @@ cdef Route new_route(object src, object to):
         raise
     route.target.load()
     route.already = route.target.owns(src)
-    route.plain = NOTHING_ASKED
-    route.plain.target = <PyObject*> route.target
-    route.plain.current_stream = route.target.current_stream
+    route.request = NOTHING_ASKED
+    route.request.target = <PyObject*> route.target
+    route.request.current_stream = route.target.current_stream
     route.offers = offers_for_type(route.kind)
     first = <Offer> route.offers[0]
     route.direct = route.target.share != NULL and first.describe != NULL and first.keep != NULL

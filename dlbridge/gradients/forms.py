@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.trees.containers import EXACT, KINDS, fields_of, slots_of
+from dlbridge.trees.containers import CONTAINERS, EXACT, fields_of, slots_of
 from dlbridge.trees.leaf import ARRAY
 from dlbridge.trees.leaves import AS_THEY_ARE, Memo, converter
 from dlbridge.trees.walk import map_leaves
@@ -103,7 +103,7 @@ def parts_of(container: Any) -> tuple[Hashable, Iterable[Any]]:
         return tuple(map(find_key, keys)), EXACT[kind].values(container)
     if issubclass(kind, tuple) and hasattr(kind, "_fields") and not hasattr(container, "__dict__"):
         return None, container
-    if dataclasses.is_dataclass(kind) and not any(base in KINDS for base in kind.__mro__):
+    if dataclasses.is_dataclass(kind) and not any(base in CONTAINERS for base in kind.__mro__):
         names = fields_of(container)
         slots = [slot for base in kind.__mro__ for slot in slots_of(base)]
         if {*getattr(container, "__dict__", ()), *slots} <= set(names):

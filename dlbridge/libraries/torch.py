@@ -9,7 +9,7 @@ from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS
 SEEN = "seen in 2.13.0"
 
 
-def plain(wrapper: Any) -> Any:
+def unwrapped(wrapper: Any) -> Any:
     """The tensor that was wrapped: the wrapper lets nobody ask for a gradient or a lazy bit."""
     torch = sys.modules["torch"]
     with torch._C.DisableTorchFunctionSubclass():
@@ -19,13 +19,13 @@ def plain(wrapper: Any) -> Any:
 def rearranged(tensor: Any, dtype: str | None) -> Any:
     """A compact copy; bools, which memory of others may have as any byte, are compared with 0."""
     torch = sys.modules["torch"]
-    plain = tensor.detach().resolve_conj().resolve_neg()
-    if plain.dtype is torch.bool:
-        return plain.view(torch.uint8).ne(0).contiguous()
+    resolved = tensor.detach().resolve_conj().resolve_neg()
+    if resolved.dtype is torch.bool:
+        return resolved.view(torch.uint8).ne(0).contiguous()
     if dtype is None:
-        return plain.clone(memory_format=torch.contiguous_format)
-    made = plain.to(getattr(torch, dtype), memory_format=torch.contiguous_format)
-    kept = made == plain if dtype == "int32" else made.isfinite() | ~plain.isfinite()
+        return resolved.clone(memory_format=torch.contiguous_format)
+    made = resolved.to(getattr(torch, dtype), memory_format=torch.contiguous_format)
+    kept = made == resolved if dtype == "int32" else made.isfinite() | ~resolved.isfinite()
     if not kept.all():
         raise TooWide
     return made
@@ -80,7 +80,7 @@ LIBRARY = Library(
             exchange=Fact("torch.nn.parameter.Parameter", SEEN, "inherits the table"),
         ),
         Arrays("ReadOnlyTensorWrapper",
-               gives=Fact(plain, "seen in 2.15.0", "raises an error for all but its own export"),
+               gives=Fact(unwrapped, "seen in 2.15.0", "raises an error for all but its own export"),
                immutable=Fact(True, "seen in 2.15.0", "is a promise that nobody writes")),
         Arrays("DTensor", {"no_memory": "pass x.to_local(), the part of this process, or x.full_tensor()"},
                no_memory=Fact(True, SEEN, "exports an address of NULL")),

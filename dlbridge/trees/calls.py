@@ -11,7 +11,7 @@ import numpy as np
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
-from dlbridge.trees.containers import kind_of
+from dlbridge.trees.containers import container_of
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
 from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, converter, has_texts, takers
@@ -175,7 +175,7 @@ def first_array(values: Iterable[Any]) -> Any:
         role = role_of(value)
         if role == TABLE or (role == ARRAY and (has_numbers(value) or not has_texts(value))):
             return value
-        kind = kind_of(value) if role == OTHER else None
-        if kind is not None and (found := first_array(kind.values(value))) is not None:
+        container = container_of(value) if role == OTHER else None
+        if container is not None and (found := first_array(container.values(value))) is not None:
             return found
     return None

@@ -25,8 +25,8 @@ WALKERS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
 }
 
 
-class Kind(NamedTuple):
-    """A kind of container."""
+class Container(NamedTuple):
+    """How a container is taken apart, and one like it made with other values."""
 
     values: Callable[[Any], Iterable[Any]]
     labels: Callable[[Any], Iterable[str]]          # what is written after the container's name to get each value
@@ -165,26 +165,26 @@ def fields_of(container: Any) -> list[str]:
 # ---- the kinds -------------------------------------------------------------------------------------------------------
 
 # Most containers are of exactly these types, and have nothing beside their values.
-EXACT: dict[type, Kind] = {
-    dict: Kind(dict.values, keys, lambda container, values: dict(zip(container, values, strict=True))),
-    list: Kind(list.__iter__, places, lambda container, values: values),
-    tuple: Kind(tuple.__iter__, places, lambda container, values: tuple(values)),
-    OrderedDict: Kind(OrderedDict.values, keys,
+EXACT: dict[type, Container] = {
+    dict: Container(dict.values, keys, lambda container, values: dict(zip(container, values, strict=True))),
+    list: Container(list.__iter__, places, lambda container, values: values),
+    tuple: Container(tuple.__iter__, places, lambda container, values: tuple(values)),
+    OrderedDict: Container(OrderedDict.values, keys,
                       lambda container, values: OrderedDict(zip(container, values, strict=True))),
 }
 # Types and their subclasses.
-KINDS = {
-    dict: Kind(items_of, keys, remake_dict),
-    list: Kind(list.__iter__, places, remake_list),
-    tuple: Kind(tuple.__iter__, places, remake_tuple),
-    deque: Kind(deque.__iter__, places, remake_deque),
-    UserDict: Kind(lambda container: [container.data[key] for key in container.data],
+CONTAINERS = {
+    dict: Container(items_of, keys, remake_dict),
+    list: Container(list.__iter__, places, remake_list),
+    tuple: Container(tuple.__iter__, places, remake_tuple),
+    deque: Container(deque.__iter__, places, remake_deque),
+    UserDict: Container(lambda container: [container.data[key] for key in container.data],
                    lambda container: keys(container.data), remake_user_dict),
-    UserList: Kind(lambda container: container.data, lambda container: places(container.data), remake_user_list),
-    MappingProxyType: Kind(lambda container: container.values(), keys,
+    UserList: Container(lambda container: container.data, lambda container: places(container.data), remake_user_list),
+    MappingProxyType: Container(lambda container: container.values(), keys,
                            lambda container, values: MappingProxyType(dict(zip(container, values, strict=True)))),
 }
-OBJECT = Kind(lambda container: [getattr(container, name) for name in fields_of(container)],
+OBJECT = Container(lambda container: [getattr(container, name) for name in fields_of(container)],
               lambda container: [f".{name}" for name in fields_of(container)], remake_object)
 
 
@@ -193,40 +193,40 @@ Form = tuple[Callable[[Any], Any], Callable[[Any, Any], Any]]
 FORMS: dict[type[Any], Form] = {}
 
 
-def kind_of(thing: Any) -> Kind | None:
-    """The kind of container that something is, or None."""
-    described = described_kind(thing)
+def container_of(thing: Any) -> Container | None:
+    """How something is taken apart, if it is a container; or None."""
+    described = described_container(thing)
     if described is not None:
         return described
     for base in type(thing).__mro__:
-        if base in KINDS:
-            return KINDS[base]
-    return OBJECT if fields_of(thing) else registered_kind(thing)
+        if base in CONTAINERS:
+            return CONTAINERS[base]
+    return OBJECT if fields_of(thing) else registered_container(thing)
 
 
-def described_kind(thing: Any) -> Kind | None:
-    """The kind of a container that a user registered, or that a library's facts describe; or None."""
+def described_container(thing: Any) -> Container | None:
+    """The same for what a user registered, or a library's facts describe."""
     kind: Any = type(thing)
     form = form_of(kind)
-    return None if form is None else kind_by_form(thing, *form)
+    return None if form is None else container_by_form(thing, *form)
 
 
 def is_of_containers(kind: type[Any]) -> bool:
     """Whether the instances of a type are containers, beside those that are registered."""
-    return any(base in KINDS for base in kind.__mro__) or any(
+    return any(base in CONTAINERS for base in kind.__mro__) or any(
         hasattr(kind, name) for name in ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_fields__"))
 
 
-def registered_kind(thing: Any) -> Kind | None:
-    """The kind of a container that is registered, here or with a library; or None."""
-    described = described_kind(thing)
+def registered_container(thing: Any) -> Container | None:
+    """The same for what is registered, here or with a library."""
+    described = described_container(thing)
     if described is not None:
         return described
     for name, unflatten in WALKERS.items():
         walker = sys.modules.get(name)
-        kind = None if walker is None else kind_by(walker, unflatten, thing)
-        if kind is not None:
-            return kind
+        container = None if walker is None else container_by(walker, unflatten, thing)
+        if container is not None:
+            return container
     return None
 
 
@@ -240,21 +240,21 @@ def form_of(kind: type[Any]) -> Form | None:
     return form
 
 
-def kind_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> Kind:
-    """The kind of a container that is taken apart here, once, into a dictionary or a sequence."""
+def container_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> Container:
+    """The same for what is taken apart here, once, into a dictionary or a sequence."""
     parts, is_read = flatten(thing), unflatten is as_dict
     if isinstance(parts, dict):
         names, values = list(parts), list(parts.values())
-        return Kind(lambda container: values, lambda container: keys(names),
+        return Container(lambda container: values, lambda container: keys(names),
                     lambda container, given: unflatten(container, dict(zip(names, given, strict=True))), True, is_read)
     if not isinstance(parts, (list, tuple)):
         raise TypeError(f"register_container: flatten of {full_name(type(thing))}: gave {shown(parts)}, which is "
                         "neither a dictionary nor a sequence (return a dict, a list or a tuple)")
-    return Kind(lambda container: parts, lambda container: places(parts), unflatten, True)
+    return Container(lambda container: parts, lambda container: places(parts), unflatten, True)
 
 
-def kind_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing: Any) -> Kind | None:
-    """The kind of a container that a library takes apart here, once, and makes again of the structure that it has then.
+def container_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing: Any) -> Container | None:
+    """The same for what a library takes apart here, once, and makes again of the structure that it has then.
 
     So nothing is ever made of other values than those to come. What the functions of the container raise is raised.
     """
@@ -265,5 +265,5 @@ def kind_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing:
         whole.clear()
     if len(values) == 1 and values[0] is thing:
         return None
-    return Kind(lambda container: values, lambda container: [f"<{index}>" for index in range(len(values))],
+    return Container(lambda container: values, lambda container: [f"<{index}>" for index in range(len(values))],
                 lambda container, given: unflatten(walker, structure, given))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NoReturn
 
 from dlbridge.errors import AGAIN, ConversionError, DLBridgeError, MissingLibraryError, UnsupportedError, refusal
-from dlbridge.trees.containers import kind_of
+from dlbridge.trees.containers import container_of
 from dlbridge.trees.leaf import OTHER, role_of
 
 
@@ -31,28 +31,37 @@ def report(
     ``passes``: whether the function has ``columns="pass"``. ``call``: how a call of a function is written, with {} for
     the place of the leaf; nothing for convert_tree().
     """
-    error, others = failure.error, failure.others
-    parts = {part.rest: part.error for part in (failure, *others)}
-    reason = "; ".join(f"{rest} {part.reason}" for rest, part in parts.items()) if others else error.reason
-    hint = "; ".join(f"for {rest} {hint_of(part)}" for rest, part in parts.items()) if others else hint_of(error)
-    if passes and failure.word == "column" and is_of_column(error):
-        then = "and then" if failure.by_pyarrow else "or"
-        hint = f'pass columns="pass" to hand {"them" if others else "it"} on, {then} {hint}'
-    if failure.again:
-        hint += f"; {AGAIN}"
+    error, parts, several = failure.error, parts_of(failure), bool(failure.others)
+    reason = "; ".join(f"{rest} {part.reason}" for rest, part in parts.items()) if several else error.reason
+    hint = whole_hint(failure, passes, hint_of)
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
     where = ", ".join(path + rest for rest in parts)
-    word = f"{failure.word}s" if others else failure.word
     try:
-        if call and not others:
+        if call and not several:
             raise refusal(type(error), f"{call.format(where)}: {error.stage}", error.field, error.value, error.wrong,
                           hint) from error
         if not where:
             raise error from error.__cause__
+        word = f"{failure.word}s" if several else failure.word
         raise refusal(type(error), call.format(path) or "convert_tree", word, where, reason, hint) from error
     finally:
         error.__context__ = None        # it is the failure, which has the error: the leaf would live on in a cycle
-        del error, failure, others, parts   # so it would by the traceback, which has this frame
+        del error, failure, parts       # so it would by the traceback, which has this frame
+
+
+def parts_of(failure: Failure) -> dict[str, DLBridgeError]:
+    """The error of each column, by what is written after the table's path; of any other leaf it is one."""
+    return {part.rest: part.error for part in (failure, *failure.others)}
+
+
+def whole_hint(failure: Failure, passes: bool, hint_of: Callable[[DLBridgeError], str]) -> str:
+    several = bool(failure.others)
+    hint = "; ".join(f"for {rest} {hint_of(part)}" for rest, part in parts_of(failure).items()) if several else hint_of(
+        failure.error)
+    if passes and failure.word == "column" and is_of_column(failure.error):
+        then = "and then" if failure.by_pyarrow else "or"
+        hint = f'pass columns="pass" to hand {"them" if several else "it"} on, {then} {hint}'
+    return f"{hint}; {AGAIN}" if failure.again else hint
 
 
 def is_of_column(error: DLBridgeError) -> bool:
@@ -69,9 +78,9 @@ def locate(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) -> Non
 
 def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """Each leaf, after what is written to get it; the path is what is written to get the tree."""
-    kind = kind_of(tree) if role_of(tree) == OTHER else None
-    if kind is None or kind.is_described:
+    container = container_of(tree) if role_of(tree) == OTHER else None
+    if container is None or container.is_described:
         yield path, tree
     else:
-        for label, value in zip(kind.labels(tree), kind.values(tree), strict=True):
+        for label, value in zip(container.labels(tree), container.values(tree), strict=True):
             yield from leaves(path + label, value)

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from dlbridge.trees.containers import registered_kind
+from dlbridge.trees.containers import registered_container
 
 
 OTHER, VALUE, ARRAY, TABLE = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE
@@ -45,7 +45,7 @@ cdef Role role_of_object(object obj) except *:
             return ROLE_TABLE
         if found.role != IN_INSTANCE:
             return found.role
-        if not has_offer(offers_for_type(type(obj)), obj) or registered_kind(obj) is not None:
+        if not has_offer(offers_for_type(type(obj)), obj) or registered_container(obj) is not None:
             return ROLE_OTHER
         return ROLE_ARRAY if table_behind(obj) is None else ROLE_TABLE
     except (MemoryError, RecursionError):
@@ -92,7 +92,7 @@ cdef Role find_role(object kind, object obj) except *:
         return ROLE_TABLE
     if len(offers_for_type(kind)) == 1:
         return IN_INSTANCE
-    return ROLE_ARRAY if registered_kind(obj) is None else ROLE_OTHER
+    return ROLE_ARRAY if registered_container(obj) is None else ROLE_OTHER
 
 
 cdef inline bint has_fields(object array) except -1:

@@ -25,9 +25,9 @@ TEXT_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_b
 
 def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Any:
     """Convert every array in a container, as :func:`dlbridge.convert_tree`."""
-    plain = not keywords and all(type(given) is str for given in (to, others, columns))
+    known = not keywords and all(type(given) is str for given in (to, others, columns))
     try:
-        take = plain_takers(to, others, columns) if plain else takers(
+        take = cached_takers(to, others, columns) if known else takers(
             "convert_tree", to, others, columns, keywords)
     except UnsupportedError:
         from dlbridge._core.meant import check_order
@@ -157,7 +157,7 @@ def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[st
     target_name(to, imported=False)
 
 
-plain_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
+cached_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
 
 
 def converter(

@@ -16,7 +16,7 @@ from operator import is_
 import numpy as np
 
 from dlbridge.errors import DLBridgeError
-from dlbridge.trees.containers import EXACT, kind_of
+from dlbridge.trees.containers import EXACT, container_of
 from dlbridge.trees.failure import Failure, locate
 
 cdef extern from "Python.h":
@@ -106,22 +106,22 @@ cdef object map_leaf(dict take, object tree, dict memo):
         return take[role](tree, memo)
     Py_EnterRecursiveCall(" while walking through a container")
     try:
-        kind = EXACT.get(type(tree))
-        if kind is not None:
-            return kind.remake(tree, map_values(take, kind.values(tree), memo))
-        kind = kind_of(tree)
-        return take[<int> ROLE_OTHER](tree, memo) if kind is None else map_container(take, tree, memo, kind)
+        container = EXACT.get(type(tree))
+        if container is not None:
+            return container.remake(tree, map_values(take, container.values(tree), memo))
+        container = container_of(tree)
+        return take[<int> ROLE_OTHER](tree, memo) if container is None else map_container(take, tree, memo, container)
     finally:
         Py_LeaveRecursiveCall()
 
 
-cdef object map_container(dict take, object tree, dict memo, object kind):
-    cdef list before = list(kind.values(tree))
+cdef object map_container(dict take, object tree, dict memo, object container):
+    cdef list before = list(container.values(tree))
     try:
         values = map_values(take, before, memo)
     except Failure as failure:
-        if kind.is_described:
-            locate(failure, tree, zip(kind.labels(tree), before, strict=True))
+        if container.is_described:
+            locate(failure, tree, zip(container.labels(tree), before, strict=True))
         raise
     # Many objects of a batch have no arrays in them, and not all of them can be made again.
-    return tree if not kind.is_read and all(map(is_, values, before)) else kind.remake(tree, values)
+    return tree if not container.is_read and all(map(is_, values, before)) else container.remake(tree, values)

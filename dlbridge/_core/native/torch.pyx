@@ -379,13 +379,13 @@ def _lacks_dtype(dtype, facts):
 
 cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
-    cdef Offer plain
+    cdef Offer by_table
     cdef Bare bare = Bare(-1, 0)
     obj = prepare_subclass(obj, request)
     facts = facts_of(type(obj))
     if exchange.offers(type(obj), facts) is not None:
-        plain = offers(type(obj), facts)
-        return plain.acquire(obj, plain, request)
+        by_table = offers(type(obj), facts)
+        return by_table.acquire(obj, by_table, request)
     if exchange.find_exchange_api(type(obj)) == NULL:
         obj = bare_memory(obj, offer, &bare)
     elif obj.is_neg():

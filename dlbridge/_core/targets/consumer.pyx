@@ -58,14 +58,14 @@ cdef bint is_large(const Managed* managed) except -1:
 
 
 cdef bint fill(object array, object host) except -1:
-    cdef Request plain = NOTHING_ASKED
+    cdef Request sharing = NOTHING_ASKED
     cdef Managed* into
     cdef Managed* source = NULL
     cdef Copy copy
-    plain.readonly = READONLY_SHARE
-    into = acquire_by(offers_for_type(type(array)), array, &plain)
+    sharing.readonly = READONLY_SHARE
+    into = acquire_by(offers_for_type(type(array)), array, &sharing)
     try:
-        source = acquire_by(offers_for_type(type(host)), host, &plain)
+        source = acquire_by(offers_for_type(type(host)), host, &sharing)
         describe_copy(&copy, into, source)
         return device_operations().upload(into, &copy)
     finally:
