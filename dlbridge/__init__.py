@@ -1,6 +1,7 @@
 """Any array in, any array out: without copying, at the speed of a C call, and every description is checked first."""
 
-from dlbridge._core import interpreter as _interpreter  # noqa: F401, I001 (first: these two can refuse to load the rest)
+from importlib import import_module as _import_module  # noqa: I001 (the next two can refuse to load the rest)
+from dlbridge._core import interpreter as _interpreter  # noqa: F401
 from dlbridge._core import compiled as _compiled  # noqa: F401
 from dlbridge.convert import DLPACK_VERSION, asdlpack, convert, from_dlpack, to_dlpack
 from dlbridge.errors import (
@@ -13,9 +14,6 @@ from dlbridge.errors import (
     UnsupportedError,
 )
 from dlbridge.explain import Plan, explain
-from dlbridge.face import _C_API as _C_API
-from dlbridge.face import get_include
-from dlbridge.pointer import from_pointer
 from dlbridge.register import register_container, register_source, register_target, targets
 from dlbridge.tensor import Tensor
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
@@ -49,6 +47,16 @@ __all__ = [
     "targets",
     "to_dlpack",
 ]
+
+# What no conversion needs is imported with its first use.
+_LATER = {"from_pointer": "dlbridge.pointer", "get_include": "dlbridge.face", "_C_API": "dlbridge.face"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'dlbridge' has no attribute {name!r}")
+    globals()[name] = value = getattr(_import_module(_LATER[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

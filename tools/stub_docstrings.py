@@ -19,8 +19,10 @@ Documented = ast.FunctionDef | ast.ClassDef
 def public_sources() -> dict[str, Path]:
     """The file that defines each public name."""
     sources = {}
-    for node in ast.parse((ROOT / "dlbridge" / "__init__.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.ImportFrom) and node.module:
+    nodes = [node for name in ("__init__.py", "__init__.pyi")        # the stub has what is imported late
+             for node in ast.parse((ROOT / "dlbridge" / name).read_text(encoding="utf-8")).body]
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dlbridge."):
             path = ROOT.joinpath(*node.module.split("."))
             candidates = [path.with_suffix(".pyx"), path.with_suffix(".py"), path / "__init__.py"]
             file = next(file for file in candidates if file.exists())

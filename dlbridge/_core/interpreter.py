@@ -3,18 +3,13 @@
 Modules that a subinterpreter had loaded could no longer be loaded in the main interpreter.
 """
 
-import importlib
-import sys
+from ctypes import PYFUNCTYPE, c_void_p, pythonapi
 
 
 def _is_main() -> bool:
     """Whether this is the interpreter that the process began with."""
-    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
-    try:
-        interpreters = importlib.import_module(name)
-    except ImportError:
-        return True
-    return bool(interpreters.get_current() == interpreters.get_main())
+    ask = PYFUNCTYPE(c_void_p)
+    return bool(ask(("PyInterpreterState_Get", pythonapi))() == ask(("PyInterpreterState_Main", pythonapi))())
 
 
 if not _is_main():
