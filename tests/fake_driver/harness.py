@@ -65,20 +65,23 @@ def run(
     return child
 
 
-def in_child(test=None, **options):
+def in_child(test=None, *, says=None, **options):
     """
     A decorator: the body of a test is the code that run() runs, as a module of its own; ``options`` are run()'s.
 
-    Parameters of the test are variables of the module, and ``platform`` is the driver too.
+    Parameters of the test are variables of the module, and ``platform`` is the driver too; those in capital letters
+    are in the environment. ``says`` is all that the child writes.
     """
     if test is None:
-        return functools.partial(in_child, **options)
+        return functools.partial(in_child, says=says, **options)
     code = body_of(test)
 
     @functools.wraps(test)
     def child(**given):
         given_first = "".join(f"{name} = {value!r}; " for name, value in given.items())
-        run(given_first + code, **{"driver": given.get("platform", "cuda"), **options})
+        environment = {name: value for name, value in given.items() if name.isupper()}
+        ended = run(given_first + code, **{"driver": given.get("platform", "cuda"), **options, **environment})
+        assert says is None or (ended.stdout, ended.stderr) == (says, "")
 
     return child
 

@@ -14,6 +14,7 @@ from fake_driver.producers import Stream
 from dlbridge.libraries import library
 from dlbridge.libraries.library import Arrays, Fact, Library, TooWide
 
+driver.make_current(0)
 current = Stream(driver.value("StreamCreate", 1))
 __version__ = "1"
 

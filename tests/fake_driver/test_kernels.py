@@ -1,35 +1,19 @@
 """What a target lacks is made on the device, by the kernels of a library and on its current stream."""
 
 import pytest
-from fake_driver.harness import in_child, run
-
-PRELUDE = """
-    import dlbridge
-    import numpy as np
-    from dlbridge.testing import unordered_releases
-    from fake_driver.producers import Interface, Stream, driver, fields, order
-    driver.make_current(0)
-    from fake_driver.kernels import Array, current, spoil, values_of
-    then = Stream(driver.value("StreamCreate", 1))
-    dlbridge.register_target("plain", lambda tensor: tensor)
-
-    def check_order():
-        races = driver.races()
-        assert races == [], races
-
-    def refused(function, error, *texts):
-        try:
-            function()
-        except error as raised:
-            assert type(raised) is error and all(text in str(raised) for text in texts), raised
-            return raised
-        raise AssertionError(texts)
-"""
+from fake_driver.harness import in_child
 
 
+@in_child
 def test_strides_that_a_target_lacks_are_made_compact_by_the_arrays_own_library():
-    run(
-        PRELUDE + """
+    import numpy as np
+    from fake_driver.kernels import Array, current, values_of
+    from fake_driver.producers import driver, order
+    from fake_driver.scenes.rearranging import check_order, refused, then
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+
     numbers = np.arange(24, dtype="f4").reshape(4, 6)
     for view in numbers[::-1], numbers[:, ::-2], numbers[::-1, ::-1], numbers.T[::-1]:
         source = Array(view)
@@ -51,26 +35,29 @@ def test_strides_that_a_target_lacks_are_made_compact_by_the_arrays_own_library(
             del tensor, made
             check_order()
     assert unordered_releases() == 0
-    """
-    )
 
 
-@pytest.mark.parametrize("keywords", ["", "readonly='share'", "copy=True"])
+@pytest.mark.parametrize("keywords", [{}, {"readonly": "share"}, {"copy": True}])
+@in_child
 def test_a_library_that_copies_shared_memory_itself_gets_a_compact_copy(keywords):
     """As JAX: not even a view of it may be misaligned."""
-    run(
-        PRELUDE + f"""
-    from fake_driver import xla
+    import numpy as np
+    from fake_driver.kernels import Array, current
+    from fake_driver.producers import driver
+    from fake_driver.scenes.rearranging import check_order
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases
     numbers = np.arange(8, dtype="f4")
     source = Array(numbers)
-    shared = dlbridge.convert(source, "xla", {keywords})
-    assert (shared.start == source.start) is ({keywords!r} == "readonly='share'")
+    shared = dlbridge.convert(source, "xla", **keywords)
+    assert (shared.start == source.start) is ("readonly" in keywords)
     repeated = np.ndarray((4,), "f4", numbers, 0, (0,))
     for view in numbers[3::-1], numbers[::2], repeated, numbers[1:5], numbers[2:6], numbers[3:7]:
         source = Array(view)
         driver.use(source.start // 4096 * 4096, current.handle, "write")
-        received = dlbridge.convert(source, "xla", {keywords})
-        plan = dlbridge.explain(source, "xla", {keywords})
+        received = dlbridge.convert(source, "xla", **keywords)
+        plan = dlbridge.explain(source, "xla", **keywords)
         assert plan.action == "copy" and received.start % 16 == 0 and received.start != source.start, plan
         received.read()
         found = np.frombuffer(driver.read(received.start, 4 * view.size), "f4")
@@ -79,13 +66,17 @@ def test_a_library_that_copies_shared_memory_itself_gets_a_compact_copy(keywords
         del received, source
         check_order()
     assert unordered_releases() == 0
-    """
-    )
 
 
+@in_child
 def test_memory_of_others_is_copied_by_a_library_that_takes_it_as_it_is():
-    run(
-        PRELUDE + """
+    import numpy as np
+    from fake_driver.kernels import Array, values_of
+    from fake_driver.producers import Interface, Stream, driver
+    from fake_driver.scenes.rearranging import check_order, refused, then
+
+    import dlbridge
+
     first = Stream(driver.value("StreamCreate", 1))
     for wrap in lambda source: source, dlbridge.asdlpack:
         start = driver.allocate(0, 64)
@@ -101,13 +92,17 @@ def test_memory_of_others_is_copied_by_a_library_that_takes_it_as_it_is():
     # Bytes that are seen as something else are not what the array is.
     source = Array(np.arange(64, dtype="u1"))
     refused(lambda: dlbridge.convert(source, "plain", dtype=">f4"), dlbridge.DeviceError, "byte order")
-    """
-    )
 
 
+@in_child
 def test_a_type_that_a_target_lacks_is_narrowed_on_the_device():
-    run(
-        PRELUDE + """
+    import numpy as np
+    from fake_driver.kernels import Array, current, values_of
+    from fake_driver.producers import driver
+    from fake_driver.scenes.rearranging import check_order, refused
+
+    import dlbridge
+
     dlbridge.register_target("narrow", lambda tensor: tensor, dtypes=["float32", "int32", "complex64"])
     for wide, near in ("f8", "float32"), ("i8", "int32"), ("c16", "complex64"):
         values = np.arange(6, dtype=wide).reshape(2, 3)
@@ -121,7 +116,6 @@ def test_a_type_that_a_target_lacks_is_narrowed_on_the_device():
             assert tensor.dtype == near and values_of(tensor).tolist() == view.tolist()
             assert tensor.device == "cuda:0"
     # Nobody keeps the narrower copy until xla has read it, so xla makes a copy of its own.
-    from fake_driver import xla
     source = Array(np.arange(4.0))
     for keywords in {}, {"copy": True}, {"readonly": "share"}:
         received = dlbridge.convert(source, "xla", narrow=True, **keywords)
@@ -133,29 +127,36 @@ def test_a_type_that_a_target_lacks_is_narrowed_on_the_device():
     source = Array(np.array([1, 2**31]))
     refused(lambda: dlbridge.convert(source, "narrow", narrow=True), dlbridge.ConversionError,
             "narrow: value of memory on cuda:0: does not fit into int32")
-    """
-    )
 
 
+@in_child
 def test_a_copy_of_bools_has_only_the_bytes_0_and_1():
-    run(
-        PRELUDE + """
+    import fake_driver.scenes.rearranging  # noqa: F401
+    import numpy as np
+    from fake_driver.kernels import Array
+    from fake_driver.producers import driver
+
+    import dlbridge
+
     source = Array(np.array([0, 1, 2, 255] * 4, "u1"), typestr="|b1")
     shared = dlbridge.convert(source, "plain")
     assert driver.read(shared.data_ptr, 4) == bytes([0, 1, 2, 255])
     copied = dlbridge.convert(source, "plain", copy=True)
     assert driver.read(copied.data_ptr, 4) == bytes([0, 1, 1, 1])
-    from fake_driver import xla
     for keywords in {}, {"copy": True}:
         received = dlbridge.convert(source, "xla", **keywords)
         assert driver.read(received.start, 4) == bytes([0, 1, 1, 1])
-    """
-    )
 
 
+@in_child
 def test_a_copy_that_is_made_on_the_way_is_ordered_although_stream_is_minus_1():
-    run(
-        PRELUDE + """
+    import numpy as np
+    from fake_driver.kernels import Array, current
+    from fake_driver.producers import driver
+    from fake_driver.scenes.rearranging import check_order, then
+
+    import dlbridge
+
     dlbridge.register_target("narrow", lambda tensor: tensor, dtypes=["float32"])
     source = Array(np.arange(4.0))
     for made in (
@@ -166,20 +167,21 @@ def test_a_copy_that_is_made_on_the_way_is_ordered_although_stream_is_minus_1():
         driver.use(made.data_ptr, then.handle, "read")
         del capsule, made
         check_order()
-    from fake_driver import xla
     numbers = np.arange(8, dtype="f4")
     source = Array(numbers[1:5])                        # misaligned: by way of a copy
     driver.call("StreamSynchronize", current.handle)    # as stream=-1 promises
     received = dlbridge.convert(source, "xla", stream=-1)
     assert np.frombuffer(driver.read(received.start, 16), "f4").tolist() == [1, 2, 3, 4]
     check_order()
-    """
-    )
 
 
+@in_child
 def test_managed_memory_that_the_cpu_reads_is_the_hosts_in_every_question():
-    run(
-        PRELUDE + """
+    import fake_driver.scenes.rearranging  # noqa: F401
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+
     start = driver.allocate(0, 64, "managed")
     driver.write(start, bytes([0, 1, 2, 255]) * 16)
     bools = Interface(start, (16,), "|b1")
@@ -189,30 +191,36 @@ def test_managed_memory_that_the_cpu_reads_is_the_hosts_in_every_question():
     plan = dlbridge.explain(Interface(start + 16, (4,)), "aligned")
     assert plan.action == "copy" and "is not aligned to 64 bytes" in plan.reason, plan
     assert dlbridge.convert(Interface(start + 16, (4,)), "aligned").device == "cpu"
-    """
-    )
 
 
 @pytest.mark.parametrize(("answer", "error", "text"), [
-    ("RuntimeError('CUDA out of memory. Tried to allocate')", "DeviceMemoryError",
+    (RuntimeError("CUDA out of memory. Tried to allocate"), "DeviceMemoryError",
      "kernels: device cuda:0: 16 bytes were wanted, and 17179869184 are free"),
-    ("ValueError('no kernel')", "DeviceError", "kernels: copy ValueError: no kernel: was raised by the library"),
+    (ValueError("no kernel"), "DeviceError", "kernels: copy ValueError: no kernel: was raised by the library"),
 ])
+@in_child
 def test_an_error_of_a_kernel_is_put_into_words(answer, error, text):
-    run(
-        PRELUDE + f"""
-    answer = {answer}
+    import numpy as np
+    from fake_driver.kernels import Array, spoil
+    from fake_driver.scenes.rearranging import refused
+
+    import dlbridge
+
     spoil(answer)
     raised = refused(
-        lambda: dlbridge.convert(Array(np.arange(4, dtype="f4")[::-1]), "plain"), dlbridge.{error}, {text!r})
+        lambda: dlbridge.convert(Array(np.arange(4, dtype="f4")[::-1]), "plain"), getattr(dlbridge, error), text)
     assert raised.__cause__ is answer
-    """
-    )
 
 
+@in_child
 def test_few_bytes_of_a_large_span_are_gathered_before_they_are_fetched():
-    run(
-        PRELUDE + """
+    import numpy as np
+    from fake_driver.kernels import Array
+    from fake_driver.producers import driver, fields
+    from fake_driver.scenes.rearranging import check_order, refused
+
+    import dlbridge
+
     numbers = np.arange(1 << 23, dtype="f4").reshape(1 << 13, 1 << 10)
     for view in numbers[:, 7], numbers[::1 << 12, ::-4]:
         source = Array(view)
@@ -232,8 +240,6 @@ def test_few_bytes_of_a_large_span_are_gathered_before_they_are_fetched():
     # Nothing is gained where the whole span is not much more, or is small.
     for view in numbers[:, ::4], numbers[:64, ::16]:
         assert not dlbridge.explain(Array(view), "numpy", device="cpu").reason.endswith("copy")
-    """
-    )
 
 
 @in_child

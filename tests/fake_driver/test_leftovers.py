@@ -1,55 +1,21 @@
 """Nothing is left over after thousands of hand-offs, from many threads at once."""
 
 import pytest
-from fake_driver.harness import in_child, run
+from fake_driver.harness import in_child
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
-HAND_OFFS = """
-    import gc
-    import sys
-    import threading
-    import dlbridge
-    from dlbridge.testing import unordered_releases, waiting_releases
-    from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, delete, driver, held, order
-    for device in 0, 1:
-        driver.make_current(device)
-    kind = ROCM if driver.hip else CUDA
-    starts = [driver.allocate(device, 16) for device in (0, 1)]
-
-    class Work:
-        '''The hand-offs of one thread, from streams and to streams of its own.'''
-
-        def __init__(self):
-            self.first, self.then = ([Stream(driver.stream(device)) for device in (0, 1)] for _ in range(2))
-            self.sources = [
-                Interface(start, stream=1) for start, first in zip(starts, self.first)]
-            self.producers = [Producer(start, (kind, device)) for device, start in enumerate(starts)]
-
-        def __call__(self, times):
-            for index in range(times):
-                device = index % 2
-                source, producer, first, then = (
-                    each[device] for each in (self.sources, self.producers, self.first, self.then))
-                dlbridge.asdlpack(source, stream=then)                          # ordered both ways
-                dlbridge.asdlpack(source, stream=1)                             # in order as it is
-                dlbridge.asdlpack(source, stream=-1)
-                dlbridge.asdlpack(producer, stream=then)
-                capsule = dlbridge.asdlpack(source, stream=first).__dlpack__(stream=then)
-                delete(capsule) if index % 3 else None
-                if index % 16 == 0:
-                    dlbridge.asdlpack(source, stream=then, copy=True)
-                    dlbridge.convert(source, "numpy", device="cpu", stream=then)
-
-        def references(self):
-            return [sys.getrefcount(each) for group in vars(self).values() for each in group]
-"""
-
 
 @both
+@in_child
 def test_ten_thousand_hand_offs_leave_nothing(platform):
-    run(
-        HAND_OFFS + """
+    import gc
+
+    from fake_driver.producers import counts, driver, held
+    from fake_driver.scenes.hand_offs import Work
+
+    from dlbridge.testing import unordered_releases, waiting_releases
+
     work = Work()
     work(32)
     gc.collect()
@@ -66,9 +32,6 @@ def test_ten_thousand_hand_offs_leave_nothing(platform):
     assert unordered_releases() == waiting_releases() == 0
     assert before[0] == 2                           # an event for each device
     assert abs(len(gc.get_objects()) - objects) < 50
-    """,
-        platform,
-    )
 
 
 @both
@@ -98,9 +61,16 @@ def test_the_copy_of_a_fetch_that_fails_is_freed(platform):
 
 
 @both
+@in_child
 def test_eight_threads_at_once_leave_nothing(platform):
-    run(
-        HAND_OFFS + """
+    import sys
+    import threading
+
+    from fake_driver.producers import counts, driver, held
+    from fake_driver.scenes.hand_offs import Work
+
+    from dlbridge.testing import unordered_releases, waiting_releases
+
     works = [Work() for _ in range(8)]
     works[0](32)
     before, errors = counts(), []
@@ -131,15 +101,20 @@ def test_eight_threads_at_once_leave_nothing(platform):
     assert counts()[0] == 2
     assert not [line for line in driver.log() if "->" in line]
     assert unordered_releases() == waiting_releases() == 0
-    """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_one_tensor_is_handed_out_by_many_threads_at_once(platform):
-    run(
-        HAND_OFFS + """
+    import sys
+    import threading
+
+    from fake_driver.producers import Interface, Stream, counts, delete, driver
+    from fake_driver.scenes.hand_offs import starts
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+
     first = Stream(driver.stream(0))
     source = Interface(starts[0], stream=1)
     tensor = dlbridge.asdlpack(source, stream=first)
@@ -170,9 +145,6 @@ def test_one_tensor_is_handed_out_by_many_threads_at_once(platform):
     assert (after[0], after[1], after[3], unordered_releases()) == (1, before[1], before[3], 0)
     del threads, each, stream
     assert [sys.getrefcount(each) for each in (tensor, source, first, *streams)] == references
-    """,
-        platform,
-    )
 
 
 @pytest.mark.needs("numba")

@@ -380,22 +380,6 @@ def test_deleters_run_once_on_every_way(platform):
     assert source.deleted == 1
 
 
-AT_EXIT = """
-    import atexit
-    import sys
-    import threading
-    import dlbridge
-    from fake_driver.producers import Interface, LoudInterface, Stream, driver
-    driver.make_current(0)
-    start = driver.allocate(0, 16)
-
-    def make(copy=None, kind=LoudInterface):
-        '''Two results to be ordered, the one when the other is gone.'''
-        tensor = dlbridge.asdlpack(kind(start, stream=1), stream=Stream(driver.stream()), copy=copy)
-        made = tensor, tensor.__dlpack__(stream=Stream(driver.stream()))
-        driver.clear()
-        return made
-"""
 IN_ORDER = "gone after 10 calls\n"      # of both: whether either stream captures, record, wait; each in its context
 NO_CALL = "gone after 0 calls\n"
 
@@ -414,17 +398,21 @@ NO_CALL = "gone after 0 calls\n"
     ],
 )
 def test_results_that_are_alive_at_the_end_do_no_harm(code, said):
-    ended = run(AT_EXIT + f"    {code}\n")
+    ended = run(f"import atexit, sys\nfrom fake_driver.scenes.alive_at_the_end import driver, make\n{code}\n")
     assert ended.stderr == ""
     assert said is None or ended.stdout == said
 
 
 @pytest.mark.needs("an end beside daemon threads")
 @both
-def test_a_daemon_thread_that_lets_go_at_the_end_does_no_harm(platform):
-    for _ in range(2):
-        ended = run(
-            AT_EXIT + """
+@pytest.mark.parametrize("attempt", [1, 2])
+@in_child(says="")
+def test_a_daemon_thread_that_lets_go_at_the_end_does_no_harm(platform, attempt):
+    import threading
+
+    from fake_driver.producers import Interface, driver
+    from fake_driver.scenes.alive_at_the_end import make
+
     def work():
         driver.make_current(0)
         started.set()
@@ -435,67 +423,22 @@ def test_a_daemon_thread_that_lets_go_at_the_end_does_no_harm(platform):
     for _ in range(3):
         threading.Thread(target=work, daemon=True).start()
     started.wait()
-    made = [make(kind=Interface) for _ in range(100)]
-    """,
-            platform,
-        )
-        assert (ended.stderr, ended.stdout) == ("", "")
-
-
-POOLED = """
-    import sys
-    import types
-    import dlbridge
-    from dlbridge.testing import unordered_releases
-    from dlbridge.libraries import library
-    from dlbridge.libraries.library import Arrays, Fact, Library
-    from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver
-    driver.make_current(0)
-    own, then = Stream(driver.stream()), Stream(driver.stream())
-
-    class Pooled(Producer):
-        '''It gives its block back on its own stream, at once.'''
-
-        def __dlpack__(self, *, stream):
-            event = driver.value("EventCreate", 2)
-            driver.call("EventRecord", event, own.handle)
-            driver.call("StreamWaitEvent", stream, event, 0)
-            driver.call("EventDestroy", event)
-            return super().__dlpack__(stream=stream)
-
-        def _delete(self, address):
-            super()._delete(address)
-            driver.call("MemFreeAsync", self.tensor.data, own.handle)
-
-    def producer():
-        start = driver.value("MemAllocAsync", 16, own.handle)
-        driver.use(start, own.handle, "write")
-        return Pooled(start, (ROCM if driver.hip else CUDA, 0))
-
-    def used(made, stream):
-        '''What a consumer of the memory does.'''
-        driver.use(made.data_ptr, stream, "read")
-
-    def lend(stream):
-        capsule = dlbridge.asdlpack(producer(), stream=stream).__dlpack__(stream=then)
-        driver.use(tensor_of(capsule).data, then.handle, "read")
-        delete(capsule)
-
-    ways = (
-        lambda: used(dlbridge.asdlpack(producer(), stream=then), then.handle),
-        lambda: lend(then),
-        lambda: lend(None),
-        lambda: dlbridge.asdlpack(producer(), copy=True),
-        lambda: dlbridge.asdlpack(producer(), stream=then, copy=True),
-    )
-"""
+    made = [make(kind=Interface) for _ in range(100)]       # they are alive at the end
 
 
 @both
+@in_child
 def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_or_once_its_consumer_is_done(platform):
-    run(
-        POOLED + """
-    from fake_driver.producers import kept_for, tensor_of
+    import sys
+    import types
+
+    from fake_driver.producers import driver, kept_for
+    from fake_driver.scenes.pooled import Pooled, own, producer, ways
+
+    import dlbridge
+    from dlbridge.libraries import library
+    from dlbridge.libraries.library import Arrays, Fact, Library
+    from dlbridge.testing import unordered_releases
     for way in ways:
         driver.clear()
         way()
@@ -517,46 +460,47 @@ def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_or_
         assert kept_for() == []
     dlbridge.asdlpack(producer(), stream=-1)        # no order was wanted
     assert (unordered_releases(), kept_for()) == (0, [])
-    """,
-        platform,
-    )
 
 
 @both
 @pytest.mark.parametrize("signature", ["in the documentation", "nowhere", "refused"])
+@in_child
 def test_a_producer_whose_signature_cannot_be_inspected_is_told_the_stream(platform, signature):
     """As CuPy's method, which is Cython's: its documentation begins with its signature."""
-    run(
-        POOLED + f"""
-    from fake_driver.producers import tensor_of
-    signature = {signature!r}
+    from fake_driver.producers import driver
+    from fake_driver.scenes import pooled
 
-    class Compiled(Pooled):
+    from dlbridge.testing import unordered_releases
+
+    tried = []
+
+    class Compiled(pooled.Pooled):
         def __dlpack__(self, **keywords):
             tried.append(sorted(keywords))
             if signature == "refused" and keywords:
-                raise TypeError(f"__dlpack__() got an unexpected keyword argument {{next(iter(keywords))!r}}")
+                raise TypeError(f"__dlpack__() got an unexpected keyword argument {next(iter(keywords))!r}")
             keywords.pop("max_version", None)
-            return super().__dlpack__(**(keywords or {{"stream": 0 if driver.hip else 1}}))
+            return super().__dlpack__(**(keywords or {"stream": 0 if driver.hip else 1}))
 
         __dlpack__.__signature__ = 0                # inspect.signature() raises TypeError
         if signature == "in the documentation":
             __dlpack__.__doc__ = "Compiled.__dlpack__(self, *, stream=None, tuple max_version=None)"
 
-    Pooled, tried = Compiled, []
-    for way in ways:
+    pooled.Pooled = Compiled
+    for way in pooled.ways:
         way()
         assert driver.races() == [] and unordered_releases() == 0
     both, none = ["max_version", "stream"], []
     assert tried == ([both] * 5 if signature != "refused" else [both, ["stream"], none, none, none, none, none])
-    """,
-        platform,
-    )
 
 
+@in_child
 def test_an_error_of_a_producers_own_reaches_the_user():
-    run(
-        POOLED + """
+    from fake_driver.producers import Producer, driver
+    from fake_driver.scenes.pooled import then
+
+    import dlbridge
+
     class Faulty(Producer):
         def __dlpack__(self, **keywords):
             tried.append(sorted(keywords))
@@ -579,5 +523,3 @@ def test_an_error_of_a_producers_own_reaches_the_user():
             except TypeError as error:
                 print(error)
         assert tried == [["max_version", "stream"]] * count       # it is known to take what it took once
-    """,
-    )

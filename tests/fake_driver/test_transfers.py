@@ -1,61 +1,21 @@
 """Large transfers between the host and a device go through pinned memory, by several threads."""
 
 import pytest
-from fake_driver.harness import run
+from fake_driver.harness import in_child
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
-PIECE = 4096
-STAGED = f"""
-    import threading
-    import dlbridge
-    import numpy as np
-    from dlbridge._core.devices.staging import _set_staging
-    from fake_driver.producers import Interface, Stream, driver
-    PIECE, THREADS = {PIECE}, 3
-    _set_staging(4 * PIECE, PIECE, THREADS)
-    random = np.random.default_rng(0)
-
-    def refused(call, *parts):
-        try:
-            call()
-        except dlbridge.DeviceError as error:
-            assert all(part in str(error) for part in parts), error
-        else:
-            raise AssertionError("it was done")
-"""
-DOWN = STAGED + """
-    driver.make_current(0)
-    producers = Stream(driver.stream())
-
-    def filled(nbytes):
-        '''Memory of a device, as an array, and what is in it.'''
-        start, content = driver.allocate(0, nbytes), random.bytes(nbytes)
-        driver.write(start, content)
-        return Interface(start, (nbytes,), "|u1", stream=producers.handle), content
-
-    def down(source, **keywords):
-        return dlbridge.convert(source, "numpy", device="cpu", **keywords).tobytes()
-
-    def copies():
-        return len(driver.log("MemcpyDtoHAsync"))
-"""
-UP = STAGED + """
-    from numba import cuda
-    with cuda.gpus[0]:
-        pass
-
-    def up(source):
-        return dlbridge.convert(source, "numba", device="cuda:0")
-
-    def copies():
-        return len(driver.log("MemcpyHtoDAsync"))
-"""
 
 
 @both
+@in_child
 def test_downloads_of_every_size_have_every_byte(platform):
-    run(
-        DOWN + """
+    import numpy as np
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import copies, down, filled
+    from fake_driver.scenes.staged import PIECE, THREADS
+
+    import dlbridge
+
     for pieces in 1, 2, 4, 5, 6, 7, 13:
         for nbytes in pieces * PIECE - 1, pieces * PIECE, pieces * PIECE + 1:
             source, content = filled(nbytes)
@@ -69,15 +29,16 @@ def test_downloads_of_every_size_have_every_byte(platform):
     assert driver.alive("events") == 0 and driver.alive("pushed") == 1
     # Each thread has two buffers and two streams, whatever was moved.
     assert driver.alive("allocations") == 2 * THREADS and driver.alive("streams") == 1 + 2 * THREADS
-        """,
-        platform,
-    )
 
 
 @pytest.mark.needs("numba")
+@in_child
 def test_uploads_of_every_size_have_every_byte():
-    run(
-        UP + """
+    import numpy as np
+    from fake_driver.producers import driver
+    from fake_driver.scenes.staged import PIECE, random
+    from fake_driver.scenes.uploads import copies, up
+
     for pieces in 1, 2, 4, 5, 6, 7, 13:
         for nbytes in pieces * PIECE - 1, pieces * PIECE, pieces * PIECE + 1:
             source = random.integers(0, 256, nbytes, "u1")
@@ -85,14 +46,16 @@ def test_uploads_of_every_size_have_every_byte():
             assert np.array_equal(up(source).copy_to_host(), source)
             assert copies() > 1 or nbytes < 4 * PIECE, nbytes
     assert driver.alive("events") == 0
-        """
-    )
 
 
 @pytest.mark.needs("numba")
+@in_child
 def test_every_layout_is_gathered_into_the_buffers():
-    run(
-        UP + """
+    import numpy as np
+    from fake_driver.producers import driver
+    from fake_driver.scenes.staged import PIECE, random
+    from fake_driver.scenes.uploads import copies, up
+
     base = random.integers(0, 250, (96, 128, 7), "u1")
     views = {
         "compact": lambda a: a, "transposed": lambda a: a.T, "every second": lambda a: a[:, ::2],
@@ -111,14 +74,15 @@ def test_every_layout_is_gathered_into_the_buffers():
     # A copy of bools has the bytes 0 and 1 alone.
     there = up(base.view(bool)).copy_to_host()
     assert there.view("u1").max() == 1 and np.array_equal(there, base != 0)
-        """
-    )
 
 
 @both
+@in_child
 def test_a_download_is_ordered_after_its_producer_and_nothing_else(platform):
-    run(
-        DOWN + """
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import down, filled, producers
+    from fake_driver.scenes.staged import PIECE, THREADS
+
     source, content = filled(8 * PIECE)
     start = source.entries["data"][0]
     down(source)                        # streams and buffers are made once
@@ -134,59 +98,59 @@ def test_a_download_is_ordered_after_its_producer_and_nothing_else(platform):
     driver.clear()
     assert down(source, stream=-1) == content
     assert driver.log("EventRecord", "StreamWaitEvent") == [] and driver.races()
-        """,
-        platform,
-    )
 
 
 @both
 @pytest.mark.parametrize("call", ["MemcpyDtoHAsync", "StreamSynchronize", "StreamWaitEvent", "EventRecord"])
+@in_child
 def test_a_call_that_fails_in_a_thread_is_one_error(platform, call):
-    run(
-        DOWN + f"""
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import down, filled
+    from fake_driver.scenes.staged import PIECE, THREADS, refused
+
     source, content = filled(9 * PIECE)
     assert down(source) == content
     for after in range(3):
-        if ("{call}", after) in (("EventRecord", 1), ("EventRecord", 2)):
+        if (call, after) in (("EventRecord", 1), ("EventRecord", 2)):
             continue                    # it is called once
-        driver.fail("{call}", 700, after=after)
-        refused(lambda: down(source), "{call}", "the first error of the GPU before")
-        driver.fail("{call}", 0)
+        driver.fail(call, 700, after=after)
+        refused(lambda: down(source), call, "the first error of the GPU before")
+        driver.fail(call, 0)
         assert driver.alive("events") == 0 and driver.alive("pushed") == 1
         assert down(source) == content
     assert driver.alive("allocations") == 1 + 2 * THREADS
-        """,
-        platform,
-    )
 
 
 @both
 @pytest.mark.parametrize("call", ["MemHostAlloc", "StreamCreate"])
+@in_child
 def test_without_pinned_memory_the_driver_copies_it_all(platform, call):
-    run(
-        DOWN + f"""
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import copies, down, filled
+    from fake_driver.scenes.staged import PIECE, THREADS
+
     source, content = filled(9 * PIECE)
-    driver.fail("{call}", 2)
+    driver.fail(call, 2)
     assert down(source) == content and copies() == 1
-    driver.fail("{call}", 2, after=2)           # there is enough for one thread alone, which gains nothing
+    driver.fail(call, 2, after=2)           # there is enough for one thread alone, which gains nothing
     driver.clear()
     assert down(source) == content and copies() == 1
-    driver.fail("{call}", 2, after=2)           # … for two
+    driver.fail(call, 2, after=2)           # … for two
     driver.clear()
     assert down(source) == content and copies() > 1
-    driver.fail("{call}", 0)
+    driver.fail(call, 0)
     driver.clear()
     assert down(source) == content and copies() > 4
     assert driver.alive("allocations") == 1 + 2 * THREADS and driver.alive("streams") == 1 + 2 * THREADS
-        """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_captures_are_respected(platform):
-    run(
-        DOWN + """
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import down, filled, producers
+    from fake_driver.scenes.staged import PIECE, refused
+
     source, content = filled(8 * PIECE)
     driver.capture(producers.handle)
     refused(lambda: down(source), "is captured into a graph", "stream=-1")
@@ -196,30 +160,35 @@ def test_captures_are_respected(platform):
     driver.capture(other, mode="global")
     assert down(source) == content
     driver.capture(other, 0)
-        """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_pinned_memory_is_copied_as_it_is(platform):
-    run(
-        DOWN + """
     import ctypes
+
+    import numpy as np
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import copies, filled
+    from fake_driver.scenes.staged import PIECE
+
+    import dlbridge
     source, content = filled(8 * PIECE)
     memory = (ctypes.c_uint8 * (8 * PIECE)).from_address(driver.allocate(0, 8 * PIECE, "host"))
     into = np.frombuffer(memory, "u1")
     assert dlbridge.convert(source, "numpy", device="cpu", out=into) is into
     assert into.tobytes() == content and copies() == 1
-        """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_many_threads_at_a_time_share_the_buffers(platform):
-    run(
-        DOWN + """
+    import threading
+
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import down, filled
+    from fake_driver.scenes.staged import PIECE
+
     arrays, wrong = [filled(nbytes * PIECE + 5) for nbytes in range(4, 12)], []
 
     def work(source, content):
@@ -237,15 +206,15 @@ def test_many_threads_at_a_time_share_the_buffers(platform):
     # The GIL is not held meanwhile.
     driver.want_gil()
     assert down(*arrays[0][:1]) == arrays[0][1]
-        """,
-        platform,
-    )
 
 
+@in_child
 def test_a_forked_child_forgets_the_buffers():
-    run(
-        DOWN + """
     import os
+
+    from fake_driver.scenes.downloads import down, filled
+    from fake_driver.scenes.staged import PIECE, THREADS
+
     from dlbridge._core.devices import staging
     source, content = filled(8 * PIECE)
     assert down(source) == content and staging.workers() == THREADS
@@ -254,28 +223,30 @@ def test_a_forked_child_forgets_the_buffers():
         os._exit(staging.workers())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert down(source) == content and staging.workers() == THREADS
-        """
-    )
 
 
 # ---- into a Tensor, and ahead ----------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("pieces", [1, 9])
+@in_child
 def test_a_tensor_takes_host_memory_to_a_device(pieces):
-    run(
-        STAGED + f"""
+    import numpy as np
+    from fake_driver.producers import driver
+    from fake_driver.scenes.staged import PIECE, random, refused
+
+    import dlbridge
     from dlbridge.testing import unordered_releases
     driver.make_current(1)
-    base = random.integers(0, 250, (PIECE // 64, 64 * {pieces}), "u1")
-    sources = {{
+    base = random.integers(0, 250, (PIECE // 64, 64 * pieces), "u1")
+    sources = {
         "compact": base, "transposed": base.T, "every second": base[:, ::2], "reversed": base[::-1],
         "repeated": np.broadcast_to(base[:1], base.shape), "empty": base[:0], "a number": base[3, 2],
         "big-endian": base.astype(">f4"), "bools": base > 9, "a part": base[1:, 3:],
-    }}
+    }
     for name, source in sources.items():
         for device, index in ("cuda", 1), ("cuda:0", 0), ((2, 1), 1):
             tensor = dlbridge.asdlpack(source, device=device)
-            assert (tensor.device, tensor.shape) == (f"cuda:{{index}}", source.shape), name
+            assert (tensor.device, tensor.shape) == (f"cuda:{index}", source.shape), name
             assert not tensor.readonly and tensor.dtype == source.dtype.newbyteorder("=")
             assert np.array_equal(dlbridge.convert(tensor, "numpy", device="cpu"), source), name
     bytes_of = dlbridge.asdlpack(np.full(5 * PIECE, 7, "u1").view(bool), device="cuda")
@@ -286,43 +257,26 @@ def test_a_tensor_takes_host_memory_to_a_device(pieces):
     assert plan.action == "copy"
     refused(lambda: dlbridge.asdlpack(base, device="cuda:5"), "is not there")
     driver.fail("MemAllocAsync", 2)
-    refused(lambda: dlbridge.asdlpack(base, device="cuda"), f"{{base.nbytes}} bytes were wanted")
+    refused(lambda: dlbridge.asdlpack(base, device="cuda"), f"{base.nbytes} bytes were wanted")
     driver.fail("MemAllocAsync", 0)
     driver.fail("MemcpyHtoDAsync", 700)
     refused(lambda: dlbridge.asdlpack(base, device="cuda"), "MemcpyHtoD")
     assert len(driver.log("MemAllocAsync")) == len(driver.log("MemFreeAsync")) + 1      # that which failed
-        """
-    )
-
-
-PREFETCH = STAGED + """
-    import gc
-    from dlbridge.testing import unordered_releases
-    driver.make_current(0)
-
-    def batches(count, nbytes=PIECE):
-        buffer = np.zeros(nbytes, "u1")         # filled again and again: uploads are copies
-        for index in range(count):
-            buffer[:] = index % 250
-            yield {"x": buffer, "y": [buffer[::2]], "index": index}
-
-    def settled():
-        gc.collect()
-        calls = driver.log("MemAllocAsync"), driver.log("MemFreeAsync")
-        assert len(calls[0]) == len(calls[1]) and unordered_releases() == 0
-        races = driver.races()
-        assert not races, races[:3]
-"""
 
 
 @pytest.mark.needs("numba")
 @pytest.mark.parametrize("pieces", [1, 9])
+@in_child
 def test_batches_are_on_the_device_ahead(pieces):
-    run(
-        PREFETCH + f"""
+    import numpy as np
+    from fake_driver.producers import Stream, driver
+    from fake_driver.scenes.batches import batches, settled
+    from fake_driver.scenes.staged import PIECE
     from numba import cuda
+
+    import dlbridge
     stream = cuda.stream()
-    for index, batch in enumerate(dlbridge.prefetch(batches(40, {pieces} * PIECE), "numba", device="cuda", depth=3)):
+    for index, batch in enumerate(dlbridge.prefetch(batches(40, pieces * PIECE), "numba", device="cuda", depth=3)):
         assert batch["index"] == index
         for array in batch["x"], batch["y"][0]:
             driver.use(array.__cuda_array_interface__["data"][0], 1, "read")
@@ -333,11 +287,11 @@ def test_batches_are_on_the_device_ahead(pieces):
     settled()
     # An example of the target says its device too, and device= goes before it.
     example = cuda.to_device(np.zeros(2))
-    for keywords in {{}}, {{"device": "cuda:1"}}:
+    for keywords in {}, {"device": "cuda:1"}:
         [batch] = dlbridge.prefetch(batches(1), example, **keywords)
         assert batch["x"].gpu_data.context.device.id == bool(keywords)
     # What is passed is passed, and a Tensor of the host goes to the device too.
-    given = [{{"x": dlbridge.asdlpack(np.ones(3)), "words": np.array(["a"]), "object": driver}}]
+    given = [{"x": dlbridge.asdlpack(np.ones(3)), "words": np.array(["a"]), "object": driver}]
     [batch] = dlbridge.prefetch(given, "numba", device="cuda")
     assert batch["words"].tolist() == ["a"] and batch["object"] is driver
     assert batch["x"].copy_to_host().tolist() == [1, 1, 1]
@@ -350,15 +304,17 @@ def test_batches_are_on_the_device_ahead(pieces):
         driver.use(batch["x"].data_ptr, named.handle, "write")
     del batch
     settled()
-        """
-    )
 
 
-@pytest.mark.parametrize("version", ["1", "2"])
-def test_immutable_arrays_share_what_was_read_ahead_if_they_keep_it(version):
-    run(
-        PREFETCH + f"""
+@pytest.mark.parametrize("XLA_VERSION", ["1", "2"])
+@in_child
+def test_immutable_arrays_share_what_was_read_ahead_if_they_keep_it(XLA_VERSION):
+    import numpy as np
     from fake_driver import xla
+    from fake_driver.producers import driver
+    from fake_driver.scenes.batches import settled
+
+    import dlbridge
     def rows():
         for index in range(30):
             yield np.full(4, index, "f4"), np.full((4, 2), index, "f4")[:, 0]
@@ -368,34 +324,36 @@ def test_immutable_arrays_share_what_was_read_ahead_if_they_keep_it(version):
             array.read()
             assert driver.read(array.start, 16) == np.full(4, index, "f4").tobytes()
     del arrays, array
-    if {version} == 2:
+    if XLA_VERSION == "2":
         xla.done()
-    assert len(driver.log("MemcpyDtoDAsync")) == (60 if {version} == 1 else 0)
+    assert len(driver.log("MemcpyDtoDAsync")) == (60 if XLA_VERSION == "1" else 0)
     settled()
-        """,
-        XLA_VERSION=version,
-    )
 
 
 @both
+@in_child
 def test_memory_that_is_on_the_device_is_handed_out_on_the_callers_stream(platform):
-    run(
-        PREFETCH + """
+    from fake_driver.producers import Interface, Stream, driver
+
+    import dlbridge
+
+    driver.make_current(0)
     producers, callers = Stream(driver.stream()), Stream(driver.stream())
     start = driver.allocate(0, 16)
     driver.use(start, producers.handle, "write")
-    [tensor] = dlbridge.prefetch([Interface(start, stream=producers.handle)], "dlbridge", stream=callers)
+    [_tensor] = dlbridge.prefetch([Interface(start, stream=producers.handle)], "dlbridge", stream=callers)
     driver.use(start, callers.handle, "read")
     assert any(f"stream={callers.handle:#x}" in line for line in driver.log("StreamWaitEvent"))
     assert not driver.races()
-        """,
-        platform,
-    )
 
 
+@in_child
 def test_a_buffer_of_the_device_that_is_filled_again_is_an_error():
-    run(
-        PREFETCH + """
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+
+    driver.make_current(0)
     start = driver.allocate(0, 16)
     for target in "dlbridge", "dlpack":
         for source in Interface(start), dlbridge.asdlpack(Interface(start)):
@@ -406,13 +364,19 @@ def test_a_buffer_of_the_device_that_is_filled_again_is_an_error():
             else:
                 raise AssertionError(source)
             assert len(list(dlbridge.prefetch([source] * 3, target, copy=True))) == 3
-        """
-    )
 
 
+@in_child
 def test_many_batches_leave_nothing_on_the_device():
-    run(
-        PREFETCH + """
+    import gc
+
+    from fake_driver.producers import driver
+    from fake_driver.scenes.batches import batches
+    from fake_driver.scenes.staged import refused
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+
     before = driver.alive("allocations"), driver.alive("events"), driver.alive("streams")
     for _ in range(5):
         for batch in dlbridge.prefetch(batches(100, 16), "dlbridge", device="cuda", stream=1):
@@ -428,5 +392,3 @@ def test_many_batches_leave_nothing_on_the_device():
     driver.fail("MemcpyHtoDAsync", 700, after=4)
     found = dlbridge.prefetch(batches(9), "dlbridge", device="cuda")
     refused(lambda: [*found], "MemcpyHtoD")
-        """
-    )

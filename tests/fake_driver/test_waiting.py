@@ -1,32 +1,20 @@
 """Memory whose producer's own stream is not known is kept until its consumer's stream is done with it."""
 
 import pytest
-from fake_driver.harness import run
+from fake_driver.harness import in_child
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
-PRODUCER = """
-    import gc
-    import threading
-    import dlbridge
-    from dlbridge.testing import unordered_releases, waiting_releases
-    from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, delete, driver, held, tensor_of
-    driver.make_current(0)
-    kind, legacy = (ROCM, 0) if driver.hip else (CUDA, 1)
-    first, then = Stream(driver.stream()), Stream(driver.stream())
-    start = driver.allocate(0, 16)
-
-    def lent(stream=then):
-        '''A producer of memory that was handed to a stream, and let go.'''
-        made = Producer(start, (kind, 0))
-        dlbridge.asdlpack(made, stream=stream)
-        return made
-"""
 
 
 @both
+@in_child
 def test_it_goes_back_with_the_first_hand_over_or_release_after_its_consumer(platform):
-    run(
-        PRODUCER + """
+    from fake_driver.producers import Interface, Producer, counts, delete, driver, held
+    from fake_driver.scenes.lent import first, kind, legacy, lent, start, then
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases, waiting_releases
+
     interface = Interface(start, stream=first.handle)
     tensor = dlbridge.asdlpack(interface, stream=first)
     lent()
@@ -59,16 +47,20 @@ def test_it_goes_back_with_the_first_hand_over_or_release_after_its_consumer(pla
     driver.hold(legacy, False)
     assert waiting_releases() == 0 and source.deleted == 1
     assert counts()[1:] == before[1:] and held == [] and unordered_releases() == 0
-    """,
-        platform,
-    )
 
 
+@in_child
 def test_a_producer_that_gives_its_memory_out_again_at_once():
     """As JAX does, from other threads: what a consumer reads later is what was there when it queued the read."""
-    run(
-        PRODUCER + """
     import random
+    import threading
+
+    from fake_driver.producers import Producer, Stream, driver, held
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases, waiting_releases
+
+    driver.make_current(0)
     free, errors = [driver.allocate(0, 16) for _ in range(12)], []
     own = driver.value("StreamCreate", 1)           # nobody can ask for it
 
@@ -125,14 +117,17 @@ def test_a_producer_that_gives_its_memory_out_again_at_once():
         each.join()
     assert errors == [] and driver.races() == []
     assert waiting_releases() == unordered_releases() == 0 and len(free) == 12 and held == []
-    """
-    )
 
 
 @both
+@in_child
 def test_the_oldest_is_waited_for_once_too_many_wait_or_too_much_memory(platform):
-    run(
-        PRODUCER + """
+    from fake_driver.producers import Producer, Stream, driver, held
+    from fake_driver.scenes.lent import kind, lent, start, then
+
+    import dlbridge
+    from dlbridge.testing import waiting_releases
+
     driver.hold(then.handle)
     sources = [lent() for _ in range(1024)]
     assert waiting_releases() == 1024 and driver.log("EventSynchronize") == []
@@ -148,7 +143,7 @@ def test_the_oldest_is_waited_for_once_too_many_wait_or_too_much_memory(platform
     for stream in streams:
         driver.hold(stream.handle)
     sources = []
-    for stream, expected in zip(streams, ([0], [0, 0], [1, 0, 0])):
+    for stream, expected in zip(streams, ([0], [0, 0], [1, 0, 0]), strict=True):
         source = Producer(start, (kind, 0))
         source.shape[0] = 500 << 20                 # floats, 2000 MiB of 4096
         sources.append(source)
@@ -165,15 +160,16 @@ def test_the_oldest_is_waited_for_once_too_many_wait_or_too_much_memory(platform
     assert waiting_releases() == 1 and driver.log("EventSynchronize") == []
     driver.hold(then.handle, False)
     assert waiting_releases() == 0
-    """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_a_consumer_on_another_device_is_waited_for(platform):
-    run(
-        PRODUCER + """
+    from fake_driver.producers import Stream, counts, driver
+    from fake_driver.scenes.lent import lent
+
+    from dlbridge.testing import unordered_releases, waiting_releases
+
     driver.value("DevicePrimaryCtxRetain", 1)           # a stream there has it
     other = Stream(driver.stream(1))
     lent(other)
@@ -184,15 +180,17 @@ def test_a_consumer_on_another_device_is_waited_for(platform):
     driver.hold(other.handle, False)
     assert waiting_releases() == 0 and source.deleted == 1 and unordered_releases() == 0
     assert counts() == before and driver.current_device() == 0
-    """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_memory_that_waits_is_waited_for_where_a_copy_finds_none(platform):
-    run(
-        PRODUCER + """
+    from fake_driver.producers import Interface, driver
+    from fake_driver.scenes.lent import first, lent, start, then
+
+    import dlbridge
+    from dlbridge.testing import waiting_releases
+
     interface = Interface(start, stream=first.handle)
     dlbridge.asdlpack(interface, copy=True)
     driver.hold(then.handle)
@@ -208,21 +206,24 @@ def test_memory_that_waits_is_waited_for_where_a_copy_finds_none(platform):
         assert "16 bytes were wanted" in str(error)
     else:
         raise AssertionError
-    """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_what_an_array_keeps_beside_its_export_waits_too(platform):
     """As the values of ONNX Runtime, which keep the memory that their capsules forget."""
-    run(
-        PRODUCER + """
+    import gc
     import sys
     import types
     import weakref
+
+    from fake_driver.producers import Producer, driver, held
+    from fake_driver.scenes.lent import kind, start, then
+
+    import dlbridge
     from dlbridge.libraries import library
     from dlbridge.libraries.library import Arrays, Fact, Library
+    from dlbridge.testing import waiting_releases
     sys.modules["forgetful"] = types.ModuleType("forgetful")
     sys.modules["dlbridge.libraries.forgetful"] = types.SimpleNamespace(LIBRARY=Library(
         name="forgetful", arrays=(Arrays("Value", forgets=Fact(True, "of this test")),)))
@@ -241,15 +242,17 @@ def test_what_an_array_keeps_beside_its_export_waits_too(platform):
     assert waiting_releases() == 0
     gc.collect()
     assert kept() is None and held == []
-    """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_what_the_driver_refuses_is_counted_or_goes_back(platform):
-    run(
-        PRODUCER + """
+    from fake_driver.producers import Producer, counts, driver
+    from fake_driver.scenes.lent import kind, lent, start, then
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases, waiting_releases
+
     lent()
     before = counts()
     for call in "EventCreate", "EventRecord", "StreamIsCapturing", "CtxGetCurrent":
@@ -266,16 +269,18 @@ def test_what_the_driver_refuses_is_counted_or_goes_back(platform):
     assert waiting_releases() == 0 and source.deleted == 1
     driver.fail("EventQuery", 0)
     assert counts()[1:] == before[1:]
-    """,
-        platform,
-    )
 
 
 @both
+@in_child
 def test_captures_are_left_alone(platform):
-    run(
-        PRODUCER + """
     import ctypes
+
+    from fake_driver.producers import Producer, driver
+    from fake_driver.scenes.lent import kind, lent, start, then
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases, waiting_releases
     other, status = driver.stream(), ctypes.c_int()
     driver.hold(then.handle)
     source = lent()
@@ -291,15 +296,18 @@ def test_captures_are_left_alone(platform):
     driver.clear()
     del tensor                                      # an event of that stream would be a part of the graph
     assert driver.log("EventRecord") == [] and (third.deleted, unordered_releases()) == (1, 1)
-    """,
-        platform,
-    )
 
 
+@in_child(says="0\n")
 def test_nothing_is_waited_for_at_the_end_and_a_forked_child_forgets_it():
-    ended = run(
-        PRODUCER + """
+    import atexit
     import os
+
+    from fake_driver.producers import driver
+    from fake_driver.scenes.lent import lent, then
+
+    from dlbridge.testing import waiting_releases
+
     driver.hold(then.handle)
     source = lent()
     driver.clear()
@@ -310,17 +318,18 @@ def test_nothing_is_waited_for_at_the_end_and_a_forked_child_forgets_it():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     assert waiting_releases() == 1
     driver.clear()
-    import atexit
     atexit.register(lambda: print(len(driver.log())))
-    """
-    )
-    assert (ended.stdout, ended.stderr) == ("0\n", "")
 
 
 @both
+@in_child(timeout=60)
 def test_the_gil_is_given_up_while_the_driver_is_asked(platform):
-    run(
-        PRODUCER + """
+    from fake_driver.producers import Producer, driver
+    from fake_driver.scenes.lent import kind, lent, start, then
+
+    import dlbridge
+    from dlbridge.testing import waiting_releases
+
     tensor = dlbridge.asdlpack(Producer(start, (kind, 0)), stream=then)
     driver.hold(then.handle)
     driver.want_gil()
@@ -332,7 +341,3 @@ def test_the_gil_is_given_up_while_the_driver_is_asked(platform):
     driver.want_gil()
     lent()                                          # a wait
     assert waiting_releases() == 0
-    """,
-        platform,
-        timeout=60,
-    )

@@ -16,6 +16,7 @@ from fake_driver.producers import CUDA, Producer, delete, tensor_of
 from dlbridge.libraries import library
 from dlbridge.libraries.library import Fact, Library
 
+driver.make_current(0)
 compute = driver.value("StreamCreate", 1)         # it does not block with the legacy stream
 __version__ = os.environ.get("XLA_VERSION", "1")
 unused: list[object] = []                         # capsules that no array has any more
