@@ -1,7 +1,7 @@
 """Descriptions of device memory that are odd, old, hostile or wrong."""
 
 import pytest
-from fake_driver.harness import in_child, run
+from fake_driver.harness import in_child
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
@@ -140,39 +140,37 @@ def test_a_wrong_description_is_refused_by_the_name_of_its_field(platform):
     assert counts() == before
 
 
+@in_child
 def test_an_interface_that_claims_more_than_its_allocation_has_is_refused():
-    run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver, held
-        driver.make_current(0)
-        for kind in "device", "host", "managed":
-            start = driver.allocate(0, 64, kind)
-            for offset, entries in (
-                (0, {"shape": (16,)}), (60, {"shape": (1,)}), (0, {"shape": (4, 4)}), (60, {"shape": (0,)}),
-                (60, {"shape": (16,), "strides": (-4,)}), (0, {"shape": (1 << 30, 16), "strides": (0, 4)}),
-            ):
-                assert dlbridge.asdlpack(Interface(start + offset, **entries)).data_ptr == start + offset
-            for offset, entries in (
-                (0, {"shape": (17,)}), (4, {"shape": (16,)}), (0, {"shape": (1 << 40,)}),
-                (0, {"shape": (2,), "strides": (64,)}), (56, {"shape": (16,), "strides": (-4,)}),
-                (60, {"shape": (1,), "typestr": "<f8"}),
-            ):
-                for function in dlbridge.asdlpack, lambda source: dlbridge.convert(source, "numpy", device="cpu"):
-                    try:
-                        function(Interface(start + offset, **entries))
-                    except dlbridge.ConversionError as error:
-                        assert error.field == "shape" and "64 bytes" in error.wrong, error
-                    else:
-                        raise AssertionError((kind, offset, entries))
-        try:
-            dlbridge.asdlpack(Interface(start, shape=(1 << 40,)))
-        except dlbridge.ConversionError as error:
-            assert str(error).startswith(
-                f"cuda_array_interface: shape (1099511627776,): is 4398046511104 bytes from {start:#x} on, and the "
-                f"allocation there is 64 bytes from {start:#x} on"), error
-        """
-    )
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+    driver.make_current(0)
+    for kind in "device", "host", "managed":
+        start = driver.allocate(0, 64, kind)
+        for offset, entries in (
+            (0, {"shape": (16,)}), (60, {"shape": (1,)}), (0, {"shape": (4, 4)}), (60, {"shape": (0,)}),
+            (60, {"shape": (16,), "strides": (-4,)}), (0, {"shape": (1 << 30, 16), "strides": (0, 4)}),
+        ):
+            assert dlbridge.asdlpack(Interface(start + offset, **entries)).data_ptr == start + offset
+        for offset, entries in (
+            (0, {"shape": (17,)}), (4, {"shape": (16,)}), (0, {"shape": (1 << 40,)}),
+            (0, {"shape": (2,), "strides": (64,)}), (56, {"shape": (16,), "strides": (-4,)}),
+            (60, {"shape": (1,), "typestr": "<f8"}),
+        ):
+            for function in dlbridge.asdlpack, lambda source: dlbridge.convert(source, "numpy", device="cpu"):
+                try:
+                    function(Interface(start + offset, **entries))
+                except dlbridge.ConversionError as error:
+                    assert error.field == "shape" and "64 bytes" in error.wrong, error
+                else:
+                    raise AssertionError((kind, offset, entries))
+    try:
+        dlbridge.asdlpack(Interface(start, shape=(1 << 40,)))
+    except dlbridge.ConversionError as error:
+        assert str(error).startswith(
+            f"cuda_array_interface: shape (1099511627776,): is 4398046511104 bytes from {start:#x} on, and the "
+            f"allocation there is 64 bytes from {start:#x} on"), error
 
 
 @in_child
@@ -381,20 +379,18 @@ def test_bytes_of_a_device_are_int8_too():
 
 
 @pytest.mark.needs("numba")
-@pytest.mark.parametrize(("per_thread", "stream"), [("0", 1), ("1", 2)])
-def test_numbas_stream_0_is_a_default_stream(per_thread, stream):
-    run(
-        f"""
-        import warnings
-        import dlbridge
-        import numpy as np
-        from fake_driver.producers import driver, ordered
-        from numba import cuda
-        warnings.simplefilter("ignore", DeprecationWarning)     # Numba's handle is a subclass of int
-        source = cuda.to_device(np.arange(4, dtype="f4"), stream=cuda.default_stream())
-        assert source.__cuda_array_interface__["stream"] == 0
-        then = driver.stream()
-        assert ordered(lambda: dlbridge.asdlpack(source, stream=then)) == [({stream}, then)]
-        """,
-        NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=per_thread,
-    )
+@pytest.mark.parametrize(("NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM", "stream"), [("0", 1), ("1", 2)])
+@in_child
+def test_numbas_stream_0_is_a_default_stream(NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM, stream):
+    import warnings
+
+    import numpy as np
+    from fake_driver.producers import driver, ordered
+    from numba import cuda
+
+    import dlbridge
+    warnings.simplefilter("ignore", DeprecationWarning)     # Numba's handle is a subclass of int
+    source = cuda.to_device(np.arange(4, dtype="f4"), stream=cuda.default_stream())
+    assert source.__cuda_array_interface__["stream"] == 0
+    then = driver.stream()
+    assert ordered(lambda: dlbridge.asdlpack(source, stream=then)) == [(stream, then)]

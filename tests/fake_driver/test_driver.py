@@ -42,79 +42,72 @@ def test_host_memory_touches_no_driver():
     )
 
 
+@in_child(driver=None)
 def test_without_a_driver_device_memory_is_refused_and_says_so():
-    run(
-        """
-        import dlbridge
-        import numpy as np
+    import numpy as np
 
-        class Interface:
-            def __init__(self, start, shape):
-                self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (start, False), "version": 3}
+    import dlbridge
 
-        class Producer:
-            def __init__(self, device):
-                self.device = device
+    class Interface:
+        def __init__(self, start, shape):
+            self.__cuda_array_interface__ = {"shape": shape, "typestr": "<f4", "data": (start, False), "version": 3}
 
-            def __dlpack__(self, **keywords):
-                raise AssertionError("is not called where nothing can be done with it")
+    class Producer:
+        def __init__(self, device):
+            self.device = device
 
-            def __dlpack_device__(self):
-                return self.device
+        def __dlpack__(self, **keywords):
+            raise AssertionError("is not called where nothing can be done with it")
 
-        for source in Interface(4096, (4,)), Interface(0, (0,)):
-            for function in (
-                lambda: dlbridge.asdlpack(source), lambda: dlbridge.to_dlpack(source, stream=-1),
-                lambda: dlbridge.convert(source, "numpy", device="cpu"),
-                lambda: dlbridge.convert(source, "numpy", stream=7),
-            ):
-                try:
-                    function()
-                except dlbridge.errors.DeviceError as error:
-                    assert str(error) == (
-                        "cuda: driver libcuda.so.1: is not on this machine (install the GPU's driver, or pass host "
-                        "memory)")
-                else:
-                    raise AssertionError
-        plan = dlbridge.explain(Interface(4096, (4,)), "numpy", device="cpu")
-        assert plan.action == "refuse" and "libcuda.so.1" in plan.reason
-        assert dlbridge.convert(np.arange(3), "numpy", copy=True).tolist() == [0, 1, 2]
-        """,
-        None,
-    )
+        def __dlpack_device__(self):
+            return self.device
 
-
-@pytest.mark.parametrize("kind", [2, 10])
-def test_without_a_driver_dlpack_memory_stays_describable(kind):
-    run(
-        f"""
-        import ctypes
-        import dlbridge
-        import fake_driver
-        import sys, types
-        sys.modules["fake_driver.control"] = types.SimpleNamespace(driver=types.SimpleNamespace(log=None))
-        from fake_driver.producers import Producer, delete
-        source = Producer(4096, ({kind}, 1))
-        tensor = dlbridge.asdlpack(source)
-        assert (tensor.__dlpack_device__(), tensor.data_ptr) == (({kind}, 1), 4096)
-        delete(tensor.__dlpack__()), delete(tensor.__dlpack__(stream=-1))
+    for source in Interface(4096, (4,)), Interface(0, (0,)):
         for function in (
-            lambda: tensor.__dlpack__(stream=4711),
-            lambda: dlbridge.convert(tensor, "numpy", device="cpu"),
-            lambda: dlbridge.asdlpack(tensor, copy=True),
-            lambda: tensor.__dlpack__(dl_device=(1, 0)),
+            lambda: dlbridge.asdlpack(source), lambda: dlbridge.to_dlpack(source, stream=-1),
+            lambda: dlbridge.convert(source, "numpy", device="cpu"),
+            lambda: dlbridge.convert(source, "numpy", stream=7),
         ):
             try:
                 function()
             except dlbridge.errors.DeviceError as error:
-                assert "is not on this machine" in str(error), error
+                assert str(error) == (
+                    "cuda: driver libcuda.so.1: is not on this machine (install the GPU's driver, or pass host "
+                    "memory)")
             else:
                 raise AssertionError
-        del tensor, function
-        assert source.deleted == 1
-        """,
-        None,
-    )
+    plan = dlbridge.explain(Interface(4096, (4,)), "numpy", device="cpu")
+    assert plan.action == "refuse" and "libcuda.so.1" in plan.reason
+    assert dlbridge.convert(np.arange(3), "numpy", copy=True).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", [2, 10])
+@in_child(driver=None)
+def test_without_a_driver_dlpack_memory_stays_describable(kind):
+    import sys
+    import types
+
+    import dlbridge
+    sys.modules["fake_driver.control"] = types.SimpleNamespace(driver=types.SimpleNamespace(log=None))
+    from fake_driver.producers import Producer, delete
+    source = Producer(4096, (kind, 1))
+    tensor = dlbridge.asdlpack(source)
+    assert (tensor.__dlpack_device__(), tensor.data_ptr) == ((kind, 1), 4096)
+    delete(tensor.__dlpack__()), delete(tensor.__dlpack__(stream=-1))
+    for function in (
+        lambda: tensor.__dlpack__(stream=4711),
+        lambda: dlbridge.convert(tensor, "numpy", device="cpu"),
+        lambda: dlbridge.asdlpack(tensor, copy=True),
+        lambda: tensor.__dlpack__(dl_device=(1, 0)),
+    ):
+        try:
+            function()
+        except dlbridge.errors.DeviceError as error:
+            assert "is not on this machine" in str(error), error
+        else:
+            raise AssertionError
+    tensor = function = None
+    assert source.deleted == 1
 
 
 @both

@@ -1,7 +1,7 @@
 """Pinned and managed memory: the host's for libraries of the host, the device's for those of devices."""
 
 import pytest
-from fake_driver.harness import in_child, run
+from fake_driver.harness import in_child
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
@@ -211,32 +211,29 @@ def test_a_host_wait_on_a_captured_stream_is_refused_before_it_harms():
 
 
 @both
+@in_child
 def test_bytes_of_a_device_are_seen_as_numbers_and_copied_into_an_array(platform):
-    run(
-        """
-        import dlbridge
-        import numpy as np
-        from fake_driver.producers import Interface, driver
-        driver.make_current(0)
-        start, stream = driver.allocate(0, 256), driver.stream(0)
-        expected = np.arange(6, dtype="f4").reshape(2, 3)
-        driver.write(start, expected.tobytes())
-        source = Interface(start, shape=(24,), typestr="|u1", stream=stream)
-        tensor = dlbridge.convert(source, "dlbridge", dtype="float32", shape=(2, 3))
-        assert (tensor.data_ptr, tensor.dtype, tensor.shape) == (start, "float32", (2, 3))
-        driver.clear()
-        out = np.zeros((3, 2), "f4").T
-        assert dlbridge.convert(source, "numpy", dtype="float32", shape=(2, 3), device="cpu", out=out) is out
-        assert out.tolist() == expected.tolist()
-        assert len(driver.log("MemcpyDtoHAsync")) == 1
-        try:
-            dlbridge.convert(source, "numpy", dtype="float32", shape=(2, 3), out=out)
-        except dlbridge.DeviceError as error:
-            assert error.hint == 'pass device="cpu"', error
-            plan = dlbridge.explain(source, "numpy", dtype="float32", shape=(2, 3), out=out)
-            assert (plan.action, plan.reason, plan.hint) == ("refuse", error.reason, error.hint), plan
-        else:
-            raise AssertionError
-        """,
-        platform=platform,
-    )
+    import numpy as np
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+    driver.make_current(0)
+    start, stream = driver.allocate(0, 256), driver.stream(0)
+    expected = np.arange(6, dtype="f4").reshape(2, 3)
+    driver.write(start, expected.tobytes())
+    source = Interface(start, shape=(24,), typestr="|u1", stream=stream)
+    tensor = dlbridge.convert(source, "dlbridge", dtype="float32", shape=(2, 3))
+    assert (tensor.data_ptr, tensor.dtype, tensor.shape) == (start, "float32", (2, 3))
+    driver.clear()
+    out = np.zeros((3, 2), "f4").T
+    assert dlbridge.convert(source, "numpy", dtype="float32", shape=(2, 3), device="cpu", out=out) is out
+    assert out.tolist() == expected.tolist()
+    assert len(driver.log("MemcpyDtoHAsync")) == 1
+    try:
+        dlbridge.convert(source, "numpy", dtype="float32", shape=(2, 3), out=out)
+    except dlbridge.DeviceError as error:
+        assert error.hint == 'pass device="cpu"', error
+        plan = dlbridge.explain(source, "numpy", dtype="float32", shape=(2, 3), out=out)
+        assert (plan.action, plan.reason, plan.hint) == ("refuse", error.reason, error.hint), plan
+    else:
+        raise AssertionError

@@ -1,7 +1,7 @@
 """Streams at the hand-over: who waits for whom, which calls that takes, and which streams a consumer may name."""
 
 import pytest
-from fake_driver.harness import in_child, run
+from fake_driver.harness import in_child
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
@@ -149,19 +149,16 @@ def test_a_stream_is_named_in_any_way():
 
 
 @pytest.mark.needs("numba")
-@pytest.mark.parametrize("per_thread", [0, 1])
-def test_numbas_default_stream_is_the_one_that_it_is_told_to_use(per_thread):
-    run(
-        f"""
-        import dlbridge
-        from fake_driver.producers import Interface, driver, ordered
-        driver.make_current(0)
-        first = driver.stream()
-        source = Interface(driver.allocate(0, 16), stream=first)
-        assert ordered(lambda: dlbridge.convert(source, "numba")) == [(first, {1 + per_thread})]
-        """,
-        NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM=str(per_thread),
-    )
+@pytest.mark.parametrize(("NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM", "stream"), [("0", 1), ("1", 2)])
+@in_child
+def test_numbas_default_stream_is_the_one_that_it_is_told_to_use(NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM, stream):
+    from fake_driver.producers import Interface, driver, ordered
+
+    import dlbridge
+    driver.make_current(0)
+    first = driver.stream()
+    source = Interface(driver.allocate(0, 16), stream=first)
+    assert ordered(lambda: dlbridge.convert(source, "numba")) == [(first, stream)]
 
 
 @pytest.mark.needs("numba")

@@ -115,37 +115,34 @@ def test_an_external_stream_is_known_by_what_it_is_and_not_by_its_name():
 
 
 @pytest.mark.needs("numba")
+@in_child(**AT_ONCE)
 def test_the_order_is_record_wait_free():
-    run(
-        """
-        import dlbridge
-        import numpy as np
-        from dlbridge.testing import unordered_releases
-        from fake_driver.producers import driver, fields, order
-        from numba import cuda
+    import numpy as np
+    from fake_driver.producers import driver, fields, order
+    from numba import cuda
 
-        own, other = cuda.stream(), cuda.stream()
-        for stream, handle in [(other, int(other)), (cuda.legacy_default_stream(), 1), (2, 2)]:
-            array = cuda.to_device(np.arange(4.0), stream=own)
-            start = array.__cuda_array_interface__["data"][0]
-            made = dlbridge.asdlpack(array, stream=stream)
-            del array
-            driver.clear()
-            del made
-            assert order() == [(handle, int(own))]
-            assert driver.calls()[-3:] == ["EventRecord", "StreamWaitEvent", "MemFree"], driver.calls()
-            assert fields(driver.log("MemFree")[0])["pointer"] == start
-        assert unordered_releases() == 0
+    import dlbridge
+    from dlbridge.testing import unordered_releases
 
+    own, other = cuda.stream(), cuda.stream()
+    for stream, handle in [(other, int(other)), (cuda.legacy_default_stream(), 1), (2, 2)]:
         array = cuda.to_device(np.arange(4.0), stream=own)
-        start, made = array.__cuda_array_interface__["data"][0], dlbridge.asdlpack(array, stream=int(other))
+        start = array.__cuda_array_interface__["data"][0]
+        made = dlbridge.asdlpack(array, stream=stream)
         del array
         driver.clear()
         del made
-        assert driver.calls() == ["MemFree"] and unordered_releases() == 1
-        """,
-        **AT_ONCE,
-    )
+        assert order() == [(handle, int(own))]
+        assert driver.calls()[-3:] == ["EventRecord", "StreamWaitEvent", "MemFree"], driver.calls()
+        assert fields(driver.log("MemFree")[0])["pointer"] == start
+    assert unordered_releases() == 0
+
+    array = cuda.to_device(np.arange(4.0), stream=own)
+    start, made = array.__cuda_array_interface__["data"][0], dlbridge.asdlpack(array, stream=int(other))
+    del array
+    driver.clear()
+    del made
+    assert driver.calls() == ["MemFree"] and unordered_releases() == 1
 
 
 @in_child
@@ -235,88 +232,86 @@ def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
 
 
 @pytest.mark.needs("numba")
+@in_child(**AT_ONCE)
 def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer():
-    run(
-        """
-        import sys
-        import weakref
-        import dlbridge
-        import numpy as np
-        from fake_driver.producers import Interface, Producer, Stream, delete, driver
-        from numba import cuda
-        driver.make_current(0)
-        start = driver.allocate(0, 16)
+    import sys
+    import weakref
 
-        def hold(*objects):
-            return [weakref.ref(each) for each in objects]
+    import numpy as np
+    from fake_driver.producers import Interface, Producer, Stream, delete, driver
+    from numba import cuda
 
-        def alive(references):
-            return [reference() is not None for reference in references]
+    import dlbridge
+    driver.make_current(0)
+    start = driver.allocate(0, 16)
 
-        # The consumer's: as long as the result, or an export of it, lives.
-        for made in (
-            lambda stream: dlbridge.asdlpack(Interface(start, stream=1), stream=stream),
-            lambda stream: dlbridge.convert(Interface(start, stream=1), "numba", stream=stream),
-            lambda stream: dlbridge.convert(Producer(start), "numba", stream=stream),
-            lambda stream: dlbridge.asdlpack(Producer(start), stream=stream),
-        ):
-            stream = Stream(driver.stream())
-            result, streams = made(stream), hold(stream)
-            del stream
-            assert alive(streams) == [True]
-            if isinstance(result, dlbridge.Tensor):
-                capsule = result.__dlpack__()
-                del result
-                assert alive(streams) == [True]
-                delete(capsule)
-                del capsule
-            else:
-                del result
-            assert alive(streams) == [False]
+    def hold(*objects):
+        return [weakref.ref(each) for each in objects]
 
-        # A capsule's own, which its export alone keeps.
-        tensor, stream = dlbridge.asdlpack(Interface(start, stream=1)), Stream(driver.stream())
-        capsule, streams = tensor.__dlpack__(stream=stream), hold(stream)
+    def alive(references):
+        return [reference() is not None for reference in references]
+
+    # The consumer's: as long as the result, or an export of it, lives.
+    for made in (
+        lambda stream: dlbridge.asdlpack(Interface(start, stream=1), stream=stream),
+        lambda stream: dlbridge.convert(Interface(start, stream=1), "numba", stream=stream),
+        lambda stream: dlbridge.convert(Producer(start), "numba", stream=stream),
+        lambda stream: dlbridge.asdlpack(Producer(start), stream=stream),
+    ):
+        stream = Stream(driver.stream())
+        result, streams = made(stream), hold(stream)
         del stream
         assert alive(streams) == [True]
-        delete(capsule)
+        if isinstance(result, dlbridge.Tensor):
+            capsule = result.__dlpack__()
+            del result
+            assert alive(streams) == [True]
+            delete(capsule)
+            del capsule
+        else:
+            del result
         assert alive(streams) == [False]
 
-        # Numba's, which the producer's array has: its handle is destroyed with it.
-        stream = cuda.stream()
-        array = cuda.to_device(np.arange(4.0), stream=stream)
-        tensor, references = dlbridge.asdlpack(array), hold(stream, array)
-        del stream, array
-        assert alive(references) == [True, True] and driver.log("StreamDestroy") == []
-        del tensor
-        assert alive(references) == [False, False]
+    # A capsule's own, which its export alone keeps.
+    tensor, stream = dlbridge.asdlpack(Interface(start, stream=1)), Stream(driver.stream())
+    capsule, streams = tensor.__dlpack__(stream=stream), hold(stream)
+    del stream
+    assert alive(streams) == [True]
+    delete(capsule)
+    assert alive(streams) == [False]
 
-        # None where no order was asked for, nor where a call fails.
-        stream = Stream(-1)
-        tensor, references = dlbridge.asdlpack(Interface(start, stream=1), stream=stream), hold(stream)
-        del stream
-        assert alive(references) == [False]
-        stream, source = Stream(driver.stream()), Interface(start, stream=1)
-        references = hold(stream, source)
-        for call in "EventRecord", "StreamWaitEvent", "StreamIsCapturing", "PointerGetAttributes", "CtxGetCurrent":
-            driver.fail(call, 719)
-            for function in (
-                lambda: dlbridge.asdlpack(source, stream=stream), lambda: dlbridge.to_dlpack(source, stream=stream),
-            ):
-                before = sys.getrefcount(stream), sys.getrefcount(source)
-                try:
-                    function()
-                except dlbridge.errors.DeviceError:
-                    pass
-                else:
-                    raise AssertionError(call)
-                assert (sys.getrefcount(stream), sys.getrefcount(source)) == before
-            driver.fail(call, 0)
-        del stream, source, function
-        assert alive(references) == [False, False]
-        """,
-        **AT_ONCE,
-    )
+    # Numba's, which the producer's array has: its handle is destroyed with it.
+    stream = cuda.stream()
+    array = cuda.to_device(np.arange(4.0), stream=stream)
+    tensor, references = dlbridge.asdlpack(array), hold(stream, array)
+    del stream, array
+    assert alive(references) == [True, True] and driver.log("StreamDestroy") == []
+    del tensor
+    assert alive(references) == [False, False]
+
+    # None where no order was asked for, nor where a call fails.
+    stream = Stream(-1)
+    tensor, references = dlbridge.asdlpack(Interface(start, stream=1), stream=stream), hold(stream)
+    del stream
+    assert alive(references) == [False]
+    stream, source = Stream(driver.stream()), Interface(start, stream=1)
+    references = hold(stream, source)
+    for call in "EventRecord", "StreamWaitEvent", "StreamIsCapturing", "PointerGetAttributes", "CtxGetCurrent":
+        driver.fail(call, 719)
+        for function in (
+            lambda: dlbridge.asdlpack(source, stream=stream), lambda: dlbridge.to_dlpack(source, stream=stream),
+        ):
+            before = sys.getrefcount(stream), sys.getrefcount(source)
+            try:
+                function()
+            except dlbridge.errors.DeviceError:
+                pass
+            else:
+                raise AssertionError(call)
+            assert (sys.getrefcount(stream), sys.getrefcount(source)) == before
+        driver.fail(call, 0)
+    stream = source = function = None
+    assert alive(references) == [False, False]
 
 
 @in_child
