@@ -27,6 +27,9 @@ from bench import floors as floors_file
 
 import dlbridge
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from fake_driver.harness import build as build_driver  # noqa: E402
+
 PACKAGE = Path(dlbridge.__file__).resolve().parent
 RECORD = Path(__file__).with_name("instructions.json")
 GROWTH = 0.05
@@ -35,7 +38,8 @@ CALLS = 2000
 LOOP = "nothing(ndarray)"
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 ENVIRONMENT = {**ONE_THREAD, "PYTHONHASHSEED": "0", "JAX_PLATFORMS": "cpu"}
-LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "nanobind", "Cython")
+LIBRARIES = ("numpy", "torch", "jax", "ml_dtypes", "nanobind", "Cython", "numba")
+DRIVER = "libcuda: "
 NAME_WIDTH = 76
 
 
@@ -63,6 +67,11 @@ CASES = (
     Case("view(wrapped)", "nanobind_view(wrapped)", 0.60),
     Case("view(image)", "cython_view(image)", 0.15),
     Case("deliver(tensor)", "deliver_by_hand(torch.from_dlpack)"),
+    # On the driver of tests/fake_driver, whose own instructions are not counted, beside Numba's own import.
+    Case('convert(on_device, to="numba")', "as_cuda_array(on_device)"),
+    Case('convert(device_tensor, to="numba")', "as_cuda_array(device_tensor)"),
+    Case('convert(numba_array, to="dlbridge")', "as_cuda_array(on_device)"),
+    Case("asdlpack(numba_array, stream=other)", "as_cuda_array(on_device)"),
 )
 
 # Maps "object: function" to the instructions of the function, without those of the functions that it called.
@@ -104,7 +113,23 @@ def namespace() -> dict[str, Any]:
         "bfloat16": ndarray.astype(ml_dtypes.bfloat16),
         "bfloat16_tensor": torch.ones(3, 4, dtype=torch.bfloat16),
         "repeat": repeat,
+        **device_names(),
     }
+
+
+def device_names() -> dict[str, Any]:
+    """The names of memory on a device."""
+    from numba import cuda
+
+    own, other = cuda.stream(), cuda.stream()
+    array = cuda.device_array((3, 4), "f4", stream=own)
+
+    class OnDevice:
+        def __init__(self) -> None:
+            self.__cuda_array_interface__ = array.__cuda_array_interface__
+
+    return {"numba_array": array, "on_device": OnDevice(), "device_tensor": dlbridge.asdlpack(array, stream=own),
+            "as_cuda_array": cuda.as_cuda_array, "other": other}
 
 
 def execute(statements: list[str]) -> None:
@@ -140,7 +165,9 @@ def count(statements: list[str], folder: Path) -> dict[str, Profile]:
         "valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no", "--dump-line=no",
         f"--callgrind-out-file={folder}/callgrind.out", sys.executable, __file__, "--execute", *statements,
     ]
-    done = subprocess.run(command, env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=False)
+    build_driver(folder / "driver", "cuda", "-DSILENT")
+    environment = {**os.environ, **ENVIRONMENT, "LD_LIBRARY_PATH": str(folder / "driver")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CountError(f"instructions: valgrind: failed with {done.returncode}:\n{done.stderr[-4000:]}")
     profiles = {}
@@ -192,8 +219,9 @@ def per_call(profile: Profile, loop: Profile) -> Profile:
 
 
 def net(profile: Profile, loop: Profile) -> float:
-    """Divide all instructions by the calls, without the loop's own."""
-    return (profile.total() - loop.total()) / CALLS
+    """Divide all instructions by the calls, without the loop's own, and those of the driver."""
+    driver = sum(cost for name, cost in profile.items() if name.startswith(DRIVER))
+    return (profile.total() - driver - loop.total()) / CALLS
 
 
 def versions() -> dict[str, str]:

@@ -2,7 +2,7 @@
 # Every path a thousand times on a debug CPython: no reference and no block is left: bash tools/debug_python.sh
 #
 # First with a NumPy compiled for that interpreter too, for only then is the total of all references exact; then with all
-# the libraries, as wheels (see references.py). Debian's debug interpreter loads the wheels of the ordinary one.
+# the libraries, as wheels (see tests/support/references.py). Debian's debug interpreter loads the wheels of the ordinary one.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 need python3.11-dbg python3.11-dbg
 need /usr/lib/python3.11/ensurepip/_bundled python3.11-venv
@@ -25,8 +25,8 @@ for library in ("numpy", "torch", "jax", "ml_dtypes", "pyarrow"):
     except ImportError as error:
         print(error)')
     check_finds "$name: a reference lost" '^a reference lost: \+1000 references' \
-        "$folder/bin/python" -X dev "$work/tree/tools/references.py" seeded
-    check "$name: every path" "$folder/bin/python" -X dev "$work/tree/tools/references.py" "$references"
+        "$folder/bin/python" -X dev "$work/tree/tests/support/references.py" seeded
+    check "$name: every path" "$folder/bin/python" -X dev "$work/tree/tests/support/references.py" "$references"
     result "$name: $(tail -n 1 "$logs/${name}:_every_path.log")"
 }
 

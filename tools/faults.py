@@ -1,8 +1,8 @@
 """Seed faults into a copy of the package, one at a time, and see whether the tests find them: faults.py TREE [NAME...].
 
-TREE is a copy of the repository that was built in place (tools/faults.sh makes one). Each fault changes one file and
-recompiles one module at most. The tests that are about it run first, then all of them; a line says which one found it.
-Names choose some of the faults. The exit status is the number of faults that nobody found.
+TREE is a copy of the repository that was built in place: ``tools/with_libraries.sh faults`` makes one. Each fault
+changes one file and recompiles one module at most. The tests that are about it run first, then all of them; a line
+says which one found it. Names choose some of the faults. The exit status is the number of faults that nobody found.
 """
 
 from __future__ import annotations

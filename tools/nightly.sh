@@ -17,7 +17,7 @@ export RUNS=${RUNS:-1200000}        # executions of each target of the fuzzer
 stages() {
     cat <<'STAGES'
 full tools/with_libraries.sh full
-faults tools/faults.sh
+faults tools/with_libraries.sh faults
 asan tools/asan.sh
 threads tools/with_libraries.sh threads
 freethreaded tools/freethreaded.sh
@@ -26,7 +26,7 @@ valgrind tools/valgrind.sh
 debug_python tools/debug_python.sh
 matrix tools/with_libraries.sh matrix
 release tools/release.sh
-cythons tools/cythons.sh
+cythons tools/with_libraries.sh cythons
 heavy tools/heavy.sh
 clients tools/clients.sh
 walks tools/with_libraries.sh walks

@@ -28,7 +28,7 @@ memcheck() {
     shift
     valgrind --xml=yes --xml-file="$report" --num-callers=40 --error-limit=no --keep-stacktraces=alloc \
         --suppressions=tools/valgrind.supp --leak-check=full --show-leak-kinds=definite "$PYTHON" -P "$@" || return
-    "$PYTHON" tools/memcheck_report.py "$report" "$work/installed/dlbridge"
+    "$PYTHON" tests/support/memcheck.py "$report" "$work/installed/dlbridge"
 }
 
 stage "seeded bugs"

@@ -4,6 +4,8 @@
 #   full                    the whole products of the tests, of which CI runs a part
 #   threads [SECONDS]       eight threads with the GIL, over all the libraries of the test extra
 #   walks [FIRST [COUNT]]   random walks through the libraries (tests/support/walks.py), by other seeds than the tests' own
+#   faults [NAME...]        whether the tests find faults that are seeded into the package (faults.py has them)
+#   cythons                 the example in Cython, with every Cython that can cimport dlbridge
 #   matrix                  every pair of libraries, in a process of its own: none may have got worse than docs/matrix.md
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -11,11 +13,27 @@ name=${1:-}
 shift || true
 work=$work/$name logs=$work/$name/logs      # of its own: these may run side by side, with other environments
 mkdir -p "$logs"
+
+# build_and_test CYTHON: the example, by a version of Cython.
+build_and_test() {
+    local example=$tree/examples/cython_extension
+    "$bin/pip" install -q "Cython==$1.*" || return
+    rm -rf "$example"/build "$example"/*.c
+    "$bin/pip" install -q --no-build-isolation --force-reinstall --no-deps "$example" || return
+    "$bin/pytest" -q "$example"
+}
+
 stage "an environment with the libraries"
 case $name in
-    full | threads | walks) with_dlbridge test ;;
+    full | threads | walks | cythons) with_dlbridge test ;;
+    faults)
+        environment_with test
+        tree=$work/tree
+        rm -rf "$tree"          # a run that was stopped has left a fault there
+        copy_tree "$tree"
+        must "the package" env -C "$tree" CFLAGS=-O0 "$bin/python" setup.py -q build_ext --inplace ;;
     matrix) with_dlbridge test all ;;
-    *) fail "there is no $name (full, threads, walks or matrix)" ;;
+    *) fail "there is no $name (full, threads, walks, faults, cythons or matrix)" ;;
 esac
 stage "$name"
 case $name in
@@ -25,9 +43,13 @@ case $name in
     walks)
         check walks env PYTHONFAULTHANDLER=1 PYTHONPATH="$tree/tests" "$bin/python" "$tree/tests/support/walks.py" \
             "${1:-1000}" "${2:-3000}" ;;
+    faults)
+        check faults "$bin/python" "$tree/tools/faults.py" "$tree" "$@"
+        result "$(grep -c ': found by' "$logs/faults.log" || true) found" ;;
+    cythons) for version in 3.0 3.1 3.2 3.3; do check "Cython $version" build_and_test "$version"; done ;;
     matrix)
         command -v clang >/dev/null || export DEV=PYTHON    # tinygrad's one device on the host that compiles nothing
         check matrix "$bin/python" "$tree/tools/pages" matrix --check ;;
 esac
-[ "$name" = full ] || result "$(tail -n 1 "$logs/$name.log" | xargs)"
+[[ $name == full || $name == faults || $name == cythons ]] || result "$(tail -n 1 "$logs/$name.log" | xargs)"
 finish

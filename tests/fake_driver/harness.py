@@ -28,11 +28,11 @@ def folder(driver: str | None) -> Path:
     return where
 
 
-def build(where: str | Path, driver: str) -> None:
-    """Build the library of `driver` into a folder."""
+def build(where: str | Path, driver: str, *options: str) -> None:
+    """Build the library of `driver` into a folder; with `-DSILENT` it keeps no log."""
     library = LIBRARIES[driver]
     Path(where).mkdir(exist_ok=True)
-    flags = [*FLAGS, f"-DHIP={int(driver == 'hip')}", f"-Wl,-soname,{library}"]
+    flags = [*FLAGS, *options, f"-DHIP={int(driver == 'hip')}", f"-Wl,-soname,{library}"]
     command = [os.environ.get("CC", "cc"), *flags, SOURCE, "-o", Path(where, library), "-ldl"]
     built = subprocess.run(command, capture_output=True, text=True)
     if built.returncode:

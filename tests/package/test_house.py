@@ -17,7 +17,7 @@ from dlbridge.libraries.library import libraries, roots_of
 ROOT = Path(__file__).parents[2]
 
 
-house = load_tool("house")          # the table of the rooms, with the functions that read the imports
+house = load_tool("pages/house_page")          # the table of the rooms, with the functions that read the imports
 MODULES = house.modules()
 IMPORTS = house.imports(MODULES)
 SCREEN = 45             # lines of a function without its docstring
