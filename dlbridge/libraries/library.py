@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 # Files of this folder that have no library of that name.
-HELPERS = ("hints", "library", "names", "others", "pandas_blocks", "profiles", "tensor_types")
+HELPERS = ("hints", "library", "names", "numba_arrays", "others", "pandas_blocks", "profiles", "tensor_types")
 
 
 class Fact(NamedTuple):
@@ -100,6 +100,7 @@ class Library(NamedTuple):
 
     name: str                               # as in convert(x, name)
     module: str = ""                        # what is imported, the name by default
+    versions: str = ""                      # the module whose version counts, what is imported by default
     install: str = ""                       # the pip line's last word, the name by default
     roots: tuple[str, ...] = ()             # the first parts of its types' modules, that of ``module`` by default
     arrays: tuple[Arrays, ...] = ()
@@ -154,7 +155,7 @@ class Library(NamedTuple):
     @property
     def version(self) -> str:
         """Of the library as it is imported now; "" where it is not, or does not say."""
-        for name in (self.top, self.top.partition(".")[0]):
+        for name in (self.versions,) if self.versions else (self.top, self.top.partition(".")[0]):
             version = getattr(sys.modules.get(name), "__version__", None)
             if version is not None:
                 return str(version)

@@ -25,6 +25,7 @@ def stream_of(array: Any) -> Any:
 LIBRARY = Library(
     name="numba",
     module="numba.cuda",
+    versions="numba_cuda",
     install="'dlbridge[cuda12]'",
     arrays=(
         Arrays(
@@ -36,6 +37,8 @@ LIBRARY = Library(
                              "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM"),
         ),
     ),
+    private=Fact("libraries.numba_arrays", SEEN, "enters a context in its importer, and asks the driver for it",
+                 since="0.30", below="0.31"),
     delivery="numba",
     array_types=("devicearray.DeviceNDArray",),
     devices=Fact(dict.fromkeys(("Device", "_DeviceContextManager"), lambda device: f"cuda:{device.id}"),

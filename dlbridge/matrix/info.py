@@ -6,6 +6,8 @@ import ctypes
 import importlib
 import sys
 import textwrap
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,9 @@ def private_parts(name: str, version: str) -> str:
     library = library_named(name)
     if library is None or library.private is None:
         return "-"
+    if library.versions:
+        with contextlib.suppress(PackageNotFoundError):
+            version = distribution_version(library.versions)
     return "allowed" if applies(library.private, version) else "not allowed"
 
 

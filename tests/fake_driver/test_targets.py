@@ -5,13 +5,17 @@ from fake_driver.harness import in_child
 
 
 @pytest.mark.needs("numba")
+@pytest.mark.parametrize("private_parts", [True, False])
 @in_child
-def test_numba_gets_the_memory_as_it_is():
+def test_numba_gets_the_memory_as_it_is(private_parts):
     import numpy as np
     from fake_driver.producers import Interface, driver
     from numba import cuda
 
     import dlbridge
+    from dlbridge.libraries import numba_arrays
+    if not private_parts:
+        numba_arrays.made_on[0] = None
     driver.make_current(0)
     start = driver.allocate(0, 4096)
     bits = np.arange(4096, dtype="u1")
@@ -49,6 +53,78 @@ def test_numba_gets_the_memory_as_it_is():
     for to in "numba", cuda, cuda.cudadrv.devicearray.DeviceNDArray:
         assert dlbridge.convert(own, to) is own
         assert dlbridge.convert(Interface(start), to).__cuda_array_interface__["data"][0] == start
+    assert numba_arrays.in_use() is private_parts
+
+
+@pytest.mark.needs("numba")
+@in_child(NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT="0")
+def test_numbas_arrays_are_made_alike_by_its_class_and_by_its_importer():
+    import weakref
+
+    from fake_driver.producers import Interface, Stream, driver
+
+    import dlbridge
+    from dlbridge.libraries import numba_arrays
+
+    for device in 0, 1:
+        start, then = driver.allocate(device, 4096), Stream(driver.stream(device))
+        source = Interface(start, (4, 8), "<f4", strides=(64, 8), stream=1)
+        by_importer, by_class = dlbridge.convert(source, "numba"), dlbridge.convert(source, "numba")
+        on_stream = dlbridge.convert(source, "numba", stream=then)
+        assert by_importer.gpu_data.context is by_class.gpu_data.context is on_stream.gpu_data.context
+        assert by_class.gpu_data.context.device.id == device
+        assert (by_importer.stream, by_class.stream) == (0, 0) and int(on_stream.stream) == then.handle
+        parts = [array[1:, ::2] for array in (by_importer, by_class, on_stream)]
+        for part in parts:
+            assert part.__cuda_array_interface__["data"][0] == start + 64 and part.strides == (64, 16)
+        owners = [weakref.ref(part.gpu_data.owner) for part in parts]
+        del by_importer, by_class, on_stream, part
+        assert all(owner() is not None for owner in owners)         # a part keeps the memory
+        del parts
+        assert not any(owner() for owner in owners)
+    assert numba_arrays.in_use() and sorted(numba_arrays.made_on) == [0, 1]
+
+
+@pytest.mark.needs("numba")
+@pytest.mark.parametrize("fault", ["raises", "another size", "an untested version"])
+@in_child
+def test_numbas_importer_is_called_where_its_class_does_otherwise(fault):
+    import numba_cuda
+    from fake_driver.producers import Interface, driver
+    from numba import cuda
+
+    import dlbridge
+    from dlbridge.libraries import numba_arrays
+
+    class Other(cuda.cudadrv.driver.MemoryPointer):
+        def __init__(self, context, pointer, size, owner=None):
+            if fault == "raises":
+                raise RuntimeError(fault)
+            super().__init__(context, pointer, size + 1, owner)
+
+    driver.make_current(0)
+    make = numba_arrays.new_maker
+
+    def with_fault(namespace, index):
+        ours, cuda.cudadrv.driver.MemoryPointer = cuda.cudadrv.driver.MemoryPointer, Other
+        made = make(namespace, index)
+
+        def call(*given):
+            cuda.cudadrv.driver.MemoryPointer = Other
+            try:
+                return made(*given)
+            finally:
+                cuda.cudadrv.driver.MemoryPointer = ours
+        return call
+
+    if fault == "an untested version":
+        numba_cuda.__version__ = "99.0"
+    else:
+        numba_arrays.new_maker = with_fault
+    start = driver.allocate(0, 64)
+    for _ in range(3):
+        assert dlbridge.convert(Interface(start), "numba").gpu_data.size == 16
+    assert not numba_arrays.in_use() and numba_arrays.made_on == {0: None}
 
 
 @pytest.mark.needs("torch for CPUs")

@@ -1,4 +1,7 @@
-"""libtorch's functions, jaxlib's importer, pandas' blocks: used up to the newest tested version, and done without."""
+"""Private parts of libraries are used up to the newest tested version, and done without.
+
+These are libtorch's functions, jaxlib's importer and pandas' blocks. Numba's class is in fake_driver/test_targets.py.
+"""
 
 import mmap
 import subprocess
@@ -34,7 +37,8 @@ def test_the_bound_is_the_first_version_that_was_not_tested(name):
 
 def test_libraries_with_private_parts_have_a_file_for_them():
     files = {library.private.value for library in libraries().values() if library.private}
-    assert files == {"_core.native.libtorch", "_core.targets.jaxlib", "libraries.pandas_blocks"}
+    assert files == {
+        "_core.native.libtorch", "_core.targets.jaxlib", "libraries.numba_arrays", "libraries.pandas_blocks"}
 
 
 @pytest.mark.parametrize("name", [pytest.param("torch", marks=pytest.mark.needs("torch 2.10")), "jax"])

@@ -84,7 +84,7 @@ DELIVERIES = {
     "numpy": "NumPy's C API", "torch": "its C exchange API; before 2.10 a capsule", "exchange": "its C exchange API",
     "jax": "jaxlib's importer, with a legacy capsule; otherwise by `jax.dlpack.from_dlpack`",
     "cupy": "`cupy.from_dlpack`, with a `Tensor`",
-    "numba": "`numba.cuda.from_cuda_array_interface`",
+    "numba": "its `DeviceNDArray`; otherwise by `numba.cuda.from_cuda_array_interface`",
     "onnxruntime": "`OrtValue`'s importer, with a legacy capsule",
     "pyarrow": "an `Array` where there is one axis, by `Array.from_buffers`; else a `Tensor`, by `Tensor.from_numpy`",
     "tensor:prepare_memoryview": "a memoryview over a `Tensor`", "capsule": "a capsule", "tensor": "a `Tensor`",

@@ -14,6 +14,8 @@ from dlbridge._core.targets.consumer cimport call_consumer, fill, is_large
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
+from dlbridge.libraries.numba_arrays import check, made_on
+
 
 cdef int prepare(Target target) except -1:
     target.deliver = deliver
@@ -42,9 +44,15 @@ cdef object deliver(Managed* managed, Target target):
         raise
     if interface["stream"] == STREAM_LEGACY_DEFAULT:
         del interface["stream"]
+    make = made_on.get(index) if interface["strides"] is not None else None     # an array without elements has none
 
     def importer(owner):
-        return on_device(target, index, lambda: from_interface(interface, owner=owner, sync=False))
+        if make is not None:
+            return make(interface, owner)
+        array = on_device(target, index, lambda: from_interface(interface, owner=owner, sync=False))
+        if index not in made_on and interface["strides"] is not None:
+            check(target.namespace, index, interface, owner, array)
+        return array
 
     return call_consumer(importer, target, new_tensor(managed, READONLY_SHARE))
 
