@@ -14,6 +14,8 @@ cdef enum Change:
     SWAP                # reversed
     SWAP_HALVES         # reversed in each half; the halves are the two parts of a complex number
     TRUTH               # of one byte: 1 unless it is 0
+    TO_FLOAT            # a double becomes a float, or two of a complex number become two
+    TO_INT32            # an int64_t becomes an int32_t
 
 
 ctypedef struct Axis:
@@ -22,6 +24,7 @@ ctypedef struct Axis:
     int64_t source_step
 
 
+# A line that narrows has the address of Copy.lost in place of the flips.
 ctypedef void (*Line)(
     char* into, const char* source, int64_t count, int64_t into_step, int64_t source_step, const uint8_t* flips,
 ) noexcept nogil
@@ -38,8 +41,9 @@ ctypedef void (*Tile)(
 ctypedef struct Copy:
     char* into              # never overlaps source; no two elements of it share a byte
     const char* source
-    int64_t word_bytes      # 1, 2, 4, 8 or 16
+    int64_t word_bytes      # of the result: 1, 2, 4, 8 or 16
     Change change
+    uint8_t* lost           # set to 1 where a value does not fit into the narrower word; NULL for other changes
     uint8_t flips[MAX_WORD]     # the bits that are inverted, after the change
     bint flipped
     int32_t ndim
@@ -58,6 +62,7 @@ cdef inline void begin_copy(Copy* copy, void* into, const void* source, int64_t 
     copy.source = <const char*> source
     copy.word_bytes = word_bytes
     copy.change = KEEP
+    copy.lost = NULL
     copy.flipped = False
     memset(copy.flips, 0, MAX_WORD)
     copy.ndim = 0

@@ -215,7 +215,13 @@ cdef inline void copy_line(const Copy* copy, char* into, const char* source) noe
     if copy.runs:
         memcpy(into, source, last.extent * copy.word_bytes)
     else:
-        copy.line(into, source, last.extent, last.into_step, last.source_step, copy.flips)
+        copy.line(into, source, last.extent, last.into_step, last.source_step, flips_of(copy))
+
+
+cdef inline const uint8_t* flips_of(const Copy* copy) noexcept nogil:
+    if copy.lost == NULL:
+        return copy.flips
+    return copy.lost
 
 
 cdef void copy_plane(const Copy* copy, char* into, const char* source) noexcept nogil:
@@ -242,7 +248,7 @@ cdef bint prefers_tiles(const Copy* copy) noexcept nogil:
     """
     cdef const Axis* far = &copy.axes[copy.ndim - 1]
     cdef const Axis* near = &copy.axes[copy.ndim - 2]
-    if far.into_step != copy.word_bytes:
+    if far.into_step != copy.word_bytes or copy.tile == NULL:
         return False
     if TILE_BYTES // copy.word_bytes > FEW_ROWS or far.source_step % CACHE_WAY == 0:
         return True
@@ -293,7 +299,7 @@ cdef void copy_block(
         for index in range(lines):
             copy.line(
                 into + index * across.into_step, source + index * across.source_step, min(block, count),
-                along.into_step, along.source_step, copy.flips)
+                along.into_step, along.source_step, flips_of(copy))
         into += block * along.into_step
         source += block * along.source_step
         count -= block

@@ -1,6 +1,6 @@
 """place: takes a block, and gives the same or another block that was copied, swapped or relabelled."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from dlbridge._core.abi cimport DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
@@ -46,6 +46,8 @@ cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
 cdef int copy_into(Managed* into, Managed* source) except -1
 # Describes a copy of elements as one of words. The two differ in layout, byte order and signs alone.
 cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil
+# The same into the nearest type of the source's; what does not fit is noted in lost.
+cdef void describe_narrowing(Copy* copy, Managed* into, Managed* source, uint8_t* lost) noexcept nogil
 cdef bint is_bool(const Managed* managed) noexcept nogil
 # Whether a device's memory has too many holes for all of its span to be fetched.
 cdef bint is_spread(const Managed* managed) noexcept nogil

@@ -16,6 +16,7 @@ from dlbridge._core.abi cimport (
     kDLBool,
     kDLCPU,
     kDLComplex,
+    kDLInt,
 )
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport (
@@ -42,7 +43,20 @@ from dlbridge._core.block cimport (
     managed_take_versioned,
     protocol_name,
 )
-from dlbridge._core.copying cimport SWAP, SWAP_HALVES, TRUTH, Copy, add_axis, begin_copy, copy_words, flip, pack, unpack
+from dlbridge._core.copying cimport (
+    SWAP,
+    SWAP_HALVES,
+    TO_FLOAT,
+    TO_INT32,
+    TRUTH,
+    Copy,
+    add_axis,
+    begin_copy,
+    copy_words,
+    flip,
+    pack,
+    unpack,
+)
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, nearest_row
@@ -162,12 +176,12 @@ cdef void keep_order(Managed* made, const Managed* source, int32_t steps) noexce
 
 cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
     """A copy in the nearest type."""
-    from dlbridge._core.narrowing import narrow     # imported with the first narrow=True
-
     cdef Managed like = source[0]       # with the other type
     cdef Managed* resolved
     cdef Managed* made
-    if source.marks & (NEGATED | CONJUGATED):
+    cdef Copy copy
+    cdef uint8_t lost = 0
+    if source.marks & (NEGATED | CONJUGATED | SWAPPED):
         resolved = copied(source, COPY, NULL)
         try:
             return narrowed(resolved, steps)
@@ -176,12 +190,21 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
     managed_set_row(&like, nearest_row(source.row))
     made = managed_checked(allocated(&like, managed_nbytes(&like)))
     keep_order(made, source, steps)
-    try:
-        narrow(<size_t> source, <size_t> made)      # addresses: only an import of Python can wait until here
-    except BaseException:
-        managed_release(made)
-        raise
+    if managed_count(made):
+        describe_narrowing(&copy, made, source, &lost)
+        run_copy(&copy, managed_nbytes(made))
+    if lost:
+        try:
+            raise_lost(source)
+        finally:
+            managed_release(made)
     return made
+
+
+cdef int raise_lost(const Managed* source) except -1:
+    from dlbridge._core.narrowing import first_lost     # imported with the first value that does not fit
+
+    raise first_lost(<size_t> source)       # an address: only an import of Python can wait until here
 
 
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
@@ -434,6 +457,18 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
             flip(copy, sign + number_bytes)
     if source.marks & CONJUGATED and complex_words:
         flip(copy, sign + number_bytes)
+
+
+cdef void describe_narrowing(Copy* copy, Managed* into, Managed* source, uint8_t* lost) noexcept nogil:
+    cdef const DLTensor* tensor = &source.abi.dl_tensor
+    cdef int64_t step = 1 if source.marks & BYTE_STRIDES else managed_item_bytes(source)
+    cdef int64_t into_step = managed_item_bytes(into)
+    cdef int32_t axis
+    begin_copy(copy, managed_data(into), managed_data(source), into_step)
+    for axis in range(tensor.ndim):
+        add_axis(copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * into_step, tensor.strides[axis] * step)
+    copy.change = TO_INT32 if tensor.dtype.code == kDLInt else TO_FLOAT
+    copy.lost = lost
 
 
 cdef bint is_bool(const Managed* managed) noexcept nogil:

@@ -108,6 +108,51 @@ cdef extern from *:
         DLBRIDGE_LINE(name##suffix, dlbridge_word_##size, change,                                                      \
                       DLBRIDGE_GATHER(dlbridge_word_##size, change, dlbridge_keep_##size##suffix), target)
 
+    /* ---- a line of narrower words ----
+       Its last argument is the byte in which it notes that a value does not fit. A finite value does not that rounds to
+       infinity. So infinite results are looked for, many at once, and where there is one, the values are looked at. */
+    #define DLBRIDGE_INFINITE(wide, narrow) (__builtin_fabsf(narrow) > __FLT_MAX__)
+    #define DLBRIDGE_BEYOND_FLOAT(wide) (__builtin_isfinite(wide) && !__builtin_isfinite((float) (wide)))
+    #define DLBRIDGE_HIGH_BITS(wide, narrow) DLBRIDGE_BEYOND_INT32(wide)
+    #define DLBRIDGE_BEYOND_INT32(wide) (((uint64_t) (wide) + (UINT64_C(1) << 31)) >> 32)
+
+    #define DLBRIDGE_NARROWING(name, Wide, Narrow, Suspects, suspect, beyond, target)                                  \
+    target static void name(char *restrict into, const char *restrict source, int64_t count, const uint8_t *lost_at) { \
+        Suspects suspects = 0;                                                                                         \
+        Wide wide;                                                                                                     \
+        for (int64_t at = 0; at < count; at++) {                                                                       \
+            Narrow narrow;                                                                                             \
+            memcpy(&wide, source + at * sizeof wide, sizeof wide);                                                     \
+            narrow = (Narrow) wide;                                                                                    \
+            suspects |= suspect(wide, narrow);                                                                         \
+            memcpy(into + at * sizeof narrow, &narrow, sizeof narrow);                                                 \
+        }                                                                                                              \
+        for (int64_t at = 0; suspects && at < count; at++) {                                                           \
+            memcpy(&wide, source + at * sizeof wide, sizeof wide);                                                     \
+            if (beyond(wide))                                                                                          \
+                __atomic_store_n((uint8_t *) lost_at, 1, __ATOMIC_RELAXED);                                            \
+        }                                                                                                              \
+    }
+
+    /* Words that are apart are gathered, narrowed, and put to their places. A word has one number, or two. */
+    #define DLBRIDGE_NARROWING_LINE(name, narrowing, numbers, from_size, to_size, suffix, target)                      \
+    target static void name##suffix(                                                                                   \
+            char *restrict into, const char *restrict source, int64_t count, int64_t into_step, int64_t source_step,   \
+            const uint8_t *lost_at) {                                                                                  \
+        enum { BLOCK = 128 };                                                                                          \
+        char wide[BLOCK * from_size], narrow[BLOCK * to_size];                                                         \
+        if (into_step == to_size && source_step == from_size) {                                                        \
+            narrowing##suffix(into, source, count * numbers, lost_at);                                                 \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (; count > 0; count -= BLOCK, into += BLOCK * into_step, source += BLOCK * source_step) {                  \
+            int64_t some = count < BLOCK ? count : BLOCK;                                                              \
+            dlbridge_keep_##from_size##suffix(wide, source, some, from_size, source_step, dlbridge_no_flips);          \
+            narrowing##suffix(narrow, wide, some * numbers, lost_at);                                                  \
+            dlbridge_keep_##to_size##suffix(into, narrow, some, into_step, to_size, dlbridge_no_flips);                \
+        }                                                                                                              \
+    }
+
     /* ---- a tile ----
        A cache line of every row is read at once and written at once. So rows that fall into the same few places of the
        cache cannot drive each other out, as they would in arrays whose extents are powers of two. The cache holds up to
@@ -199,6 +244,13 @@ cdef extern from *:
         DLBRIDGE_CHANGING_LINE(dlbridge_halves_8, 8, DLBRIDGE_HALVES_8, suffix, target)                                \
         DLBRIDGE_LINE(dlbridge_halves_16##suffix, dlbridge_word_16, DLBRIDGE_HALVES_16, , target)                      \
         DLBRIDGE_CHANGING_LINE(dlbridge_truth_1, 1, DLBRIDGE_TRUTH, suffix, target)                                    \
+        DLBRIDGE_NARROWING(dlbridge_floats##suffix, double, float, uint32_t, DLBRIDGE_INFINITE,                        \
+                           DLBRIDGE_BEYOND_FLOAT, target)                                                              \
+        DLBRIDGE_NARROWING(dlbridge_integers##suffix, int64_t, int32_t, uint64_t, DLBRIDGE_HIGH_BITS,                  \
+                           DLBRIDGE_BEYOND_INT32, target)                                                              \
+        DLBRIDGE_NARROWING_LINE(dlbridge_to_float, dlbridge_floats, 1, 8, 4, suffix, target)                           \
+        DLBRIDGE_NARROWING_LINE(dlbridge_to_floats, dlbridge_floats, 2, 16, 8, suffix, target)                         \
+        DLBRIDGE_NARROWING_LINE(dlbridge_to_int32, dlbridge_integers, 1, 8, 4, suffix, target)                         \
         DLBRIDGE_TILE(dlbridge_keep_tile_1##suffix, 1, DLBRIDGE_VECTOR_KEEP, target)                                   \
         DLBRIDGE_TILE(dlbridge_keep_tile_2##suffix, 2, DLBRIDGE_VECTOR_KEEP, target)                                   \
         DLBRIDGE_TILE(dlbridge_keep_tile_4##suffix, 4, DLBRIDGE_VECTOR_KEEP, target)                                   \
@@ -211,14 +263,16 @@ cdef extern from *:
         DLBRIDGE_TILE(dlbridge_halves_tile_8##suffix, 8, DLBRIDGE_REVERSE_4, target)                                   \
         DLBRIDGE_TILE(dlbridge_halves_tile_16##suffix, 16, DLBRIDGE_REVERSE_8, target)                                 \
         DLBRIDGE_TILE(dlbridge_truth_tile_1##suffix, 1, DLBRIDGE_VECTOR_TRUTH, target)                                 \
-        static const dlbridge_line dlbridge_lines##suffix[4][5] = {                                                    \
+        static const dlbridge_line dlbridge_lines##suffix[6][5] = {                                                    \
             {dlbridge_keep_1##suffix, dlbridge_keep_2##suffix, dlbridge_keep_4##suffix, dlbridge_keep_8##suffix,       \
              dlbridge_keep_16##suffix},                                                                                \
             {dlbridge_keep_1##suffix, dlbridge_swap_2##suffix, dlbridge_swap_4##suffix, dlbridge_swap_8##suffix,       \
              NULL},                                                                                                    \
             {NULL, NULL, dlbridge_halves_4##suffix, dlbridge_halves_8##suffix, dlbridge_halves_16##suffix},            \
-            {dlbridge_truth_1##suffix, NULL, NULL, NULL, NULL}};                                                       \
-        static const dlbridge_tile dlbridge_tiles##suffix[4][5] = {                                                    \
+            {dlbridge_truth_1##suffix, NULL, NULL, NULL, NULL},                                                        \
+            {NULL, NULL, dlbridge_to_float##suffix, dlbridge_to_floats##suffix, NULL},                                 \
+            {NULL, NULL, dlbridge_to_int32##suffix, NULL, NULL}};                                                      \
+        static const dlbridge_tile dlbridge_tiles##suffix[6][5] = {                                                    \
             {dlbridge_keep_tile_1##suffix, dlbridge_keep_tile_2##suffix, dlbridge_keep_tile_4##suffix,                 \
              dlbridge_keep_tile_8##suffix, dlbridge_keep_tile_16##suffix},                                             \
             {dlbridge_keep_tile_1##suffix, dlbridge_swap_tile_2##suffix, dlbridge_swap_tile_4##suffix,                 \

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from dlbridge._core.copying import _set_split
 from support.optional import of, params
 
 import dlbridge
@@ -124,3 +125,53 @@ def test_a_value_that_does_not_fit_is_named_by_its_place_in_the_source(dtype, va
     source[1, 2, 3] = value
     with pytest.raises(dlbridge.ConversionError, match=r"at \(3, 1, 2\)"):
         dlbridge.convert(source.transpose(2, 0, 1), "jax", narrow=True)
+
+LARGEST = float(np.finfo("f4").max)
+HALFWAY = LARGEST + 2.0**103              # to what would be the next float: it rounds to infinity
+SPECIAL = [0.0, -0.0, np.nan, np.inf, -np.inf, LARGEST, -LARGEST, np.nextafter(HALFWAY, 0), 1e-45, 1e-46, 5e-324, 1 / 3]
+LAYOUTS = {
+    "side by side": lambda x: x, "every second": lambda x: np.repeat(x, 2)[::2],
+    "reversed": lambda x: x[::-1].copy()[::-1],
+    "at odd addresses": lambda x: np.frombuffer(b"." + x.tobytes(), x.dtype, len(x), 1),
+    "the other byte order": lambda x: x.astype(x.dtype.newbyteorder(">")),
+    "across": lambda x: np.repeat(x, 3).reshape(-1, 3).T[1],
+}
+
+
+@pytest.fixture
+def in_parts():
+    before = _set_split(1 << 9, 1 << 8)
+    yield
+    _set_split(*before)
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [1, 127, 128, 129, 300, 5000])
+@each_type
+def test_every_value_is_that_of_a_cast(in_parts, wide, narrow, size, layout):
+    random = np.random.default_rng(size)
+    if wide == "int64":
+        values = random.integers(-2**31, 2**31, size)
+        values[:2] = [2**31 - 1, -2**31][:size]
+    else:
+        values = random.standard_normal(2 * size) * 10.0**random.integers(-50, 38, 2 * size)
+        values[random.integers(0, 2 * size, size)] = random.choice(SPECIAL, size)
+        values = values.view(wide)[:size]
+    with np.errstate(all="ignore"):
+        expected = values.astype(narrow)
+    made = np.asarray(dlbridge.convert(LAYOUTS[layout](values), "jax", narrow=True))
+    assert made.dtype == narrow
+    assert made.tobytes() == expected.tobytes()
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("place", [0, 127, 128, 4999])
+@pytest.mark.parametrize("value", [np.int64(2**31), np.int64(-2**31 - 1), np.int64(-2**63), HALFWAY, -HALFWAY, 1e308,
+                                   complex(0, HALFWAY), complex(-HALFWAY, np.nan)])
+def test_one_value_that_does_not_fit_is_found_anywhere(in_parts, value, place, layout):
+    values = np.zeros(5000, type(value))
+    values[place] = value
+    with pytest.raises(dlbridge.ConversionError, match=rf"at \({place},\): does not fit"):
+        dlbridge.convert(LAYOUTS[layout](values), "jax", narrow=True)
