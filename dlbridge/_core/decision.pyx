@@ -70,7 +70,7 @@ from dlbridge._core.place cimport (
     separate_steps,
 )
 from dlbridge._core.request cimport COPY_ALWAYS, COPY_NEVER, READONLY_ERROR, READONLY_SHARE, Request
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.targets.target cimport Target, uploads_to
 
 
 cdef bint is_copy(const Decision* decision) noexcept nogil:
@@ -228,7 +228,7 @@ cdef void decide_device(
         decide_host(managed, target, findings, out)
     elif not request.has_device or same_device(wanted, device):
         decide_label(managed, target, out)
-    elif wanted.device_type == target.upload_type and is_host(device.device_type):
+    elif uploads_to(target, wanted.device_type) and is_host(device.device_type):
         # Pinned memory is copied like other host memory, under the CPU's label, since not every library knows its own.
         out.steps |= TO_HOST_LABEL if device.device_type != kDLCPU else 0
         want(out, UPLOAD, OTHER_DEVICE)
@@ -279,7 +279,7 @@ cdef void decide_label(const Managed* managed, Target target, Decision* out) noe
             refuse(out, HOST_MEMORY)
     # A build of torch for the CPU would make a tensor of device memory, but could do nothing with it.
     elif not target.supports & OTHER_DEVICES or (
-            has_streams(device.device_type) and target.upload != NULL and not target.upload_type):
+            has_streams(device.device_type) and target.upload != NULL and not target.upload_types):
         refuse(out, DEVICE_MEMORY)
     elif 0 <= target.gpus <= device.device_id:
         refuse(out, NO_SUCH_GPU)

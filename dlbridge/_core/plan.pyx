@@ -69,7 +69,7 @@ from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.offer cimport Offer, hints, library
 from dlbridge._core.sources.registry cimport offers_for_type
 from dlbridge._core.targets.registry cimport loaded_target
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.targets.target cimport Target, uploads_to
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
@@ -210,8 +210,16 @@ cdef dict values_for(const Managed* managed, Target target, const Decision* deci
         "dtype": dtype_name(tensor.dtype), "near": row_name(near) if near != NO_ROW else "",
         "fewest": target.fewest_axes, "most": target.most_axes, "gpus": target.gpus, "hosts": target.hosts,
         "host": decision.upload.device_id, "device": device_name(tensor.device),
-        "own": device_name(DLDevice(target.upload_type or kDLCUDA, ANY_DEVICE_ID)),
+        "own": own_device(target),
     }
+
+
+cdef str own_device(Target target):
+    """The device of a library, as in device=."""
+    cdef int32_t device_type = 1
+    while device_type < 32 and not uploads_to(target, device_type):
+        device_type += 1
+    return device_name(DLDevice(device_type if device_type < 32 else <int32_t> kDLCUDA, ANY_DEVICE_ID))
 
 
 cdef tuple fact_of(const Managed* managed, Target target, const Decision* decision):
@@ -367,7 +375,7 @@ cdef bint takes_as_it_is(const Managed* managed, str name):
         target = loaded_target(name)
     except Exception:
         return False
-    return target.upload_type == managed.abi.dl_tensor.device.device_type and (
+    return uploads_to(target, managed.abi.dl_tensor.device.device_type) and (
         managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1)
 
 

@@ -10,5 +10,5 @@ LIBRARY = Library(
     array_types=("Tensor",),
     exact=True,         # asdlpack() gives a Tensor, and not a proxy of one
     lacks=DLPACK,
-    upload="cuda",
+    uploads=("cuda", "rocm"),
 )

@@ -29,6 +29,6 @@ LIBRARY = Library(
         *NO_SUBBYTE,
     ),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX), "seen in 0.20"),),
-    upload="oneapi",
+    uploads=("oneapi",),
     uploader=upload,
 )

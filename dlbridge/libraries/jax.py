@@ -163,7 +163,7 @@ LIBRARY = Library(
                 "work on it is queued"),
     keeps_imports=Fact(True, "seen in 0.11.2", "frees what it imported once the last work on it is done",
                        since="0.11.2", below="0.12"),
-    upload="cuda",
+    uploads=("cuda",),
     pinned=Fact(takes_pinned, "seen in 0.11.2", "takes pinned memory where it has a GPU"),
     hosts=Fact(hosts, "seen in 0.10.2", "takes memory of others on the first device of the host only"),
     default_host=Fact(default_host, "seen in 0.10.2", "imports to the first device, whatever jax.default_device() is"),

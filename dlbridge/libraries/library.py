@@ -139,7 +139,7 @@ class Library(NamedTuple):
     duplicate: Fact | None = None           # a function that copies an array of its own, with what memory does not say
     # How its arrays get to number {} of a device, by the device's name, where dlbridge does not move them.
     moves: Mapping[str, str] = MappingProxyType({})
-    upload: str = ""                        # the device that it copies host memory to, as in device=
+    uploads: tuple[str, ...] = ()           # the devices that it copies host memory to, as in device=
     uploader: Callable[[Any, Any, int | None], Any] | None = None   # … by this, of the module, an ndarray and an index
 
     @property

@@ -54,5 +54,5 @@ LIBRARY = Library(
         Fact("UNIFIED", SEEN, "has no device types"),
     ),
     dtypes=(Fact(("bool", *INTEGERS, *FLOATS, *COMPLEX), SEEN),),
-    upload="cuda",
+    uploads=("cuda",),
 )

@@ -88,7 +88,7 @@ def spoil(answer: Any) -> None:
 def made(function: Any) -> Library:
     return Library(
         name="kernels", module="fake_driver.kernels", roots=("kernels",), delivery="importer",
-        importer="from_dlpack", array_types=("Array",), upload="cuda",
+        importer="from_dlpack", array_types=("Array",), uploads=("cuda",),
         arrays=(Arrays("Array", rearranged=Fact(function, "as CuPy's"),
                        stream_object=Fact(lambda array: current, "as CuPy's")),),
         lacks=(Fact("HOST", "as CuPy", "has none"), Fact("ODD_STRIDES", "as CuPy", "counts them in elements"),

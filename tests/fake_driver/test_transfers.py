@@ -227,9 +227,10 @@ def test_a_forked_child_forgets_the_buffers():
 
 # ---- into a Tensor, and ahead ----------------------------------------------------------------------------------------
 
+@both
 @pytest.mark.parametrize("pieces", [1, 9])
 @in_child
-def test_a_tensor_takes_host_memory_to_a_device(pieces):
+def test_a_tensor_takes_host_memory_to_a_device(platform, pieces):
     import numpy as np
     from fake_driver.producers import driver
     from fake_driver.scenes.staged import PIECE, random, refused
@@ -237,6 +238,7 @@ def test_a_tensor_takes_host_memory_to_a_device(pieces):
     import dlbridge
     from dlbridge.testing import unordered_releases
     driver.make_current(1)
+    name_of, number = ("rocm", 10) if driver.hip else ("cuda", 2)
     base = random.integers(0, 250, (PIECE // 64, 64 * pieces), "u1")
     sources = {
         "compact": base, "transposed": base.T, "every second": base[:, ::2], "reversed": base[::-1],
@@ -244,23 +246,23 @@ def test_a_tensor_takes_host_memory_to_a_device(pieces):
         "big-endian": base.astype(">f4"), "bools": base > 9, "a part": base[1:, 3:],
     }
     for name, source in sources.items():
-        for device, index in ("cuda", 1), ("cuda:0", 0), ((2, 1), 1):
+        for device, index in (name_of, 1), (f"{name_of}:0", 0), ((number, 1), 1):
             tensor = dlbridge.asdlpack(source, device=device)
-            assert (tensor.device, tensor.shape) == (f"cuda:{index}", source.shape), name
+            assert (tensor.device, tensor.shape) == (f"{name_of}:{index}", source.shape), name
             assert not tensor.readonly and tensor.dtype == source.dtype.newbyteorder("=")
             assert np.array_equal(dlbridge.convert(tensor, "numpy", device="cpu"), source), name
-    bytes_of = dlbridge.asdlpack(np.full(5 * PIECE, 7, "u1").view(bool), device="cuda")
+    bytes_of = dlbridge.asdlpack(np.full(5 * PIECE, 7, "u1").view(bool), device=name_of)
     assert dlbridge.convert(bytes_of, "numpy", device="cpu").view("u1").max() == 1
     del tensor, bytes_of
     assert len(driver.log("MemAllocAsync")) == len(driver.log("MemFreeAsync")) and unordered_releases() == 0
-    plan = dlbridge.explain(base, "dlbridge", device="cuda")
+    plan = dlbridge.explain(base, "dlbridge", device=name_of)
     assert plan.action == "copy"
-    refused(lambda: dlbridge.asdlpack(base, device="cuda:5"), "is not there")
+    refused(lambda: dlbridge.asdlpack(base, device=f"{name_of}:5"), "is not there")
     driver.fail("MemAllocAsync", 2)
-    refused(lambda: dlbridge.asdlpack(base, device="cuda"), f"{base.nbytes} bytes were wanted")
+    refused(lambda: dlbridge.asdlpack(base, device=name_of), f"{base.nbytes} bytes were wanted")
     driver.fail("MemAllocAsync", 0)
     driver.fail("MemcpyHtoDAsync", 700)
-    refused(lambda: dlbridge.asdlpack(base, device="cuda"), "MemcpyHtoD")
+    refused(lambda: dlbridge.asdlpack(base, device=name_of), "MemcpyHtoD")
     assert len(driver.log("MemAllocAsync")) == len(driver.log("MemFreeAsync")) + 1      # that which failed
 
 
@@ -392,3 +394,22 @@ def test_many_batches_leave_nothing_on_the_device():
     driver.fail("MemcpyHtoDAsync", 700, after=4)
     found = dlbridge.prefetch(batches(9), "dlbridge", device="cuda")
     refused(lambda: [*found], "MemcpyHtoD")
+
+
+@both
+@in_child
+def test_batches_become_tensors_of_either_driver(platform):
+    from fake_driver.producers import driver
+    from fake_driver.scenes.batches import batches, settled
+
+    import dlbridge
+
+    name = "rocm:0" if driver.hip else "cuda:0"
+    count = 0
+    for index, batch in enumerate(dlbridge.prefetch(batches(20), "dlbridge", device=name)):
+        assert (batch["x"].device, batch["index"]) == (name, index)
+        assert set(dlbridge.convert(batch["y"][0], "numpy", device="cpu").tolist()) == {index}
+        count += 1
+    del batch
+    assert count == 20
+    settled()

@@ -217,6 +217,6 @@ sys.modules["dlbridge.libraries.pool"] = types.SimpleNamespace(LIBRARY=Library( 
     arrays=(Arrays(
         "Array", stream_object=Fact(lambda array: current(), "as CuPy", "names its current stream"),
         rearranged=Fact(lambda array, dtype: pool.array(pool.values(array)), "as CuPy")),),
-    upload="cuda",
+    uploads=("cuda",),
     lacks=(Fact("HOST", "as CuPy", "has none"), Fact("ODD_STRIDES", "as CuPy", "counts them in elements"))))
 library.files = lambda: found | {"pool"}

@@ -22,7 +22,7 @@ cdef int prepare(Target target) except -1:
 
 
 cdef int adjust(Target target) except -1:
-    target.upload_type = kDLROCM if target.namespace.cuda.runtime.is_hip else kDLCUDA
+    target.upload_types = 1 << (kDLROCM if target.namespace.cuda.runtime.is_hip else kDLCUDA)
     return 0
 
 

@@ -42,7 +42,7 @@ cdef class Target:
     cdef Deliver deliver
     cdef Share share                    # or NULL: the library needs a block
     cdef Upload upload                  # or NULL
-    cdef int32_t upload_type            # DLPack's type of the devices that upload copies to; 0 if there are none
+    cdef uint32_t upload_types          # bits of DLPack's types of the devices that upload copies to
     cdef bint copies_own                # whether it copies device memory itself, since its streams are not known
     cdef bint keeps_imports             # … but keeps memory until its work is done, so that it need not
     cdef CurrentStream current_stream   # or NULL: the library names its stream to the Tensor that it consumes
@@ -66,3 +66,7 @@ cdef class Target:
 
 
 cdef Target new_target(object facts)
+
+
+cdef inline bint uploads_to(Target target, int32_t device_type) noexcept:
+    return target.upload_types >> device_type & 1

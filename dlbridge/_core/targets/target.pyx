@@ -124,9 +124,9 @@ cdef class Target:
         self.hosts = facts.hosts.value(self.namespace) if facts.hosts else 0
         if facts.pinned and not facts.pinned.value(self.namespace):
             self.supports &= ~<unsigned int> PINNED
-        if facts.upload:
-            parse_device(facts.upload, &device)
-            self.upload_type = device.device_type
+        for name in facts.uploads:
+            parse_device(name, &device)
+            self.upload_types |= <uint32_t> 1 << device.device_type
         if isinstance(facts.importer, str) and facts.importer:
             self.function = attribute(self.namespace, facts.importer)
         if facts.array_types:

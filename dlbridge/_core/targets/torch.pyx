@@ -30,9 +30,9 @@ cdef int adjust(Target target) except -1:
     if target.api == NULL:
         target.deliver = deliver_bytes
     if getattr(torch.version, "hip", None):
-        target.upload_type = kDLROCM
+        target.upload_types = 1 << kDLROCM
     elif getattr(torch.version, "cuda", None):
-        target.upload_type = kDLCUDA
+        target.upload_types = 1 << kDLCUDA
     else:
         target.current_stream = NULL
     return 0
