@@ -1,12 +1,15 @@
 """A prefetching pipeline on two streams: one fills buffers while the other works on those before.
 
-    python examples/pipeline.py [--batches N] [--buffers N] [--elements N] [--consumer NAME]
+    python examples/pipeline.py [--ahead] [--batches N] [--buffers N] [--elements N] [--consumer NAME]
 
 The producer is numba-cuda: its stream copies batch after batch from pinned host memory into a few device buffers. The
 consumer is torch, CuPy or Numba, on a stream of its own. dlbridge.convert(lent, library, stream=consumer) hands a
 filled buffer over: the consumer's stream waits until the copy is done. When the consumer lets go, the producer's stream
 waits until the work is done, and the buffer can be filled again. Both wait on the device, while the host goes on
 queueing; so a few buffers are enough for any number of batches.
+
+With --ahead, dlbridge.prefetch does all of this: its thread uploads the next batches, and their memory goes back to the
+pool of the device when the work on it is done. By hand, the buffers are yours, and their addresses never change.
 
 Without a GPU it says so, in one line, and ends well.
 """
@@ -195,6 +198,12 @@ def run(cuda: Any, consumer: Any, batches: Sequence[np.ndarray], buffers: int) -
     return results
 
 
+def run_ahead(consumer: Any, batches: Sequence[np.ndarray], depth: int) -> list[Any]:
+    """The same by prefetch(), without buffers of our own."""
+    with dlbridge.prefetch(batches, consumer.library, device="cuda", depth=depth, stream=consumer.stream) as uploaded:
+        return [consumer.work(taken) for taken in uploaded]
+
+
 def check(consumer: Any, results: Sequence[Any], batches: Sequence[np.ndarray]) -> None:
     """Fetch each result, which waits for it alone, and compare."""
     for index, (result, batch) in enumerate(zip(results, batches, strict=True)):
@@ -217,17 +226,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     batches = [np.arange(options.elements, dtype="int32") % 1000 + index for index in range(options.batches)]
     with consumer.on_stream():
         start = perf_counter()
-        results = run(cuda, consumer, batches, options.buffers)
+        results = run_ahead(consumer, batches, options.buffers) if options.ahead else run(
+            cuda, consumer, batches, options.buffers)
         queued = perf_counter()
         check(consumer, results, batches)
-    print(f"{len(batches)} batches of {batches[0].nbytes} bytes in {options.buffers} buffers of Numba's, to {name} and "
-          f"back: every pointer shared, every value right; queued in {1000 * (queued - start):.1f} ms, "
-          f"checked after {1000 * (perf_counter() - start):.1f} ms")
+    way = f"{options.buffers} ahead" if options.ahead else f"in {options.buffers} buffers of Numba's"
+    print(f"{len(batches)} batches of {batches[0].nbytes} bytes {way}, to {name} and back: "
+          f"{'' if options.ahead else 'every pointer shared, '}every value right; "
+          f"queued in {1000 * (queued - start):.1f} ms, checked after {1000 * (perf_counter() - start):.1f} ms")
     return 0
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--ahead", action="store_true", help="let dlbridge.prefetch do it, without buffers of Numba's")
     parser.add_argument("--batches", type=positive, default=32, help="how many to take through (%(default)s)")
     parser.add_argument("--buffers", type=positive, default=3, help="how many may be in flight (%(default)s)")
     parser.add_argument("--elements", type=positive, default=1 << 20, help="int32, of a batch (%(default)s)")

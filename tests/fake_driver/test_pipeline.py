@@ -52,7 +52,24 @@ def test_each_hand_over_and_each_release_is_ordered(batches, buffers):
     assert {fields["stream"] for _, fields in fetched} == {Consumer.handle}
 
 
-@in_child(NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT='0')
+@pytest.mark.parametrize(("batches", "buffers"), [(7, 3), (1, 1), (40, 2)])
+@in_child
+def test_the_same_by_prefetch(batches, buffers):
+    import contextlib
+    import io
+
+    from fake_driver.control import driver
+    from fake_driver.scenes.pipeline import options, pipeline
+
+    from dlbridge.testing import unordered_releases
+
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert pipeline["main"](["--ahead", *options(batches, buffers)]) == 0
+    assert f"{buffers} ahead" in said.getvalue() and "every value right" in said.getvalue()
+    assert driver.races() == [] and unordered_releases() == 0
+
+
+@in_child(NUMBA_CUDA_MAX_PENDING_DEALLOCS_COUNT="0")
 def test_nothing_is_left():
     import gc
 
