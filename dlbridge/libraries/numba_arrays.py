@@ -2,16 +2,18 @@
 
 What is relied on
     ``DeviceNDArray``, ``MemoryPointer``, ``Stream`` and ``memory_size_from_info`` with their arguments, the class
-    ``binding.CUdeviceptr``, and ``get_primary_context`` of a device in ``numba.cuda.gpus``.
+    ``binding.CUdeviceptr``, and ``get_primary_context`` and ``primary_context`` of a device in ``numba.cuda.gpus``, with
+    its ``handle``.
 How it is checked before use
     The first array on each device is made by ``numba.cuda.from_cuda_array_interface`` too. Both must be equal in type,
     address, shape, strides, dtype, size, context and owner.
 What happens without it
-    ``numba.cuda.from_cuda_array_interface`` is called for every array.
+    ``numba.cuda.from_cuda_array_interface`` is called for every array, and ``numba.cuda.current_context`` for uploads.
 How to delete it
     Delete this file, ``private`` and ``versions`` in ``numba.py``, and what calls it in ``_core/targets/numba.pyx``.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -27,15 +29,29 @@ def in_use() -> bool:
     return any(made_on.values())
 
 
+@functools.cache
+def may_be_used() -> bool:
+    return uses_private_parts("numba")
+
+
+def context_of(cuda: Any, index: int) -> int:
+    """The handle of the context in which Numba works on a device; 0 if it has none yet, or if that is not known."""
+    try:
+        context = cuda.gpus[index].primary_context if may_be_used() else None
+        return 0 if context is None else int(context.handle)
+    except Exception:           # what is private may raise anything
+        return 0
+
+
 def check(cuda: Any, index: int, interface: dict[str, Any], owner: Any, expected: Any) -> None:
     """Find out whether the arrays on a device can be made directly, by one that Numba's importer made."""
     maker = None
-    if uses_private_parts("numba"):
+    if may_be_used():
         try:
             direct = new_maker(cuda, index)
             if described(direct(interface, owner)) == described(expected):
                 maker = direct
-        except Exception:       # what is private may raise anything
+        except Exception:
             pass
     made_on.setdefault(index, maker)
 

@@ -14,7 +14,7 @@ from dlbridge._core.targets.consumer cimport call_consumer, fill, is_large
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
-from dlbridge.libraries.numba_arrays import check, made_on
+from dlbridge.libraries.numba_arrays import check, context_of, made_on
 
 
 cdef int prepare(Target target) except -1:
@@ -65,6 +65,8 @@ cdef object on_device(Target target, int index, object make):
     cdef Operations* operations = device_operations()
     cdef void* before = operations.current_context(kDLCUDA)
     cuda = target.namespace
+    if before != NULL and context_of(cuda, index) == <size_t> before:
+        return make()
     try:
         if cuda.current_context().device.id == index:
             return make()
