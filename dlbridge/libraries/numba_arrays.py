@@ -2,8 +2,8 @@
 
 What is relied on
     ``DeviceNDArray``, ``MemoryPointer``, ``Stream`` and ``memory_size_from_info`` with their arguments, the class
-    ``binding.CUdeviceptr``, and ``get_primary_context`` and ``primary_context`` of a device in ``numba.cuda.gpus``, with
-    its ``handle``.
+    ``binding.CUdeviceptr``, and of a device in ``numba.cuda.gpus``, ``get_primary_context`` and ``primary_context``,
+    with its ``handle``.
 How it is checked before use
     The first array on each device is made by ``numba.cuda.from_cuda_array_interface`` too. Both must be equal in type,
     address, shape, strides, dtype, size, context and owner.
