@@ -16,6 +16,8 @@ cdef enum Change:
     TRUTH               # of one byte: 1 unless it is 0
     TO_FLOAT            # a double becomes a float, or two of a complex number become two
     TO_INT32            # an int64_t becomes an int32_t
+    SWAPPED_TO_FLOAT    # the same, of the other byte order
+    SWAPPED_TO_INT32
 
 
 ctypedef struct Axis:

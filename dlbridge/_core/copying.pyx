@@ -219,9 +219,9 @@ cdef inline void copy_line(const Copy* copy, char* into, const char* source) noe
 
 
 cdef inline const uint8_t* flips_of(const Copy* copy) noexcept nogil:
-    if copy.lost == NULL:
-        return copy.flips
-    return copy.lost
+    if copy.change >= TO_FLOAT:
+        return copy.lost
+    return copy.flips
 
 
 cdef void copy_plane(const Copy* copy, char* into, const char* source) noexcept nogil:

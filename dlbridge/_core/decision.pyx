@@ -121,11 +121,13 @@ cdef void finish(
         out.refused = NO_COPY
     elif findings.kernel and (
             needs_kernel(managed, out) or has_any_bytes(managed, out) or narrows_there(managed, out)
-            or (out.steps & FETCH and is_spread(managed))):
+            or fetches_holes(managed, out)):
+        if fetches_holes(managed, out) and out.reason == OTHER_DEVICE:
+            out.reason = SPREAD
         out.steps = REARRANGE | out.steps & NARROW
     elif needs_kernel(managed, out):
         out.refused = NO_KERNEL
-    elif out.steps & FETCH and is_spread(managed):
+    elif fetches_holes(managed, out):
         out.reason, out.refused = SPREAD, NO_KERNEL
     elif out.steps & COPY and not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER
@@ -175,6 +177,11 @@ cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcep
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
     return decision.steps & steps and not is_host(device_type) and not decision.steps & (FETCH | TO_HOST_LABEL)
+
+
+cdef bint fetches_holes(const Managed* managed, const Decision* decision) noexcept:
+    """Whether many more bytes than the elements have would be fetched."""
+    return decision.steps & FETCH and is_spread(managed)
 
 
 cdef bint is_unkept_copy(const Managed* managed) noexcept:

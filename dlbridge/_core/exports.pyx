@@ -126,6 +126,10 @@ cdef object export_capsule(
 cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, int32_t steps) except -1:
     """The steps that a legacy capsule needs, since it can flag neither read-only memory nor padded elements."""
     cdef int32_t needed = 0
+    cdef bint padded = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
+    if padded and not is_host(managed.abi.dl_tensor.device.device_type) and not steps & FETCH:
+        raise refusal(DeviceError, "dlpack", "max_version", None,
+                      "asks for a legacy capsule, which cannot flag padded elements", "pass max_version=(1, 0)")
     if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY:
         if policy == READONLY_ERROR:
             raise refusal(ConversionError, "dlpack", "max_version", None,
@@ -133,10 +137,7 @@ cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, 
                           'pass max_version=(1, 0), or make the Tensor with readonly="share" and do not write')
         on_host = is_host(managed.abi.dl_tensor.device.device_type)
         needed = separate_steps(managed) if on_host else <int32_t> COPY_SPAN
-    if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED:
-        if not is_host(managed.abi.dl_tensor.device.device_type) and not steps & FETCH:
-            raise refusal(DeviceError, "dlpack", "max_version", None,
-                          "asks for a legacy capsule, which cannot flag padded elements", "pass max_version=(1, 0)")
+    if padded:
         needed = pack_steps(managed)
     if needed and copy is False:
         raise refusal(CopyRequiredError, "dlpack", "copy", False,

@@ -3,13 +3,18 @@
 Modules that a subinterpreter had loaded could no longer be loaded in the main interpreter.
 """
 
-from ctypes import PYFUNCTYPE, c_void_p, pythonapi
+import importlib
+import sys
 
 
 def _is_main() -> bool:
     """Whether this is the interpreter that the process began with."""
-    ask = PYFUNCTYPE(c_void_p)
-    return bool(ask(("PyInterpreterState_Get", pythonapi))() == ask(("PyInterpreterState_Main", pythonapi))())
+    name = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    try:
+        interpreters = importlib.import_module(name)
+    except ImportError:
+        return True
+    return bool(interpreters.get_current() == interpreters.get_main())
 
 
 if not _is_main():

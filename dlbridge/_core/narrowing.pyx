@@ -20,6 +20,9 @@ def first_lost(size_t source):
         lost = narrow != array
     else:           # each part of a complex number is one
         lost = np.isfinite(array.real) & ~np.isfinite(narrow.real) | np.isfinite(array.imag) & ~np.isfinite(narrow.imag)
+    if not lost.any():          # another thread has written meanwhile
+        return refusal(ConversionError, "narrow", "values", "", f"did not all fit into {name}",
+                       "scale the values, or pass them in a wide type")
     index = np.unravel_index(np.argmax(lost), array.shape)
     return refusal(ConversionError, "narrow", "value", f"{array[index]} at {tuple(map(int, index))}",
                    f"does not fit into {name}", "scale the values, or pass them in a wide type")

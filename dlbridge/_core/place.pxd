@@ -46,7 +46,7 @@ cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
 cdef int copy_into(Managed* into, Managed* source) except -1
 # Describes a copy of elements as one of words. The two differ in layout, byte order and signs alone.
 cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil
-# The same into the nearest type of the source's; what does not fit is noted in lost.
+# Describes a copy into the nearest type, of a source without lazy bits; ``lost`` becomes 1 if a value does not fit.
 cdef void describe_narrowing(Copy* copy, Managed* into, Managed* source, uint8_t* lost) noexcept nogil
 cdef bint is_bool(const Managed* managed) noexcept nogil
 # Whether a device's memory has too many holes for all of its span to be fetched.
@@ -57,6 +57,7 @@ cdef int32_t pack_steps(const Managed* managed) noexcept nogil
 # A compact block with host memory of its own, for the shape, dtype and padding of ``like``. It is not yet validated.
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL
 
-# The hint of the MemoryError where a copy has no room, and the one where dlbridge cannot make a copy on a device.
+# The hint of the MemoryError where a copy has no room, and those where dlbridge cannot make one of a device's memory.
 cdef str PASS_A_PART
 cdef str COPY_THERE
+cdef str FETCH_THERE

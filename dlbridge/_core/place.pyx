@@ -46,6 +46,8 @@ from dlbridge._core.block cimport (
 from dlbridge._core.copying cimport (
     SWAP,
     SWAP_HALVES,
+    SWAPPED_TO_FLOAT,
+    SWAPPED_TO_INT32,
     TO_FLOAT,
     TO_INT32,
     TRUTH,
@@ -181,7 +183,7 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
     cdef Managed* made
     cdef Copy copy
     cdef uint8_t lost = 0
-    if source.marks & (NEGATED | CONJUGATED | SWAPPED):
+    if source.marks & (NEGATED | CONJUGATED):
         resolved = copied(source, COPY, NULL)
         try:
             return narrowed(resolved, steps)
@@ -237,12 +239,12 @@ cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
     """
     if has_streams(source.abi.dl_tensor.device.device_type) and not steps & (COPY | CHANGES):
         return device_operations().duplicate(source)
-    raise unplanned(source, "is memory that dlbridge cannot rearrange")
+    raise unplanned(source, "is memory that dlbridge cannot rearrange", COPY_THERE)
 
 
-cdef object unplanned(const Managed* managed, str wrong):
+cdef object unplanned(const Managed* managed, str wrong, str hint):
     """The error of a copy that no plan allows: a Tensor's exports and pickles ask for copies without one."""
-    return refusal(DeviceError, "place", "device", device_name(managed.abi.dl_tensor.device), wrong, COPY_THERE)
+    return refusal(DeviceError, "place", "device", device_name(managed.abi.dl_tensor.device), wrong, hint)
 
 
 cdef Managed* copied_span(Managed* source) except NULL:
@@ -269,9 +271,9 @@ cdef Managed* fetched(Managed* source) except NULL:
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
     cdef Managed* made
     if not has_streams(source.abi.dl_tensor.device.device_type):
-        raise unplanned(source, "is memory that dlbridge has no copy operation for")
+        raise unplanned(source, "is memory that dlbridge has no copy operation for", FETCH_THERE)
     if is_spread(source):
-        raise unplanned(source, f"has {managed_nbytes(source)} bytes spread over {nbytes}")
+        raise unplanned(source, f"has {managed_nbytes(source)} bytes spread over {nbytes}", COPY_THERE)
     made = allocated(source, nbytes)
     try:
         if nbytes:
@@ -313,6 +315,7 @@ cdef bint keeps_order(const Managed* source) noexcept nogil:
 
 cdef str PASS_A_PART = "pass a part of it"
 cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
+cdef str FETCH_THERE = "move it to the CPU with the library that made it"
 
 
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
@@ -425,7 +428,7 @@ cdef void run_copy(Copy* copy, int64_t nbytes) noexcept:
 
 
 cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil:
-    """Describe a copy of elements as a copy of words, so that no number is interpreted."""
+    """Describe a copy of elements as one of words, whose numbers are not interpreted."""
     cdef const DLTensor* tensor = &source.abi.dl_tensor
     cdef int64_t item_bytes = managed_item_bytes(source)
     cdef int64_t step = 1 if source.marks & BYTE_STRIDES else item_bytes
@@ -467,7 +470,10 @@ cdef void describe_narrowing(Copy* copy, Managed* into, Managed* source, uint8_t
     begin_copy(copy, managed_data(into), managed_data(source), into_step)
     for axis in range(tensor.ndim):
         add_axis(copy, tensor.shape[axis], into.abi.dl_tensor.strides[axis] * into_step, tensor.strides[axis] * step)
-    copy.change = TO_INT32 if tensor.dtype.code == kDLInt else TO_FLOAT
+    if source.marks & SWAPPED:
+        copy.change = SWAPPED_TO_INT32 if tensor.dtype.code == kDLInt else SWAPPED_TO_FLOAT
+    else:
+        copy.change = TO_INT32 if tensor.dtype.code == kDLInt else TO_FLOAT
     copy.lost = lost
 
 
@@ -510,7 +516,7 @@ cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
     cdef int64_t nbytes = count if unpacks else (count * bits + 7) // 8
     cdef Managed* made
     if not is_host(source.abi.dl_tensor.device.device_type):
-        raise unplanned(source, "is memory that dlbridge cannot repack")
+        raise unplanned(source, "is memory that dlbridge cannot repack", FETCH_THERE)
     made = allocated(source, nbytes)
     if count < SMALL:
         (unpack if unpacks else pack)(managed_data(made), managed_data(source), count, bits)

@@ -63,7 +63,7 @@ from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_stream
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, nearest_row, row_name
 from dlbridge._core.facts cimport OTHER_DEVICES, REARRANGED
 from dlbridge._core.layout cimport LENGTH_1
-from dlbridge._core.place cimport COPY_THERE, REARRANGE, is_bool, is_spread
+from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, REARRANGE, is_bool, is_spread
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.array_interface cimport is_made_anew
 from dlbridge._core.sources.offer cimport Offer, hints, library
@@ -129,9 +129,9 @@ cdef dict REFUSALS = {
     HOST_MEMORY: (DeviceError, "device", "{device}", "is the host's memory, which {target} does not have",
                   'pass device="{own}"'),
     DEVICE_MEMORY: (DeviceError, "device", "{device}", "is not the host's memory, which is all that {target} has",
-                    'pass device="cpu"'),
+                    "{fetched}"),
     NOT_FETCHED: (DeviceError, "device", "{device}", "is memory that dlbridge cannot copy to the host",
-                  COPY_THERE),
+                  FETCH_THERE),
     NO_SUCH_GPU: (DeviceError, "device", "{device}", "is none of the {gpus} that {target} sees", 'pass device="cpu"'),
 }
 
@@ -170,7 +170,7 @@ cdef int gather(
     out.host = max(0, request.device.device_id) if request.has_device else 0
     if target.hosts > 1 and not request.has_device:
         out.host = target.facts.default_host.value(target.namespace)
-    out.kernel = may_be_rearranged(managed, target, out.row) and find_kernel(managed, src) is not None
+    out.kernel = may_be_rearranged(managed, target, request, out.row) and find_kernel(managed, src) is not None
     out.copied = request.peek and is_given_copy(managed, src)
     return 0
 
@@ -211,15 +211,16 @@ cdef dict values_for(const Managed* managed, Target target, const Decision* deci
         "fewest": target.fewest_axes, "most": target.most_axes, "gpus": target.gpus, "hosts": target.hosts,
         "host": decision.upload.device_id, "device": device_name(tensor.device),
         "own": own_device(target),
+        "fetched": 'pass device="cpu"' if has_streams(tensor.device.device_type) else FETCH_THERE,
     }
 
 
 cdef str own_device(Target target):
     """The device of a library, as in device=."""
-    cdef int32_t device_type = 1
-    while device_type < 32 and not uploads_to(target, device_type):
+    cdef int32_t device_type = kDLCUDA
+    while target.upload_types and not uploads_to(target, device_type):
         device_type += 1
-    return device_name(DLDevice(device_type if device_type < 32 else <int32_t> kDLCUDA, ANY_DEVICE_ID))
+    return device_name(DLDevice(device_type, ANY_DEVICE_ID))
 
 
 cdef tuple fact_of(const Managed* managed, Target target, const Decision* decision):
@@ -345,11 +346,12 @@ cdef str order_hint(const Managed* managed):
 
 # ---- kernels of the libraries ----------------------------------------------------------------------------------------
 
-cdef bint may_be_rearranged(const Managed* managed, Target target, int row) noexcept:
+cdef bint may_be_rearranged(const Managed* managed, Target target, const Request* request, int row) noexcept:
     """Whether memory of a device has something that kernels may have to change for the target."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     return has_streams(device_type) and not is_host(device_type) and (
-        managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed) or row != managed.row or is_spread(managed))
+        managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed) or row != managed.row
+        or (is_for_host(managed, target, request) and is_spread(managed)))
 
 
 cdef tuple find_kernel(const Managed* managed, object src):

@@ -136,12 +136,18 @@ cdef object stream_handle(object stream):
     return handle
 
 
+cdef object keeps_stream = None         # of libraries/library, imported with the first stream object
+
+
 cdef bint keeps_handle(object stream) except -1:
     """Whether a stream lives as long as this object. An integer keeps no stream alive."""
+    global keeps_stream
     if stream is None or PyLong_Check(stream):
         return False
-    from dlbridge.libraries.library import keeps_stream     # imported with the first stream object
+    if keeps_stream is None:
+        from dlbridge.libraries.library import keeps_stream as found
 
+        keeps_stream = found
     return keeps_stream(stream)
 
 

@@ -1,7 +1,7 @@
 """The innermost loops of a copy, in C: a line of words, and a tile that is transposed.
 
 Words have 1, 2, 4, 8 or 16 bytes and can lie at any address: memcpy() of a word is a single instruction. The bytes of a
-word are changed, and its signs are inverted, on the way.
+word are changed, and its signs are inverted, on the way; or its numbers become narrower.
 """
 
 from libc.stdint cimport int64_t
@@ -134,21 +134,22 @@ cdef extern from *:
         }                                                                                                              \
     }
 
-    /* Words that are apart are gathered, narrowed, and put to their places. A word has one number, or two. */
-    #define DLBRIDGE_NARROWING_LINE(name, narrowing, numbers, from_size, to_size, suffix, target)                      \
-    target static void name##suffix(                                                                                   \
+    /* Words that are apart, or in the other byte order, are gathered, narrowed, and put to their places. A word has one
+       number, or two. */
+    #define DLBRIDGE_NARROWING_LINE(name, narrowing, numbers, gather, is_native, from_size, to_size, suffix, target)   \
+    target static void dlbridge_##name##suffix(                                                                        \
             char *restrict into, const char *restrict source, int64_t count, int64_t into_step, int64_t source_step,   \
             const uint8_t *lost_at) {                                                                                  \
         enum { BLOCK = 128 };                                                                                          \
         char wide[BLOCK * from_size], narrow[BLOCK * to_size];                                                         \
-        if (into_step == to_size && source_step == from_size) {                                                        \
-            narrowing##suffix(into, source, count * numbers, lost_at);                                                 \
+        if (is_native && into_step == to_size && source_step == from_size) {                                           \
+            dlbridge_##narrowing##suffix(into, source, count * numbers, lost_at);                                      \
             return;                                                                                                    \
         }                                                                                                              \
         for (; count > 0; count -= BLOCK, into += BLOCK * into_step, source += BLOCK * source_step) {                  \
             int64_t some = count < BLOCK ? count : BLOCK;                                                              \
-            dlbridge_keep_##from_size##suffix(wide, source, some, from_size, source_step, dlbridge_no_flips);          \
-            narrowing##suffix(narrow, wide, some * numbers, lost_at);                                                  \
+            dlbridge_##gather##suffix(wide, source, some, from_size, source_step, dlbridge_no_flips);                  \
+            dlbridge_##narrowing##suffix(narrow, wide, some * numbers, lost_at);                                       \
             dlbridge_keep_##to_size##suffix(into, narrow, some, into_step, to_size, dlbridge_no_flips);                \
         }                                                                                                              \
     }
@@ -248,9 +249,12 @@ cdef extern from *:
                            DLBRIDGE_BEYOND_FLOAT, target)                                                              \
         DLBRIDGE_NARROWING(dlbridge_integers##suffix, int64_t, int32_t, uint64_t, DLBRIDGE_HIGH_BITS,                  \
                            DLBRIDGE_BEYOND_INT32, target)                                                              \
-        DLBRIDGE_NARROWING_LINE(dlbridge_to_float, dlbridge_floats, 1, 8, 4, suffix, target)                           \
-        DLBRIDGE_NARROWING_LINE(dlbridge_to_floats, dlbridge_floats, 2, 16, 8, suffix, target)                         \
-        DLBRIDGE_NARROWING_LINE(dlbridge_to_int32, dlbridge_integers, 1, 8, 4, suffix, target)                         \
+        DLBRIDGE_NARROWING_LINE(to_float, floats, 1, keep_8, 1, 8, 4, suffix, target)                                  \
+        DLBRIDGE_NARROWING_LINE(to_floats, floats, 2, keep_16, 1, 16, 8, suffix, target)                               \
+        DLBRIDGE_NARROWING_LINE(to_int32, integers, 1, keep_8, 1, 8, 4, suffix, target)                                \
+        DLBRIDGE_NARROWING_LINE(swapped_to_float, floats, 1, swap_8, 0, 8, 4, suffix, target)                          \
+        DLBRIDGE_NARROWING_LINE(swapped_to_floats, floats, 2, halves_16, 0, 16, 8, suffix, target)                     \
+        DLBRIDGE_NARROWING_LINE(swapped_to_int32, integers, 1, swap_8, 0, 8, 4, suffix, target)                        \
         DLBRIDGE_TILE(dlbridge_keep_tile_1##suffix, 1, DLBRIDGE_VECTOR_KEEP, target)                                   \
         DLBRIDGE_TILE(dlbridge_keep_tile_2##suffix, 2, DLBRIDGE_VECTOR_KEEP, target)                                   \
         DLBRIDGE_TILE(dlbridge_keep_tile_4##suffix, 4, DLBRIDGE_VECTOR_KEEP, target)                                   \
@@ -263,7 +267,7 @@ cdef extern from *:
         DLBRIDGE_TILE(dlbridge_halves_tile_8##suffix, 8, DLBRIDGE_REVERSE_4, target)                                   \
         DLBRIDGE_TILE(dlbridge_halves_tile_16##suffix, 16, DLBRIDGE_REVERSE_8, target)                                 \
         DLBRIDGE_TILE(dlbridge_truth_tile_1##suffix, 1, DLBRIDGE_VECTOR_TRUTH, target)                                 \
-        static const dlbridge_line dlbridge_lines##suffix[6][5] = {                                                    \
+        static const dlbridge_line dlbridge_lines##suffix[8][5] = {                                                    \
             {dlbridge_keep_1##suffix, dlbridge_keep_2##suffix, dlbridge_keep_4##suffix, dlbridge_keep_8##suffix,       \
              dlbridge_keep_16##suffix},                                                                                \
             {dlbridge_keep_1##suffix, dlbridge_swap_2##suffix, dlbridge_swap_4##suffix, dlbridge_swap_8##suffix,       \
@@ -271,8 +275,10 @@ cdef extern from *:
             {NULL, NULL, dlbridge_halves_4##suffix, dlbridge_halves_8##suffix, dlbridge_halves_16##suffix},            \
             {dlbridge_truth_1##suffix, NULL, NULL, NULL, NULL},                                                        \
             {NULL, NULL, dlbridge_to_float##suffix, dlbridge_to_floats##suffix, NULL},                                 \
-            {NULL, NULL, dlbridge_to_int32##suffix, NULL, NULL}};                                                      \
-        static const dlbridge_tile dlbridge_tiles##suffix[6][5] = {                                                    \
+            {NULL, NULL, dlbridge_to_int32##suffix, NULL, NULL},                                                       \
+            {NULL, NULL, dlbridge_swapped_to_float##suffix, dlbridge_swapped_to_floats##suffix, NULL},                 \
+            {NULL, NULL, dlbridge_swapped_to_int32##suffix, NULL, NULL}};                                              \
+        static const dlbridge_tile dlbridge_tiles##suffix[8][5] = {                                                    \
             {dlbridge_keep_tile_1##suffix, dlbridge_keep_tile_2##suffix, dlbridge_keep_tile_4##suffix,                 \
              dlbridge_keep_tile_8##suffix, dlbridge_keep_tile_16##suffix},                                             \
             {dlbridge_keep_tile_1##suffix, dlbridge_swap_tile_2##suffix, dlbridge_swap_tile_4##suffix,                 \

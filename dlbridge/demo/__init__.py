@@ -102,8 +102,8 @@ def journey(source: Input, names: tuple[str, ...]) -> list[Step]:
         array = steps[-1].array
         promise = PROMISES.get(name, {})
         plan = dlbridge.explain(array, name, **promise)
-        told = re.sub(r" at 0x[0-9a-f]+", "", plan.reason)      # the address differs from run to run
-        reason = f"{name}: {told} ({plan.hint})" if plan.action == "copy" else ""
+        text = re.sub(r" at 0x[0-9a-f]+", "", plan.reason)      # the address differs from run to run
+        reason = f"{name}: {text} ({plan.hint})" if plan.action == "copy" else ""
         steps.append(Step(name, dlbridge.convert(array, name, **promise), reason))
     return steps
 

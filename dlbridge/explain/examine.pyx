@@ -29,7 +29,7 @@ def examine(
 ):
     """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered.
 
-    Say whether the producer gave a copy, where it may share if it is asked for that.
+    Returns whether the producer gave a copy: it may share if it is asked for that.
     """
     cdef Request request
     cdef Managed* managed

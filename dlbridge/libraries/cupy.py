@@ -32,7 +32,11 @@ def rearranged(array: Any, dtype: str | None) -> Any:
         if dtype is None:
             return array.copy("C")
         made = array.astype(dtype, "C")
-        kept = made == array if dtype == "int32" else cupy.isfinite(made) | ~cupy.isfinite(array)
+        if dtype == "int32":
+            kept = made == array
+        else:       # each part of a complex number is one
+            kept = (cupy.isfinite(made.real) | ~cupy.isfinite(array.real)) & (
+                cupy.isfinite(made.imag) | ~cupy.isfinite(array.imag))
         if not kept.all():
             raise TooWide
         return made

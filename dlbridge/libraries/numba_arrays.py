@@ -5,8 +5,8 @@ What is relied on
     ``binding.CUdeviceptr``, and of a device in ``numba.cuda.gpus``, ``get_primary_context`` and ``primary_context``,
     with its ``handle``.
 How it is checked before use
-    The first array on each device is made by ``numba.cuda.from_cuda_array_interface`` too. Both must be equal in type,
-    address, shape, strides, dtype, size, context and owner.
+    The first array on each device, and the first with a stream, are made by ``numba.cuda.from_cuda_array_interface``
+    too. Both must be equal in type, address, shape, strides, dtype, size, stream, context and owner.
 What happens without it
     ``numba.cuda.from_cuda_array_interface`` is called for every array, and ``numba.cuda.current_context`` for uploads.
 How to delete it
@@ -22,11 +22,12 @@ import numpy as np
 from dlbridge.libraries.library import uses_private_parts
 
 Maker = Callable[[dict[str, Any], Any], Any]
-made_on: dict[int, Maker | None] = {}       # by the number of a device, which has None if its first arrays differed
+# By the number of a device, and whether a stream is named; None where the first arrays differed.
+makers: dict[tuple[int, bool], Maker | None] = {}
 
 
 def in_use() -> bool:
-    return any(made_on.values())
+    return any(list(makers.values()))
 
 
 @functools.cache
@@ -34,7 +35,7 @@ def may_be_used() -> bool:
     return uses_private_parts("numba")
 
 
-def context_of(cuda: Any, index: int) -> int:
+def primary_context(cuda: Any, index: int) -> int:
     """The handle of the context in which Numba works on a device; 0 if it has none yet, or if that is not known."""
     try:
         context = cuda.gpus[index].primary_context if may_be_used() else None
@@ -44,7 +45,7 @@ def context_of(cuda: Any, index: int) -> int:
 
 
 def check(cuda: Any, index: int, interface: dict[str, Any], owner: Any, expected: Any) -> None:
-    """Find out whether the arrays on a device can be made directly, by one that Numba's importer made."""
+    """Find out whether such arrays on a device can be made directly, by one that Numba's importer made."""
     maker = None
     if may_be_used():
         try:
@@ -53,7 +54,7 @@ def check(cuda: Any, index: int, interface: dict[str, Any], owner: Any, expected
                 maker = direct
         except Exception:
             pass
-    made_on.setdefault(index, maker)
+    makers.setdefault((index, interface.get("stream") is not None), maker)
 
 
 def described(array: Any) -> tuple[Any, ...]:

@@ -25,7 +25,11 @@ def rearranged(tensor: Any, dtype: str | None) -> Any:
     if dtype is None:
         return resolved.clone(memory_format=torch.contiguous_format)
     made = resolved.to(getattr(torch, dtype), memory_format=torch.contiguous_format)
-    kept = made == resolved if dtype == "int32" else made.isfinite() | ~resolved.isfinite()
+    if dtype == "int32":
+        kept = made == resolved
+    else:
+        narrow, wide = (torch.view_as_real(each) if each.is_complex() else each for each in (made, resolved))
+        kept = narrow.isfinite() | ~wide.isfinite()
     if not kept.all():
         raise TooWide
     return made

@@ -186,11 +186,11 @@ def document(matrix: Matrix, width: float) -> list[list[Segment]]:
         return [[styled(outcome, line)] for line in fill(text, wrap, subsequent_indent=indent).splitlines()]
 
     head = wrapped(f"dlbridge {dlbridge.__version__}: from the row's library to the column's, {ARRAY}")
-    told = [line for number, reason in enumerate(reasons(matrix), 1) for line in wrapped(
+    footnotes = [line for number, reason in enumerate(reasons(matrix), 1) for line in wrapped(
         f"{SIGNS[reason.outcome]}{number}  {among(matrix, reason.pairs)}: {reason.text}", "    ",
         reason.outcome if reason.outcome == "failed" else "")]
     closing = [versions_line(matrix), machine_line(matrix.machine), missing_line(matrix), summary(matrix)]
-    return [*head, [], *table(matrix, width), [], *legend(matrix), [], *told, *([[]] if told else []),
+    return [*head, [], *table(matrix, width), [], *legend(matrix), [], *footnotes, *([[]] if footnotes else []),
             *(line for text in closing for line in wrapped(text))]
 
 

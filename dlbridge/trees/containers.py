@@ -170,7 +170,7 @@ EXACT: dict[type, Container] = {
     list: Container(list.__iter__, places, lambda container, values: values),
     tuple: Container(tuple.__iter__, places, lambda container, values: tuple(values)),
     OrderedDict: Container(OrderedDict.values, keys,
-                      lambda container, values: OrderedDict(zip(container, values, strict=True))),
+                           lambda container, values: OrderedDict(zip(container, values, strict=True))),
 }
 # Types and their subclasses.
 CONTAINERS = {
@@ -179,13 +179,13 @@ CONTAINERS = {
     tuple: Container(tuple.__iter__, places, remake_tuple),
     deque: Container(deque.__iter__, places, remake_deque),
     UserDict: Container(lambda container: [container.data[key] for key in container.data],
-                   lambda container: keys(container.data), remake_user_dict),
+                        lambda container: keys(container.data), remake_user_dict),
     UserList: Container(lambda container: container.data, lambda container: places(container.data), remake_user_list),
     MappingProxyType: Container(lambda container: container.values(), keys,
-                           lambda container, values: MappingProxyType(dict(zip(container, values, strict=True)))),
+                                lambda container, values: MappingProxyType(dict(zip(container, values, strict=True)))),
 }
 OBJECT = Container(lambda container: [getattr(container, name) for name in fields_of(container)],
-              lambda container: [f".{name}" for name in fields_of(container)], remake_object)
+                   lambda container: [f".{name}" for name in fields_of(container)], remake_object)
 
 
 # What users registered: the functions flatten and unflatten, by the type.
@@ -246,7 +246,8 @@ def container_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Call
     if isinstance(parts, dict):
         names, values = list(parts), list(parts.values())
         return Container(lambda container: values, lambda container: keys(names),
-                    lambda container, given: unflatten(container, dict(zip(names, given, strict=True))), True, is_read)
+                         lambda container, given: unflatten(container, dict(zip(names, given, strict=True))), True,
+                         is_read)
     if not isinstance(parts, (list, tuple)):
         raise TypeError(f"register_container: flatten of {full_name(type(thing))}: gave {shown(parts)}, which is "
                         "neither a dictionary nor a sequence (return a dict, a list or a tuple)")
@@ -266,4 +267,4 @@ def container_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], t
     if len(values) == 1 and values[0] is thing:
         return None
     return Container(lambda container: values, lambda container: [f"<{index}>" for index in range(len(values))],
-                lambda container, given: unflatten(walker, structure, given))
+                     lambda container, given: unflatten(walker, structure, given))

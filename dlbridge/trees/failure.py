@@ -33,7 +33,7 @@ def report(
     """
     error, parts, several = failure.error, parts_of(failure), bool(failure.others)
     reason = "; ".join(f"{rest} {part.reason}" for rest, part in parts.items()) if several else error.reason
-    hint = whole_hint(failure, passes, hint_of)
+    hint = whole_hint(failure, parts, passes, hint_of)
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
     where = ", ".join(path + rest for rest in parts)
     try:
@@ -54,9 +54,11 @@ def parts_of(failure: Failure) -> dict[str, DLBridgeError]:
     return {part.rest: part.error for part in (failure, *failure.others)}
 
 
-def whole_hint(failure: Failure, passes: bool, hint_of: Callable[[DLBridgeError], str]) -> str:
+def whole_hint(
+    failure: Failure, parts: dict[str, DLBridgeError], passes: bool, hint_of: Callable[[DLBridgeError], str],
+) -> str:
     several = bool(failure.others)
-    hint = "; ".join(f"for {rest} {hint_of(part)}" for rest, part in parts_of(failure).items()) if several else hint_of(
+    hint = "; ".join(f"for {rest} {hint_of(part)}" for rest, part in parts.items()) if several else hint_of(
         failure.error)
     if passes and failure.word == "column" and is_of_column(failure.error):
         then = "and then" if failure.by_pyarrow else "or"

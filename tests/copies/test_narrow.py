@@ -8,6 +8,8 @@ from dlbridge._core.copying import _set_split
 from support.optional import of, params
 
 import dlbridge
+from dlbridge.libraries.library import TooWide
+from dlbridge.libraries.torch import rearranged
 
 pytestmark = pytest.mark.quick
 
@@ -175,3 +177,12 @@ def test_one_value_that_does_not_fit_is_found_anywhere(in_parts, value, place, l
     values[place] = value
     with pytest.raises(dlbridge.ConversionError, match=rf"at \({place},\): does not fit"):
         dlbridge.convert(LAYOUTS[layout](values), "jax", narrow=True)
+
+
+@pytest.mark.needs("torch")
+def test_the_kernels_of_torch_look_at_each_part_too():
+    sound = torch.tensor([complex(np.inf, np.nan), 1 + 2j])
+    assert rearranged(sound.to(torch.complex128), "complex64").dtype == torch.complex64
+    for value in complex(np.inf, 1e300), complex(-1e300, np.nan), complex(0, HALFWAY):
+        with pytest.raises(TooWide):
+            rearranged(torch.tensor([1j, value], dtype=torch.complex128), "complex64")

@@ -15,7 +15,7 @@ def test_numba_gets_the_memory_as_it_is(private_parts):
     import dlbridge
     from dlbridge.libraries import numba_arrays
     if not private_parts:
-        numba_arrays.made_on[0] = None
+        numba_arrays.makers[0, False] = numba_arrays.makers[0, True] = None
     driver.make_current(0)
     start = driver.allocate(0, 4096)
     bits = np.arange(4096, dtype="u1")
@@ -82,7 +82,7 @@ def test_numbas_arrays_are_made_alike_by_its_class_and_by_its_importer():
         assert all(owner() is not None for owner in owners)         # a part keeps the memory
         del parts
         assert not any(owner() for owner in owners)
-    assert numba_arrays.in_use() and sorted(numba_arrays.made_on) == [0, 1]
+    assert numba_arrays.in_use() and sorted(numba_arrays.makers) == [(0, False), (0, True), (1, False), (1, True)]
 
 
 @pytest.mark.needs("numba")
@@ -124,7 +124,7 @@ def test_numbas_importer_is_called_where_its_class_does_otherwise(fault):
     start = driver.allocate(0, 64)
     for _ in range(3):
         assert dlbridge.convert(Interface(start), "numba").gpu_data.size == 16
-    assert not numba_arrays.in_use() and numba_arrays.made_on == {0: None}
+    assert not numba_arrays.in_use() and set(numba_arrays.makers.values()) == {None}
 
 
 @pytest.mark.needs("torch for CPUs")

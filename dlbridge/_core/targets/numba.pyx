@@ -14,7 +14,7 @@ from dlbridge._core.targets.consumer cimport call_consumer, fill, is_large
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
-from dlbridge.libraries.numba_arrays import check, context_of, made_on
+from dlbridge.libraries.numba_arrays import check, makers, primary_context
 
 
 cdef int prepare(Target target) except -1:
@@ -44,13 +44,14 @@ cdef object deliver(Managed* managed, Target target):
         raise
     if interface["stream"] == STREAM_LEGACY_DEFAULT:
         del interface["stream"]
-    make = made_on.get(index) if interface["strides"] is not None else None     # an array without elements has none
+    kind = index, interface.get("stream") is not None
+    make = makers.get(kind) if interface["strides"] is not None else None       # an array without elements has none
 
     def importer(owner):
         if make is not None:
             return make(interface, owner)
         array = on_device(target, index, lambda: from_interface(interface, owner=owner, sync=False))
-        if index not in made_on and interface["strides"] is not None:
+        if kind not in makers and interface["strides"] is not None:
             check(target.namespace, index, interface, owner, array)
         return array
 
@@ -65,7 +66,7 @@ cdef object on_device(Target target, int index, object make):
     cdef Operations* operations = device_operations()
     cdef void* before = operations.current_context(kDLCUDA)
     cuda = target.namespace
-    if before != NULL and context_of(cuda, index) == <size_t> before:
+    if before != NULL and primary_context(cuda, index) == <size_t> before:
         return make()
     try:
         if cuda.current_context().device.id == index:
