@@ -158,7 +158,9 @@ def run_tests(tree: pathlib.Path, *arguments: str) -> str | None:
     """The first test that fails, or None."""
     environment = os.environ | {
         "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "DLBRIDGE_TEST_WITHOUT": "an installation"}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "auto", *arguments]
+    # A test looks for the text of each fault, and would find every one.
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "auto", *arguments,
+               "--deselect", "tests/package/test_house.py::test_every_fault_can_be_seeded"]
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
     if done.returncode == 0:
         return None

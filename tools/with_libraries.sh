@@ -11,7 +11,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 name=${1:-}
 shift || true
-work=$work/$name logs=$work/$name/logs      # of its own: these may run side by side, with other environments
+work=$work/$name            # of its own: these may run side by side, with other environments
+logs=$work/logs
 mkdir -p "$logs"
 
 # build_and_test CYTHON: the example, by a version of Cython.
