@@ -54,8 +54,6 @@ FAULTS = (
           "DLPACK_FLAG_BITMASK_READ_ONLY and policy == READONLY_ERROR and not steps & COPY", "tensor policies"),
     Fault("copies are not flagged", CORE + "place.pyx", "made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (",
           "made.abi.flags = (", "abi tensor"),
-    Fault("unpacked elements are not flagged", CORE + "place.pyx",
-          "made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED", "pass", "copies dtypes"),
     Fault("a producer's copy passes for none", CORE + "sources/dlpack.pyx",
           "request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED", "False",
           "hostile_producers"),
