@@ -13,6 +13,7 @@ def test_every_version_of_the_interface_is_read(platform):
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 4096)
     driver.write(start, bytes(range(256)) * 16)
@@ -70,6 +71,7 @@ def test_a_wrong_description_is_refused_by_the_name_of_its_field(platform):
 
     import dlbridge
     from dlbridge.errors import ConversionError, DeviceError, UnsupportedError
+
     driver.make_current(0)
     start = driver.allocate(0, 64)
     dlbridge.asdlpack(Interface(start))
@@ -145,6 +147,7 @@ def test_an_interface_that_claims_more_than_its_allocation_has_is_refused():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     for kind in "device", "host", "managed":
         start = driver.allocate(0, 64, kind)
@@ -178,6 +181,7 @@ def test_a_truth_value_is_no_stream():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     try:
         dlbridge.asdlpack(Interface(driver.allocate(0, 64), stream=True))
@@ -194,6 +198,7 @@ def test_what_only_another_protocol_can_say_is_taken_from_that():
     from fake_driver.producers import BFLOAT, Interface, Producer, driver
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 64)
 
@@ -216,6 +221,7 @@ def test_a_device_that_the_driver_does_not_have_is_refused(platform):
     from fake_driver.producers import CUDA, ROCM, Producer, counts, driver
 
     import dlbridge
+
     driver.make_current(0)
     kind, start, then = ROCM if driver.hip else CUDA, driver.allocate(0, 64), driver.stream()
     for index in 2, 63, 64, 65, 1000, -1, -5, 10**8, -(2**31), 2**31 - 1:
@@ -245,6 +251,7 @@ def test_numbas_arrays_are_sources_on_both_devices():
     from numba import cuda
 
     import dlbridge
+
     data = np.arange(24, dtype="float32").reshape(4, 6)
     for device in 0, 1:
         with cuda.gpus[device]:
@@ -283,6 +290,7 @@ def test_event_of_an_arrow_array_is_waited_for_on_the_device(platform):
     from support.arrow_producers import OfDeviceArray
 
     import dlbridge
+
     driver.make_current(0)
     kind = 10 if driver.hip else 2
     start = driver.allocate(0, 64)
@@ -342,6 +350,7 @@ def test_what_has_the_interface_alone_in_numbas_package():
     from numba import cuda
 
     import dlbridge
+
     foreign = type("ForeignArray", (Interface,), {"__module__": "numba.cuda.testing"})
     start = driver.allocate(0, 64)
     assert dlbridge.asdlpack(foreign(start)).data_ptr == start
@@ -358,6 +367,7 @@ def test_bytes_of_a_device_are_int8_too():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 64)
     for typestr in "|u1", "|i1":
@@ -389,6 +399,7 @@ def test_numbas_stream_0_is_a_default_stream(NUMBA_CUDA_PER_THREAD_DEFAULT_STREA
     from numba import cuda
 
     import dlbridge
+
     warnings.simplefilter("ignore", DeprecationWarning)     # Numba's handle is a subclass of int
     source = cuda.to_device(np.arange(4, dtype="f4"), stream=cuda.default_stream())
     assert source.__cuda_array_interface__["stream"] == 0

@@ -88,8 +88,10 @@ def test_without_a_driver_dlpack_memory_stays_describable(kind):
     import types
 
     import dlbridge
+
     sys.modules["fake_driver.control"] = types.SimpleNamespace(driver=types.SimpleNamespace(log=None))
     from fake_driver.producers import Producer, delete
+
     source = Producer(4096, (kind, 1))
     tensor = dlbridge.asdlpack(source)
     assert (tensor.__dlpack_device__(), tensor.data_ptr) == ((kind, 1), 4096)
@@ -116,6 +118,7 @@ def test_what_the_driver_says_of_a_pointer_is_where_the_memory_is(platform):
     from fake_driver.producers import CUDA, CUDA_HOST, CUDA_MANAGED, ROCM, Interface, counts, driver
 
     import dlbridge
+
     ROCM_HOST = 11
     driver.make_current(0)
     here = driver.hip
@@ -157,6 +160,7 @@ def test_any_call_that_fails_says_what_the_driver_says_and_costs_nothing(platfor
     from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, driver, held
 
     import dlbridge
+
     driver.make_current(0)
     driver.make_current(1)              # so that device 0's context must be pushed
     start, managed = driver.allocate(0, 16), driver.allocate(0, 16, "managed")
@@ -242,6 +246,7 @@ def test_a_driver_that_does_not_start_is_tried_again():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     source = Interface(driver.allocate(0, 16))
     driver.fail("Init", 100)

@@ -10,6 +10,7 @@ def test_the_gil_is_given_up_while_the_driver_is_called(platform):
     from fake_driver.producers import Interface, Producer, Stream, delete, driver
 
     import dlbridge
+
     driver.make_current(0)
     start, managed, pinned = (driver.allocate(0, 16, kind) for kind in ("device", "managed", "host"))
     first, then = Stream(driver.stream()), Stream(driver.stream())

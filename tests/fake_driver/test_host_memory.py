@@ -14,6 +14,7 @@ def test_pinned_memory_is_the_hosts_once_its_stream_is_done(platform):
     from fake_driver.producers import CUDA_HOST, Interface, Producer, driver, fields, order
 
     import dlbridge
+
     ROCM_HOST = 11
     driver.make_current(0)
     for device in 0, 1:
@@ -77,6 +78,7 @@ def test_pinned_and_managed_memory_is_the_devices_for_numba():
     from fake_driver.producers import Interface, Stream, driver, fields, order
 
     import dlbridge
+
     for device in 0, 1:
         driver.make_current(device)
         for kind in "host", "managed":
@@ -100,6 +102,7 @@ def test_managed_memory_is_the_hosts_where_the_device_lets_it_read():
 
     import dlbridge
     from dlbridge.errors import CopyRequiredError
+
     driver.make_current(0)
     for device in 0, 1:
         start, first = driver.allocate(device, 16, "managed"), driver.stream(device)
@@ -134,6 +137,7 @@ def test_the_cpu_waits_before_it_reads_pinned_memory(platform):
     from fake_driver.producers import Interface, Producer, driver, fields
 
     import dlbridge
+
     driver.make_current(0)
     start, first, then = driver.allocate(0, 16, "host"), driver.stream(), driver.stream()
     source = Interface(start, stream=first)
@@ -166,6 +170,7 @@ def test_an_upload_waits_before_it_reads_pinned_memory():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start, first = driver.allocate(0, 16, "host"), driver.stream()
     for stream in None, driver.stream():
@@ -184,6 +189,7 @@ def test_a_copy_of_managed_memory_is_the_devices():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     for index in 0, 1:
         copy = dlbridge.asdlpack(Interface(driver.allocate(index, 16, "managed"), stream=1), copy=True)
@@ -195,6 +201,7 @@ def test_a_host_wait_on_a_captured_stream_is_refused_before_it_harms():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     captured = driver.stream()
     driver.capture(captured)
@@ -217,6 +224,7 @@ def test_bytes_of_a_device_are_seen_as_numbers_and_copied_into_an_array(platform
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start, stream = driver.allocate(0, 256), driver.stream(0)
     expected = np.arange(6, dtype="f4").reshape(2, 3)

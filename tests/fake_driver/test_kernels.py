@@ -48,6 +48,7 @@ def test_a_library_that_copies_shared_memory_itself_gets_a_compact_copy(keywords
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     numbers = np.arange(8, dtype="f4")
     source = Array(numbers)
     shared = dlbridge.convert(source, "xla", **keywords)

@@ -42,6 +42,7 @@ def test_the_copy_of_a_fetch_that_fails_is_freed(platform):
     from support.malloc import bytes_in_use
 
     import dlbridge
+
     source = Interface(driver.allocate(0, 1 << 16), shape=(1 << 14,))
 
     def fetch():
@@ -157,6 +158,7 @@ def test_numbas_arrays_leave_nothing():
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     stream = cuda.stream()
 
     def hand_over():

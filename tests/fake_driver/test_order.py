@@ -12,6 +12,7 @@ def test_the_consumers_stream_waits_for_the_producers(platform):
     from fake_driver.producers import Interface, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
     legacy = 0 if driver.hip else 1
@@ -50,6 +51,7 @@ def test_no_other_call_is_made_than_those_that_order_and_locate(platform):
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     LOCATE = ["PointerGetAttributes"]
     ORDER = ["CtxGetCurrent", "StreamIsCapturing", "StreamIsCapturing", "EventRecord", "StreamWaitEvent"]
     driver.make_current(0)
@@ -77,6 +79,7 @@ def test_how_many_calls_of_the_driver_each_hand_over_makes():
     from numba import cuda
 
     import dlbridge
+
     driver.make_current(0)
     start, same, other = driver.allocate(0, 16), Stream(driver.stream()), Stream(driver.stream())
     interface, producer = Interface(start, stream=same.handle), Producer(start)
@@ -117,6 +120,7 @@ def test_a_stream_is_named_in_any_way():
     from numba import cuda
 
     import dlbridge
+
     driver.make_current(0)
     start, first, handle = driver.allocate(0, 16), driver.stream(), driver.stream()
     source = Interface(start, stream=first)
@@ -155,6 +159,7 @@ def test_numbas_default_stream_is_the_one_that_it_is_told_to_use(NUMBA_CUDA_PER_
     from fake_driver.producers import Interface, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     first = driver.stream()
     source = Interface(driver.allocate(0, 16), stream=first)
@@ -169,6 +174,7 @@ def test_a_stream_that_is_none_is_refused(platform):
     from fake_driver.producers import Interface, Stream, counts, driver
 
     import dlbridge
+
     driver.make_current(0)
     source = Interface(driver.allocate(0, 16), stream=driver.stream())
     tensor = dlbridge.asdlpack(source)
@@ -217,6 +223,7 @@ def test_rocms_default_stream_is_0_in_dlpack_and_1_elsewhere():
     from fake_driver.producers import ROCM, Interface, Producer, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     start, first, handle = driver.allocate(0, 16), driver.stream(), driver.stream()
     tensor = dlbridge.asdlpack(Interface(start, stream=first))
@@ -244,6 +251,7 @@ def test_a_dlpack_producer_is_told_the_stream_and_nothing_more_is_ordered():
     from fake_driver.producers import Producer, Stream, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     start, handle, other = driver.allocate(0, 16), driver.stream(), driver.stream()
     for to, stream, told in [
@@ -287,6 +295,7 @@ def test_consumers_order_themselves_after_a_tensor():
     from numba import cuda
 
     import dlbridge
+
     device = Device(0)
     device.set_current()
     start, first = driver.allocate(0, 16), driver.stream()
@@ -319,6 +328,7 @@ def test_the_face_of_a_tensor_names_the_stream_on_which_it_is_ready(platform):
     from fake_driver.producers import BFLOAT, CUDA, ROCM, Interface, Producer, driver
 
     import dlbridge
+
     driver.make_current(0)
     kind = ROCM if driver.hip else CUDA
     start, first, then = driver.allocate(0, 96), driver.stream(), driver.stream()
@@ -362,6 +372,7 @@ def test_a_tensor_is_handed_to_many_streams_each_in_order(platform):
     from fake_driver.producers import Interface, Stream, delete, driver, order, ordered
 
     import dlbridge
+
     driver.make_current(0)
     first = Stream(driver.stream())
     tensor = dlbridge.asdlpack(Interface(driver.allocate(0, 16)), stream=first)
@@ -378,6 +389,7 @@ def test_a_tensor_is_ordered_once_for_a_stream():
     from fake_driver.producers import Interface, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     first, then = driver.stream(), driver.stream()
     tensor = dlbridge.asdlpack(Interface(driver.allocate(0, 16)), stream=first)
@@ -390,6 +402,7 @@ def test_the_current_device_is_as_it_was(platform):
     from fake_driver.producers import Interface, driver, ordered
 
     import dlbridge
+
     legacy = 0 if driver.hip else 1
     start, first, then = ([make(device) for device in (0, 1)] for make in (
         lambda device: driver.allocate(device, 16), driver.stream, driver.stream))
@@ -422,6 +435,7 @@ def test_captures(platform):
     from fake_driver.producers import Interface, counts, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     start, first, then, third = driver.allocate(0, 16), driver.stream(), driver.stream(), driver.stream()
     source = Interface(start, stream=first)
@@ -466,6 +480,7 @@ def test_another_threads_global_capture_is_not_ended(platform):
     from fake_driver.producers import Interface, Stream, driver
 
     import dlbridge
+
     driver.make_current(0)
     start, first, captured = driver.allocate(0, 16), Stream(driver.stream()), driver.stream()
     source = dlbridge.asdlpack(Interface(start, stream=first.handle), stream=first)

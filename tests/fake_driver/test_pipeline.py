@@ -75,6 +75,7 @@ def test_nothing_is_left():
 
     from fake_driver.control import driver
     from fake_driver.scenes.pipeline import options, pipeline
+
     gc.disable()                            # what is freed is freed at once, not when the collector comes by
     assert pipeline["main"](options(9, 2)) == 0
     assert len(driver.log("MemAlloc")) == len(driver.log("MemFree")) == 2 + 9       # the buffers, and the results

@@ -31,6 +31,7 @@ def test_a_library_that_keeps_what_it_imports_needs_no_copy_of_its_own(keywords)
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     for _ in range(3):
         loop(**keywords)
         assert len(xla.unused) == 4         # copies that are being read

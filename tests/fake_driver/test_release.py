@@ -14,6 +14,7 @@ def test_the_producers_stream_waits_if_both_handles_are_kept_alive(platform):
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     driver.make_current(0)
     start, first, then = driver.allocate(0, 16), driver.stream(), driver.stream()
     legacy = 0 if driver.hip else 1
@@ -64,6 +65,7 @@ def test_a_consumer_on_another_device_is_waited_for(platform):
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     driver.make_current(0)
     driver.value("DevicePrimaryCtxRetain", 1)           # a stream there has it
     start, first, then = driver.allocate(0, 16), Stream(driver.stream(0)), Stream(driver.stream(1))
@@ -96,6 +98,7 @@ def test_an_external_stream_is_known_by_what_it_is_and_not_by_its_name():
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     driver.make_current(0)
     start, own, handle = driver.allocate(0, 16), cuda.stream(), driver.stream()
 
@@ -150,6 +153,7 @@ def test_copies_are_freed_in_the_order_of_their_stream():
     from fake_driver.producers import Interface, Stream, counts, delete, driver, order
 
     import dlbridge
+
     driver.make_current(0)
     first, then = Stream(driver.stream()), Stream(driver.stream())
     source = Interface(driver.allocate(0, 16), stream=1)
@@ -179,6 +183,7 @@ def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     driver.make_current(0)
     start, gone = driver.allocate(0, 16), []
     sys.unraisablehook = gone.append                # an error in a destructor would come here
@@ -242,6 +247,7 @@ def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer()
     from numba import cuda
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 16)
 
@@ -321,6 +327,7 @@ def test_the_stream_of_a_copy_is_kept_until_it_is_freed_there():
     from fake_driver.producers import Interface, Stream, driver
 
     import dlbridge
+
     driver.make_current(0)
     stream = Stream(driver.stream())
     handle, reference = stream.handle, weakref.ref(stream)
@@ -337,6 +344,7 @@ def test_deleters_run_once_on_every_way(platform):
     from fake_driver.producers import CUDA, ROCM, Producer, Stream, delete, driver, held
 
     import dlbridge
+
     driver.make_current(0)
     device = ROCM if driver.hip else CUDA, 0
     start, then = driver.allocate(0, 16), Stream(driver.stream())
@@ -434,6 +442,7 @@ def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_or_
     from dlbridge.libraries import library
     from dlbridge.libraries.library import Arrays, Fact, Library
     from dlbridge.testing import unordered_releases
+
     for way in ways:
         driver.clear()
         way()

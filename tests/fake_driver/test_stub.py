@@ -102,6 +102,7 @@ def test_memory_is_known_by_its_address(platform):
     import ctypes
 
     from fake_driver.control import driver
+
     driver.make_current(1)
 
     def attribute(number, pointer):
@@ -129,6 +130,7 @@ def test_copies(platform):
     import ctypes
 
     from fake_driver.control import driver
+
     driver.make_current(0)
     start, stream = driver.allocate(1, 8), driver.stream(0)
     driver.write(start, b"abcdefgh")
@@ -162,6 +164,7 @@ def test_memory_of_a_device_is_out_of_the_processors_reach(platform):
 @in_child
 def test_events_and_contexts_are_checked_logged_and_counted(platform):
     from fake_driver.control import driver
+
     if not driver.hip:
         assert driver.call("EventRecord", 0, 0) == 3                     # not initialised
         driver.call("Init", 0)
@@ -200,6 +203,7 @@ def test_events_and_contexts_are_checked_logged_and_counted(platform):
 @in_child
 def test_a_call_fails_when_it_is_told_to(platform):
     from fake_driver.control import driver
+
     driver.make_current(0)
     driver.fail("StreamSynchronize", 719, after=2)
     assert [driver.call("StreamSynchronize", 1) for _ in range(4)] == [0, 0, 719, 719]
@@ -244,6 +248,7 @@ def test_a_dead_handle_ends_the_process(use, platform):
 @in_child
 def test_what_does_not_follow_is_a_race(platform):
     from fake_driver.control import driver
+
     driver.make_current(0)
     first, then, event = driver.stream(), driver.stream(), driver.value("EventCreate", 2)
     memory = driver.allocate(0, 16)
@@ -274,6 +279,7 @@ def test_what_does_not_follow_is_a_race(platform):
 @in_child
 def test_the_pool_hands_a_block_out_again_in_the_order_of_its_streams(platform):
     from fake_driver.control import driver
+
     driver.make_current(0)
     first, then, event = driver.stream(), driver.stream(), driver.value("EventCreate", 2)
     block = driver.value("MemAllocAsync", 16, first)
@@ -310,6 +316,7 @@ def test_a_child_with_a_race_fails():
 @in_child
 def test_a_global_capture_forbids_waiting_to_every_thread(platform):
     from fake_driver.control import driver
+
     driver.make_current(0)
     first, then = driver.stream(), driver.stream()
     driver.capture(first)
@@ -324,6 +331,7 @@ def test_captures(platform):
     import ctypes
 
     from fake_driver.control import driver
+
     driver.make_current(0)
     event, stream, other = driver.value("EventCreate", 2), driver.stream(0), driver.stream(0)
 
@@ -355,6 +363,7 @@ def test_devices(platform):
     import ctypes
 
     from fake_driver.control import driver
+
     driver.call("Init", 0)
     assert driver.value("DeviceGetCount") == 2
     assert driver.value("DeviceGet", 1) == 1
@@ -372,6 +381,7 @@ def test_threads_lose_no_line_and_have_their_own_contexts(platform):
     from concurrent.futures import ThreadPoolExecutor
 
     from fake_driver.control import driver
+
     driver.make_current(1)
     driver.clear()
 
@@ -395,6 +405,7 @@ def test_numba_makes_real_arrays_on_both_devices():
     import numpy as np
     from fake_driver.control import driver
     from numba import cuda
+
     assert cuda.is_available() and len(cuda.gpus) == 2
     empty, data = cuda.device_array((3, 4), np.float32), np.arange(12.0)
     assert type(empty).__name__ == "DeviceNDArray" and empty.shape == (3, 4)
@@ -439,6 +450,7 @@ def test_numba_makes_real_arrays_on_both_devices():
 def test_numba_frees_when_the_last_view_goes():
     from fake_driver.control import driver
     from numba import cuda
+
     array = cuda.device_array(10)
     view, driver_sees = cuda.as_cuda_array(array)[2:], driver.alive("allocations")
     driver.clear()
@@ -456,6 +468,7 @@ def test_cuda_core_makes_dlpack_buffers_and_orders_streams():
     from cuda.core.utils import StridedMemoryView
     from fake_driver.control import driver
     from numba import cuda
+
     device = Device(1)
     device.set_current()
     buffer = device.allocate(64, stream=device.create_stream())

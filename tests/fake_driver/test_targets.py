@@ -14,6 +14,7 @@ def test_numba_gets_the_memory_as_it_is(private_parts):
 
     import dlbridge
     from dlbridge.libraries import numba_arrays
+
     if not private_parts:
         numba_arrays.makers[0, False] = numba_arrays.makers[0, True] = None
     driver.make_current(0)
@@ -135,6 +136,7 @@ def test_torch_takes_device_memory_and_lets_it_go_in_order():
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     torch.version.cuda = "13.0"     # a build for the CPU imports and lets go of such memory all the same
     driver.make_current(0)
     start, first, then = driver.allocate(1, 64), Stream(driver.stream(1)), Stream(driver.stream(1))
@@ -175,6 +177,7 @@ def test_numbas_own_arrays_are_ordered_for_a_stream_that_is_named():
     from numba import cuda
 
     import dlbridge
+
     own, then = cuda.stream(), Stream(driver.stream())
     array, plain = cuda.to_device(np.arange(3), stream=own), cuda.to_device(np.arange(3))
     result = []
@@ -202,6 +205,7 @@ def test_what_numba_lacks_is_refused():
 
     import dlbridge
     from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError
+
     driver.make_current(0)
     start = driver.allocate(0, 64)
     dlbridge.convert(Interface(start), "numba")
@@ -236,6 +240,7 @@ def test_read_only_memory_is_copied_on_its_device_shared_or_refused():
     from fake_driver.producers import Interface, Stream, counts, driver, fields, order
 
     import dlbridge
+
     for device in 0, 1:
         driver.make_current(device)
         start, first = driver.allocate(device, 64), Stream(driver.stream(device))
@@ -268,6 +273,7 @@ def test_any_layout_is_copied_on_its_device():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 64)
     driver.write(start, bytes(range(64)))
@@ -290,6 +296,7 @@ def test_numbas_context_is_the_memorys_and_the_current_one_is_put_back():
     from numba import cuda
 
     import dlbridge
+
     for device in 0, 1:
         with cuda.gpus[device]:         # Numba makes its context, and the current one with it
             pass
@@ -314,6 +321,7 @@ def test_the_first_use_of_another_device_leaves_the_current_one():
     from fake_driver.control import driver
 
     import dlbridge
+
     driver.make_current(0)
     before = driver.current_device(), driver.alive("pushed")
     dlbridge.convert(np.arange(3), "numba", device="cuda:1")
@@ -330,6 +338,7 @@ def test_host_memory_is_uploaded_where_it_is_asked_for():
     from numba import cuda
 
     import dlbridge
+
     elements = np.arange(12, dtype="f4").reshape(3, 4)
     frozen = elements.copy()
     frozen.flags.writeable = False
@@ -388,6 +397,7 @@ def test_numba_has_no_host_memory():
     from numba import cuda
 
     import dlbridge
+
     driver.make_current(0)
     own = cuda.to_device(np.arange(3))
     assert dlbridge.convert(own, "numba", device="cuda:0") is own
@@ -414,6 +424,7 @@ def test_an_array_as_the_target_gives_its_device_and_is_not_kept():
     from numba import cuda
 
     import dlbridge
+
     with cuda.gpus[1]:
         like = cuda.to_device(np.arange(3))
     reference = weakref.ref(like)
@@ -432,6 +443,7 @@ def test_device_memory_reaches_the_host_only_where_that_is_asked_for():
 
     import dlbridge
     from dlbridge.errors import CopyRequiredError, DeviceError
+
     driver.make_current(0)
     for device in 0, 1:
         start, first = driver.allocate(device, 64), Stream(driver.stream(device))
@@ -501,6 +513,7 @@ def test_a_tensor_copies_on_its_device():
     from fake_driver.producers import Interface, Stream, counts, delete, driver, fields, order, ordered, tensor_of
 
     import dlbridge
+
     driver.make_current(0)
     start, first, then = driver.allocate(0, 16), Stream(driver.stream()), Stream(driver.stream())
     driver.write(start, b"0123456789abcdef")
@@ -541,6 +554,7 @@ def test_a_legacy_capsule_of_read_only_memory_is_a_copy():
     from fake_driver.producers import Interface, driver, tensor_of
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 16)
     frozen = dlbridge.asdlpack(Interface(start, stream=1, readonly=True))
@@ -552,6 +566,7 @@ def test_bools_that_come_to_the_host_have_only_the_bytes_0_and_1():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 4)
     driver.write(start, bytes([0, 1, 2, 255]))
@@ -567,6 +582,7 @@ def test_the_pool_keeps_what_is_freed_for_the_next_copy(platform):
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
 
     def kept(device, value=None):
@@ -595,6 +611,7 @@ def test_a_copy_is_ready_on_the_stream_on_which_it_was_made():
     from fake_driver.producers import Interface, driver, fields, ordered
 
     import dlbridge
+
     driver.make_current(0)
     start, then = driver.allocate(0, 16), driver.stream()
     for entries, stream in [({"stream": None}, None), ({"stream": driver.stream()}, -1)]:
@@ -610,6 +627,7 @@ def test_the_source_of_a_copy_may_be_written_when_the_call_returns():
     from fake_driver.producers import Interface, driver, order
 
     import dlbridge
+
     driver.make_current(0)
     first, then = driver.stream(), driver.stream()
     source = Interface(driver.allocate(0, 16), stream=first)
@@ -626,6 +644,7 @@ def test_a_pickle_holds_the_elements():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 16)
     driver.write(start, b"0123456789abcdef")
@@ -645,6 +664,7 @@ def test_cuda_cores_buffers_reach_the_host():
     from fake_driver.producers import driver
 
     import dlbridge
+
     device = Device(0)
     device.set_current()
     buffer = device.allocate(16, stream=device.create_stream())
@@ -660,6 +680,7 @@ def test_a_tensor_hands_on_the_object_of_the_stream():
     from fake_driver.producers import Interface, Stream, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     first, then = Stream(driver.stream()), Stream(driver.stream())
     tensor = dlbridge.asdlpack(Interface(driver.allocate(0, 16)), stream=first)
@@ -675,6 +696,7 @@ def test_a_copy_on_a_threads_own_stream_is_freed_where_all_wait():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     result = [dlbridge.asdlpack(Interface(driver.allocate(0, 16)), stream=2, copy=True)]
     thread = threading.Thread(target=result.clear)
@@ -690,6 +712,7 @@ def test_another_threads_own_stream_is_not_this_ones():
     from fake_driver.producers import Interface, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     then, orders = driver.stream(), []
     tensor = dlbridge.asdlpack(Interface(driver.allocate(0, 16), stream=1), stream=2)
@@ -711,6 +734,7 @@ def test_an_event_that_is_gone_is_made_anew():
     from fake_driver.producers import Interface, driver, ordered
 
     import dlbridge
+
     driver.make_current(0)
     first, then = driver.stream(), driver.stream()
     source = Interface(driver.allocate(0, 16), stream=first)
@@ -728,6 +752,7 @@ def test_memory_that_a_device_would_have_to_rearrange_is_refused_before_it_is_co
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 256)
     dlbridge.register_target("plain", lambda tensor: tensor)
@@ -754,6 +779,7 @@ def test_memory_of_a_device_that_is_only_misaligned_is_copied_as_it_lies():
     from fake_driver.producers import Interface, driver
 
     import dlbridge
+
     driver.make_current(0)
     start = driver.allocate(0, 256)
     driver.write(start, bytes(range(256)))

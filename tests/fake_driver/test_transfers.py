@@ -173,6 +173,7 @@ def test_pinned_memory_is_copied_as_it_is(platform):
     from fake_driver.scenes.staged import PIECE
 
     import dlbridge
+
     source, content = filled(8 * PIECE)
     memory = (ctypes.c_uint8 * (8 * PIECE)).from_address(driver.allocate(0, 8 * PIECE, "host"))
     into = np.frombuffer(memory, "u1")
@@ -216,6 +217,7 @@ def test_a_forked_child_forgets_the_buffers():
     from fake_driver.scenes.staged import PIECE, THREADS
 
     from dlbridge._core.devices import staging
+
     source, content = filled(8 * PIECE)
     assert down(source) == content and staging.workers() == THREADS
     child = os.fork()
@@ -237,6 +239,7 @@ def test_a_tensor_takes_host_memory_to_a_device(platform, pieces):
 
     import dlbridge
     from dlbridge.testing import unordered_releases
+
     driver.make_current(1)
     name_of, number = ("rocm", 10) if driver.hip else ("cuda", 2)
     base = random.integers(0, 250, (PIECE // 64, 64 * pieces), "u1")
@@ -277,6 +280,7 @@ def test_batches_are_on_the_device_ahead(pieces):
     from numba import cuda
 
     import dlbridge
+
     stream = cuda.stream()
     for index, batch in enumerate(dlbridge.prefetch(batches(40, pieces * PIECE), "numba", device="cuda", depth=3)):
         assert batch["index"] == index
@@ -317,6 +321,7 @@ def test_immutable_arrays_share_what_was_read_ahead_if_they_keep_it(XLA_VERSION)
     from fake_driver.scenes.batches import settled
 
     import dlbridge
+
     def rows():
         for index in range(30):
             yield np.full(4, index, "f4"), np.full((4, 2), index, "f4")[:, 0]

@@ -224,6 +224,7 @@ def test_what_an_array_keeps_beside_its_export_waits_too(platform):
     from dlbridge.libraries import library
     from dlbridge.libraries.library import Arrays, Fact, Library
     from dlbridge.testing import waiting_releases
+
     sys.modules["forgetful"] = types.ModuleType("forgetful")
     sys.modules["dlbridge.libraries.forgetful"] = types.SimpleNamespace(LIBRARY=Library(
         name="forgetful", arrays=(Arrays("Value", forgets=Fact(True, "of this test")),)))
@@ -281,6 +282,7 @@ def test_captures_are_left_alone(platform):
 
     import dlbridge
     from dlbridge.testing import unordered_releases, waiting_releases
+
     other, status = driver.stream(), ctypes.c_int()
     driver.hold(then.handle)
     source = lent()
