@@ -51,8 +51,9 @@ code() {
 
 # run_stage NAME COMMAND...
 run_stage() {
-    local name=$1 log=$LOGS/$1.log began=$SECONDS code=0 result
+    local name=$1 log=$LOGS/$1.log began=$SECONDS code=0 commit result
     shift
+    commit=$(code)
     timeout --kill-after=60 $LIMIT bash "$@" >"$log" 2>&1 </dev/null || code=$?
     result=$(sed -n 's/^result: //p' "$log" | tail -n 1)
     [ "$result" ] || result=$(grep -aE '^[0-9]+ passed, [0-9]+ failed$' "$log" | tail -n 1 || true)
@@ -61,7 +62,7 @@ run_stage() {
         124 | 137) result="stopped after $LIMIT s" ;;
         *) result="failed: ${result:-$(tail -n 1 "$log")}" ;;
     esac
-    printf '%s\t%s\t%s\t%d\t%s\n' "$name" "$(code)" "$(date +%F)" "$((SECONDS - began))" "$result" | tee -a "$RECORD"
+    printf '%s\t%s\t%s\t%d\t%s\n' "$name" "$commit" "$(date +%F)" "$((SECONDS - began))" "$result" | tee -a "$RECORD"
     python3 tools/pages reliability
     return $code
 }
