@@ -6,6 +6,7 @@
 source "$(dirname "$0")/common.sh"
 
 tree=$work/tree
+export DLBRIDGE_TEST_LIBRARIES=ml_dtypes
 
 # heavy LIBRARY NAME...: an environment with the library, what its tests need, and dlbridge.
 heavy() {
@@ -15,7 +16,7 @@ heavy() {
 
 run_tests() (
     cd "$tree/tests"
-    PYTHONPATH=$tree/tests DLBRIDGE_TEST_LIBRARIES=ml_dtypes "$work/$1/bin/python" -P -m pytest -q -c /dev/null \
+    PYTHONPATH=$tree/tests "$work/$1/bin/python" -P -m pytest -q -c /dev/null \
         --rootdir "$tree/tests" --noconftest --import-mode=importlib -p support.optional "${@:2}"
 )
 
@@ -30,7 +31,9 @@ OCL_ICD_FILENAMES=$work/dpnp/lib/libintelocl.so check "dpnp" run_tests dpnp heav
 
 stage "MindSpore"
 check "environment of MindSpore" heavy mindspore setuptools
-DLBRIDGE_TEST_ROWS=heavy.mindspore_rows check "MindSpore" run_tests mindspore libraries/test_libraries.py
+# MindSpore imports PIL.
+DLBRIDGE_TEST_LIBRARIES+=,PIL DLBRIDGE_TEST_ROWS=heavy.mindspore_rows check "MindSpore" \
+    run_tests mindspore libraries/test_libraries.py
 
 stage "ONNX Runtime 1.31"
 check "environment of ONNX Runtime" heavy onnxruntime==1.31.1

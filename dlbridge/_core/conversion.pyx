@@ -20,7 +20,7 @@ from dlbridge._core.block cimport (
     managed_release,
     managed_share,
 )
-from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, is_copy
+from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, fits_there, is_copy
 from dlbridge._core.described cimport Description, read_description, seen_as
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport is_host
@@ -197,6 +197,8 @@ cdef object deliver_out_of_line(Managed* managed, Target target, const Request* 
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src):
     cdef Decision decision
     cdef int64_t stream
+    if fits_there(managed, target, request):
+        return deliver_ordered(managed, target, request)
     try:
         make_plan(managed, target, request, src, &decision)
         if not decision.steps & REARRANGE:
@@ -216,6 +218,17 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
         return hand_over_library_copy(target.deliver(managed, target), target, stream)
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
+    return target.deliver(managed, target)
+
+
+cdef object deliver_ordered(Managed* managed, Target target, const Request* request):
+    """Deliver memory of a device as it is."""
+    try:
+        hand_over(managed, target, 0, request)
+    except BaseException:
+        managed_release(managed)
+        raise
+    managed_own_storage(managed)
     return target.deliver(managed, target)
 
 

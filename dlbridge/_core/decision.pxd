@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU, kDLCUDA, kDLROCM
 from dlbridge._core.atomic cimport load_rows
 from dlbridge._core.block cimport Managed, managed_data
 from dlbridge._core.devices.table cimport same_device
@@ -95,6 +95,22 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
         and is_aligned(managed, target)
         and request.copy != COPY_ALWAYS
         and (not request.has_device or same_device(&request.device, &tensor.device))
+        and (supports_access(managed, target) or request.readonly == READONLY_SHARE)
+    )
+
+
+cdef inline bint fits_there(const Managed* managed, Target target, const Request* request) noexcept:
+    """As fits(), of memory of a device with streams, where nothing is asked for."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef int32_t device_type = tensor.device.device_type
+    return (
+        device_type in (kDLCUDA, kDLROCM)
+        and managed.marks & ~target.supports == 0
+        and target.device_rows >> managed.row & 1
+        and (target.gpus < 0 or tensor.device.device_id < target.gpus)
+        and <size_t> managed_data(managed) & target.device_low_bits[managed.row] == 0
+        and request.copy != COPY_ALWAYS
+        and not request.has_device
         and (supports_access(managed, target) or request.readonly == READONLY_SHARE)
     )
 

@@ -3,7 +3,7 @@
 from libc.string cimport memset
 
 from dlbridge._core.block cimport Managed, managed_release
-from dlbridge._core.decision cimport Decision, Findings, decide, fits
+from dlbridge._core.decision cimport Decision, Findings, decide, fits, fits_there
 from dlbridge._core.plan cimport gather
 from dlbridge._core.request cimport COPY_NEVER, READONLY_ERROR, Request, parse_request
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
@@ -14,7 +14,7 @@ from dlbridge.face cimport view, wanted_by
 
 
 def by_target(obj, to, device, copy, readonly):
-    """Whether the quick test shares the memory, and whether the decision does."""
+    """Whether a quick test shares the memory, and whether the decision does."""
     cdef Request request
     cdef Target target = find_target(to)
     target.load()
@@ -49,6 +49,7 @@ cdef tuple decided(object obj, Target target, const Request* request):
     try:
         gather(managed, target, request, None, &findings)
         decide(managed, target, request, &findings, &decision)
-        return fits(managed, target, request), not decision.refused and not decision.steps
+        quick = fits(managed, target, request) or fits_there(managed, target, request)
+        return quick, not decision.refused and not decision.steps
     finally:
         managed_release(managed)

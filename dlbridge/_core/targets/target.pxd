@@ -31,7 +31,8 @@ cdef class Target:
     cdef uint64_t rows                  # the rows of the dtype table that the library has
     cdef uint64_t copied_rows           # the rows that it takes only by a copy of its own
     cdef uint64_t asked_rows            # the rows for which accepts must be asked
-    cdef uint64_t plain_rows            # the other rows of whole bytes, which are taken as they are
+    cdef uint64_t plain_rows            # the other rows of whole bytes, which are taken as they are from the host
+    cdef uint64_t device_rows           # … and from devices with streams
     cdef int64_t alignment              # of the first element, in bytes: a power of two up to 256
     cdef uint8_t[MAX_ROWS] low_bits     # by row: the bits of the address that must be 0
     cdef uint8_t[MAX_ROWS] device_low_bits      # … on a device
@@ -60,6 +61,7 @@ cdef class Target:
     cdef int read_named(self, str version) except -1
     cdef int read_types(self, str version) except -1
     cdef int read_alignments(self) except -1
+    cdef int read_plain_rows(self) except -1
     cdef bint owns(self, object src)
     cdef bint owns_by_type(self, object kind) except -1
     cdef object why_not(self, const Managed* managed)

@@ -101,13 +101,20 @@ cdef class Target:
         self.read_alignments()
         if not self.gpus:
             self.supports &= ~<unsigned int> OTHER_DEVICES
-        # fits() takes memory of a plain row without a look at the number of axes, and at which host's it is. So a
-        # library that is particular about either has no plain rows.
-        self.plain_rows = 0
-        if self.supports & HOST and self.supports & SHARING and self.hosts < 2 and not self.fewest_axes and (
-                self.most_axes == MAX_NDIM):
-            self.plain_rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
+        self.read_plain_rows()
         store_flag(&self.loaded, True)      # last: once it is set, other threads read the rest without the lock
+        return 0
+
+    cdef int read_plain_rows(self) except -1:
+        """Find the types of memory that fits() and fits_there() take without a look at the number of axes, at which
+        host's it is, and at whether the library is one for GPUs.
+        """
+        cdef uint64_t rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
+        if not self.supports & SHARING or self.fewest_axes or self.most_axes < MAX_NDIM:
+            rows = 0
+        self.plain_rows = rows if self.supports & HOST and self.hosts < 2 else 0
+        without_gpu = self.upload != NULL and not self.upload_types
+        self.device_rows = rows if self.supports & OTHER_DEVICES and not (self.copies_own or without_gpu) else 0
         return 0
 
     cdef int read_named(self, str version) except -1:
