@@ -3,12 +3,12 @@
 import sys
 
 from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION
-from dlbridge._core.block cimport Managed, managed_release, managed_share
+from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.calls cimport put_in_front
 from dlbridge._core.conversion cimport convert_bytes, convert_into, convert_to, is_already
-from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.handover cimport hand_over
+from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.request cimport Request, parse_request, wants_versioned
 from dlbridge._core.route cimport route_to
 from dlbridge._core.targets.registry cimport versioned_capsule
@@ -153,11 +153,9 @@ cdef Tensor tensor_for(Tensor tensor, const Request* request):
     cdef Managed* managed
     if tensor.policy == request.readonly and not (streams and request.has_stream):
         return tensor
-    managed = managed_share(tensor.managed)
+    managed = shared_in_order(tensor.managed)
     try:
-        if streams:
-            device_operations().inherit(managed, tensor.managed)
-            hand_over(managed, None, 0, request)
+        hand_over(managed, None, 0, request)
     except BaseException:
         managed_release(managed)
         raise

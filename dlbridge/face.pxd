@@ -7,5 +7,4 @@ from dlbridge._core.view cimport View, Want
 
 
 cdef int view(object obj, const Want* want, View* out) except -1
-# What a function wants of memory, as the target of a decision.
 cdef Target wanted_by(uint32_t flags)

@@ -396,7 +396,8 @@ cdef Managed* fitted(Managed* managed, const Want* want, const Request* request)
         check_kind(managed, want)
         # A copy would not help, so what else is wrong with the memory does not matter.
         if want.flags & WANT_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-            raise refused_read_only(managed, want)
+            raise refused(want, "readonly", True, "is not wanted, since the memory is written",
+                          'pass dlbridge.convert(x, "numpy", copy=True)' if on_host else "pass a copy that is writable")
         target = wanted_by(want.flags)
         gather(managed, target, &ordered, None, &findings)
         decide(managed, target, &ordered, &findings, &decision)
@@ -448,12 +449,6 @@ cdef object refused_as(const Want* want, const Managed* managed, Target target, 
     if decision.reason == HOLES or decision.reason == AXIS_ORDER:
         fact = (f"{managed_strides(managed)} of shape {managed_shape(managed)} are not in C order, which is wanted")
     return refusal(CopyRequiredError, name_of(want), field, fact, "needs a copy, which is not made", hint)
-
-
-cdef object refused_read_only(const Managed* managed, const Want* want):
-    return refused(want, "readonly", True, "is not wanted, since the memory is written",
-                   'pass dlbridge.convert(x, "numpy", copy=True)'
-                   if is_host(managed.abi.dl_tensor.device.device_type) else "pass a copy that is writable")
 
 
 cdef int check_kind(Managed* managed, const Want* want) except -1:

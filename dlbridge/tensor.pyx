@@ -2,7 +2,6 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.exc cimport PyErr_SetObject
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -66,11 +65,10 @@ from dlbridge._core.exports cimport (
     new_array_struct,
     no_face,
     order_export,
-    shared_in_order,
 )
 from dlbridge._core.layout cimport Span
 from dlbridge._core.pickling cimport flattened, picklable, unpickled
-from dlbridge._core.place cimport COPY_SPAN, allocated, place
+from dlbridge._core.place cimport COPY_SPAN, allocated, place, shared_in_order
 from dlbridge._core.request cimport READONLY_COPY, READONLY_SHARE, ReadonlyPolicy, wants_versioned
 
 from functools import partial
@@ -513,11 +511,12 @@ def _arrow_array(Tensor tensor, requested_schema=None):
 
 EXCHANGE_API.header.version.major = DLPACK_MAJOR_VERSION
 EXCHANGE_API.header.version.minor = DLPACK_MINOR_VERSION
-EXCHANGE_API.header.prev_api = NULL
 EXCHANGE_API.managed_tensor_allocator = exchange_allocate
-EXCHANGE_API.managed_tensor_from_py_object_no_sync = exchange_export
-EXCHANGE_API.managed_tensor_to_py_object_no_sync = exchange_import
-EXCHANGE_API.dltensor_from_py_object_no_sync = exchange_borrow
+EXCHANGE_API.managed_tensor_from_py_object_no_sync = (
+    <int (*)(void*, DLManagedTensorVersioned**) noexcept> exchange_export)
+EXCHANGE_API.managed_tensor_to_py_object_no_sync = (
+    <int (*)(DLManagedTensorVersioned*, void**) noexcept> exchange_import)
+EXCHANGE_API.dltensor_from_py_object_no_sync = <int (*)(void*, DLTensor*) noexcept> exchange_borrow
 EXCHANGE_API.current_work_stream = exchange_stream
 
 
@@ -566,67 +565,50 @@ cdef Managed* new_like(const DLTensor* prototype, uint64_t flags) except NULL:
     return managed_checked(made)
 
 
-cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) noexcept:
+# The three that follow leave their error set, as the header of DLPack asks for.
+
+cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) except -1:
     """Give a Tensor's memory to a consumer.
 
     The consumer uses it on dlbridge's current_work_stream, the default stream, or lets its own stream wait for that.
     """
-    cdef Managed* managed
-    cdef int outcome = 0
-    try:
-        managed = managed_retain((<Tensor?> <object> obj).managed)
-        if has_streams(managed.abi.dl_tensor.device.device_type):
-            managed_drop(managed)
-            managed = managed_share((<Tensor> <object> obj).managed)
-            order_export(managed, (<Tensor> <object> obj).managed, 0, None)
-        out[0] = &managed.abi
-    except BaseException as error:
-        outcome = set_pending(error)
-    return outcome
+    cdef Managed* managed = managed_retain((<Tensor?> <object> obj).managed)
+    if has_streams(managed.abi.dl_tensor.device.device_type):
+        managed_drop(managed)
+        managed = managed_share((<Tensor> <object> obj).managed)
+        order_export(managed, (<Tensor> <object> obj).managed, 0, None)
+    out[0] = &managed.abi
+    return 0
 
 
-cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) noexcept:
+cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) except -1:
     """Make a Tensor of foreign memory. It is stolen also on failure, as the header of DLPack says."""
-    cdef int outcome = 0
-    try:
-        tensor = new_tensor(managed_take_versioned(PROTOCOL_DLPACK, foreign), READONLY_COPY)
-        Py_INCREF(tensor)
-        out[0] = <void*> tensor
-    except BaseException as error:
-        outcome = set_pending(error)
-    return outcome
+    tensor = new_tensor(managed_take_versioned(PROTOCOL_DLPACK, foreign), READONLY_COPY)
+    Py_INCREF(tensor)
+    out[0] = <void*> tensor
+    return 0
 
 
-cdef int exchange_borrow(void* obj, DLTensor* out) noexcept:
+cdef int exchange_borrow(void* obj, DLTensor* out) except -1:
     """Fill the caller's struct, which is valid for as long as the caller holds the object.
 
     A DLTensor has no flags, so read-only memory and padded elements are refused.
     """
-    cdef Managed* managed
+    cdef Managed* managed = (<Tensor?> <object> obj).managed
     cdef DLDevice device
-    cdef int outcome = 0
-    try:
-        managed = (<Tensor?> <object> obj).managed
-        if managed.abi.flags & (DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED):
-            raise refusal(ConversionError, "exchange_api", "flags", managed.abi.flags,
-                          "(read-only, or padded) cannot be told by a borrowed DLTensor",
-                          "use managed_tensor_from_py_object_no_sync, which has flags")
-        if has_streams(managed.abi.dl_tensor.device.device_type):
-            device_operations().stream_device(managed, &device)
-            device_operations().order_streams(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
-        mark_address_given(<Tensor> <object> obj)
-        out[0] = managed.abi.dl_tensor
-    except BaseException as error:
-        outcome = set_pending(error)
-    return outcome
+    if managed.abi.flags & (DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED):
+        raise refusal(ConversionError, "exchange_api", "flags", managed.abi.flags,
+                      "(read-only, or padded) cannot be told by a borrowed DLTensor",
+                      "use managed_tensor_from_py_object_no_sync, which has flags")
+    if has_streams(managed.abi.dl_tensor.device.device_type):
+        device_operations().stream_device(managed, &device)
+        device_operations().order_streams(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
+    mark_address_given(<Tensor> <object> obj)
+    out[0] = managed.abi.dl_tensor
+    return 0
 
 
 cdef int exchange_stream(int32_t device_type, int32_t device_id, void** out) noexcept:
     """dlbridge has no current stream of its own, so it names the default one."""
     out[0] = NULL
     return 0
-
-
-cdef int set_pending(object error) noexcept:
-    PyErr_SetObject(type(error), error)
-    return -1

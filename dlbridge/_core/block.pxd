@@ -104,7 +104,6 @@ cdef void release_owner(uint8_t owns, void* owner) noexcept nogil
 cdef void release_foreign(void* owner, Release drop) noexcept nogil
 cdef void drop_keeping_error(void* owner, Release drop) noexcept nogil
 cdef void drop_buffer(void* owner) noexcept nogil
-cdef bint python_is_up() noexcept nogil
 
 # A Wrapped that takes over the owner and adds a reference to ``obj``; NULL if there is no memory for it.
 cdef Wrapped* new_kept(uint8_t owns, void* owner, object obj) noexcept
@@ -279,9 +278,6 @@ cdef inline void managed_own_object(Managed* managed, object owner) noexcept:
     Py_INCREF(owner)
     managed_own(managed, OWNS_OBJECT, <void*> owner)
 
-cdef inline void managed_own_memory(Managed* managed, void* memory) noexcept nogil:
-    managed_own(managed, OWNS_MEMORY, memory)
-
 # Owns the storage in place of an object that is not yet owned. On failure the block is released.
 cdef int own_storage(Managed* managed) except -1
 
@@ -291,12 +287,6 @@ cdef inline int managed_own_storage(Managed* managed) except -1:
 
 # Keeps a reference to obj beside the owner. On failure the block is released.
 cdef int managed_keep(Managed* managed, object obj) except -1
-
-cdef inline void managed_own_versioned(Managed* managed, DLManagedTensorVersioned* foreign) noexcept nogil:
-    managed_own(managed, OWNS_VERSIONED, foreign)
-
-cdef inline void managed_own_legacy(Managed* managed, DLManagedTensor* foreign) noexcept nogil:
-    managed_own(managed, OWNS_LEGACY, foreign)
 
 cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil
 

@@ -79,8 +79,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     DEEPEST = 64                # how deep releases nest within releases
-
-cdef enum:
     FORM = BACKWARD | REPEATED | STRIDED | LENGTH_1
 
 # The devices whose data is an address, to which an offset can be added. On the others it is a handle (OpenCL's cl_mem).
@@ -407,10 +405,6 @@ cdef void release_owner(uint8_t owns, void* owner) noexcept nogil:
         releases[owns](owner)
 
 
-cdef bint python_is_up() noexcept nogil:
-    return python_runs()
-
-
 cdef void release_object(void* owner) noexcept nogil:
     drop_with_gil(owner, drop_object)
 
@@ -639,7 +633,7 @@ cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned
         if foreign.deleter != NULL:
             foreign.deleter(foreign)
         raise
-    managed_own_versioned(managed, foreign)
+    managed_own(managed, OWNS_VERSIONED, foreign)
     return managed
 
 

@@ -7,7 +7,7 @@ from cpython.object cimport PyObject
 from dlbridge._core.atomic cimport add_size, load_size
 
 cdef extern from "Python.h":
-    void Py_DECREF(PyObject* obj) noexcept
+    void Py_XDECREF(PyObject* obj) noexcept
     PyObject* PyThreadState_GetDict() noexcept
 
 
@@ -37,19 +37,14 @@ cdef void put(Section section, Entry entry, size_t begun) noexcept:
     Py_INCREF(<PyObject*> entry)
     before = exchange(&cache.entries[<int> section][slot], <PyObject*> entry)
     if before != NULL:
-        drop(exchange(&cache.entries[<int> section][slot ^ 1], before))
+        before = exchange(&cache.entries[<int> section][slot ^ 1], before)
+        Py_XDECREF(before)          # last, because it may run the code of other packages
 
 
 cdef inline PyObject* exchange(PyObject** place, PyObject* entry) noexcept:
     cdef PyObject* before = place[0]
     place[0] = entry
     return before
-
-
-cdef void drop(PyObject* entry) noexcept:
-    """Drop a reference. This comes last, because it may run the code of other packages."""
-    if entry != NULL:
-        Py_DECREF(entry)
 
 
 def clear_cache():
@@ -70,7 +65,7 @@ cdef void renew(Cache* cache) noexcept:
     cache.registrations = load_size(&registrations)
     for section in range(<int> SECTIONS):
         for slot in range(ENTRIES):
-            drop(exchange(&cache.entries[section][slot], NULL))
+            Py_XDECREF(exchange(&cache.entries[section][slot], NULL))
 
 
 # ---- without the GIL -------------------------------------------------------------------------------------------------

@@ -166,6 +166,7 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
     """Memory that the CPU can read, in the type that ``narrow`` gives; managed is stolen."""
     cdef Request asked = request[0]
     cdef Tensor tensor
+    cdef int row
     if not is_host(managed.abi.dl_tensor.device.device_type):
         try:
             check_reach(managed, request)
@@ -175,12 +176,6 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
         tensor = deliver_out_of_line(managed, loaded_target("dlbridge"), &asked)
         managed = managed_share(tensor.managed)
-    return in_type_of(managed, target, request)
-
-
-cdef Managed* in_type_of(Managed* managed, Target target, const Request* request) except NULL:
-    """Memory of the host in the type that the target gets; managed is stolen."""
-    cdef int row
     try:
         row = row_for(managed, target, request) if request.narrow else managed.row
     except BaseException:
@@ -196,6 +191,7 @@ cdef object deliver_out_of_line(Managed* managed, Target target, const Request* 
 
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src):
     cdef Decision decision
+    cdef Request asked
     cdef int64_t stream
     if fits_there(managed, target, request):
         return deliver_ordered(managed, target, request)
@@ -209,7 +205,8 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     if is_copy(&decision):
         add(&copies_made, 1)
     if decision.steps & REARRANGE:
-        return deliver_rearranged(managed, target, request, src, decision.steps)
+        asked = request_of_copy(request)
+        return deliver_out_of_line(rearranged(managed, src, decision.steps), target, &asked)
     if decision.steps:
         managed = hand_over_copy(placed(managed, target, &decision), decision.steps, request)
     managed_own_storage(managed)
@@ -243,14 +240,6 @@ cdef Managed* placed(Managed* managed, Target target, const Decision* decision) 
 
 
 # ---- copies by the kernels of a library ------------------------------------------------------------------------------
-
-cdef object deliver_rearranged(
-    Managed* managed, Target target, const Request* request, object src, int32_t steps,
-):
-    """Deliver a compact copy that a library makes on the device; managed is stolen."""
-    cdef Request asked = request_of_copy(request)
-    return deliver_out_of_line(rearranged(managed, src, steps), target, &asked)
-
 
 cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NULL:
     """A compact copy on the same device, in the nearest dtype if the steps say so; managed is stolen.

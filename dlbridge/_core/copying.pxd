@@ -83,5 +83,5 @@ cdef inline void flip(Copy* copy, int64_t byte) noexcept nogil:
 cdef void arrange(Copy* copy) noexcept nogil
 cdef int64_t total_bytes(const Copy* copy) noexcept nogil
 cdef void copy_words(Copy* copy) noexcept nogil
-cdef void unpack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil
-cdef void pack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil
+# Puts packed elements one into each byte, the low bits of a byte first; or packs elements that have a byte each.
+cdef void repack(char* into, const char* source, int64_t count, int32_t bits, bint unpacks) noexcept nogil

@@ -6,7 +6,7 @@ along one axis, and every core takes a part.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free, llabs, malloc
 from libc.string cimport memcpy, memset
 
 from dlbridge._core.system cimport Thread, cores, join_thread, start_thread
@@ -136,9 +136,9 @@ cdef int32_t plane_partner(const Copy* copy) noexcept nogil:
     """
     cdef const Axis* last = &copy.axes[copy.ndim - 1]
     cdef int32_t axis, nearest = -1, longest = -1
-    cdef int64_t step, least = abs64(last.source_step), most = last.extent
+    cdef int64_t step, least = llabs(last.source_step), most = last.extent
     for axis in range(copy.ndim - 1):
-        step = abs64(copy.axes[axis].source_step)
+        step = llabs(copy.axes[axis].source_step)
         if 0 < step < least:
             least = step
             nearest = axis
@@ -148,10 +148,6 @@ cdef int32_t plane_partner(const Copy* copy) noexcept nogil:
     if last.extent < SHORT and (nearest < 0 or copy.axes[nearest].extent < SHORT):
         return longest
     return nearest
-
-
-cdef inline int64_t abs64(int64_t value) noexcept nogil:
-    return -value if value < 0 else value
 
 
 cdef void move_axis(Copy* copy, int32_t axis, int32_t to) noexcept nogil:
@@ -307,32 +303,21 @@ cdef void copy_block(
 
 # ---- elements below a byte -------------------------------------------------------------------------------------------
 
-cdef void unpack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil:
-    """Put packed elements one into each byte. The low bits of a byte come first."""
+cdef void repack(char* into, const char* source, int64_t count, int32_t bits, bint unpacks) noexcept nogil:
     # Each size is compiled by itself: when the shifts are known, the compiler handles many elements at once.
     if bits == 1:
-        repack(<uint8_t*> into, <const uint8_t*> source, count, 1, True)
+        repack_bits(<uint8_t*> into, <const uint8_t*> source, count, 1, unpacks)
     elif bits == 2:
-        repack(<uint8_t*> into, <const uint8_t*> source, count, 2, True)
+        repack_bits(<uint8_t*> into, <const uint8_t*> source, count, 2, unpacks)
     elif bits == 4:
-        repack(<uint8_t*> into, <const uint8_t*> source, count, 4, True)
+        repack_bits(<uint8_t*> into, <const uint8_t*> source, count, 4, unpacks)
     else:
-        repack(<uint8_t*> into, <const uint8_t*> source, count, 6, True)
+        repack_bits(<uint8_t*> into, <const uint8_t*> source, count, 6, unpacks)
 
 
-cdef void pack(char* into, const char* source, int64_t count, int32_t bits) noexcept nogil:
-    """Pack elements that have a byte each; the reverse of unpack()."""
-    if bits == 1:
-        repack(<uint8_t*> into, <const uint8_t*> source, count, 1, False)
-    elif bits == 2:
-        repack(<uint8_t*> into, <const uint8_t*> source, count, 2, False)
-    elif bits == 4:
-        repack(<uint8_t*> into, <const uint8_t*> source, count, 4, False)
-    else:
-        repack(<uint8_t*> into, <const uint8_t*> source, count, 6, False)
-
-
-cdef inline void repack(uint8_t* into, const uint8_t* source, int64_t count, int bits, bint unpacks) noexcept nogil:
+cdef inline void repack_bits(
+    uint8_t* into, const uint8_t* source, int64_t count, int bits, bint unpacks,
+) noexcept nogil:
     cdef int group_bytes = 3 if bits == 6 else 1        # the fewest bytes that whole elements fill
     cdef int group = 8 * group_bytes // bits            # elements
     cdef int64_t groups = count // group

@@ -78,10 +78,6 @@ cdef inline bint supports_access(const Managed* managed, Target target) noexcept
     return target.supports & (
         <uint32_t> READ_ONLY if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else <uint32_t> WRITABLE)
 
-cdef inline bint is_aligned(const Managed* managed, Target target) noexcept nogil:
-    """Whether memory of the host begins where the target's arrays do."""
-    return <size_t> managed_data(managed) & target.low_bits[managed.row] == 0
-
 cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
     """Whether memory can be shared as it is: the target supports its marks, and the caller asks for nothing else.
 
@@ -92,7 +88,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
         managed.marks & ~target.supports == 0
         and load_rows(&target.plain_rows) >> managed.row & 1
         and tensor.device.device_type == kDLCPU
-        and is_aligned(managed, target)
+        and <size_t> managed_data(managed) & target.low_bits[managed.row] == 0
         and request.copy != COPY_ALWAYS
         and (not request.has_device or same_device(&request.device, &tensor.device))
         and (supports_access(managed, target) or request.readonly == READONLY_SHARE)

@@ -120,8 +120,8 @@ cdef void finish(
     if request.copy == COPY_NEVER and is_copy(out):
         out.refused = NO_COPY
     elif findings.kernel and (
-            needs_kernel(managed, out) or has_any_bytes(managed, out) or narrows_there(managed, out)
-            or fetches_holes(managed, out)):
+            needs_kernel(managed, out) or has_any_bytes(managed, out) or fetches_holes(managed, out)
+            or (out.steps & NARROW and not is_host(managed.abi.dl_tensor.device.device_type))):     # fetched narrower
         if fetches_holes(managed, out) and out.reason == OTHER_DEVICE:
             out.reason = SPREAD
         out.steps = REARRANGE | out.steps & NARROW
@@ -187,11 +187,6 @@ cdef bint fetches_holes(const Managed* managed, const Decision* decision) noexce
 cdef bint is_unkept_copy(const Managed* managed) noexcept:
     """Whether memory of a device was made by this conversion, or by its producer for it."""
     return managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and not is_host(managed.abi.dl_tensor.device.device_type)
-
-
-cdef bint narrows_there(const Managed* managed, const Decision* decision) noexcept:
-    """Whether memory of a device becomes of a narrower type, so that less of it is to be fetched."""
-    return decision.steps & NARROW and not is_host(managed.abi.dl_tensor.device.device_type)
 
 
 cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexcept:

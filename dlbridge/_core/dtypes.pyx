@@ -96,7 +96,6 @@ ARROW_LETTERS = {
 }
 # What stands in for a wide type that a library lacks.
 NEAREST = {"float64": "float32", "complex128": "complex64", "int64": "int32"}
-COMPLEX_LETTERS = {"e": ("complex32",), "f": ("complex64",), "d": ("complex128",)}
 
 cdef enum:
     MAX_BYTES = MAX_BITS // 8
@@ -106,7 +105,6 @@ cdef enum:
 
 cdef signed char by_kind[256][MAX_BYTES + 1]
 cdef signed char by_letter[256][MAX_BYTES + 1]
-cdef signed char by_complex_letter[256][MAX_BYTES + 1]
 cdef signed char by_arrow_letter[256]
 cdef signed char by_user_type[USER_TYPES]
 cdef dict row_by_typestr = {}           # the row, with SWAPPED_TYPESTR where the bytes are in the other order
@@ -120,7 +118,6 @@ cdef int _build_tables() except -1:
     memset(by_code_and_bits, NO_ROW, sizeof(by_code_and_bits))
     memset(by_kind, NO_ROW, sizeof(by_kind))
     memset(by_letter, NO_ROW, sizeof(by_letter))
-    memset(by_complex_letter, NO_ROW, sizeof(by_complex_letter))
     memset(by_arrow_letter, NO_ROW, sizeof(by_arrow_letter))
     memset(by_numpy_type, NO_ROW, sizeof(by_numpy_type))
     memset(by_user_type, UNSEEN, sizeof(by_user_type))
@@ -146,9 +143,6 @@ cdef int _build_tables() except -1:
         for name in names:
             index = row_by_name[name]
             by_letter[ord(letter)][rows[index].item_bytes] = index
-    for letter, (name,) in COMPLEX_LETTERS.items():
-        index = row_by_name[name]
-        by_complex_letter[ord(letter)][rows[index].item_bytes] = index
     for letter, name in ARROW_LETTERS.items():
         by_arrow_letter[ord(letter)] = row_by_name[name]
     for char in "?bhilqBHILQefdFD":
@@ -195,6 +189,7 @@ cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) n
     """
     cdef char prefix = b"@"
     cdef bint is_complex
+    cdef int row
     swapped[0] = False
     if not 0 < item_bytes <= MAX_BYTES:
         return NO_ROW
@@ -209,9 +204,10 @@ cdef int find_format(const char* format, Py_ssize_t item_bytes, bint* swapped) n
     format += is_complex
     if format[0] == 0 or format[1] != 0:
         return NO_ROW
-    if is_complex:
-        return by_complex_letter[<unsigned char> format[0]][item_bytes]
-    return by_letter[<unsigned char> format[0]][item_bytes]
+    row = by_letter[<unsigned char> format[0]][item_bytes >> is_complex]
+    if not is_complex or row == NO_ROW:
+        return row
+    return find_sized(b"c", item_bytes) if rows[row].kind == b"f" else NO_ROW
 
 
 cdef int find_arrow(const char* format) noexcept nogil:

@@ -6,8 +6,6 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport ReadonlyPolicy
 
 
-# A new block over the same memory, for a use that waits for the work on it.
-cdef Managed* shared_in_order(Managed* base) except NULL
 cdef Managed* copied_where_it_is(Managed* base) except NULL
 
 # A capsule for a consumer that asks for more than the memory as it is, or that takes legacy capsules only.

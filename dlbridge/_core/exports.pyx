@@ -57,6 +57,7 @@ from dlbridge._core.place cimport (
     pack_steps,
     place,
     separate_steps,
+    shared_in_order,
 )
 from dlbridge._core.request cimport READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy, keeps_handle, parse_stream
 from dlbridge._core.sources.array_struct cimport (
@@ -68,17 +69,6 @@ from dlbridge._core.sources.array_struct cimport (
 )
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal, shown
-
-
-cdef Managed* shared_in_order(Managed* base) except NULL:
-    cdef Managed* managed = managed_share(base)
-    try:
-        if has_streams(managed.abi.dl_tensor.device.device_type):
-            device_operations().inherit(managed, base)
-    except BaseException:
-        managed_release(managed)
-        raise
-    return managed
 
 
 cdef Managed* copied_where_it_is(Managed* base) except NULL:
@@ -101,7 +91,6 @@ cdef int await_for_cpu(Managed* managed) except -1:
 cdef object export_capsule(
     Managed* base, ReadonlyPolicy policy, bint versioned, object stream, object dl_device, object copy,
 ):
-    """A capsule for a consumer that asks for more than the memory as it is, or that takes legacy capsules only."""
     cdef int32_t steps = export_device(base, stream, dl_device)
     cdef Managed* managed
     if copy is not None and copy is not True and copy is not False:
@@ -150,7 +139,7 @@ cdef int32_t export_device(const Managed* managed, object stream, object dl_devi
     """The steps that bring memory to where the consumer wants it, or an error. Pinned memory can pass for the CPU's."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef DLDevice wanted
-    if stream is not None and not is_unordered(stream):
+    if stream is not None and not (PyLong_Check(stream) and stream == STREAM_UNORDERED):
         check_stream(stream, device.device_type)
     if dl_device is None:
         return 0
@@ -173,10 +162,6 @@ cdef int check_stream(object stream, int32_t device_type) except -1:
     if on_host:
         raise refusal(DeviceError, "dlpack", "stream", stream, "has no meaning on the CPU", "pass stream=None")
     return 0
-
-
-cdef bint is_unordered(object stream):
-    return PyLong_Check(stream) and stream == STREAM_UNORDERED
 
 
 cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1:
@@ -231,16 +216,12 @@ cdef object host_typestr(Managed* managed, str face):
 
 cdef dict array_interface(Managed* managed):
     """The dictionary of __array_interface__ 3."""
-    typestr = host_typestr(managed, "__array_interface__")
-    return interface_of(managed, typestr, interface_strides(managed))
-
-
-cdef object interface_strides(const Managed* managed):
-    """Strides in bytes, or None where they say nothing more than C order, which some consumers ask for (Pillow)."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    if not managed.marks & (STRIDED | LENGTH_1):
-        return None
-    return integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
+    typestr = host_typestr(managed, "__array_interface__")
+    strides = None          # where they say nothing more than C order, which some consumers ask for (Pillow)
+    if managed.marks & (STRIDED | LENGTH_1):
+        strides = integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
+    return interface_of(managed, typestr, strides)
 
 
 cdef dict cuda_interface(Managed* managed):

@@ -25,6 +25,8 @@ cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request
 
     The consumer's stream waits until the memory is ready. If the CPU is to read it, this thread waits.
     """
+    cdef DLDevice device
+    cdef int64_t stream
     if steps & TO_DEVICE_LABEL:
         label_as_device(managed, target, request)
     if not has_streams(managed.abi.dl_tensor.device.device_type):
@@ -37,17 +39,10 @@ cdef int hand_over(Managed* managed, Target target, int32_t steps, const Request
         return 0                # the copy waits for the producer itself
     # A library that dlbridge cannot ask for a current stream names its stream when it consumes the Tensor.
     if request.has_stream or request.current_stream != NULL:
-        order_for(managed, request)
+        device_operations().stream_device(managed, &device)
+        keeper = consumer_stream(request, &device, &stream)
+        device_operations().order_consumer(managed, stream, keeper, False)
     return 0
-
-
-cdef int order_for(Managed* managed, const Request* request) except -1:
-    """Let the stream on which the consumer uses the memory wait until the memory is ready."""
-    cdef DLDevice device
-    cdef int64_t stream
-    device_operations().stream_device(managed, &device)
-    keeper = consumer_stream(request, &device, &stream)
-    return device_operations().order_consumer(managed, stream, keeper, False)
 
 
 cdef int label_as_device(Managed* managed, Target target, const Request* request) except -1:

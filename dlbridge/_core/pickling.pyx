@@ -20,7 +20,7 @@ from dlbridge._core.block cimport (
     managed_own,
     managed_release,
     managed_set_row,
-    managed_share,
+    managed_shape,
     managed_span,
     managed_take_buffer,
 )
@@ -28,7 +28,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, find_name
 from dlbridge._core.layout cimport Span
-from dlbridge._core.place cimport COPY, FETCH, place
+from dlbridge._core.place cimport COPY, FETCH, place, shared_in_order
 
 from dlbridge.errors import ConversionError, refusal
 
@@ -37,14 +37,12 @@ cdef Managed* picklable(Managed* base) except NULL:
     cdef Span span = managed_span(base)
     cdef int32_t device_type = base.abi.dl_tensor.device.device_type
     cdef int32_t steps = 0 if is_host(device_type) else <int32_t> FETCH
-    cdef Managed* managed = managed_share(base)
+    cdef Managed* managed = shared_in_order(base)
     if span.high_bytes - span.low_bytes > managed_nbytes(base):
         steps |= COPY
     try:
-        if has_streams(device_type):
-            device_operations().inherit(managed, base)
-            if is_host(device_type):
-                device_operations().await_producer(managed)     # the bytes are about to be read
+        if has_streams(device_type) and is_host(device_type):
+            device_operations().await_producer(managed)     # the bytes are about to be read
     except BaseException:
         managed_release(managed)
         raise
@@ -78,6 +76,7 @@ cdef Managed* unpickled(
     cdef Managed* managed
     cdef Py_ssize_t length
     cdef int row = find_name(dtype)
+    cdef int32_t axis
     if row == NO_ROW or len(strides) != len(shape):
         raise damaged("strides", strides, f"do not fit shape {shape} of {dtype}")
     PyObject_GetBuffer(received, &view, PyBUF_SIMPLE)
@@ -87,7 +86,8 @@ cdef Managed* unpickled(
         if not 0 <= offset_bytes <= length:
             raise damaged("offset", offset_bytes, f"is outside of {length} bytes")
         managed_set_row(managed, row)
-        fill_extents(managed, shape, strides)
+        for axis in range(managed.abi.dl_tensor.ndim):
+            managed.abi.dl_tensor.shape[axis], managed.abi.dl_tensor.strides[axis] = shape[axis], strides[axis]
     except BaseException:
         managed_release(managed)
         raise
@@ -99,21 +99,13 @@ cdef Managed* unpickled(
     return managed
 
 
-cdef int fill_extents(Managed* managed, tuple shape, tuple strides) except -1:
-    cdef int32_t axis
-    for axis in range(managed.abi.dl_tensor.ndim):
-        managed.abi.dl_tensor.shape[axis] = shape[axis]
-        managed.abi.dl_tensor.strides[axis] = strides[axis]
-    return 0
-
-
 cdef int check_length(Managed* managed, int64_t offset_bytes, int64_t length) except -1:
     """Refuse elements that are not among the bytes; the block is then released."""
     cdef Span span = managed_span(managed)
     if not managed_count(managed) or (
             offset_bytes + span.low_bytes >= 0 and offset_bytes + span.high_bytes <= length):
         return 0
-    shape = tuple([managed.abi.dl_tensor.shape[axis] for axis in range(managed.abi.dl_tensor.ndim)])
+    shape = managed_shape(managed)
     managed_release(managed)
     raise damaged("shape", shape, f"touches bytes {offset_bytes + span.low_bytes} to {offset_bytes + span.high_bytes} "
                   f"of {length}")

@@ -1,8 +1,8 @@
 """place: takes a block, and gives the same or another block that was copied, swapped or relabelled."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport DLPackExchangeAPI
+from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
 from dlbridge._core.copying cimport Copy
 
@@ -42,12 +42,15 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
 # A copy of compact memory of one type that lies in several parts, side by side along the first axis. With ``peek`` it
 # is to be looked at alone, and stays empty.
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
+# A copy of host memory in memory of a device's pool, dense and of nobody else, for results whose memory no library
+# gives; ``device`` may have no number.
+cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device) except NULL
+# A new block over the same memory, for a use that waits for the work on it.
+cdef Managed* shared_in_order(Managed* base) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
 cdef int copy_into(Managed* into, Managed* source) except -1
 # Describes a copy of elements as one of words. The two differ in layout, byte order and signs alone.
 cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil
-# Describes a copy into the nearest type, of a source without lazy bits; ``lost`` becomes 1 if a value does not fit.
-cdef void describe_narrowing(Copy* copy, Managed* into, Managed* source, uint8_t* lost) noexcept nogil
 cdef bint is_bool(const Managed* managed) noexcept nogil
 # Whether a device's memory has too many holes for all of its span to be fetched.
 cdef bint is_spread(const Managed* managed) noexcept nogil

@@ -10,6 +10,7 @@ from libc.string cimport memcpy
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
+    DLDevice,
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLTensor,
@@ -23,6 +24,7 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES,
     CONJUGATED,
     NEGATED,
+    OWNS_MEMORY,
     SWAPPED,
     Managed,
     Protocol,
@@ -33,13 +35,14 @@ from dlbridge._core.block cimport (
     managed_item_bytes,
     managed_nbytes,
     managed_new,
-    managed_own_memory,
+    managed_own,
     managed_packed,
     managed_release,
     managed_seal,
     managed_set_row,
     managed_share,
     managed_span,
+    managed_strides,
     managed_take_versioned,
     protocol_name,
 )
@@ -56,8 +59,7 @@ from dlbridge._core.copying cimport (
     begin_copy,
     copy_words,
     flip,
-    pack,
-    unpack,
+    repack,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
@@ -124,6 +126,17 @@ cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
     return new
 
 
+cdef Managed* shared_in_order(Managed* base) except NULL:
+    cdef Managed* managed = managed_share(base)
+    try:
+        if has_streams(managed.abi.dl_tensor.device.device_type):
+            device_operations().inherit(managed, base)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
 cdef int32_t separate_steps(const Managed* managed) noexcept nogil:
     """The step that copies memory which needs no other change: of a broadcast array only the few bytes that it touches.
 
@@ -171,8 +184,11 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
 
 cdef void keep_order(Managed* made, const Managed* source, int32_t steps) noexcept:
     """Let a copy of dense memory have the order of its axes, unless a later step reads the elements in C order."""
-    if keeps_order(source) and not steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER):
-        memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
+    cdef const DLTensor* tensor = &source.abi.dl_tensor
+    if steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER) or source.marks & BYTE_STRIDES:
+        return
+    if is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(source)):
+        memcpy(made.abi.dl_tensor.strides, tensor.strides, tensor.ndim * sizeof(int64_t))
         made.marks |= source.marks & (STRIDED | LENGTH_1)
 
 
@@ -197,16 +213,12 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
         run_copy(&copy, managed_nbytes(made))
     if lost:
         try:
-            raise_lost(source)
+            from dlbridge._core.narrowing import first_lost     # imported with the first value that does not fit
+
+            raise first_lost(<size_t> source)       # an address: only an import of Python can wait until here
         finally:
             managed_release(made)
     return made
-
-
-cdef int raise_lost(const Managed* source) except -1:
-    from dlbridge._core.narrowing import first_lost     # imported with the first value that does not fit
-
-    raise first_lost(<size_t> source)       # an address: only an import of Python can wait until here
 
 
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
@@ -307,12 +319,6 @@ cdef Managed* like_span(Managed* made, const Managed* source, Span span) except 
     return managed_checked(made)
 
 
-cdef bint keeps_order(const Managed* source) noexcept nogil:
-    """Whether memory is dense, so that its copy can keep the order of its axes."""
-    return not source.marks & BYTE_STRIDES and is_dense(
-        source.abi.dl_tensor.ndim, source.abi.dl_tensor.shape, source.abi.dl_tensor.strides, managed_count(source))
-
-
 cdef str PASS_A_PART = "pass a part of it"
 cdef str COPY_THERE = "copy it with the library that made it, x.copy() or so"
 cdef str FETCH_THERE = "move it to the CPU with the library that made it"
@@ -335,14 +341,10 @@ cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
         if memory == NULL:
             managed_release(made)
             raise MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({PASS_A_PART})")
-        managed_own_memory(made, memory)
-        tensor.data = aligned(memory, ALIGNMENT)
+        managed_own(made, OWNS_MEMORY, memory)
+        tensor.data = <void*> ((<size_t> memory + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
         ask_for_huge_pages(tensor.data, nbytes)
     return made
-
-
-cdef inline void* aligned(void* memory, size_t alignment) noexcept nogil:
-    return <void*> ((<size_t> memory + alignment - 1) // alignment * alignment)
 
 
 cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
@@ -401,6 +403,32 @@ cdef void copy_elements(Managed* into, Managed* source) noexcept:
         return
     describe_copy(&copy, into, source)
     run_copy(&copy, managed_nbytes(source))
+
+
+cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device) except NULL:
+    cdef Managed* made = device_operations().allocate(managed, device)
+    try:
+        if managed_count(managed):
+            send_elements(made, managed)
+    except BaseException:
+        managed_release(made)
+        raise
+    return made
+
+
+cdef int send_elements(Managed* made, Managed* source) except -1:
+    cdef Managed* compact
+    cdef Copy copy
+    describe_copy(&copy, made, source)
+    if device_operations().upload(made, &copy):
+        return 0
+    if managed_strides(made) == managed_strides(source) and not is_bool(source):
+        return device_operations().send(made, managed_data(source))
+    compact = copied(source, COPY, NULL)
+    try:
+        return device_operations().send(made, managed_data(compact))
+    finally:
+        managed_release(compact)
 
 
 cdef int copy_into(Managed* into, Managed* source) except -1:
@@ -463,6 +491,8 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
 
 
 cdef void describe_narrowing(Copy* copy, Managed* into, Managed* source, uint8_t* lost) noexcept nogil:
+    """Describe a copy into the nearest type, of a source without lazy bits; ``lost`` becomes 1 if a value does not fit.
+    """
     cdef const DLTensor* tensor = &source.abi.dl_tensor
     cdef int64_t step = 1 if source.marks & BYTE_STRIDES else managed_item_bytes(source)
     cdef int64_t into_step = managed_item_bytes(into)
@@ -492,7 +522,7 @@ cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
 
     The memory is shared: element i lies at bit i * bits (DLPack 1.3 on packed types), so both describe the same bytes.
     """
-    cdef Managed* seen = managed_share(managed)
+    cdef Managed* seen = shared_in_order(managed)
     cdef DLTensor* tensor = &seen.abi.dl_tensor
     cdef int64_t* extent = &tensor.shape[tensor.ndim - 1]
     tensor.dtype.lanes = lanes
@@ -500,12 +530,6 @@ cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
     extent[0] = extent[0] * 2 if lanes == 1 else extent[0] // 2
     fill_compact(tensor.ndim, tensor.shape, tensor.strides)
     seen.abi.flags |= managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED
-    if has_streams(tensor.device.device_type):
-        try:
-            device_operations().inherit(seen, managed)
-        except BaseException:
-            managed_release(seen)
-            raise
     return managed_checked(seen)
 
 
@@ -519,10 +543,10 @@ cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
         raise unplanned(source, "is memory that dlbridge cannot repack", FETCH_THERE)
     made = allocated(source, nbytes)
     if count < SMALL:
-        (unpack if unpacks else pack)(managed_data(made), managed_data(source), count, bits)
+        repack(managed_data(made), managed_data(source), count, bits, unpacks)
     else:
         with nogil:
-            (unpack if unpacks else pack)(managed_data(made), managed_data(source), count, bits)
+            repack(managed_data(made), managed_data(source), count, bits, unpacks)
     made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED
     if unpacks:
         made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED

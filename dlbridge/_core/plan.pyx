@@ -239,13 +239,18 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
     if decision.reason not in REASONS:
         return ""
     text = f"{REASONS[decision.reason][0]} {lack_of(managed, target, decision)}"
-    return f"{text}; {kernel_name(managed, src)} makes a compact copy" if decision.steps & REARRANGE else text
+    if not decision.steps & REARRANGE:
+        return text
+    kernel, _ = find_kernel(managed, src)
+    return f"{text}; {kernel.__module__.rpartition('.')[2]} makes a compact copy"
 
 
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision):
     """What to do about a reason. Where an address would be the next, the hint is about both."""
     if decision.reason == SHARED_READ_ONLY:
-        return protected().HINT if protected().is_write_protected(<size_t> managed_data(managed)) else (
+        from dlbridge._core.protected import HINT, is_write_protected       # with the first plan of such memory
+
+        return HINT if is_write_protected(<size_t> managed_data(managed)) else (
             f"do not write to it: {target.name} cannot be told that it is read-only")
     if decision.reason == SHARED_UNTIL_READ:
         return f"keep the source, and do not write to it, until {target.name} has done its work"
@@ -256,12 +261,6 @@ cdef str reason_hint(const Managed* managed, Target target, const Decision* deci
     if hint is not None:
         return hint
     return order_hint(managed) if decision.reason == BYTE_ORDER else contiguous_hint(managed)
-
-
-cdef object protected():
-    from dlbridge._core import protected as found       # with the first plan of read-only memory that is shared
-
-    return found
 
 
 cdef object refusal_of(const Managed* managed, Target target, const Request* request, const Decision* decision):
@@ -379,8 +378,3 @@ cdef bint takes_as_it_is(const Managed* managed, str name):
         return False
     return uploads_to(target, managed.abi.dl_tensor.device.device_type) and (
         managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1)
-
-
-cdef str kernel_name(const Managed* managed, object src):
-    """The library whose kernels make a compact copy."""
-    return find_kernel(managed, src)[0].__module__.rpartition(".")[2]

@@ -109,9 +109,6 @@ cdef Route new_route(object src, object to):
 
 
 cdef Route delivery_to(object to, str otherwise, Request* request):
-    """The route to a target without a source, cached under None. ``otherwise`` is the target where ``to`` is an example
-    that no library makes, such as bytes.
-    """
     cdef PyObject* found = cached(ROUTES, <PyObject*> None, <PyObject*> to)
     cdef Route route
     if found != NULL:

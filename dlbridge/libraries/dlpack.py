@@ -7,7 +7,7 @@ LIBRARY = Library(
     name="dlpack",
     # The types of pydlpack, whose module has this name too.
     arrays=(Arrays("*", immutable=Fact(True, "seen in 0.2.1", "exports the memory of any library without a flag")),),
-    delivery="capsule:prepare_legacy",
+    delivery="tensor:prepare_legacy",
     lacks=(
         Fact("READ_ONLY", "dlpack 1.3", "has no flags"),
         Fact("PADDED", "dlpack 1.3", "has no flags"),
@@ -15,4 +15,4 @@ LIBRARY = Library(
     ),
 )
 # What to_dlpack() gives for max_version=(1, 0); it has no name in convert().
-VERSIONED = Library(name="dlpack_versioned", delivery="capsule:prepare_versioned", lacks=DLPACK)
+VERSIONED = Library(name="dlpack_versioned", delivery="tensor:prepare_versioned", lacks=DLPACK)

@@ -41,7 +41,6 @@ ctypedef struct Handover:
 cdef void release_handover(void* owner) noexcept nogil
 # The Handover of memory whose stream is known, or NULL.
 cdef Handover* handover_of(const Managed* managed) noexcept nogil
-# The stream on which the memory is ready.
 cdef Stream* ready_stream(Handover* handover) noexcept nogil
 # The number of a stream in this thread.
 cdef int64_t usable_number(const Handover* handover, const Stream* stream) noexcept nogil

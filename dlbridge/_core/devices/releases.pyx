@@ -24,7 +24,7 @@ from dlbridge._core.block cimport (
     OWNS_WRAPPED,
     Managed,
     holds_gil,
-    python_is_up,
+    python_runs,
     release_owner,
 )
 from dlbridge._core.devices cimport cuda
@@ -101,7 +101,7 @@ cdef void release_handover(void* owner) noexcept nogil:
     cdef Handover* handover = <Handover*> owner
     cdef bint kept = False
     # The driver is not called once Python is shutting down, since the driver may be shut down already.
-    if python_is_up():
+    if python_runs():
         if needs_order(handover) and not order_producer(handover):
             kept = keep_until_done(handover)
             if not kept:

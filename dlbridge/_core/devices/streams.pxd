@@ -7,7 +7,6 @@ from dlbridge._core.devices.cuda cimport Driver
 from dlbridge._core.devices.releases cimport Handover, Stream
 
 
-# A block's Handover, which is made if there is none: memory that came without a stream is ready on the legacy default.
 cdef Handover* get_or_make_handover(Managed* managed) except NULL
 # A block's Handover with its driver, and the stream on which the memory is ready.
 cdef Handover* with_stream(Managed* managed, int64_t* stream) except NULL

@@ -25,25 +25,24 @@ from dlbridge._core.abi cimport (
 from dlbridge.errors import DeviceError, refusal, shown
 
 
-# For each device type: its name, as in device="cuda:1", and whether the CPU may read its memory where it is.
+# The name of each device type, as in device="cuda:1".
 TABLE = {
-    kDLCPU: ("cpu", True),
-    kDLCUDA: ("cuda", False),
-    kDLCUDAHost: ("cuda_host", True),
-    kDLOpenCL: ("opencl", False),
-    kDLVulkan: ("vulkan", False),
-    kDLMetal: ("metal", False),
-    kDLVPI: ("vpi", False),
-    kDLROCM: ("rocm", False),
-    kDLROCMHost: ("rocm_host", True),
-    kDLExtDev: ("ext_dev", False),
-    # The CPU may read managed memory only if the device allows concurrent access, which this row cannot say.
-    kDLCUDAManaged: ("cuda_managed", False),
-    kDLOneAPI: ("oneapi", False),
-    kDLWebGPU: ("webgpu", False),
-    kDLHexagon: ("hexagon", False),
-    kDLMAIA: ("maia", False),
-    kDLTrn: ("trn", False),
+    kDLCPU: "cpu",
+    kDLCUDA: "cuda",
+    kDLCUDAHost: "cuda_host",
+    kDLOpenCL: "opencl",
+    kDLVulkan: "vulkan",
+    kDLMetal: "metal",
+    kDLVPI: "vpi",
+    kDLROCM: "rocm",
+    kDLROCMHost: "rocm_host",
+    kDLExtDev: "ext_dev",
+    kDLCUDAManaged: "cuda_managed",
+    kDLOneAPI: "oneapi",
+    kDLWebGPU: "webgpu",
+    kDLHexagon: "hexagon",
+    kDLMAIA: "maia",
+    kDLTrn: "trn",
 }
 # Libraries' names for the same devices: JAX's platforms, torch's types, and tinygrad's host without a compiler.
 ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "sycl": kDLOneAPI, "python": kDLCPU}
@@ -54,15 +53,13 @@ cdef enum:
 
 cdef unsigned int STREAMING = (
     1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLCUDAManaged | 1 << kDLROCM | 1 << kDLROCMHost)
-cdef dict types_by_name = {name: device_type for device_type, (name, _) in TABLE.items()} | ALIASES
-cdef unsigned int host_types = 0
-for _type, (_, _host) in TABLE.items():
-    host_types |= _host << _type
-del _type, _host
+# Whose memory the CPU may read where it is: managed memory only if the device allows concurrent access.
+cdef unsigned int HOST_TYPES = 1 << kDLCPU | 1 << kDLCUDAHost | 1 << kDLROCMHost
+cdef dict types_by_name = {name: device_type for device_type, name in TABLE.items()} | ALIASES
 
 
 cdef bint is_host(int32_t device_type) noexcept nogil:
-    return 0 <= device_type < 32 and host_types >> device_type & 1
+    return 0 <= device_type < 32 and HOST_TYPES >> device_type & 1
 
 
 cdef bint has_streams(int32_t device_type) noexcept nogil:
@@ -71,7 +68,7 @@ cdef bint has_streams(int32_t device_type) noexcept nogil:
 
 
 cdef str device_name(DLDevice device):
-    name = TABLE[device.device_type][0]
+    name = TABLE[device.device_type]
     return name if device.device_type == kDLCPU or device.device_id == ANY_DEVICE_ID else f"{name}:{device.device_id}"
 
 

@@ -25,7 +25,7 @@ from dlbridge._core.block cimport (
     managed_release,
     managed_share,
     managed_span,
-    python_is_up,
+    python_runs,
 )
 from dlbridge._core.copying cimport Copy, add_axis, begin_copy
 from dlbridge._core.devices cimport cuda
@@ -266,7 +266,7 @@ cdef void release_pooled(void* owner) noexcept nogil:
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef int64_t stream = pooled.stream.number
     cdef PyThreadState* gil
-    if pooled.memory != NULL and python_is_up():
+    if pooled.memory != NULL and python_runs():
         if not pooled.stream.lasts or (
                 stream == STREAM_PER_THREAD_DEFAULT and pooled.thread != PyThread_get_thread_ident()):
             stream = STREAM_LEGACY_DEFAULT
@@ -283,11 +283,6 @@ cdef int32_t current_device(int32_t device_type) except -1:
     return cuda.current_device(find_driver(device_type))
 
 
-cdef bint is_large(int64_t nbytes) noexcept:
-    """Whether memory of this size moves faster by several threads than by a library's own copy."""
-    return is_worth(nbytes)
-
-
 cdef bint is_readable(Managed* managed) except -1:
     """Whether the CPU may read managed memory where it is."""
     cdef Location location
@@ -300,7 +295,7 @@ cdef bint is_readable(Managed* managed) except -1:
 
 operations.fetch = fetch
 operations.current_device = current_device
-operations.is_large = is_large
+operations.is_large = is_worth
 operations.upload = upload
 operations.send = send
 operations.allocate = allocate

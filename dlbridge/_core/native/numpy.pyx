@@ -213,20 +213,16 @@ cdef PyObject* array_over(const Managed* memory) except NULL:
     """An ndarray without a base."""
     cdef int64_t strides_bytes[MAX_NDIM]
     cdef int64_t* strides = NULL         # NumPy computes the strides of compact arrays itself, in half the time
-    cdef object dtype = dtype_of(memory)
+    cdef object dtype = numpy_dtype(memory.row)
     cdef char* data = managed_data(memory)
     cdef int flags = 0 if memory.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else ARRAY_WRITEABLE
     if memory.marks & (STRIDED | BYTE_STRIDES | LENGTH_1):
         strides = fill_strides(memory, strides_bytes)
+    if memory.marks & SWAPPED:
+        dtype = dtype.newbyteorder()
     Py_INCREF(dtype)        # NewFromDescr steals it
     return new_array(dtype, memory.abi.dl_tensor.ndim, memory.abi.dl_tensor.shape, strides,
                      data if data != NULL else nowhere, flags)
-
-
-cdef object dtype_of(const Managed* memory):
-    """The NumPy dtype of a block, in its byte order."""
-    dtype = numpy_dtype(memory.row)
-    return dtype.newbyteorder() if memory.marks & SWAPPED else dtype
 
 
 cdef int64_t* fill_strides(const Managed* managed, int64_t* strides_bytes) noexcept nogil:

@@ -279,16 +279,17 @@ cdef int note_current_stream(Managed* managed, object keeper, Offer offer) excep
     On failure the block is released.
     """
     cdef bint pinned = is_host(managed.abi.dl_tensor.device.device_type)
-    cdef int64_t stream = exchange.current_stream(managed, offer.api)
+    cdef int64_t stream
     cdef bint lasts
     try:
+        stream = exchange.current_stream(managed, offer.api)
         lasts = not pinned and libtorch.is_own_stream(managed.abi.dl_tensor.device.device_id, stream)
+        device_operations().set_producer(managed, stream, None, lasts)
+        if lasts:
+            device_operations().set_allocator(managed, record_stream, keeper, stream)
     except BaseException:
         managed_release(managed)
         raise
-    exchange.note_producer(managed, stream, lasts)
-    if lasts:
-        device_operations().set_allocator(managed, record_stream, keeper, stream)
     return 0
 
 
@@ -336,26 +337,19 @@ cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request
     if state & FAILED:
         managed_release(managed)
         raise_pending()
-    if state & GRADIENT and not request.detach:
-        managed_release(managed)
-        raise _gradient()
-    if state & TRACED and not request.peek:
-        warn_of_trace(managed)
     code = managed.abi.dl_tensor.dtype.code
-    if state & (NEGATED | CONJUGATED) and code != kDLFloat and code != kDLComplex and code != kDLBfloat:
-        managed_release(managed)
-        raise _negative_integers()
-    managed.marks |= state & (NEGATED | CONJUGATED)
-    return managed
-
-
-cdef int warn_of_trace(Managed* managed) except -1:
-    """Warn that the trace does not follow what leaves torch. On failure the block is released."""
     try:
-        return libtorch.warn_of_trace()
+        if state & GRADIENT and not request.detach:
+            raise _gradient()
+        if state & TRACED and not request.peek:
+            libtorch.warn_of_trace()
+        if state & (NEGATED | CONJUGATED) and code != kDLFloat and code != kDLComplex and code != kDLBfloat:
+            raise _negative_integers()
     except BaseException:
         managed_release(managed)
         raise
+    managed.marks |= state & (NEGATED | CONJUGATED)
+    return managed
 
 
 cdef int check_shell(Managed* managed, object tensor, Offer offer) except -1:

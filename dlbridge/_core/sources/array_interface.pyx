@@ -22,19 +22,10 @@ from dlbridge._core.sources.buffer cimport HeldBuffer
 from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, new_offer
 
-
 from dlbridge.errors import REPORT, CopyRequiredError, refusal
 
 
-cdef Offer offers(object kind, object facts):
-    return _offer(kind, facts)
-
-
-cdef Offer offers_instance(object obj, object facts):
-    return _offer(obj, facts)
-
-
-cdef Offer _offer(object holder, object facts):
+cdef Offer offers(object holder, object facts):
     if hasattr(holder, "__array_interface__"):
         return new_offer("array_interface", acquire, facts)
     if hasattr(holder, "__array_typestr__") and hasattr(holder, "__array_shape__"):

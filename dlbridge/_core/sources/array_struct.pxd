@@ -3,8 +3,7 @@
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind, object facts)
-cdef Offer offers_instance(object obj, object facts)
+cdef Offer offers(object holder, object facts)
 
 # The numbers in brackets are byte offsets on a 64-bit machine.
 ctypedef struct PyArrayInterface:

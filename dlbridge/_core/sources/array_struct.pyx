@@ -20,12 +20,8 @@ from dlbridge._core.sources.offer cimport Offer, hints, new_offer
 from dlbridge.errors import REPORT, ConversionError, refusal
 
 
-cdef Offer offers(object kind, object facts):
-    return new_offer("array_struct", acquire, facts) if hasattr(kind, "__array_struct__") else None
-
-
-cdef Offer offers_instance(object obj, object facts):
-    return new_offer("array_struct", acquire, facts) if hasattr(obj, "__array_struct__") else None
+cdef Offer offers(object holder, object facts):
+    return new_offer("array_struct", acquire, facts) if hasattr(holder, "__array_struct__") else None
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:

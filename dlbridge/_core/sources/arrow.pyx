@@ -9,16 +9,7 @@ from dlbridge._core.sources.offer cimport Offer
 METHODS = "__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_stream__"
 
 
-cdef Offer offers(object kind, object facts):
-    return offer_of(kind, facts)
-
-
-cdef Offer offers_instance(object obj, object facts):
-    return offer_of(obj, facts)
-
-
-cdef Offer offer_of(object holder, object facts):
-    """The offer of a type or an instance that has one of the methods, or None."""
+cdef Offer offers(object holder, object facts):
     for name in METHODS:
         if hasattr(holder, name):
             from dlbridge._core.sources.arrow_reader import offer_by        # imported with the first of Arrow's arrays

@@ -12,9 +12,7 @@ from dlbridge._core.sources.offer cimport Offer
 cdef Managed* block_of(
     ArrowArray* array, object lender, const Description* description, DLDevice device, bint is_ready, Offer offer,
 ) except NULL
-# A block without elements, for a stream without chunks.
 cdef Managed* block_of_nothing(const Description* description) except NULL
 # The two capsules that a producer returned.
 cdef tuple pair_of(object answer, str method, const char* name)
-# Takes a struct's release callback, or NULL. The caller that gets it owns what it releases.
 cdef void* take_callback(void** release) noexcept nogil

@@ -58,10 +58,6 @@ ctypedef void (*ReleaseArray)(ArrowArray*) noexcept nogil
 cdef Managed* block_of(
     ArrowArray* array, object lender, const Description* description, DLDevice device, bint is_ready, Offer offer,
 ) except NULL:
-    """A block for an array, which is moved out of its capsule unless a lender keeps it.
-
-    If it is refused, an array that was moved is released.
-    """
     cdef Managed* managed
     cdef Range[MAX_NDIM] ranges
     cdef Held* held = NULL

@@ -7,8 +7,14 @@ from dlbridge._core.sources.offer cimport Offer
 
 cdef Offer offers(object kind, object facts)
 
-# Whether the exporters of a type are told when their buffer is released, as those are that can take their memory back.
-cdef bint counts_exports(PyTypeObject* kind) noexcept
+cdef extern from *:
+    """
+    #define dlbridge_counts_exports(type) ((type)->tp_as_buffer && (type)->tp_as_buffer->bf_releasebuffer)
+    """
+    # Whether the exporters of a type are told when their buffer is released, as those are that can take their memory
+    # back.
+    bint counts_exports "dlbridge_counts_exports"(PyTypeObject* kind) noexcept
+
 # Holds a buffer that nothing is read from.
 cdef HeldBuffer held_buffer(object exporter)
 

@@ -2,7 +2,6 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
-from cpython.object cimport PyTypeObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
@@ -37,10 +36,8 @@ cdef extern from *:
     """
     #define dlbridge_has_buffer(type) \\
         (((PyTypeObject *) (type))->tp_as_buffer && ((PyTypeObject *) (type))->tp_as_buffer->bf_getbuffer)
-    #define dlbridge_counts_exports(type) ((type)->tp_as_buffer && (type)->tp_as_buffer->bf_releasebuffer)
     """
     bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
-    bint type_counts_exports "dlbridge_counts_exports"(PyTypeObject* kind) noexcept
 
 
 cdef Offer offers(object kind, object facts):
@@ -75,7 +72,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if not managed_take_bytes(managed, view.shape, view.strides) or view.buf == NULL:
         managed = managed_checked(managed)
     if managed_count(managed) << get_row(row).item_shift != view.len:
-        refuse_length(managed, view.len)
+        nbytes = managed_nbytes(managed)
+        managed_release(managed)
+        raise _refused("len", view.len, f"does not match the {nbytes} bytes of its shape")
     return managed
 
 
@@ -126,22 +125,12 @@ cdef class HeldBuffer:
         PyBuffer_Release(&self.view)
 
 
-cdef bint counts_exports(PyTypeObject* kind) noexcept:
-    return type_counts_exports(kind)
-
-
 cdef HeldBuffer held_buffer(object exporter):
     cdef HeldBuffer held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
     if PyObject_GetBuffer(exporter, &held.view, PyBUF_FULL_RO):
         raise_pending()
     held.exporter = exporter
     return held
-
-
-cdef int refuse_length(Managed* managed, Py_ssize_t length) except -1:
-    cdef int64_t nbytes = managed_nbytes(managed)
-    managed_release(managed)
-    raise _refused("len", length, f"does not match the {nbytes} bytes of its shape")
 
 
 cdef object _refused(str field, object value, str wrong):

@@ -3,5 +3,4 @@
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind, object facts)
-cdef Offer offers_instance(object obj, object facts)
+cdef Offer offers(object holder, object facts)

@@ -38,14 +38,15 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.atomic cimport load_bits, store_bits
 from dlbridge._core.block cimport (
+    OWNS_LEGACY,
+    OWNS_VERSIONED,
     PROTOCOL_DLPACK,
     PROTOCOL_DLPACK_LEGACY,
     Managed,
     managed_from_tensor,
     managed_keep,
-    managed_own_legacy,
+    managed_own,
     managed_own_object,
-    managed_own_versioned,
     managed_release,
 )
 from dlbridge._core.devices.operations cimport device_operations
@@ -212,9 +213,7 @@ cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) 
     if "stream" not in keywords:
         told = keeper = None        # it was told none, or refused it
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
-        _set_ready(managed, told, keeper)
-        if told is not None and offer.known & STREAM_OBJECT:
-            _set_own(managed, obj, offer)
+        note_streams(managed, obj, offer, told, keeper)
     if request.copy == COPY_NEVER and managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED:
         managed_release(managed)
         raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but {type(obj).__qualname__} made a copy",
@@ -295,20 +294,13 @@ cdef object _tell_stream(dict keywords, const DLDevice* device, const Request* r
     return keeper
 
 
-cdef int _set_ready(Managed* managed, object stream, object keeper) except -1:
-    """Note that the producer made the memory ready on the stream that it was told, or on the default one."""
+cdef int note_streams(Managed* managed, object obj, Offer offer, object told, object keeper) except -1:
+    """Note that the producer made the memory ready on the stream that it was told, or on the default one; and the
+    producer's own stream, which it does not say in its capsule. On failure the block is released.
+    """
     try:
-        device_operations().set_named(managed, stream or STREAM_LEGACY_DEFAULT, keeper)
-    except BaseException:
-        managed_release(managed)
-        raise
-    return 0
-
-
-cdef int _set_own(Managed* managed, object obj, Offer offer) except -1:
-    """Note the producer's own stream, which it does not say in its capsule."""
-    try:
-        own = offer.values[<int> STREAM_OBJECT](obj)
+        device_operations().set_named(managed, told or STREAM_LEGACY_DEFAULT, keeper)
+        own = offer.values[<int> STREAM_OBJECT](obj) if told is not None and offer.known & STREAM_OBJECT else None
         if own is not None:
             device_operations().set_own(
                 managed, stream_handle(own) or STREAM_LEGACY_DEFAULT, own if keeps_handle(own) else None)
@@ -394,7 +386,7 @@ cdef Managed* take_named(object capsule, bint peek) except NULL:
             managed_own_object(managed, capsule)
         else:
             PyCapsule_SetName(capsule, USED_VERSIONED_NAME)
-            managed_own_versioned(managed, versioned)
+            managed_own(managed, OWNS_VERSIONED, versioned)
         return managed
     if PyCapsule_IsValid(capsule, LEGACY_NAME):
         legacy = <DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)
@@ -409,7 +401,7 @@ cdef Managed* take_named(object capsule, bint peek) except NULL:
             managed_own_object(managed, capsule)
         else:
             PyCapsule_SetName(capsule, USED_LEGACY_NAME)
-            managed_own_legacy(managed, legacy)
+            managed_own(managed, OWNS_LEGACY, legacy)
         return managed
     raise _refused_capsule(capsule)
 

@@ -13,4 +13,3 @@ cdef Offer offers_inherited(object kind, object facts)
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL
 cdef const DLPackExchangeAPI* find_exchange_api(object kind) except? NULL
 cdef int64_t current_stream(Managed* managed, const DLPackExchangeAPI* api) except? -2
-cdef int note_producer(Managed* managed, int64_t stream, bint lasts) except -1

@@ -79,7 +79,11 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise failed_export(obj, take_error())
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
-        note_producer(managed, current_stream(managed, offer.api), False)
+        try:
+            device_operations().set_producer(managed, current_stream(managed, offer.api), None, False)
+        except BaseException:
+            managed_release(managed)
+            raise
     return managed
 
 
@@ -93,32 +97,15 @@ cdef int check_gradient(object obj, Offer offer) except -1:
 
 
 cdef int64_t current_stream(Managed* managed, const DLPackExchangeAPI* api) except? -2:
-    """The library's current stream, on which the memory is ready; on failure the block is released."""
+    """The library's current stream, on which the memory is ready."""
     cdef DLDevice device = managed.abi.dl_tensor.device
     cdef void* stream = NULL
-    try:
-        # No library says whose stream wrote pinned memory.
-        if not is_host(device.device_type) and api.current_work_stream(
-                device.device_type, device.device_id, &stream):
-            raise take_error() or refusal(
-                ConversionError, "exchange_api", "current_work_stream", device_name(device),
-                "has no current stream, and no reason is given", "pass a DLPack capsule")
-    except BaseException:
-        managed_release(managed)
-        raise
+    # No library says whose stream wrote pinned memory.
+    if not is_host(device.device_type) and api.current_work_stream(device.device_type, device.device_id, &stream):
+        raise take_error() or refusal(
+            ConversionError, "exchange_api", "current_work_stream", device_name(device),
+            "has no current stream, and no reason is given", "pass a DLPack capsule")
     return <int64_t> stream if stream != NULL else STREAM_LEGACY_DEFAULT
-
-
-cdef int note_producer(Managed* managed, int64_t stream, bint lasts) except -1:
-    """Note the stream on which the memory is ready; on failure the block is released.
-
-    ``lasts`` says whether that stream lives as long as the process.
-    """
-    try:
-        return device_operations().set_producer(managed, stream, None, lasts)
-    except BaseException:
-        managed_release(managed)
-        raise
 
 
 cdef object failed_export(object obj, object cause):

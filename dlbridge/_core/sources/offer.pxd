@@ -55,7 +55,6 @@ cdef object library()               # libraries/library itself
 cdef object hints()                 # libraries/hints itself
 cdef str top_module(object kind)
 cdef Offer new_offer(str protocol, Acquire acquire, object facts)
-# The row of the dtype that the library names, or NO_ROW if its export says the dtype.
 cdef int element_row(object obj, Offer offer) except -2
 # On failure the block is released.
 cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL

@@ -30,16 +30,10 @@ cdef object library():
     return imported
 
 
-cdef object imported_hints = None
-
-
 cdef object hints():
-    global imported_hints
-    if imported_hints is None:
-        from dlbridge.libraries import hints as found       # with the first error
+    from dlbridge.libraries import hints as found       # with the first error
 
-        imported_hints = found
-    return imported_hints
+    return found
 
 
 cdef object facts_of(object kind):

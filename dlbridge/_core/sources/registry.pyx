@@ -32,34 +32,25 @@ cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char* where) except *
     void Py_LeaveRecursiveCall()
 
-ctypedef Offer (*OfferOfType)(object kind, object facts)
-ctypedef Offer (*OfferOfInstance)(object obj, object facts)
+# The offer of a type, or None; and from DLPACK to BUFFER of an instance too.
+ctypedef Offer (*OfferOf)(object holder, object facts)
 
 cdef enum:
     SOURCES = 9
-    INSTANCE_SOURCES = 5
-    OF_DLPACK = 0               # its place in instance_sources
+    DLPACK = 3
+    BUFFER = 8
 
 # The protocols in the order in which they are asked: those that say the most at the least cost come first.
-cdef OfferOfType[SOURCES] sources
+cdef OfferOf[SOURCES] sources
 sources[0] = numpy.offers
 sources[1] = torch.offers
 sources[2] = exchange.offers
-sources[3] = dlpack.offers
+sources[<int> DLPACK] = dlpack.offers
 sources[4] = cuda_array_interface.offers
 sources[5] = array_struct.offers
 sources[6] = array_interface.offers
 sources[7] = arrow.offers
-sources[8] = buffer.offers
-
-# Protocols that an instance can have although its type does not: a proxy with __getattr__, or an attribute set by hand.
-# They are asked each time. A class is not asked, since it has the attributes of its instances without their memory.
-cdef OfferOfInstance[INSTANCE_SOURCES] instance_sources
-instance_sources[<int> OF_DLPACK] = dlpack.offers_instance
-instance_sources[1] = cuda_array_interface.offers_instance
-instance_sources[2] = array_struct.offers_instance
-instance_sources[3] = array_interface.offers_instance
-instance_sources[4] = arrow.offers_instance
+sources[<int> BUFFER] = buffer.offers
 
 registered = []         # pairs of a predicate and an Offer, the newest first
 
@@ -112,10 +103,18 @@ cdef bint has_offer(tuple offers, object obj) except -1:
     if len(offers) > 1:
         return True
     facts = (<Offer> offers[0]).facts
-    for index in range(INSTANCE_SOURCES if not isinstance(obj, type) else 0):
-        if instance_sources[index](obj, facts) is not None:
+    for index in range(DLPACK, BUFFER if not isinstance(obj, type) else DLPACK):
+        if offer_of_instance(index, obj, facts) is not None:
             return True
     return False
+
+
+cdef Offer offer_of_instance(Py_ssize_t index, object obj, object facts):
+    """The offer of a protocol that an instance can have although its type does not: a proxy with __getattr__, or an
+    attribute set by hand. It is asked each time. A class is not asked, since it has the attributes of its instances
+    without their memory.
+    """
+    return dlpack.offers_instance(obj, facts) if index == DLPACK else sources[index](obj, facts)
 
 
 cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* request) except? NULL:
@@ -130,10 +129,10 @@ cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* reques
         exporter = exporter_behind(method)
         if exporter is not None and exporter is not obj:
             return acquire_from(exporter, request)
-    for index in range(INSTANCE_SOURCES):
-        if index == OF_DLPACK and method is None:
+    for index in range(DLPACK, BUFFER):
+        if index == DLPACK and method is None:
             continue            # a missing attribute costs as much as the rest of the call
-        found = instance_sources[index](obj, offer.facts)
+        found = offer_of_instance(index, obj, offer.facts)
         if found is not None:
             managed = found.acquire(obj, found, request)
             if managed != NULL:

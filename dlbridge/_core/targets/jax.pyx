@@ -7,10 +7,10 @@ from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row, row_name, rows_named
+from dlbridge._core.place cimport sent_to_pool
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, is_large, tensor_to_share
 from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
-from dlbridge._core.targets.pool cimport sent_to_pool
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge.errors import ConversionError, DeviceError, refusal

@@ -3,9 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
-from dlbridge._core.block cimport BYTE_STRIDES, SWAPPED, Managed
+from dlbridge._core.block cimport Managed
 from dlbridge._core.dtypes cimport MAX_ROWS
-from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED
 from dlbridge._core.request cimport CurrentStream
 
 
