@@ -6,8 +6,7 @@ import sys
 from collections.abc import Sequence
 
 import dlbridge
-from dlbridge.matrix import arrays
-from dlbridge.matrix import command as pairwise
+from dlbridge.matrix import arrays, measure
 from dlbridge.matrix.mistakes import Mistake
 from dlbridge.matrix.terminal import show, styled
 
@@ -28,7 +27,7 @@ def demo(arguments: argparse.Namespace) -> int:
 
 def matrix(arguments: argparse.Namespace) -> int:
     """Convert between all pairs of the libraries installed here, and show what was shared, copied or impossible."""
-    return pairwise.run(arguments)
+    return measure.run(arguments)
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -71,7 +70,7 @@ def parser() -> argparse.ArgumentParser:
     parsers[info].add_argument("--speaks", action="store_true", help="say which protocols the arrays of each library "
                                "speak; imports it, in a process of its own")
     parsers[selftest].add_argument("-v", "--verbose", action="store_true", help="print every test, not only failures")
-    pairwise.add_arguments(parsers[matrix])
+    measure.add_arguments(parsers[matrix])
     arrays.add_arguments(parsers[explain])
     return top
 

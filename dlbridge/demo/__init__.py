@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from itertools import groupby, pairwise
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,22 +51,21 @@ def address(step: Step) -> int:
     return ADDRESSES.get(step.name, address_of_buffer)(step.array)
 
 
-def run(out: TextIO | None = None) -> int:
+def run() -> int:
     """Print the demonstration; return 0 if every value arrived unchanged, and 1 if one did not."""
     # All memory here is the host's, so jax is kept from starting an accelerator.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    out = out or sys.stdout
     names, missing = installed()
     versions = ", ".join(f"{name} {version(name)}" for name in dict.fromkeys(names) if name in ADDRESSES)
-    width = width_of(out)
-    print(wrapped(f"dlbridge {dlbridge.__version__} with {versions}", width), file=out)
-    print("", wrapped(INTRODUCTION, min(width, WIDTH)), sep="\n", file=out)
+    width = width_of(sys.stdout)
+    print(wrapped(f"dlbridge {dlbridge.__version__} with {versions}", width))
+    print("", wrapped(INTRODUCTION, min(width, WIDTH)), sep="\n")
     for name in names:
         if name in PROMISES:
             options = ", ".join(f'{keyword}="{value}"' for keyword, value in PROMISES[name].items())
             print(wrapped(f'Arrays of {name} never change, so memory is shared with them by convert(x, "{name}", '
-                          f"{options}), which promises that nobody writes to it.", min(width, WIDTH)), file=out)
-    print(file=out)
+                          f"{options}), which promises that nobody writes to it.", min(width, WIDTH)))
+    print()
     reasons: list[str] = []
     shared = copied = wrong = 0
     for source in (make() for make in INPUTS):
@@ -75,12 +74,12 @@ def run(out: TextIO | None = None) -> int:
         shared += sum(row[2] == "shared" for row in rows)
         copied += sum(row[2].startswith("copied") for row in rows)
         wrong += differing
-        print(f"{source.title}: {describe(steps[0].array)}", file=out)
-        show([*table(rows), []], out)
+        print(f"{source.title}: {describe(steps[0].array)}")
+        show([*table(rows), []], sys.stdout)
     for number, reason in enumerate(reasons, 1):
-        print(wrapped(f"[{number}] {reason}", min(width, WIDTH), "    "), file=out)
-    print(*(wrapped(text, width) for text in missing), sep="\n", file=out)
-    print(f"{shared} hand-overs shared the memory, {copied} copied it, {wrong} changed a value.", file=out)
+        print(wrapped(f"[{number}] {reason}", min(width, WIDTH), "    "))
+    print(*(wrapped(text, width) for text in missing), sep="\n")
+    print(f"{shared} hand-overs shared the memory, {copied} copied it, {wrong} changed a value.")
     return 1 if wrong else 0
 
 

@@ -1,13 +1,10 @@
 """explain(): the plan of a conversion, for people."""
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from dlbridge._core.dtypes import TABLE
 from dlbridge.errors import DLBridgeError, full_name, shown
-
-if TYPE_CHECKING:
-    from dlbridge.explain.picture import Memory
 
 
 class Plan(NamedTuple):
@@ -61,21 +58,17 @@ class Plan(NamedTuple):
     def _repr_html_(self) -> str:
         from dlbridge.explain import picture  # imported with the first picture
 
+        memory = None
+        if self.shape is not None and self.strides is not None:
+            value_bits = next(bits * lanes for name, _, bits, lanes, *_ in TABLE if name == self.dtype)
+            item_bits = -(-value_bits // 8) * 8
+            if self.nbytes * 8 != item_bits * math.prod(self.shape):
+                item_bits = value_bits          # packed
+            step_bits = 8 if self.strides_unit == "bytes" else item_bits
+            memory = picture.Memory(self.shape, self.strides, step_bits, item_bits, value_bits, self.dtype, self.device,
+                                    self.nbytes, self.readonly)
         return picture.of_plan(
-            self.action, self.source, self.protocol, self.target, self.reason, self.hint, self._memory())
-
-    def _memory(self) -> "Memory | None":
-        from dlbridge.explain.picture import Memory
-
-        if self.shape is None or self.strides is None:
-            return None
-        value_bits = next(bits * lanes for name, _, bits, lanes, *_ in TABLE if name == self.dtype)
-        item_bits = -(-value_bits // 8) * 8
-        if self.nbytes * 8 != item_bits * math.prod(self.shape):
-            item_bits = value_bits          # packed
-        step_bits = 8 if self.strides_unit == "bytes" else item_bits
-        return Memory(self.shape, self.strides, step_bits, item_bits, value_bits, self.dtype, self.device, self.nbytes,
-                      self.readonly)
+            self.action, self.source, self.protocol, self.target, self.reason, self.hint, memory)
 
 
 def explain(

@@ -7,6 +7,7 @@ ids that could collide with those of the page.
 """
 
 import base64
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -64,8 +65,9 @@ class Memory(NamedTuple):
 
 def of_tensor(memory: Memory, owner: str, protocol: str, address: int) -> str:
     """The picture of a Tensor: whose memory it shares, what the memory is, and where its elements lie."""
+    alignment = min(address & -address, 256)        # the largest power of two that divides it, within reason
     rows = memory_rows(memory) | {
-        "address": f"{address:#x}, aligned to {amount(8 * alignment(address))}" if address else "none",
+        "address": f"{address:#x}, aligned to {amount(8 * alignment)}" if address else "none",
         "owner": f"{owner or 'no Python object'}, by {protocol}",
     }
     path = [draw_path("share", owner, protocol, "dlbridge.Tensor", memory.readonly)] if owner else []
@@ -118,7 +120,7 @@ def memory_rows(memory: Memory) -> dict[str, str]:
 
 
 def elements(memory: Memory) -> str:
-    count = product(memory.shape)
+    count = math.prod(memory.shape)
     packed = ", packed" if memory.item_bits % 8 else ""
     padded = f", padded to {amount(memory.item_bits)}" if memory.item_bits != memory.value_bits else ""
     return f"{count:,} element{'' if count == 1 else 's'} of {amount(memory.value_bits)}{packed}{padded}"
@@ -126,8 +128,8 @@ def elements(memory: Memory) -> str:
 
 def layout(memory: Memory) -> str:
     """The order of the elements in words."""
-    if product(memory.shape) <= 1:
-        return "one element" if product(memory.shape) else "no elements"
+    if math.prod(memory.shape) <= 1:
+        return "one element" if math.prod(memory.shape) else "no elements"
     moving = [(axis, step) for axis, (size, step) in enumerate(memory.axes) if size > 1]
     phrases = (
         order([abs(step) for _, step in moving if step]),
@@ -163,11 +165,6 @@ def density(memory: Memory) -> str:
     return words
 
 
-def alignment(address: int) -> int:
-    """The largest power of two that divides an address, up to 256 bytes."""
-    return min(address & -address, 256)
-
-
 def amount(bits: int) -> str:
     """A number of bits, in the largest unit that expresses it exactly."""
     if bits % 8:
@@ -179,13 +176,6 @@ def amount(bits: int) -> str:
     return f"{count:,} byte{'' if count == 1 else 's'}"
 
 
-def product(shape: Iterable[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
 # ---- SVG -------------------------------------------------------------------------------------------------------------
 
 def escaped(words: str) -> str:
@@ -195,7 +185,7 @@ def escaped(words: str) -> str:
 def tag(name: str, content: str = "", /, **attributes: str | float) -> str:
     """An element of a page. Its content is markup; its attributes are plain text, which is escaped here."""
     words = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escaped(value) if isinstance(value, str) else f"{value:.6g}"}"'
+        f' {key.replace("_", "-")}="{escaped(value) if isinstance(value, str) else f"{value:.6g}"}"'
         for key, value in attributes.items()
     )
     return f"<{name}{words} />" if name == "img" else f"<{name}{words}>{content}</{name}>"
@@ -314,7 +304,7 @@ class Row(NamedTuple):
 def draw_memory(memory: Memory) -> str:
     """A strip of memory to scale, with the first rows beneath it. Every cell is below its place in the strip."""
     label = f"Memory of {memory.dtype} {memory.shape}: {layout(memory)}"
-    if not product(memory.shape):
+    if not math.prod(memory.shape):
         frame = box(GUTTER, 2, 160, CELL, rx=2, stroke=INK, stroke_opacity=0.5, stroke_dasharray="3 3")
         return drawing(label, frame + text("no elements", GUTTER + 80, 16), 26)
     rows = chosen_rows(memory)
@@ -323,22 +313,23 @@ def draw_memory(memory: Memory) -> str:
     parts = [*draw_strip(memory, scale, rows), *draw_ruler(scale)]
     for number, row in enumerate(rows):
         parts += draw_row(memory, scale, row, LANES + LANE * number)
-    more = product(memory.shape[:-1]) - len(rows)
+    more = math.prod(memory.shape[:-1]) - len(rows)
     if more:
         parts.append(text(f"… {more:,} more row{'' if more == 1 else 's'}", GUTTER, below + 9, anchor="start"))
         below += 18
-    parts += [text(words, GUTTER, below + 10, anchor="start") for words in step_texts(memory)]
-    return drawing(label, "".join(parts), below + (16 if step_texts(memory) else 0))
+    steps = step_text(memory)
+    if steps:
+        parts.append(text(steps, GUTTER, below + 10, anchor="start"))
+        below += 16
+    return drawing(label, "".join(parts), below)
 
 
-def step_texts(memory: Memory) -> list[str]:
+def step_text(memory: Memory) -> str:
     """How far it is to the next element of a row, and to the next row."""
     names = ("next in a row", "next row")
-    texts = [
+    return "   ·   ".join(
         f"{name}: {signed(step)}" if step else f"{name}: the same memory again"
-        for name, (size, step) in zip(names, reversed(memory.axes), strict=False) if size > 1
-    ]
-    return ["   ·   ".join(texts)] if texts else []
+        for name, (size, step) in zip(names, reversed(memory.axes), strict=False) if size > 1)
 
 
 def signed(bits: int) -> str:
@@ -347,7 +338,7 @@ def signed(bits: int) -> str:
 
 def chosen_rows(memory: Memory) -> list[Row]:
     """The first rows with their first cells, as many as there is room for."""
-    rows = min(product(memory.shape[:-1]), MOST_ROWS)
+    rows = min(math.prod(memory.shape[:-1]), MOST_ROWS)
     columns = min(memory.shape[-1], MOST_COLUMNS) if memory.shape else 1
     while True:
         chosen = [first_cells(memory, number, columns) for number in range(rows)]

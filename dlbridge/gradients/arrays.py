@@ -52,10 +52,6 @@ def places_of(kind: type | tuple[type, ...], arrays: Arrays) -> tuple[int, ...]:
     return tuple(place for place, array in enumerate(arrays) if isinstance(array, kind))
 
 
-def shapes_of(arrays: Arrays) -> Any:
-    return tuple(array.shape for array in arrays if isinstance(array, KINDS))
-
-
 def check_no_key(array: Any) -> None:
     """Refuse keys of jax.random in a call of a function of torch."""
     if is_key(array):

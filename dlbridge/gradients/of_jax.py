@@ -29,7 +29,6 @@ from dlbridge.gradients.arrays import (
     is_key,
     is_traced,
     places_of,
-    shapes_of,
     wait_for_host,
 )
 from dlbridge.gradients.forms import Slot, keep, key_of, put_in, put_in_result, take_out
@@ -307,7 +306,7 @@ class FunctionForTensors:
         if any(map(is_traced, arrays)):
             return self.run_in_jax(bound, *take_out([arguments, by_name], is_array))
         known = None if bound else key_of(form)
-        key = known, shapes_of(arrays)
+        key = known, tuple(array.shape for array in arrays if is_array(array))
         way = NOT_COMPILED if known is None else self.ways.get(key, FLOATS_TRACED)
         while True:
             if way != FLOATS_TRACED:

@@ -57,13 +57,11 @@ def is_traced(tracer: Any) -> bool:
     return True
 
 
-def is_pinned(array: Any) -> bool:
-    return bool(array.sharding.memory_kind == "pinned_host")
-
-
 def pinned_memory() -> Any:
     """How an array is asked whether it is in pinned memory; None without a GPU, where none is."""
-    return is_pinned if takes_pinned(sys.modules["jax"]) else None
+    if not takes_pinned(sys.modules["jax"]):
+        return None
+    return lambda array: bool(array.sharding.memory_kind == "pinned_host")
 
 
 def takes_pinned(jax: Any) -> bool:

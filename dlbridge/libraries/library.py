@@ -349,14 +349,10 @@ class Facts:
                 return fact.value
         return None
 
-    def every(self, field: str) -> list[Fact]:
-        """All facts of a field of :class:`Arrays` that has several."""
-        return [fact for library, record in self.records for fact in getattr(record, field)
-                if applies(fact, library.version)]
-
     def refused_by(self, array: Any) -> tuple[str, Fact] | None:
         """The fact that says why an array has no memory of one, after the name of what says so; or None."""
-        for fact in self.every("refused"):
+        facts = [fact for library, record in self.records for fact in record.refused if applies(fact, library.version)]
+        for fact in facts:
             name = fact.value if isinstance(fact.value, str) else fact.value.__name__
             answer = getattr(array, name, False) if name == fact.value else fact.value(array)
             if answer() if callable(answer) else answer:

@@ -3,6 +3,7 @@
 What its interpreter gives are ndarrays, which need nothing here.
 """
 
+import math
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library
@@ -15,10 +16,7 @@ def read(buffer: Any) -> Any:
     """The elements in an ndarray of its own."""
     details = buffer.get_tensor_details()
     shape = tuple(details["shape"])
-    count = 1
-    for extent in shape:
-        count *= extent
-    return buffer.read(count, details["dtype"]).reshape(shape)
+    return buffer.read(math.prod(shape), details["dtype"]).reshape(shape)
 
 
 def make(tensor_buffer: Any, array: Any, dtype: str) -> Any:

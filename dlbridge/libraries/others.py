@@ -60,21 +60,16 @@ def hint_for_group(group: Any) -> str:
     return "it has no arrays" if name is None else f"pass the arrays of x[{name!r}]"
 
 
-def hint_for_dataset(dataset: Any) -> str:
-    name = next(iter(dataset.variables), None)
-    return "it has no variables" if name is None else f"pass its variables one by one, x[{name!r}].data"
+def hint_for_variables(variables: Any, code: str) -> str:
+    """Of something that has variables by name: the code for the first of them."""
+    name = next(iter(variables), None)
+    return "it has no variables" if name is None else f"pass its variables one by one, {code.format(name)}"
 
 
 def hint_for_sparse(matrix: Any) -> str:
     """Of SciPy: what shares the memory of the three arrays that some formats have, too."""
     compressed = ", or call dlbridge.convert_tree((x.indptr, x.indices, x.data), to)"
     return "pass x.toarray()" + (compressed if hasattr(matrix, "indptr") else "")
-
-
-def hint_for_netcdf(file: Any) -> str:
-    """Of SciPy's file: the code for the first of its variables."""
-    name = next(iter(file.variables), None)
-    return "it has no variables" if name is None else f"pass its variables one by one, x.variables[{name!r}][:]"
 
 
 def hint_for_cdata(pointer: Any) -> str:
@@ -167,19 +162,9 @@ LIBRARIES = (
                                "keeps a mask beside the values that it exports")),
         ),
     ),
-    Library(
-        name="SimpleITK",
-        arrays=(
-            Arrays("Image", {"": hint_for_volume}),
-        ),
-    ),
-    Library(
-        name="av",
-        arrays=(
-            Arrays("VideoFrame", {"": "pass x.to_ndarray()"}),
-            Arrays("AudioFrame", {"": "pass x.to_ndarray()"}),
-        ),
-    ),
+    Library(name="SimpleITK", arrays=(Arrays("Image", {"": hint_for_volume}),)),
+    Library(name="av", arrays=tuple(
+        Arrays(name, {"": "pass x.to_ndarray()"}) for name in ("VideoFrame", "AudioFrame"))),
     Library(
         name="weakref",
         arrays=tuple(
@@ -251,7 +236,7 @@ LIBRARIES = (
         "takes arrays of others in, and then says wrong shapes of them")),)),
     Library(name="scipy", arrays=(
         Arrays("_spbase", {"": hint_for_sparse}),
-        Arrays("netcdf_file", {"": hint_for_netcdf}),
+        Arrays("netcdf_file", {"": lambda file: hint_for_variables(file.variables, "x.variables[{!r}][:]")}),
         Arrays("netcdf_variable", {"": "pass x[:]"}),
         Arrays("Rotation", MATRIX),
         Arrays("RigidTransform", MATRIX),
@@ -263,7 +248,7 @@ LIBRARIES = (
             "offers its values by a flat copy of everything alone", "seen in 2026.9.0",
             "makes a table of its values and coordinates for its Arrow stream")),
         Arrays("NamedArray", {"": "pass x.data"}),
-        Arrays("Dataset", {"": hint_for_dataset}, container=Fact(
+        Arrays("Dataset", {"": lambda dataset: hint_for_variables(dataset.variables, "x[{!r}].data")}, container=Fact(
             (parts_of_dataset, as_dict), "seen in 2026.9.0", "has no arrays of torch in it")),
         Arrays("DataTree", {"": "pass x.to_dataset()"}, container=Fact(
             (parts_of_tree, as_dict), "seen in 2026.9.0", "has no arrays of torch in it")),

@@ -2,32 +2,20 @@
 
 import json
 from functools import lru_cache
-from typing import Any
 
 from dlbridge.libraries.library import Fact
 
-
-def axes_of_standard(metadata: Any) -> tuple[Any, Any]:
-    return metadata["shape"], metadata.get("permutation")
-
-
-def axes_of_ray(metadata: Any) -> tuple[Any, Any]:
-    return metadata, None
-
-
-def axes_of_datasets(metadata: Any) -> tuple[Any, Any]:
-    return metadata[0], None
-
-
-RAY = Fact(axes_of_ray, "seen in 2.60.0", "has the shape alone; the values of a tensor are a list, whose type says no "
-           "length")
-DATASETS = Fact(axes_of_datasets, "seen in 5.2.0", "has the shape and the type of the values; a list for each axis, "
-                "whose type says no length")
+RAY = Fact(lambda metadata: (metadata, None), "seen in 2.60.0",
+           "has the shape alone; the values of a tensor are a list, whose type says no length")
+DATASETS = Fact(lambda metadata: (metadata[0], None), "seen in 5.2.0",
+                "has the shape and the type of the values; a list for each axis, whose type says no length")
 
 # By the name of the type: a function of the metadata, which are JSON, to the shape and the permutation or None.
 TENSOR_TYPES: dict[bytes, Fact] = {
-    b"arrow.fixed_shape_tensor": Fact(axes_of_standard, "CanonicalExtensions", "has the shape of the memory in C "
-                                      "order; permutation[i] is the axis of the memory that axis i of the tensor is"),
+    b"arrow.fixed_shape_tensor": Fact(
+        lambda metadata: (metadata["shape"], metadata.get("permutation")), "CanonicalExtensions",
+        "has the shape of the memory in C order; permutation[i] is the axis of the memory that axis i of the tensor "
+        "is"),
     b"ray.data.arrow_tensor": RAY,
     b"ray.data.arrow_tensor_v2": RAY,
     **{f"datasets.features.features.Array{axes}DExtensionType".encode(): DATASETS for axes in range(2, 6)},

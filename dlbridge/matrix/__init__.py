@@ -2,12 +2,10 @@
 
 The modules, each of which imports only from those above it:
 
-- ``mistakes`` and ``cells``: the user's errors; what is found out about a pair, and about all of them
-- ``rows``: the libraries
+- ``mistakes``: the user's errors
+- ``rows``: the libraries, each with how it makes an array and reads one
 - ``children``: functions that run in processes of their own
-- ``pair``: what such a process does with one pair
-- ``progress``: the line that says how far the measurement is
-- ``measure``: all pairs
+- ``pair``: what such a process does with one pair, and what is found out about a pair and about all of them
 - ``report`` and ``page``: the matrix as text, as JSON and as HTML
-- ``command``: ``dlbridge matrix``; beside it ``info`` for ``dlbridge info``, and ``arrays`` for ``dlbridge explain``
+- ``measure``: ``dlbridge matrix``; beside it ``info`` for ``dlbridge info``, and ``arrays`` for ``dlbridge explain``
 """

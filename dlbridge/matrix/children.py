@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
@@ -17,8 +18,11 @@ from tempfile import TemporaryFile
 from threading import Thread, current_thread, main_thread
 from typing import Any, BinaryIO, Generic, NamedTuple, TypeVar
 
+from dlbridge.matrix.machine import cpus
+
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "GLOG_minloglevel": "2"}
 SIGNALS = {number.value: number.name for number in signal.Signals}
+SILENT_SECONDS = 2      # a measurement that takes no longer shows no line
 LONGEST = 1 << 20       # bytes of a child's output that are read, from its end
 ANSWER = re.compile(rb"\n\x1e(.*)\n\Z")         # other text may stand before it, printed while Python starts
 Key = TypeVar("Key", bound=Hashable)
@@ -52,9 +56,19 @@ class Ended(NamedTuple):
     trouble: str = ""
 
 
-def cpus() -> int:
-    """Count the CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def progress(total: int) -> Callable[[int, tuple[str, ...]], None]:
+    """Make a function that writes how far the measurement is, on a line of the terminal that it overwrites.
+
+    It is called with the number done and the last names.
+    """
+    start = time.monotonic()
+
+    def tick(done: int, names: tuple[str, ...]) -> None:
+        if sys.stderr.isatty() and time.monotonic() - start > SILENT_SECONDS:
+            line = f"{done}/{total}: {' -> '.join(names)}" if done < total else ""
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    return tick
 
 
 def ask(calls: Mapping[Key, Call], tick: Callable[[int, Key], None], seconds: float) -> dict[Key, Ended]:

@@ -16,10 +16,9 @@ import numpy as np
 import dlbridge
 from dlbridge._core.devices.cuda import LIBRARIES as DRIVERS
 from dlbridge.libraries.library import applies, library_named
-from dlbridge.matrix.children import Call, Ended, ask
+from dlbridge.matrix.children import Call, ask, progress
 from dlbridge.matrix.machine import machine
 from dlbridge.matrix.pair import in_a_line, supplier
-from dlbridge.matrix.progress import progress
 from dlbridge.matrix.report import machine_line
 from dlbridge.matrix.rows import TABLE, rows_of, sort_out, version_of
 from dlbridge.matrix.terminal import show, width_of, wrapped
@@ -58,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         heads += ["DLPack", "on", "other protocols"]
         calls = {(name,): Call(__name__, "look", (TABLE, name)) for name in found}
         answers = ask(calls, progress(len(calls)), SECONDS)
-        lines = [line[:3] + columns(answers[line[0],]) for line in lines]
+        lines = [line[:3] + (answers[line[0],].value or ["?", "?", "?", answers[line[0],].trouble]) for line in lines]
     first, *rest = columns_of([heads, *lines], width)
     show([[(first, "bold")], *([(line, "")] for line in rest)], sys.stdout)
     if missing:
@@ -80,11 +79,6 @@ def columns_of(rows: list[list[str]], width: float) -> list[str]:
         room = max(width - len(indent), 20)
         lines += (left + wrapped(row[-1], room).replace("\n", f"\n{indent}")).split("\n")
     return lines
-
-
-def columns(answer: Ended) -> list[str]:
-    """Write the columns of what a child found, or of what ended it."""
-    return answer.value or ["?", "?", "?", answer.trouble]
 
 
 def private_parts(name: str, version: str) -> str:

@@ -7,13 +7,17 @@ from typing import Any
 
 def machine() -> dict[str, Any]:
     """Describe the machine and the interpreter."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_name(),
-        "cpus": len(cpus),
+        "cpus": cpus(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
     }
+
+
+def cpus() -> int:
+    """Count the CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_name() -> str:

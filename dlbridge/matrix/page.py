@@ -8,8 +8,8 @@ from pathlib import Path
 from string import Template
 
 import dlbridge
-from dlbridge.matrix.cells import Cell, Matrix, Pair
 from dlbridge.matrix.mistakes import Mistake
+from dlbridge.matrix.pair import Cell, Matrix, Pair
 from dlbridge.matrix.report import (
     ARRAY,
     MEANINGS,
@@ -30,11 +30,6 @@ def check_writable(path: str) -> None:
     """Check, before anything is measured, that the page can be written."""
     if Path(path).is_dir() or not os.access(Path(path).absolute().parent, os.W_OK):
         raise Mistake(f"--html: {path}: no file can be written there (name another)")
-
-
-def write(path: str, matrix: Matrix) -> None:
-    """Write the page to a file."""
-    Path(path).write_text(html(matrix), encoding="utf-8")
 
 
 def html(matrix: Matrix) -> str:

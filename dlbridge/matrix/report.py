@@ -7,8 +7,7 @@ from textwrap import fill
 from typing import Any, NamedTuple, TextIO
 
 import dlbridge
-from dlbridge.matrix.cells import OUTCOMES, Cell, Matrix, Pair
-from dlbridge.matrix.pair import ALIGNMENT, DTYPE, SHAPE
+from dlbridge.matrix.pair import ALIGNMENT, DTYPE, OUTCOMES, SHAPE, Cell, Matrix, Pair
 from dlbridge.matrix.terminal import Segment, styled, width_of
 from dlbridge.matrix.terminal import show as show_lines
 
@@ -134,30 +133,27 @@ def sign(matrix: Matrix, pair: Pair, number: int | None) -> str:
     return SIGNS[matrix.cells[pair].outcome]
 
 
-class Layout(NamedTuple):
-    """A form of the table: how a cell is written, and whether the targets' names run from top to bottom."""
-
-    words: Callable[[Matrix, Pair, int | None], str]
-    upright: bool
-
-
-LAYOUTS = (Layout(with_times, False), Layout(brief, True), Layout(sign, True))
+# The forms of the table: how a cell is written, and whether the targets' names run from top to bottom.
+LAYOUTS: tuple[tuple[Callable[[Matrix, Pair, int | None], str], bool], ...] = (
+    (with_times, False), (brief, True), (sign, True))
 
 
 def table(matrix: Matrix, width: float) -> list[list[Segment]]:
     """Lay the table out in the widest layout that fits, or else in the narrowest."""
     for layout in LAYOUTS:
-        lines = laid_out(matrix, layout)
+        lines = laid_out(matrix, *layout)
         if sum(len(text) for text, _ in lines[-1]) <= width:
             break
     return lines
 
 
-def laid_out(matrix: Matrix, layout: Layout) -> list[list[Segment]]:
+def laid_out(
+    matrix: Matrix, form: Callable[[Matrix, Pair, int | None], str], upright: bool,
+) -> list[list[Segment]]:
     """Write the lines of the headings, and a line for each source."""
     number = numbers(reasons(matrix))
-    words = {pair: layout.words(matrix, pair, number.get(pair)) for pair in matrix.cells}
-    heads = {target: list(target) if layout.upright else [target] for target in matrix.targets}
+    words = {pair: form(matrix, pair, number.get(pair)) for pair in matrix.cells}
+    heads = {target: list(target) if upright else [target] for target in matrix.targets}
     widths = {target: max(len(text) for text in [*heads[target], *(words[source, target] for source in matrix.sources)])
               for target in matrix.targets}
     height = max(map(len, heads.values()))

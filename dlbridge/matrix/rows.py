@@ -10,8 +10,9 @@ import numpy as np
 
 import dlbridge
 from dlbridge.libraries.library import libraries
-from dlbridge.matrix.samples import HOST, SAMPLES, Sample
+from dlbridge.libraries.litert import read as read_litert
 
+HOST = ("cpu",)
 TABLE = "dlbridge.matrix.rows"          # the module with the rows, by the name that a child imports it by
 
 
@@ -31,18 +32,47 @@ class Row(NamedTuple):
         return importlib.import_module(self.module)
 
 
-# The order of the table; the other libraries follow by their names.
-FIRST = ("numpy", "torch", "jax", "tensorflow", "paddle")
+def row(
+    name: str, make: Callable[[Any, Any], Any], values: Callable[[Any, Any], Any],
+    devices: tuple[str, ...] = ("cpu", "cuda"), distributions: tuple[str, ...] = (),
+) -> Row:
+    """Make the row of a library that dlbridge has a file of."""
+    library = libraries()[name]
+    return Row(name, library.top, distributions or (library.install or name,), make, values, devices)
 
 
-def row_of(name: str, sample: Sample) -> Row:
-    """Make the row of a library."""
-    return Row(name, libraries()[name].top, sample.distributions or (name,), sample.make, sample.values, sample.devices)
-
-
+# In the order of the table.
 ROWS = (
-    *sorted((row_of(name, sample) for name, sample in SAMPLES.items()),
-            key=lambda row: (FIRST.index(row.name) if row.name in FIRST else len(FIRST), row.name)),
+    row("numpy", lambda numpy, array: array, lambda numpy, array: array, HOST),
+    row("torch", lambda torch, array: torch.tensor(array), lambda torch, tensor: tensor.numpy(force=True)),
+    row("jax", lambda jax, array: jax.numpy.array(array), lambda jax, array: np.asarray(array)),
+    row("tensorflow", lambda tensorflow, array: tensorflow.constant(array),
+        lambda tensorflow, tensor: tensor.numpy(), distributions=("tensorflow", "tensorflow-cpu")),
+    row("paddle", lambda paddle, array: paddle.to_tensor(array),
+        lambda paddle, tensor: tensor.numpy(), distributions=("paddlepaddle", "paddlepaddle-gpu")),
+    row("array_api_strict", lambda namespace, array: namespace.asarray(array),
+        lambda namespace, array: np.from_dlpack(array), HOST),
+    row("cupy", lambda cupy, array: cupy.asarray(array),
+        lambda cupy, array: array.get(), ("cuda",), distributions=("cupy-cuda12x", "cupy-cuda13x", "cupy")),
+    row("dpnp", lambda dpnp, array: dpnp.asarray(array), lambda dpnp, array: dpnp.asnumpy(array), ("oneapi",)),
+    row("litert", lambda module, array: module.TensorBuffer.create_from_host_memory(array.ravel()),
+        lambda module, buffer: read_litert(buffer), HOST),
+    row("mindspore", lambda mindspore, array: mindspore.Tensor(array),
+        lambda mindspore, tensor: tensor.asnumpy(), HOST),
+    row("mlx", lambda mlx, array: mlx.array(array), lambda mlx, array: np.array(array)),
+    row("numba", lambda cuda, array: cuda.to_device(array),
+        lambda cuda, array: array.copy_to_host(), ("cuda",), distributions=("numba-cuda",)),
+    row("onnxruntime", lambda onnxruntime, array: onnxruntime.OrtValue.ortvalue_from_numpy(array),
+        lambda onnxruntime, value: value.numpy(), distributions=("onnxruntime", "onnxruntime-gpu")),
+    row("openvino", lambda openvino, array: openvino.Tensor(array), lambda openvino, tensor: tensor.data, HOST),
+    row("pandas", lambda pandas, array: pandas.Series(array.ravel()), lambda pandas, series: series.to_numpy(), HOST),
+    row("pillow", lambda image, array: image.fromarray(array), lambda image, picture: np.asarray(picture), HOST),
+    row("polars", lambda polars, array: polars.Series(array.ravel()), lambda polars, series: series.to_numpy(), HOST),
+    row("pyarrow", lambda pyarrow, array: pyarrow.array(array.ravel()), lambda pyarrow, array: array.to_numpy()),
+    row("tinygrad", lambda tinygrad, array: tinygrad.Tensor(array).realize(),
+        lambda tinygrad, tensor: tensor.numpy(), HOST),
+    row("tvm_ffi", lambda tvm_ffi, array: tvm_ffi.from_dlpack(array), lambda tvm_ffi, tensor: np.from_dlpack(tensor)),
+    row("warp", lambda warp, array: warp.array(array, device="cpu"), lambda warp, array: array.numpy()),
     Row("memoryview", "builtins", (),
         lambda python, array: memoryview(array), lambda python, view: np.asarray(view), HOST),
     Row("bytearray", "builtins", (),

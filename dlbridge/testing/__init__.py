@@ -1,6 +1,6 @@
 """The self-test that comes with the package, the fake producers that it uses, and what counts releases.
 
-``python -m dlbridge.testing`` runs the self-test on the libraries that are installed. The producers of
+``dlbridge selftest`` runs the self-test on the libraries that are installed. The producers of
 :mod:`dlbridge.testing.producers` can test any consumer of DLPack: their fields have the values that a test gives them,
 right or wrong, and they count how often their memory was released. ``waiting_releases`` and ``unordered_releases`` say
 of device memory how many releases wait for a stream, and how many could not be ordered.

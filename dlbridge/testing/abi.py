@@ -118,21 +118,3 @@ class PyArrayInterface(Structure):
         ("data", c_void_p),
         ("descr", c_void_p),
     ]
-
-
-class PyBuffer(Structure):
-    """Py_buffer, of PEP 3118."""
-
-    _fields_ = [
-        ("buf", c_void_p),
-        ("obj", c_void_p),
-        ("len", c_ssize_t),
-        ("itemsize", c_ssize_t),
-        ("readonly", c_int),
-        ("ndim", c_int),
-        ("format", c_char_p),
-        ("shape", POINTER(c_ssize_t)),
-        ("strides", POINTER(c_ssize_t)),
-        ("suboffsets", POINTER(c_ssize_t)),
-        ("internal", c_void_p),
-    ]

@@ -71,16 +71,3 @@ class PyArrayInterface(Structure):
     strides: _Pointer[c_ssize_t] | Any
     data: int | Any
     descr: int | Any
-
-class PyBuffer(Structure):
-    buf: int | Any
-    obj: int | Any
-    len: int
-    itemsize: int
-    readonly: int
-    ndim: int
-    format: bytes | None
-    shape: _Pointer[c_ssize_t] | Any
-    strides: _Pointer[c_ssize_t] | Any
-    suboffsets: _Pointer[c_ssize_t] | Any
-    internal: int | Any

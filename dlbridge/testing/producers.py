@@ -22,7 +22,6 @@ is not lost.
 import ctypes
 import itertools
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,9 +65,9 @@ _dying_name = _function("PyCapsule_GetName", ctypes.c_char_p, ctypes.c_void_p)
 # ---- exports ---------------------------------------------------------------------------------------------------------
 
 class _Export:
-    """A struct that was given out, with all that it points to."""
+    """A struct that was given out, which keeps its extents, with the array that it points to."""
 
-    def __init__(self, owner: Any, struct: ctypes.Structure, name: bytes | None, kept: Sequence[Any]) -> None:
+    def __init__(self, owner: Any, struct: ctypes.Structure, name: bytes | None, kept: np.ndarray) -> None:
         self.owner = owner
         self.struct = struct
         self.name = name
@@ -117,6 +116,10 @@ for _callback in (_delete_versioned, _delete_legacy, _drop_capsule):
     _hold_forever(_callback)
 
 
+def _or_default(array: np.ndarray | None) -> np.ndarray:
+    return np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+
+
 class Producer:
     """An object with ``__dlpack__`` over a struct whose fields a test can set.
 
@@ -153,7 +156,7 @@ class Producer:
         unknown = set(fields) - set(FIELDS)
         if unknown:
             raise TypeError(f"Producer: fields {sorted(unknown)}: are none of the struct's (use {', '.join(FIELDS)})")
-        self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+        self.array = _or_default(array)
         self.versioned = versioned
         self.error = error
         self.keeps = keeps
@@ -189,25 +192,22 @@ class Producer:
     def struct(self) -> ctypes.Structure:
         """Make a DLManagedTensorVersioned or DLManagedTensor, whose deleter the caller calls once."""
         fields = self.fields
-        extents = [
-            None if fields[name] is None else (ctypes.c_int64 * max(len(fields[name]), 1))(*fields[name])
-            for name in ("shape", "strides")
-        ]
         made = abi.DLManagedTensorVersioned() if self.versioned else abi.DLManagedTensor()
         tensor = made.dl_tensor
         tensor.data = fields["data"]
         tensor.device = abi.DLDevice(fields["device_type"], fields["device_id"])
         tensor.ndim = fields["ndim"]
         tensor.dtype = abi.DLDataType(fields["code"], fields["bits"], fields["lanes"])
-        tensor.shape, tensor.strides = (
-            None if extent is None else ctypes.cast(extent, ctypes.POINTER(ctypes.c_int64)) for extent in extents)
+        for name in ("shape", "strides"):       # ctypes keeps the arrays that its pointers point to
+            extents = fields[name]
+            setattr(tensor, name, None if extents is None else (ctypes.c_int64 * max(len(extents), 1))(*extents))
         tensor.byte_offset = fields["byte_offset"]
         if self.versioned:
             made.version = abi.DLPackVersion(*fields["version"])
             made.flags = fields["flags"]
         if "deleter" not in fields:
             made.deleter = _delete_versioned if self.versioned else _delete_legacy
-        export = _Export(self, made, fields["name"], (self.array, extents))
+        export = _Export(self, made, fields["name"], self.array)
         made.manager_ctx = export.key
         self._exports.append(export)
         return made
@@ -280,7 +280,7 @@ class ArrayInterface:
     """An object with only ``__array_interface__``. Entries replace those of ``array``; `NOT_GIVEN` leaves one out."""
 
     def __init__(self, array: np.ndarray | None = None, **entries: Any) -> None:
-        self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+        self.array = _or_default(array)
         self.__array_interface__ = _entries(self.array, entries)
 
 
@@ -288,7 +288,7 @@ class CudaArrayInterface:
     """An object with only ``__cuda_array_interface__``. Its address is the host's, so its memory cannot be used."""
 
     def __init__(self, array: np.ndarray | None = None, **entries: Any) -> None:
-        self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+        self.array = _or_default(array)
         self.__cuda_array_interface__ = _entries(self.array, entries)
 
 
@@ -296,27 +296,24 @@ class ArrayStruct:
     """An object with only ``__array_struct__``. Fields replace those of ``array``'s own struct."""
 
     def __init__(self, array: np.ndarray | None = None, *, name: bytes | None = None, **fields: Any) -> None:
-        self.array = np.arange(6, dtype=np.float32).reshape(2, 3) if array is None else array
+        self.array = _or_default(array)
         self.name = name
         self.deleted = 0
         self._capsules: list[Any] = []
         capsule = self.array.__array_struct__
         self.struct = abi.PyArrayInterface.from_buffer_copy(
             abi.PyArrayInterface.from_address(capsule_pointer(capsule, None)))
-        self._kept: list[Any] = []
         # The extents of NumPy's own struct are freed with its capsule.
         for field in ("shape", "strides"):
             fields.setdefault(field, getattr(self.array, field))
         for field, value in fields.items():
             if field in ("shape", "strides") and value is not None:
-                extents = (ctypes.c_ssize_t * max(len(value), 1))(*value)
-                self._kept.append(extents)
-                value = ctypes.cast(extents, ctypes.POINTER(ctypes.c_ssize_t))
+                value = (ctypes.c_ssize_t * max(len(value), 1))(*value)
             setattr(self.struct, field, value)
 
     @property
     def __array_struct__(self) -> Any:
-        export = _Export(self, self.struct, self.name, self._kept)
+        export = _Export(self, self.struct, self.name, self.array)
         capsule = new_capsule(ctypes.addressof(self.struct), self.name, ctypes.cast(_drop_capsule, ctypes.c_void_p))
         _set_context(capsule, export.key)
         self._capsules.append(capsule)
@@ -325,38 +322,3 @@ class ArrayStruct:
     def forget(self) -> None:
         """Drop the capsules that were given out."""
         self._capsules.clear()
-
-
-def view_of(array: np.ndarray, **fields: Any) -> memoryview:
-    """Make a memoryview that describes ``array`` with any field of its Py_buffer replaced.
-
-    The caller has to keep the array alive.
-    """
-    described: dict[str, Any] = {
-        "buf": array.ctypes.data,
-        "len": array.nbytes,
-        "itemsize": array.itemsize,
-        "readonly": not array.flags.writeable,
-        "ndim": array.ndim,
-        "format": np.dtype(array.dtype).char.encode(),
-        "shape": array.shape,
-        "strides": array.strides,
-        "suboffsets": None,
-        **fields,
-    }
-    info = abi.PyBuffer()
-    kept = []
-    for field, value in described.items():
-        if field in ("shape", "strides", "suboffsets") and value is not None:
-            extents = (ctypes.c_ssize_t * max(len(value), 1))(*value)
-            kept.append(extents)
-            value = ctypes.cast(extents, ctypes.POINTER(ctypes.c_ssize_t))
-        setattr(info, field, value)
-    # PyMemoryView_FromBuffer copies the extents, and keeps only the address of the format.
-    _formats.append(described["format"])
-    view: memoryview = _memoryview_from_buffer(ctypes.addressof(info))
-    return view
-
-
-_formats: list[bytes | None] = []
-_memoryview_from_buffer = _function("PyMemoryView_FromBuffer", ctypes.py_object, ctypes.c_void_p)

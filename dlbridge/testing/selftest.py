@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -211,31 +212,24 @@ def _deleter(target: str, versioned: bool) -> Callable[[], None]:
     return check
 
 
-def _unconsumed(versioned: bool) -> Callable[[], None]:
+def _lets_go(make: Callable[[bytearray], Any]) -> Callable[[], None]:
     def check() -> None:
         memory = bytearray(8)
-        capsule = dlbridge.to_dlpack(memory, max_version=(1, 0) if versioned else None)
+        made = make(memory)
         expect_error(BufferError, memory.extend, b"more")
-        del capsule
+        del made
         memory.extend(b"more")
 
     return check
-
-
-def _pinned() -> None:
-    memory = bytearray(8)
-    result = dlbridge.convert(memory, "numpy")
-    expect_error(BufferError, memory.extend, b"more")
-    del result
-    memory.extend(b"more")
 
 
 def _deleters() -> Iterator[Case]:
     for versioned, name in ((True, "versioned"), (False, "legacy")):
         for target in TARGETS:
             yield f"deleter of a {name} capsule -> {target} runs once", _deleter(target, versioned)
-        yield f"{name} capsule that nobody consumes lets go", _unconsumed(versioned)
-    yield "bytearray is pinned while an array lives", _pinned
+        asked = (1, 0) if versioned else None
+        yield f"{name} capsule that nobody consumes lets go", _lets_go(partial(dlbridge.to_dlpack, max_version=asked))
+    yield "bytearray is pinned while an array lives", _lets_go(partial(dlbridge.convert, to="numpy"))
 
 
 # ---- hostile structs -------------------------------------------------------------------------------------------------

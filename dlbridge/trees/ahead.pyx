@@ -11,10 +11,9 @@ from dlbridge._core.facts cimport HOST, WRITABLE
 from dlbridge._core.layout cimport Span
 from dlbridge._core.location cimport find_device
 from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, Request, parse_keyword
-from dlbridge._core.route cimport Route
+from dlbridge._core.route cimport Route, delivery_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
-from dlbridge._core.route cimport delivery_to
 from dlbridge.tensor cimport Tensor
 
 

@@ -31,7 +31,8 @@ def report(
     ``passes``: whether the function has ``columns="pass"``. ``call``: how a call of a function is written, with {} for
     the place of the leaf; nothing for convert_tree().
     """
-    error, parts, several = failure.error, parts_of(failure), bool(failure.others)
+    error, several = failure.error, bool(failure.others)
+    parts = {part.rest: part.error for part in (failure, *failure.others)}      # by what is written after the leaf
     reason = "; ".join(f"{rest} {part.reason}" for rest, part in parts.items()) if several else error.reason
     hint = whole_hint(failure, parts, passes, hint_of)
     path = next((path for name, tree in trees for path, leaf in leaves(name, tree) if leaf is failure.leaf), "")
@@ -47,11 +48,6 @@ def report(
     finally:
         error.__context__ = None        # it is the failure, which has the error: the leaf would live on in a cycle
         del error, failure, parts       # so it would by the traceback, which has this frame
-
-
-def parts_of(failure: Failure) -> dict[str, DLBridgeError]:
-    """The error of each column, by what is written after the table's path; of any other leaf it is one."""
-    return {part.rest: part.error for part in (failure, *failure.others)}
 
 
 def whole_hint(

@@ -10,4 +10,4 @@ cdef enum Role:
     ROLE_TABLE
 
 
-cdef Role role_of_object(object obj) except *
+cpdef Role role_of(object obj) except *

@@ -29,18 +29,13 @@ cdef class TypeRole(Entry):
     cdef bint records           # whether its arrays may have fields, as NumPy's
 
 
-def role_of(obj):
-    """OTHER, VALUE, ARRAY or TABLE."""
-    return <int> role_of_object(obj)
-
-
-cdef Role role_of_object(object obj) except *:
+cpdef Role role_of(object obj) except *:
     """The role of an object, which is found once for each type that says it."""
     cdef TypeRole found = None
     try:
         found = role_of_type(obj)
         if found.role == IN_REFERENT:
-            return role_of_object(obj.__init__.__self__)
+            return role_of(obj.__init__.__self__)
         if found.records and has_fields(obj):
             return ROLE_TABLE
         if found.role != IN_INSTANCE:

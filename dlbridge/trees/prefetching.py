@@ -12,7 +12,6 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from dlbridge.convert import asdlpack, convert
@@ -156,9 +155,8 @@ class Reader:
     def run(self) -> None:
         error = None
         try:
-            while self.has_room():
-                if not self.read():
-                    break
+            while self.has_room() and self.read():
+                pass
         except BaseException as raised:
             error = raised
         try:
@@ -259,7 +257,7 @@ def stop_all() -> None:
         reader.stop(max(0, end - time.monotonic()))
 
 
-class Prefetched:
+class Prefetched(Iterator[Any], contextlib.AbstractContextManager[Any]):
     """An iterator over converted batches: see :func:`dlbridge.prefetch`."""
 
     def __init__(self, batches: Any, to: Any, depth: int, others: str, columns: str, keywords: dict[str, Any]) -> None:
@@ -273,9 +271,6 @@ class Prefetched:
         self._abandoned = weakref.finalize(self, self._reader.stop)
         self._abandoned.atexit = False
 
-    def __iter__(self) -> "Prefetched":
-        return self
-
     def __next__(self) -> Any:
         batch = self._reader.take()
         try:
@@ -288,10 +283,5 @@ class Prefetched:
         """End the thread, and close the source. It waits for the batch that is being read."""
         self._reader.stop(None)
 
-    def __enter__(self) -> "Prefetched":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()

@@ -25,7 +25,8 @@ def stack_alike(samples: list[Any], path: str) -> Any:
 
     ``path`` is what is written behind a sample of the batch to get one of these.
     """
-    stack = torch_data().default_collate
+    from torch.utils.data import default_collate as stack
+
     kinds = {*map(type, samples)}
     kind: Any = type(samples[0]) if samples else None
     if len(kinds) == 1 and kind in NUMBERS:
@@ -61,16 +62,13 @@ def sharing() -> Takers:
 
 
 @functools.cache
-def torch_data() -> Any:
-    return importlib.import_module("torch.utils.data")
-
-
-@functools.cache
 def torchs_own() -> set[type]:
     """What torch stacks itself, or leaves as it is; numbers of several types as well as those of one."""
     return {int, float, bool, str, bytes, importlib.import_module("torch").Tensor, *NUMBERS}
 
 
 def stack_numbers(numbers: list[Any]) -> Any:
+    from torch.utils.data import get_worker_info
+
     stacked: Any = convert(np.array(numbers), "torch")
-    return stacked if torch_data().get_worker_info() is None else stacked.share_memory_()
+    return stacked if get_worker_info() is None else stacked.share_memory_()

@@ -9,7 +9,7 @@ from dlbridge._core.calls cimport convert_plainly
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.numpy_api cimport array_type
 from dlbridge._core.place cimport copies_made
-from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of_object
+from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of
 
 from operator import is_
 
@@ -76,18 +76,14 @@ def has_numbers(obj):
     return isinstance(obj, ndarray) and 0 <= array_type(obj) < NUMPY_TYPES and by_numpy_type[array_type(obj)] != NO_ROW
 
 
-def give_values(dict take, values, dict memo):
+cpdef list give_values(dict take, object values, dict memo):
     """What is given for each of the values."""
-    return map_values(take, values, memo)
-
-
-cdef list map_values(dict take, object values, dict memo):
     cdef list made = []
     give = take[<int> ROLE_ARRAY]
     cdef Plainly plainly = give if type(give) is Plainly else None
     for value in values:
-        if role_of_object(value) != ROLE_ARRAY:
-            made.append(map_leaf(take, value, memo))
+        if role_of(value) != ROLE_ARRAY:
+            made.append(map_leaves(take, value, memo))
         elif plainly is None:
             made.append(give(value, memo))
         else:
@@ -95,20 +91,16 @@ cdef list map_values(dict take, object values, dict memo):
     return made
 
 
-def map_leaves(dict take, tree, dict memo):
+cpdef object map_leaves(dict take, object tree, dict memo):
     """A container of what the function of each leaf's role gives for it."""
-    return map_leaf(take, tree, memo)
-
-
-cdef object map_leaf(dict take, object tree, dict memo):
-    cdef int role = role_of_object(tree)
+    cdef int role = role_of(tree)
     if role != ROLE_OTHER:
         return take[role](tree, memo)
     Py_EnterRecursiveCall(" while walking through a container")
     try:
         container = EXACT.get(type(tree))
         if container is not None:
-            return container.remake(tree, map_values(take, container.values(tree), memo))
+            return container.remake(tree, give_values(take, container.values(tree), memo))
         container = container_of(tree)
         return take[<int> ROLE_OTHER](tree, memo) if container is None else map_container(take, tree, memo, container)
     finally:
@@ -118,7 +110,7 @@ cdef object map_leaf(dict take, object tree, dict memo):
 cdef object map_container(dict take, object tree, dict memo, object container):
     cdef list before = list(container.values(tree))
     try:
-        values = map_values(take, before, memo)
+        values = give_values(take, before, memo)
     except Failure as failure:
         if container.is_described:
             locate(failure, tree, zip(container.labels(tree), before, strict=True))

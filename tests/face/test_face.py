@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.child import run_in_child
 from support.compiling import HERE, compile_flags, compiled, compiled_extension
 from support.exporters import numbered
 from support.face import load_face
 from support.optional import params
 
 import dlbridge
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer
 
 WRITABLE, C_ORDER, ANY_DEVICE, DETACHED, OR_COPY = (1 << bit for bit in range(5))

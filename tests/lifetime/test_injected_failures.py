@@ -15,10 +15,10 @@ import types
 
 import numpy as np
 import pytest
+from support.child import run_in_child
 from support.compiling import HERE, compiled
 
 import dlbridge
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer
 
 pytestmark = pytest.mark.needs("plain memory")

@@ -13,12 +13,12 @@ import threading
 import numpy as np
 import pytest
 import torch
+from support.child import run_in_child
 from support.compiling import compiled
 from support.optional import marked, needed_by, of, params
 
 import dlbridge
 from dlbridge.testing import abi
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer, capsule_name, capsule_pointer, new_capsule, rename_capsule
 
 TARGETS = ("numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge")

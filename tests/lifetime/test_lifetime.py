@@ -16,11 +16,11 @@ from multiprocessing import shared_memory
 
 import numpy as np
 import pytest
+from support.child import run_in_child
 from support.optional import of, params, product
 
 import dlbridge
 from dlbridge.testing import abi
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import (
     ArrayInterface,
     ArrayStruct,

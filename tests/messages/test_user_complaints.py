@@ -18,11 +18,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from support.child import run_in_child
 from support.optional import params
 from support.producers import LegacyProducer
 
 import dlbridge
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer
 
 JAX_VERSION = getattr(jax, "__version_info__", ())

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support import first_page
+from support.child import run_in_child
 from support.exporters import aligned
 from support.tools import load_tool
 
 import dlbridge
-from dlbridge.testing.child import run_in_child
 
 TOP = Path(__file__).parents[2]
 

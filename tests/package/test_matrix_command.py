@@ -23,9 +23,8 @@ from support.tools import load_tool
 import dlbridge
 from dlbridge.__main__ import main
 from dlbridge.matrix import children, measure, page, report
-from dlbridge.matrix.cells import OUTCOMES, Cell, Matrix
 from dlbridge.matrix.children import Call, Ended
-from dlbridge.matrix.pair import Wrong, convert
+from dlbridge.matrix.pair import OUTCOMES, Cell, Matrix, Wrong, convert
 from dlbridge.matrix.rows import ROWS, Row, rows_of
 
 CHECKOUT = Path(__file__).parents[2]

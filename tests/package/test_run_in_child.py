@@ -3,8 +3,7 @@
 import os
 
 import pytest
-
-from dlbridge.testing.child import run_in_child
+from support.child import run_in_child
 
 
 def test_the_answer_is_given():

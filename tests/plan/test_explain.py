@@ -11,10 +11,10 @@ import numpy as np
 import PIL.Image
 import pytest
 import torch
+from support.child import run_in_child
 from support.optional import of, params
 
 import dlbridge
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer
 
 

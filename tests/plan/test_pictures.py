@@ -20,12 +20,12 @@ import torch
 from fake_driver.harness import run
 from hypothesis import given
 from hypothesis import strategies as st
+from support.child import run_in_child
 from support.optional import of, params
 
 import dlbridge
 from dlbridge.explain import picture
-from dlbridge.explain.picture import COLOURS, WIDTH, Memory, product
-from dlbridge.testing.child import run_in_child
+from dlbridge.explain.picture import COLOURS, WIDTH, Memory
 
 MOST_ELEMENTS = 400
 SVG = "http://www.w3.org/2000/svg"
@@ -452,7 +452,7 @@ def check_texts(image):
 
 @given(memories())
 def test_texts_do_not_overlap(memory):
-    if len(f"{product(memory.shape):,}") < 80:      # more elements than anybody can have
+    if len(f"{math.prod(memory.shape):,}") < 80:      # more elements than anybody can have
         check_texts(ElementTree.fromstring(picture.draw_memory(memory)))
 
 

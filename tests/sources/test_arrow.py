@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow
 import pytest
 from support.arrow_producers import OfArray, OfDeviceArray, OfStream, address_of, metadata_of
+from support.child import run_in_child
 from support.compiling import compiled
 
 import dlbridge
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import new_capsule
 
 pytestmark = pytest.mark.quick

@@ -12,6 +12,8 @@ import types
 import numpy as np
 import pytest
 from support import optional
+from support.buffers import view_of
+from support.child import run_in_child
 from support.children import each_in_one_child
 from support.face import FACE, load_face
 from support.hostile_buffer import HostileBuffer
@@ -19,7 +21,6 @@ from support.optional import params, product
 
 import dlbridge
 from dlbridge.testing import abi
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import (
     NOT_GIVEN,
     ArrayInterface,
@@ -31,7 +32,6 @@ from dlbridge.testing.producers import (
     capsule_name,
     capsule_pointer,
     rename_capsule,
-    view_of,
 )
 
 pytestmark = pytest.mark.quick

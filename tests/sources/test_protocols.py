@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import pytest
 import torch
+from support.buffers import PyBuffer, from_buffer
 from support.exporters import ArraySubclass
 from support.optional import marked, params
 
@@ -39,7 +40,6 @@ SWAPPING = (">", "!") if struct.pack("=h", 1)[0] else ("<",)
 
 def buffer_of(format_text, itemsize, elements):
     """A memoryview with any format over the bytes of ``elements``."""
-    from support.exporters import PyBuffer
     kept = ctypes.create_string_buffer(elements, len(elements))
     shape = (ctypes.c_ssize_t * 1)(len(elements) // itemsize)
     strides = (ctypes.c_ssize_t * 1)(itemsize)
@@ -47,8 +47,7 @@ def buffer_of(format_text, itemsize, elements):
     view = PyBuffer(
         buf=ctypes.addressof(kept), obj=None, len=len(elements), itemsize=itemsize, readonly=0, ndim=1,
         format=ctypes.cast(text, ctypes.c_char_p), shape=shape, strides=strides)
-    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.POINTER(PyBuffer))(("PyMemoryView_FromBuffer", ctypes.pythonapi))
-    return make(ctypes.byref(view)), (kept, shape, strides, text)
+    return from_buffer(view), (kept, shape, strides, text)
 
 
 @pytest.mark.parametrize("prefix", PREFIXES)

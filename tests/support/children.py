@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from dlbridge.testing.child import run_in_child
+from support.child import run_in_child
 
 
 def run_program(program, *options, arguments=(), timeout=300, quiet=False, **environment):

@@ -26,6 +26,7 @@ from PIL import Image
 
 import dlbridge
 from dlbridge.testing.producers import Producer
+from support.buffers import PyBuffer
 from support.producers import LegacyProducer, VersionedProducer
 
 enable_x64 = (jax if hasattr(jax, "enable_x64") else jax.experimental).enable_x64         # JAX 0.8 moved it
@@ -46,24 +47,6 @@ def numbered(shape, dtype="float32", alignment=ALIGNMENT):
     elements = aligned(shape, dtype, alignment)
     elements.reshape(-1).view(np.uint8)[:] = np.arange(elements.nbytes) % 61 + 1
     return elements
-
-
-class PyBuffer(ctypes.Structure):
-    """Py_buffer, as CPython lays it out."""
-
-    _fields_ = (
-        ("buf", ctypes.c_void_p),
-        ("obj", ctypes.c_void_p),       # not py_object: PyBuffer_Release counts the reference down
-        ("len", ctypes.c_ssize_t),
-        ("itemsize", ctypes.c_ssize_t),
-        ("readonly", ctypes.c_int),
-        ("ndim", ctypes.c_int),
-        ("format", ctypes.c_char_p),
-        ("shape", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("suboffsets", ctypes.POINTER(ctypes.c_ssize_t)),
-        ("internal", ctypes.c_void_p),
-    )
 
 
 # Prototypes of the tests' own: pydlpack sets argtypes on the functions of ctypes.pythonapi, for the whole process.

@@ -23,10 +23,11 @@ import numpy as np
 import dlbridge
 from dlbridge.explain import picture
 from dlbridge.testing import abi
-from dlbridge.testing.child import run_in_child
-from dlbridge.testing.producers import Producer, capsule_name, new_capsule, view_of
+from dlbridge.testing.producers import Producer, capsule_name, new_capsule
 from support import paths
 from support.arrow_producers import ArrowArray, ArrowSchema
+from support.buffers import view_of
+from support.child import run_in_child
 
 NEVER = sys.maxsize - 1
 MOST = 5000             # allocations of one path

@@ -7,7 +7,7 @@ import ctypes
 
 import numpy as np
 
-from dlbridge.testing import abi
+from support.buffers import PyBuffer
 
 POINTER = ctypes.sizeof(ctypes.c_void_p)
 GetBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
@@ -25,9 +25,9 @@ class Exporter:
 
 @GetBuffer
 def get_buffer(exporter, view, flags):
-    ctypes.memmove(view, exporter.view, ctypes.sizeof(abi.PyBuffer))
+    ctypes.memmove(view, exporter.view, ctypes.sizeof(PyBuffer))
     if exporter.owned:
-        abi.PyBuffer.from_address(view).obj = id(exporter)
+        PyBuffer.from_address(view).obj = id(exporter)
         _increase(exporter)
         exporter.exported += 1
     return 0
@@ -53,7 +53,7 @@ class HostileBuffer(Exporter):
     def __init__(self, **fields):
         self.array = np.arange(6, dtype=np.float32).reshape(2, 3)
         self.kept = []
-        view = abi.PyBuffer()
+        view = PyBuffer()
         described = {
             "buf": self.array.ctypes.data, "len": 24, "itemsize": 4, "ndim": 2, "format": b"f", "shape": (2, 3),
             "strides": (12, 4), **fields}

@@ -7,10 +7,10 @@ import sys
 import ml_dtypes
 import numpy as np
 import pytest
+from support.child import run_in_child
 
 import dlbridge
 from dlbridge.testing import abi
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import Producer, capsule_name, capsule_pointer
 
 pytestmark = pytest.mark.quick

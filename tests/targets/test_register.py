@@ -8,9 +8,9 @@ import pytest
 import torch
 from dlbridge._core.cache import clear_cache
 from dlbridge._core.targets.registry import registered as registered_targets
+from support.child import run_in_child
 
 import dlbridge
-from dlbridge.testing.child import run_in_child
 from dlbridge.trees.containers import FORMS, form_of
 
 pytestmark = pytest.mark.quick

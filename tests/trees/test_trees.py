@@ -23,10 +23,10 @@ import pyarrow as pa
 import pytest
 import torch
 from support.arrow_producers import OfArray, OfStream, Structs
+from support.child import run_in_child
 from support.optional import marked, params
 
 import dlbridge
-from dlbridge.testing.child import run_in_child
 from dlbridge.testing.producers import capsule_pointer
 
 pytestmark = pytest.mark.quick

@@ -11,9 +11,9 @@ import argparse
 import pathlib
 import re
 
-from dlbridge.matrix.cells import OUTCOMES, Matrix, Pair
 from dlbridge.matrix.measure import measure
 from dlbridge.matrix.page import table
+from dlbridge.matrix.pair import OUTCOMES, Matrix, Pair
 from dlbridge.matrix.report import (
     ARRAY,
     SIGNS,
