@@ -214,7 +214,7 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
         stream = settle(managed, decision.steps, request)
         return hand_over_library_copy(target.deliver(managed, target), target, stream)
     if decision.steps & UPLOAD:
-        return hand_over_upload(call_upload(managed, target, &decision.upload), target, request)
+        return hand_over_upload(call_upload(managed, target, &decision.upload, request), target, request)
     return target.deliver(managed, target)
 
 

@@ -43,8 +43,9 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
 # is to be looked at alone, and stays empty.
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
 # A copy of host memory in memory of a device's pool, dense and of nobody else, for results whose memory no library
-# gives; ``device`` may have no number.
-cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device) except NULL
+# gives; ``device`` may have no number. Without ``waits`` the copy may only be queued: the source has to stay until
+# that is done.
+cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device, bint waits) except NULL
 # A new block over the same memory, for a use that waits for the work on it.
 cdef Managed* shared_in_order(Managed* base) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.

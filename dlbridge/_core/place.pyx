@@ -405,28 +405,28 @@ cdef void copy_elements(Managed* into, Managed* source) noexcept:
     run_copy(&copy, managed_nbytes(source))
 
 
-cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device) except NULL:
+cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device, bint waits) except NULL:
     cdef Managed* made = device_operations().allocate(managed, device)
     try:
         if managed_count(managed):
-            send_elements(made, managed)
+            send_elements(made, managed, waits)
     except BaseException:
         managed_release(made)
         raise
     return made
 
 
-cdef int send_elements(Managed* made, Managed* source) except -1:
+cdef int send_elements(Managed* made, Managed* source, bint waits) except -1:
     cdef Managed* compact
     cdef Copy copy
     describe_copy(&copy, made, source)
     if device_operations().upload(made, &copy):
         return 0
     if managed_strides(made) == managed_strides(source) and not is_bool(source):
-        return device_operations().send(made, managed_data(source))
+        return device_operations().send(made, managed_data(source), waits)
     compact = copied(source, COPY, NULL)
     try:
-        return device_operations().send(made, managed_data(compact))
+        return device_operations().send(made, managed_data(compact), True)
     finally:
         managed_release(compact)
 

@@ -46,6 +46,7 @@ ctypedef struct Request:
     CurrentStream current_stream    # of the target; NULL if its library names its stream itself
     PyObject* target            # borrowed
     bint peek                   # only look: leave capsules as they are, and order no streams
+    bint queues                 # whether an upload into a Tensor may only be queued, since the caller keeps the source
 
 
 cdef Request NOTHING_ASKED      # every keyword at its default

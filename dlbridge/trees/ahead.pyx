@@ -5,12 +5,13 @@ from libc.stdint cimport int32_t
 
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed, managed_count, managed_data, managed_release, managed_seal, managed_span
+from dlbridge._core.conversion cimport convert_to
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
 from dlbridge._core.facts cimport HOST, WRITABLE
 from dlbridge._core.layout cimport Span
 from dlbridge._core.location cimport find_device
-from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, Request, parse_keyword
+from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, Request, parse_keyword, parse_request
 from dlbridge._core.route cimport Route, delivery_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
@@ -57,6 +58,24 @@ def on_gpu(array):
     except Exception:
         return False            # the conversion raises it again, and says more
     return has_streams(device.device_type) and not is_host(device.device_type)
+
+
+def upload(array, device, copy, detach):
+    """A Tensor over memory of the host, and one over a copy on a device.
+
+    The copy may only be queued; the first one is to be kept until await_upload() has waited for it.
+    """
+    cdef Request request
+    parse_request(&request, None, None, None, "share", detach, False)
+    source = convert_to(array, "dlbridge", &request)
+    parse_request(&request, device, copy, None, "copy", False, False)
+    request.queues = True
+    return source, convert_to(source, "dlbridge", &request)
+
+
+def await_upload(Tensor tensor):
+    """Wait for an upload, and for those to the same device before it."""
+    device_operations().await_producer(tensor.managed)
 
 
 def seal(Tensor tensor):

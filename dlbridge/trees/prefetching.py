@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
 from dlbridge.tensor import Tensor
-from dlbridge.trees.ahead import addresses, destination, on_gpu, seal, traits
+from dlbridge.trees.ahead import addresses, await_upload, destination, on_gpu, seal, traits, upload
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaf import ARRAY
 from dlbridge.trees.leaves import AS_THEY_ARE, converter, takers
@@ -48,15 +48,20 @@ class Conversion:
         late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
         self.finishing = {**AS_THEY_ARE, ARRAY: converter(to, late, "pass", self.hand_out)}
         self.handed = False
+        self.uploads: list[tuple[Tensor, Tensor]] = []      # of a batch, which are waited for once: source and copy
         self.shared: Spans = []
 
     def begin(self, batch: Any) -> Batch:
         self.handed, self.shared = False, []
         try:
             tree = map_leaves(self.take, batch, {})
-            return Batch(tree, self.handed, merged(self.shared))
         except Failure as failure:
             report(failure, [("", batch)])
+        finally:
+            if self.uploads:
+                await_upload(self.uploads[-1][1])
+                self.uploads.clear()
+        return Batch(tree, self.handed, merged(self.shared))
 
     def finish(self, batch: Batch) -> Any:
         try:
@@ -77,10 +82,12 @@ class Conversion:
             self.note(result)
             return result
         self.handed = True
-        tensor: Any = convert(array, "dlbridge", **wanted)
         if there:
-            self.note(tensor)
-            return tensor
+            shared = convert(array, "dlbridge", **wanted)
+            self.note(shared)
+            return shared
+        source, tensor = upload(array, self.device, wanted.get("copy"), wanted.get("detach", False))
+        self.uploads.append((source, tensor))
         self.uploaded.add(tensor)
         return seal(tensor) if self.immutable else tensor
 

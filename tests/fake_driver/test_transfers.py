@@ -339,6 +339,66 @@ def test_immutable_arrays_share_what_was_read_ahead_if_they_keep_it(XLA_VERSION)
 
 @both
 @in_child
+def test_the_uploads_of_a_batch_are_waited_for_once(platform):
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    where = "rocm" if driver.hip else "cuda"
+
+    def waits(*batches):
+        driver.clear()
+        given = list(dlbridge.prefetch(batches, "dlbridge", device=where))
+        for tensors in given:
+            for index, tensor in enumerate(tensors):
+                assert driver.read(tensor.data_ptr, tensor.nbytes) == bytes([index]) * tensor.nbytes
+        return len(driver.log("StreamSynchronize"))
+
+    arrays = [np.full(100, index, "u1") for index in range(20)]
+    assert waits(arrays) == 1 and waits(arrays, [], arrays) == 2
+    # A compact copy that is made on the way is gone afterwards, so it is waited for.
+    assert waits([np.full((100, 2), index, "u1")[:, 0] for index in range(20)]) == 21
+    # So is what is not in a batch: nobody else would wait for it.
+    driver.clear()
+    dlbridge.asdlpack(arrays[0], device=where)
+    assert len(driver.log("StreamSynchronize")) == 1
+
+    class Kept(np.ndarray):
+        def __del__(self):
+            waited.append(len(driver.log("StreamSynchronize")))
+
+    class Temporary:
+        def __init__(self, index):
+            self.index = index
+
+        def __dlpack__(self, **keywords):
+            return dlbridge.to_dlpack(np.full(100, self.index, "u1").view(Kept))
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    waited = []
+    assert waits([Temporary(index) for index in range(20)]) == 1 and waited == [1] * 20
+    waited = []
+    driver.fail("MemAllocAsync", 2, after=9)
+    try:
+        waits([Temporary(index) for index in range(20)])
+    except dlbridge.DeviceMemoryError:
+        driver.fail("MemAllocAsync", 0)
+    assert waited.count(1) == 9, waited
+    # What fails later is an error of its batch.
+    driver.fail("StreamSynchronize", 700)
+    try:
+        list(dlbridge.prefetch([arrays], "dlbridge", device=where))
+    except dlbridge.DeviceError as error:
+        assert "StreamSynchronize" in str(error)
+    else:
+        raise AssertionError("the error was lost")
+
+
+@both
+@in_child
 def test_memory_that_is_on_the_device_is_handed_out_on_the_callers_stream(platform):
     from fake_driver.producers import Interface, Stream, driver
 

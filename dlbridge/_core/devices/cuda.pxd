@@ -112,7 +112,7 @@ cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait
 cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint move(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
-    Failure* failure,
+    bint waits, Failure* failure,
 ) noexcept nogil
 cdef int32_t current_device(Driver* driver) noexcept nogil
 cdef bint allocate(

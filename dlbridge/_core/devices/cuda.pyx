@@ -592,9 +592,9 @@ cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Fai
 
 cdef bint move(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
-    Failure* failure,
+    bint waits, Failure* failure,
 ) noexcept nogil:
-    """Copy memory between the host and a device, after the work that a stream was given, and wait until it is there."""
+    """Copy memory between the host and a device, after the work that a stream was given; or queue that copy alone."""
     cdef Calls* calls = &driver.calls
     cdef CopyBytes* call = &calls.copy_to_device if up else &calls.copy_to_host
     cdef void* handle = handle_of(driver, stream)
@@ -602,7 +602,7 @@ cdef bint move(
     if not enter(driver, device_id, &entered, failure):
         return False
     if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
-            driver, call, call[0](into, source, nbytes, handle), failure):
+            driver, call, call[0](into, source, nbytes, handle), failure) and waits:
         failed(driver, &calls.stream_synchronize, calls.stream_synchronize(handle), failure)
     leave(driver, &entered, failure)
     return is_well(failure)

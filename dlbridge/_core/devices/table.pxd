@@ -46,7 +46,7 @@ ctypedef struct Operations:
     int32_t (*current_device)(int32_t device_type) except -1
     bint (*is_large)(int64_t nbytes) noexcept
     bint (*upload)(Managed* into, const Copy* copy) except -1
-    int (*send)(Managed* into, const void* source) except -1
+    int (*send)(Managed* into, const void* source, bint waits) except -1
     Managed* (*allocate)(const Managed* like, const DLDevice* device) except NULL
     Managed* (*duplicate)(Managed* source) except NULL
     bint (*is_readable)(Managed* managed) except -1

@@ -65,7 +65,6 @@ from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED, Span, fill_compa
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
-
 cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
     """Copy bytes of a block's memory to the host. They are there when this returns."""
     cdef int64_t stream
@@ -82,7 +81,7 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
             if stream == STREAM_UNORDERED:
                 stream = STREAM_PER_THREAD_DEFAULT      # no other stream has to wait for this one
             done = cuda.move(
-                handover.driver, handover.device_id, into, <void*> begin, nbytes, False, stream, &failure)
+                handover.driver, handover.device_id, into, <void*> begin, nbytes, False, stream, True, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
     return 0
@@ -105,15 +104,16 @@ cdef bint upload(Managed* into, const Copy* copy) except -1:
     return done
 
 
-cdef int send(Managed* into, const void* source) except -1:
-    """Copy bytes of the host into a block's memory, which is dense. They are there when this returns."""
+cdef int send(Managed* into, const void* source, bint waits) except -1:
+    """Copy bytes of the host into a block's memory, which is dense. If this ``waits``, they are there when it returns.
+    """
     cdef int64_t stream
     cdef Handover* handover = with_stream(into, &stream)
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint done
     with nogil:
-        done = cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source,
-                         managed_nbytes(into), True, stream, &failure)
+        done = cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source, managed_nbytes(into),
+                         True, stream, waits, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
     return 0

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed
+from dlbridge._core.request cimport Request
 from dlbridge._core.targets.target cimport Target
 
 
@@ -13,7 +14,7 @@ cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* 
 cdef bint is_large(const Managed* managed) except -1
 # Fills a library's new array on a device with what an array of the host has. False if that is left to the library.
 cdef bint fill(object array, object host) except -1
-cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
+cdef object call_upload(Managed* managed, Target target, const DLDevice* device, const Request* request)
 # A Tensor for a library's importer, which is to share memory; steals managed, also when it fails.
 cdef object tensor_to_share(Managed* managed, Target target)
 cdef object waited_capsule(Managed* managed)

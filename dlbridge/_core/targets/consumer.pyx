@@ -31,7 +31,7 @@ cdef object call_consumer(object importer, Target target, object producer):
         raise wrap_error(target, error) from error
 
 
-cdef object call_upload(Managed* managed, Target target, const DLDevice* device):
+cdef object call_upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Let the library copy host memory to a device; steals managed, also when it fails."""
     cdef int64_t nbytes = managed_nbytes(managed)
     try:
@@ -40,7 +40,7 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device)
         managed_release(managed)
         raise
     try:
-        return target.upload(managed, target, device)
+        return target.upload(managed, target, device, request)
     except DLBridgeError:
         raise
     except Exception as error:

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
 from dlbridge._core.block cimport Managed
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
-from dlbridge._core.request cimport keeps_handle
+from dlbridge._core.request cimport Request, keeps_handle
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport fill, is_large, wrap_error
 from dlbridge._core.targets.importer cimport deliver
@@ -35,7 +35,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
     return stream if keeps_handle(stream) else None
 
 
-cdef object upload(Managed* managed, Target target, const DLDevice* device):
+cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to a device by CuPy's pool, and its copy unless that is slow."""
     cdef int index = device.device_id
     cdef bint large = is_large(managed)

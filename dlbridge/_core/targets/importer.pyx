@@ -7,6 +7,7 @@ from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport row_name
+from dlbridge._core.request cimport Request
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share, waited_capsule
 from dlbridge._core.targets.target cimport Target, new_target
@@ -73,6 +74,6 @@ cdef object deliver_ndarray(Managed* managed, Target target):
     return call_consumer(lambda given: importer(namespace, given, name), target, array)
 
 
-cdef object upload(Managed* managed, Target target, const DLDevice* device):
+cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     index = None if device.device_id == ANY_DEVICE_ID else device.device_id
     return target.facts.uploader(target.namespace, numpy.deliver(managed, target), index)

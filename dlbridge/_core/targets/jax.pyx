@@ -8,6 +8,7 @@ from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row, row_name, rows_named
 from dlbridge._core.place cimport sent_to_pool
+from dlbridge._core.request cimport Request
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, is_large, tensor_to_share
 from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
@@ -64,7 +65,7 @@ cdef object from_pool(Managed* managed, Target target):
     return target.facts.copier.value(deliver(managed, target), stream)
 
 
-cdef object upload(Managed* managed, Target target, const DLDevice* device):
+cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready, so this waits.
 
     Large memory takes a faster way to memory of the pool.
@@ -75,7 +76,7 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device):
     # Elements below a byte go through an ndarray, which is of the host.
     if not host and not get_row(managed.row).subbyte and is_large(managed):
         try:
-            sent = sent_to_pool(managed, device)
+            sent = sent_to_pool(managed, device, True)
         except DeviceError:
             pass                # JAX may have memory of its own left, and need no pool
         except BaseException:

@@ -8,7 +8,7 @@ from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations
 from dlbridge._core.exports cimport cuda_interface
-from dlbridge._core.request cimport READONLY_SHARE
+from dlbridge._core.request cimport READONLY_SHARE, Request
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, fill, is_large
 from dlbridge._core.targets.target cimport Target
@@ -77,7 +77,7 @@ cdef object on_device(Target target, int index, object make):
         operations.restore_context(kDLCUDA, before)
 
 
-cdef object upload(Managed* managed, Target target, const DLDevice* device):
+cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to a device by Numba's own memory, and its copy unless that is slow."""
     cdef int index = device.device_id
     cdef bint large = is_large(managed)

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
 from dlbridge._core.dtypes cimport MAX_ROWS
-from dlbridge._core.request cimport CurrentStream
+from dlbridge._core.request cimport CurrentStream, Request
 
 
 cdef class Target
@@ -17,7 +17,7 @@ ctypedef object (*Deliver)(Managed* managed, Target target)
 # Makes the library's array over memory that an object keeps, which nothing was made for but this description.
 ctypedef object (*Share)(const Managed* memory, object keeper)
 # Makes the library's array on a device, from host memory and by the library's own copy; steals managed, too.
-ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device)
+ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device, const Request* request)
 # Corrects what was read from the library's facts, once the library is imported.
 ctypedef int (*Adjust)(Target target) except -1
 

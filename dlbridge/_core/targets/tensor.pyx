@@ -9,7 +9,7 @@ from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.dtypes cimport get_row, rows_named
 from dlbridge._core.place cimport sent_to_pool
-from dlbridge._core.request cimport READONLY_COPY
+from dlbridge._core.request cimport READONLY_COPY, Request
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
@@ -22,11 +22,11 @@ cdef int prepare(Target target) except -1:
     return 0
 
 
-cdef object upload(Managed* managed, Target target, const DLDevice* device):
+cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to memory of a device's pool."""
     cdef Managed* made
     try:
-        made = sent_to_pool(managed, device)
+        made = sent_to_pool(managed, device, not request.queues)
     finally:
         managed_release(managed)
     return new_tensor(made, READONLY_COPY)

@@ -8,6 +8,7 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
 from dlbridge._core.native.libtorch cimport is_own_stream
+from dlbridge._core.request cimport Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.targets.consumer cimport fill, is_large
 from dlbridge._core.targets.exchange cimport deliver, deliver_capsule, table_stream
@@ -60,7 +61,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
     return torch.namespace if is_own_stream(device.device_id, out[0]) else None
 
 
-cdef object upload(Managed* managed, Target target, const DLDevice* device):
+cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to a device by torch's own allocator, and its copy unless that is slow."""
     cdef int index = device.device_id
     cdef bint large = is_large(managed)
