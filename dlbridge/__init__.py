@@ -13,10 +13,7 @@ from dlbridge.errors import (
     MissingLibraryError,
     UnsupportedError,
 )
-from dlbridge.explain import Plan, explain
-from dlbridge.register import register_container, register_source, register_target, targets
 from dlbridge.tensor import Tensor
-from dlbridge.trees import accepts, collate, convert_tree, prefetch
 
 __version__ = "0.1.0"
 
@@ -48,15 +45,22 @@ __all__ = [
     "to_dlpack",
 ]
 
-# What no conversion needs is imported with its first use.
-_LATER = {"from_pointer": "dlbridge.pointer", "get_include": "dlbridge.face", "_C_API": "dlbridge.face"}
+# What convert() does not need is imported with its first use.
+_LATER = {
+    "dlbridge.face": ("get_include", "_C_API"),
+    "dlbridge.plans": ("Plan", "explain"),
+    "dlbridge.pointer": ("from_pointer",),
+    "dlbridge.register": ("register_container", "register_source", "register_target", "targets"),
+    "dlbridge.trees": ("accepts", "collate", "convert_tree", "prefetch"),
+}
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
-        raise AttributeError(f"module 'dlbridge' has no attribute {name!r}")
-    globals()[name] = value = getattr(_import_module(_LATER[name]), name)
-    return value
+    for module, names in _LATER.items():
+        if name in names:
+            globals()[name] = value = getattr(_import_module(module), name)
+            return value
+    raise AttributeError(f"module 'dlbridge' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

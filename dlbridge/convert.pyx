@@ -5,7 +5,7 @@ import sys
 from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION
 from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.calls cimport put_in_front
-from dlbridge._core.conversion cimport convert_bytes, convert_into, convert_to, is_already
+from dlbridge._core.conversion cimport convert_to, is_already
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.handover cimport hand_over
 from dlbridge._core.place cimport shared_in_order
@@ -98,11 +98,15 @@ def convert(
     7
     """
     cdef Request request
-    parse_request(&request, device, copy, stream, readonly, detach, narrow)
     if out is not None:
-        return convert_into(src, to, dtype, shape, out, &request)
+        from dlbridge._core.out import convert_into          # imported with its first use, as the next one
+
+        return convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow)
     if dtype is not None or shape is not None:
-        return convert_bytes(src, to, dtype, shape, &request)
+        from dlbridge._core.described import convert_bytes
+
+        return convert_bytes(src, to, dtype, shape, device, copy, stream, readonly, detach, narrow)
+    parse_request(&request, device, copy, stream, readonly, detach, narrow)
     return convert_to(src, to, &request)
 
 

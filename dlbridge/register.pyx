@@ -3,7 +3,7 @@
 import builtins
 
 from dlbridge._core.dtypes cimport rows_named
-from dlbridge._core.targets.importer cimport new_registered
+from dlbridge._core.targets.registry cimport new_unlisted
 from dlbridge._core.targets.target cimport Target
 
 from dlbridge._core.dtypes import NAMES
@@ -153,7 +153,9 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
         target.alignment = alignment
         target.array_types = kinds
 
-    add_target(new_registered(name, deliver, adjust))
+    cdef Target target = new_unlisted(name, deliver)
+    target.settings = adjust
+    add_target(target)
     clear_cache()
 
 

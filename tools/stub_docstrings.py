@@ -19,14 +19,17 @@ Documented = ast.FunctionDef | ast.ClassDef
 def public_sources() -> dict[str, Path]:
     """The file that defines each public name."""
     sources = {}
-    nodes = [node for name in ("__init__.py", "__init__.pyi")        # the stub has what is imported late
-             for node in ast.parse((ROOT / "dlbridge" / name).read_text(encoding="utf-8")).body]
-    for node in nodes:
+    for node in ast.parse((ROOT / "dlbridge" / "__init__.py").read_text(encoding="utf-8")).body:
+        modules: dict[str, tuple[str, ...]] = {}
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dlbridge."):
-            path = ROOT.joinpath(*node.module.split("."))
+            modules = {node.module: tuple(alias.name for alias in node.names)}
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_LATER":
+            modules = ast.literal_eval(node.value)
+        for module, names in modules.items():
+            path = ROOT.joinpath(*module.split("."))
             candidates = [path.with_suffix(".pyx"), path.with_suffix(".py"), path / "__init__.py"]
             file = next(file for file in candidates if file.exists())
-            sources.update({alias.name: file for alias in node.names})
+            sources.update(dict.fromkeys(names, file))
     return sources
 
 

@@ -24,12 +24,10 @@ cdef inline object deliver(Managed* managed, Target target, const Request* reque
 cdef inline object convert_by_block(object src, Route route, const Request* request):
     return deliver(acquire_by(route.offers, src, request), <Target> target_of(route), request, src)
 
+# deliver() where it is not in line, for what is rarely asked for.
+cdef object deliver_out_of_line(Managed* managed, Target target, const Request* request, object src)
 cdef object convert_to(object src, object to, Request* request)
 cdef object convert_by_route(object src, Route route, const Request* request)
-cdef object convert_bytes(object src, object to, object dtype, object shape, Request* request)
-cdef object convert_into(object src, object to, object dtype, object shape, object out, Request* request)
-# Acquires src; bytes may be seen with another dtype or shape.
-cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL
 # Whether src, which is of the target's own type, can be returned as it is.
 cdef bint is_already(object src, Route route, const Request* request) except -1
 # Makes an array of a library of a block. ``to`` is as for convert(); ``otherwise`` is the target where it is an example

@@ -2,28 +2,10 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    STREAM_UNORDERED,
-    DLDevice,
-    DLTensor,
-    kDLCUDA,
-    kDLROCM,
-)
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, STREAM_UNORDERED, DLDevice
 from dlbridge._core.atomic cimport add
-from dlbridge._core.block cimport (
-    Managed,
-    managed_count,
-    managed_data,
-    managed_nbytes,
-    managed_own_storage,
-    managed_release,
-    managed_share,
-)
+from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
 from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, fits_there, is_copy
-from dlbridge._core.described cimport Description, read_description, seen_as
-from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport is_host
 from dlbridge._core.dtypes cimport nearest_row, row_name
 from dlbridge._core.handover cimport (
     hand_over,
@@ -34,28 +16,14 @@ from dlbridge._core.handover cimport (
     settle,
 )
 from dlbridge._core.location cimport is_on
-from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
-from dlbridge._core.place cimport (
-    COPY,
-    COPY_IN_TARGET,
-    FETCH,
-    NARROW,
-    PASS_A_PART,
-    REARRANGE,
-    UPLOAD,
-    copies_made,
-    copy_into,
-    is_bool,
-    place,
-)
-from dlbridge._core.plan cimport SHARE, find_kernel, make_plan, row_for
+from dlbridge._core.place cimport COPY_IN_TARGET, NARROW, PASS_A_PART, REARRANGE, UPLOAD, copies_made, place
+from dlbridge._core.plan cimport SHARE, find_kernel, make_plan
 from dlbridge._core.request cimport COPY_ALWAYS, COPY_IF_NEEDED, NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport call_kernel, call_upload
-from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge._core.targets.target cimport Target
-from dlbridge.tensor cimport Tensor, new_tensor
+from dlbridge.tensor cimport new_tensor
 
 
 cdef bint is_already(object src, Route route, const Request* request) except -1:
@@ -97,95 +65,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     return deliver_out_of_line(acquire_by(route.offers, src, &asked), route.target, &asked, src)
 
 
-cdef Managed* acquire_seen(object src, Route route, object dtype, object shape, const Request* request) except NULL:
-    cdef Description described
-    if dtype is None and shape is None:
-        return acquire_by(route.offers, src, request)
-    read_description(dtype, shape, &described)
-    return seen_as(acquire_by(route.offers, src, request), dtype, shape, &described)
-
-
-cdef object convert_bytes(object src, object to, object dtype, object shape, Request* request):
-    cdef Route route = route_to(src, to, request)
-    if route.already and route.target.hosts > 1:
-        note_device(src, route, request)
-    return deliver_out_of_line(acquire_seen(src, route, dtype, shape, request), route.target, request)
-
-
-cdef object convert_into(object src, object to, object dtype, object shape, object out, Request* request):
-    """Copy src into an array that is there, and return that."""
-    cdef Route route = route_to(src, to, request)
-    cdef Managed* source
-    cdef Managed* into
-    if out is src and dtype is None and shape is None:
-        managed_release(acquire_out(out, route.target, request))
-        return out
-    check_out_type(out, route.target, request)
-    source = acquire_seen(src, route, dtype, shape, request)
-    try:
-        into = acquire_out(out, route.target, request)      # after what the source may have called
-    except BaseException:
-        managed_release(source)
-        raise
-    try:
-        fill_out(into, source, route.target, request)
-    finally:
-        managed_release(into)
-    if route.target.facts.written is not None:
-        route.target.facts.written.value(out)
-    return out
-
-
-cdef int fill_out(Managed* into, Managed* source, Target target, const Request* request) except -1:
-    """Copy source, which is stolen, into memory that is there."""
-    cdef bint direct = is_fetched_as_it_is(into, source)
-    if not direct:
-        source = for_out(source, target, request)
-    try:
-        check_fit(source, into)
-        if direct:
-            check_reach(source, request)
-            hand_over(source, target, FETCH, request)
-            device_operations().fetch(source, managed_data(into), managed_data(source), managed_nbytes(source))
-        else:
-            copy_into(into, source)
-    finally:
-        managed_release(source)
-    return 0
-
-
-cdef bint is_fetched_as_it_is(const Managed* into, const Managed* source) noexcept:
-    """Whether a device's memory has the very bytes that are wanted, so that they need no memory in between."""
-    cdef const DLTensor* tensor = &source.abi.dl_tensor
-    # Managed memory may be that of ``into``, too.
-    return tensor.device.device_type in (kDLCUDA, kDLROCM) and (
-        source.row == into.row and not source.marks | into.marks and not is_bool(source) and managed_count(source))
-
-
-cdef Managed* for_out(Managed* managed, Target target, const Request* request) except NULL:
-    """Memory that the CPU can read, in the type that ``narrow`` gives; managed is stolen."""
-    cdef Request asked = request[0]
-    cdef Tensor tensor
-    cdef int row
-    if not is_host(managed.abi.dl_tensor.device.device_type):
-        try:
-            check_reach(managed, request)
-        except BaseException:
-            managed_release(managed)
-            raise
-        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-        tensor = deliver_out_of_line(managed, loaded_target("dlbridge"), &asked)
-        managed = managed_share(tensor.managed)
-    try:
-        row = row_for(managed, target, request) if request.narrow else managed.row
-    except BaseException:
-        managed_release(managed)
-        raise
-    return managed if row == managed.row else place(managed, COPY | NARROW, NULL)
-
-
-cdef object deliver_out_of_line(Managed* managed, Target target, const Request* request, object src=None):
-    """deliver() where it is not in line, for what is rarely asked for."""
+cdef object deliver_out_of_line(Managed* managed, Target target, const Request* request, object src):
     return deliver(managed, target, request, src)
 
 
@@ -206,7 +86,7 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
         add(&copies_made, 1)
     if decision.steps & REARRANGE:
         asked = request_of_copy(request)
-        return deliver_out_of_line(rearranged(managed, src, decision.steps), target, &asked)
+        return deliver_out_of_line(rearranged(managed, src, decision.steps), target, &asked, None)
     if decision.steps:
         managed = hand_over_copy(placed(managed, target, &decision), decision.steps, request)
     managed_own_storage(managed)
@@ -284,4 +164,4 @@ cdef object deliver_to(Managed* managed, object to, str otherwise):
     except BaseException:
         managed_release(managed)
         raise
-    return deliver_out_of_line(managed, route.target, &request)
+    return deliver_out_of_line(managed, route.target, &request, None)

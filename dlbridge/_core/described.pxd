@@ -4,6 +4,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.block cimport Managed
 from dlbridge._core.layout cimport MAX_NDIM
+from dlbridge._core.request cimport Request
 
 cdef struct Description:
     int row
@@ -17,5 +18,7 @@ cdef int row_named(str stage, object dtype, bint* swapped) except -2
 cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) except -1
 # Reads what convert() was given; None leaves it to the bytes. It may call anything, so it comes before the memory.
 cdef int read_description(object dtype, object shape, Description* described) except -1
+# Acquires src; bytes may be seen with another dtype or shape.
+cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL
 # The same bytes with another dtype or shape. Steals managed, also when it fails.
 cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description* described) except NULL

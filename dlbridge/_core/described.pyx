@@ -21,11 +21,15 @@ from dlbridge._core.block cimport (
     managed_shape,
     managed_strides,
 )
+from dlbridge._core.conversion cimport deliver_out_of_line
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, get_row, row_name
 from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact
 from dlbridge._core.plan cimport contiguous_hint
+from dlbridge._core.request cimport Request, parse_request
+from dlbridge._core.route cimport Route, note_device, route_to
+from dlbridge._core.sources.registry cimport acquire_by
 
 from dlbridge.errors import ConversionError, refusal, shown
 
@@ -184,3 +188,25 @@ cdef void describe(Managed* seen, const Managed* managed, int row, const int64_t
     seen.abi.dl_tensor.data = managed.abi.dl_tensor.data
     seen.abi.dl_tensor.byte_offset = managed.abi.dl_tensor.byte_offset
     seen.abi.flags = managed.abi.flags & kept
+
+
+# ---- convert() with dtype= or shape= ---------------------------------------------------------------------------------
+
+def convert_bytes(src, to, dtype, shape, device, copy, stream, readonly, detach, narrow):
+    """convert(), where the bytes are described."""
+    cdef Request request
+    cdef Route route
+    parse_request(&request, device, copy, stream, readonly, detach, narrow)
+    route = route_to(src, to, &request)
+    if route.already and route.target.hosts > 1:
+        note_device(src, route, &request)
+    return deliver_out_of_line(
+        acquire_seen(route.offers, src, dtype, shape, &request), route.target, &request, None)
+
+
+cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL:
+    cdef Description described
+    if dtype is None and shape is None:
+        return acquire_by(offers, src, request)
+    read_description(dtype, shape, &described)
+    return seen_as(acquire_by(offers, src, request), dtype, shape, &described)

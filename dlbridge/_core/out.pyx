@@ -5,6 +5,8 @@ from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLTensor,
+    kDLCUDA,
+    kDLROCM,
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
@@ -12,19 +14,31 @@ from dlbridge._core.block cimport (
     NEGATED,
     Managed,
     managed_count,
+    managed_data,
     managed_item_bytes,
+    managed_nbytes,
     managed_own_storage,
     managed_release,
     managed_shape,
+    managed_share,
     managed_strides,
 )
+from dlbridge._core.conversion cimport deliver_out_of_line
+from dlbridge._core.described cimport acquire_seen
+from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, is_host, same_device
 from dlbridge._core.dtypes cimport dtype_name, get_row
 from dlbridge._core.facts cimport WRITABLE
+from dlbridge._core.handover cimport hand_over
 from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
-from dlbridge._core.request cimport COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request
+from dlbridge._core.place cimport COPY, FETCH, NARROW, copy_into, is_bool, place
+from dlbridge._core.plan cimport row_for
+from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request, parse_request
+from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
+from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge._core.targets.target cimport Target
+from dlbridge.tensor cimport Tensor
 
 from dlbridge.errors import (
     ConversionError,
@@ -41,6 +55,83 @@ from dlbridge.errors import (
 cdef str ANOTHER = "pass one that can be written, element by element"
 cdef str WITHOUT = "leave out out="
 
+
+def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow):
+    """convert(), which copies src into an array that is there, and returns that."""
+    cdef Request request
+    cdef Route route
+    cdef Managed* source
+    cdef Managed* into
+    parse_request(&request, device, copy, stream, readonly, detach, narrow)
+    route = route_to(src, to, &request)
+    if out is src and dtype is None and shape is None:
+        managed_release(acquire_out(out, route.target, &request))
+        return out
+    check_out_type(out, route.target, &request)
+    source = acquire_seen(route.offers, src, dtype, shape, &request)
+    try:
+        into = acquire_out(out, route.target, &request)      # after what the source may have called
+    except BaseException:
+        managed_release(source)
+        raise
+    try:
+        fill_out(into, source, route.target, &request)
+    finally:
+        managed_release(into)
+    if route.target.facts.written is not None:
+        route.target.facts.written.value(out)
+    return out
+
+
+cdef int fill_out(Managed* into, Managed* source, Target target, const Request* request) except -1:
+    """Copy source, which is stolen, into memory that is there."""
+    cdef bint direct = is_fetched_as_it_is(into, source)
+    if not direct:
+        source = for_out(source, target, request)
+    try:
+        check_fit(source, into)
+        if direct:
+            check_reach(source, request)
+            hand_over(source, target, FETCH, request)
+            device_operations().fetch(source, managed_data(into), managed_data(source), managed_nbytes(source))
+        else:
+            copy_into(into, source)
+    finally:
+        managed_release(source)
+    return 0
+
+
+cdef bint is_fetched_as_it_is(const Managed* into, const Managed* source) noexcept:
+    """Whether a device's memory has the very bytes that are wanted, so that they need no memory in between."""
+    cdef const DLTensor* tensor = &source.abi.dl_tensor
+    # Managed memory may be that of ``into``, too.
+    return tensor.device.device_type in (kDLCUDA, kDLROCM) and (
+        source.row == into.row and not source.marks | into.marks and not is_bool(source) and managed_count(source))
+
+
+cdef Managed* for_out(Managed* managed, Target target, const Request* request) except NULL:
+    """Memory that the CPU can read, in the type that ``narrow`` gives; managed is stolen."""
+    cdef Request asked = request[0]
+    cdef Tensor tensor
+    cdef int row
+    if not is_host(managed.abi.dl_tensor.device.device_type):
+        try:
+            check_reach(managed, request)
+        except BaseException:
+            managed_release(managed)
+            raise
+        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+        tensor = deliver_out_of_line(managed, loaded_target("dlbridge"), &asked, None)
+        managed = managed_share(tensor.managed)
+    try:
+        row = row_for(managed, target, request) if request.narrow else managed.row
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed if row == managed.row else place(managed, COPY | NARROW, NULL)
+
+
+# ---- what out may be -------------------------------------------------------------------------------------------------
 
 cdef int check_out_type(object out, Target target, const Request* request) except -1:
     if not target.array_types:

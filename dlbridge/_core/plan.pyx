@@ -65,14 +65,15 @@ from dlbridge._core.facts cimport OTHER_DEVICES, REARRANGED
 from dlbridge._core.layout cimport LENGTH_1
 from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, REARRANGE, is_bool, is_spread
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.array_interface cimport is_made_anew
-from dlbridge._core.sources.offer cimport Offer, hints, library
+from dlbridge._core.sources.offer cimport Offer, c_function, hints, library
 from dlbridge._core.sources.registry cimport offers_for_type
 from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge._core.targets.target cimport Target, uploads_to
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
+
+ctypedef bint (*MadeAnew)(const Managed* first, object obj) except -1
 
 cdef str ALIGNED = 'pass dlbridge.convert(x, "numpy", copy=True), which is aligned'
 # How a hint begins where nothing that the caller could change makes the copy unnecessary.
@@ -196,7 +197,9 @@ cdef bint is_given_copy(const Managed* managed, object src) except -1:
     """
     if managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED and managed.protocol != PROTOCOL_DLPACK:
         return True
-    return managed.protocol == PROTOCOL_ARRAY_INTERFACE and src is not None and is_made_anew(managed, src)
+    if managed.protocol != PROTOCOL_ARRAY_INTERFACE or src is None:
+        return False
+    return (<MadeAnew> c_function("dlbridge._core.sources.array_interface", "is_made_anew"))(managed, src)
 
 
 cdef dict values_for(const Managed* managed, Target target, const Decision* decision):

@@ -7,8 +7,7 @@ from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport kDLCPU
 from dlbridge._core.block cimport Managed
-from dlbridge._core.cache cimport ROUTES, cached, count_registrations, put, steal
-from dlbridge._core.collector cimport pause_collector, resume_collector
+from dlbridge._core.cache cimport ROUTES, cached, count_registrations, pause_collector, put, resume_collector, steal
 from dlbridge._core.decision cimport fits
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.layout cimport MAX_NDIM

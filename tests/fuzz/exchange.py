@@ -87,6 +87,7 @@ class Tensor:
     """Goes by the name of torch's, whose borrowing slot is used."""
 
     __module__ = "torch"
+    __torch_function__ = None           # by which a type of torch is known
     requires_grad = negative = conjugated = False
 
     def is_neg(self):

@@ -62,10 +62,11 @@ def test_nothing_is_imported_in_a_circle():
 
 def test_the_reader_of_imports_sees_them():
     assert {"_core.plan", "_core.handover", "errors"} <= IMPORTS["_core.conversion"] | IMPORTS["_core.handover"]
-    assert "_core.sources.dlpack" in IMPORTS["_core.sources.registry"]          # from … cimport (several)
+    assert {"_core.decision", "_core.place"} <= IMPORTS["_core.plan"]           # from … cimport (several)
     assert "_core.devices.transfers" in IMPORTS["_core.devices.operations"]       # by PyImport_ImportModule()
+    assert "_core.sources.dlpack" in IMPORTS["_core.sources.registry"]          # by its name
     assert "libraries.library" in IMPORTS["_core.targets.target"]               # in a function
-    assert "explain.picture" in IMPORTS["explain.__init__"]                                # for type checkers
+    assert "plans.picture" in IMPORTS["plans.__init__"]                                # for type checkers
 
 
 def test_gradients_cross_by_convert_alone():

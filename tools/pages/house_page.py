@@ -41,7 +41,7 @@ FLOORS = (
     )),
     Floor(9, (
         Room("convert", ("convert", "__init__"), on_the_way=True),
-        Room("explain/", ("explain.",)),
+        Room("plans/", ("plans.",)),
         Room("register", ("register",)),
         Room("trees/", ("trees.",)),
         Room("gradients/", ("gradients.",)),
@@ -82,9 +82,9 @@ FLOORS = (
         Room("errors, pending", ("errors", "_core.pending")),
         Room("cache", ("_core.cache",), on_the_way=True),
         Room("system",
-             ("_core.system", "_core.atomic", "_core.locks", "_core.collector", "_core.interpreter", "_core.available",
+             ("_core.system", "_core.atomic", "_core.locks", "_core.interpreter", "_core.available",
               "_core.protected", "_core.compiled", "_core.__init__")),
-        Room("plugins, picture", ("_core.plugins", "explain.picture")),
+        Room("plugins, picture", ("_core.plugins", "plans.picture")),
     )),
 )
 
@@ -128,7 +128,7 @@ def imported_in(path: Path) -> Iterator[str]:
             elif isinstance(node, ast.ImportFrom):
                 yield from (f"{node.module}.{each.name}" for each in node.names)
         return
-    yield from re.findall(r'(?:PyImport_ImportModule|import_module)\("([\w.]+)"\)', text)
+    yield from re.findall(r'"(dlbridge(?:\.[a-z_]+)+)"', code_of(text))        # in C, or by its name
     for module, many, few in re.findall(
             r"^ *from +([\w.]+) +c?import +(?:\(([^)]*)\)|([^\n]*))", code_of(text), re.MULTILINE):
         yield from (f"{module}.{part.split()[0]}" for part in (many or few).split(",") if part.strip())

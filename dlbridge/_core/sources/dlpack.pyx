@@ -96,14 +96,15 @@ cdef extern from "Python.h":
 cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
 
 
-cdef Offer offers(object kind, object facts):
-    if kind is CAPSULE_TYPE:
+cdef Offer offers(object holder, object facts):
+    if holder is CAPSULE_TYPE:
         return new_offer("dlpack", acquire_capsule, facts)
-    method = getattr(kind, "__dlpack__", None)
+    method = getattr(holder, "__dlpack__", None)
     if method is None:
         return None
     offer = offer_method(method, facts)
-    offer.known |= access_by_class(kind)
+    if isinstance(holder, type):
+        offer.known |= access_by_class(holder)
     return offer
 
 
@@ -118,12 +119,6 @@ cdef unsigned int access_by_class(object kind):
                 return 0
             return LEGACY_READ_ONLY if library().makes_immutable(found) else LEGACY_WRITABLE
     return 0
-
-
-cdef Offer offers_instance(object obj, object facts):
-    """The offer of an object that has ``__dlpack__`` although its type does not: a proxy, or an attribute set on it."""
-    method = getattr(obj, "__dlpack__", None)
-    return None if method is None else offer_method(method, facts)
 
 
 cdef Offer offer_method(object method, object facts):

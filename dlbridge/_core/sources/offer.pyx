@@ -1,6 +1,9 @@
 """The Offer: what one protocol found out about a type, once, so that each acquire of that type is a plain call."""
 
+from importlib import import_module
+
 cimport cython
+from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 
 from dlbridge._core.block cimport Managed, managed_packed, managed_release, managed_set_row
 from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
@@ -34,6 +37,15 @@ cdef object hints():
     from dlbridge.libraries import hints as found       # with the first error
 
     return found
+
+
+cdef void* c_function(str module, str name) except NULL:
+    """A function that a file of this package offers to others, which is imported now, where it was not yet.
+
+    Cython puts such functions into a dictionary of capsules, by their names.
+    """
+    offered = import_module(module).__pyx_capi__[name]
+    return PyCapsule_GetPointer(offered, PyCapsule_GetName(offered))
 
 
 cdef object facts_of(object kind):

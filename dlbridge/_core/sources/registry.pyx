@@ -1,22 +1,21 @@
 """The order in which sources are asked, and the sources that users add."""
 
 cimport cython
+from cpython.object cimport PyObject, PyTypeObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
-from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
-from dlbridge._core.collector cimport pause_collector, resume_collector
+from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, pause_collector, put, resume_collector
 from dlbridge._core.facts cimport COPIES, FORGETS, IMMUTABLE
-from dlbridge._core.native cimport numpy, torch
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport COPY_NEVER, Request
-from dlbridge._core.sources cimport array_interface, array_struct, arrow, buffer, cuda_array_interface, dlpack, exchange
 from dlbridge._core.sources.offer cimport (
     LEGACY_WRITABLE,
     Offer,
+    c_function,
     element_row,
     facts_of,
     hints,
@@ -29,8 +28,11 @@ from dlbridge._core.sources.offer cimport (
 from dlbridge.errors import CopyRequiredError, UnsupportedError, full_name, refusal
 
 cdef extern from "Python.h":
+    PyTypeObject PyCapsule_Type
     int Py_EnterRecursiveCall(const char* where) except *
     void Py_LeaveRecursiveCall()
+
+cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
 
 # The offer of a type, or None; and from DLPACK to BUFFER of an instance too.
 ctypedef Offer (*OfferOf)(object holder, object facts)
@@ -40,17 +42,31 @@ cdef enum:
     DLPACK = 3
     BUFFER = 8
 
-# The protocols in the order in which they are asked: those that say the most at the least cost come first.
-cdef OfferOf[SOURCES] sources
-sources[0] = numpy.offers
-sources[1] = torch.offers
-sources[2] = exchange.offers
-sources[<int> DLPACK] = dlpack.offers
-sources[4] = cuda_array_interface.offers
-sources[5] = array_struct.offers
-sources[6] = array_interface.offers
-sources[7] = arrow.offers
-sources[<int> BUFFER] = buffer.offers
+# The protocols in the order in which they are asked: those that say the most at the least cost come first. A file is
+# imported with the first type that has one of these attributes; what has none of them is not asked.
+cdef tuple FILES = (
+    ("dlbridge._core.native.numpy", ()),
+    ("dlbridge._core.native.torch", ("__torch_function__",)),
+    ("dlbridge._core.sources.exchange", ("__dlpack_c_exchange_api__",)),
+    ("dlbridge._core.sources.dlpack", ("__dlpack__",)),
+    ("dlbridge._core.sources.cuda_array_interface", ("__cuda_array_interface__",)),
+    ("dlbridge._core.sources.array_struct", ("__array_struct__",)),
+    ("dlbridge._core.sources.array_interface", ("__array_interface__", "__array_typestr__")),
+    ("dlbridge._core.sources.arrow", ("__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_stream__")),
+    ("dlbridge._core.sources.buffer", ()),
+)
+cdef OfferOf[SOURCES] sources           # NULL where the file was not imported yet
+
+
+cdef Offer ask_source(int index, object holder, object facts):
+    """The offer of one protocol for a type, or for an object that may have it although its type does not."""
+    file, attributes = FILES[index]
+    if attributes and not any([hasattr(holder, attribute) for attribute in attributes]) and (
+            index != DLPACK or holder is not CAPSULE_TYPE):
+        return None
+    if sources[index] == NULL:
+        sources[index] = <OfferOf> c_function(file, "offers")
+    return sources[index](holder, facts)
 
 registered = []         # pairs of a predicate and an Offer, the newest first
 
@@ -80,7 +96,7 @@ cdef tuple list_offers(object kind):
     last = [new_offer("instance", acquire_by_instance, facts)]
     offers = []
     for index in range(SOURCES):
-        offer = sources[index](kind, facts)
+        offer = ask_source(index, kind, facts)
         if offer is not None:
             offers.insert(0 if offer.protocol == facts.find("preferred") else len(offers), offer)
             if (<Offer> offer).exclusive:
@@ -104,21 +120,17 @@ cdef bint has_offer(tuple offers, object obj) except -1:
         return True
     facts = (<Offer> offers[0]).facts
     for index in range(DLPACK, BUFFER if not isinstance(obj, type) else DLPACK):
-        if offer_of_instance(index, obj, facts) is not None:
+        if ask_source(index, obj, facts) is not None:
             return True
     return False
 
 
-cdef Offer offer_of_instance(Py_ssize_t index, object obj, object facts):
-    """The offer of a protocol that an instance can have although its type does not: a proxy with __getattr__, or an
-    attribute set by hand. It is asked each time. A class is not asked, since it has the attributes of its instances
-    without their memory.
-    """
-    return dlpack.offers_instance(obj, facts) if index == DLPACK else sources[index](obj, facts)
-
-
 cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* request) except? NULL:
-    """Take the array that an object stands for, or else the protocols that it has although its type does not."""
+    """Take the array that an object stands for, or else the protocols that it has although its type does not: a proxy
+    with __getattr__, or an attribute set by hand.
+
+    They are asked each time. A class is not asked, since it has the attributes of its instances without their memory.
+    """
     cdef Managed* managed
     cdef Offer found
     cdef Py_ssize_t index
@@ -132,7 +144,7 @@ cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* reques
     for index in range(DLPACK, BUFFER):
         if index == DLPACK and method is None:
             continue            # a missing attribute costs as much as the rest of the call
-        found = offer_of_instance(index, obj, offer.facts)
+        found = ask_source(index, obj, offer.facts)
         if found is not None:
             managed = found.acquire(obj, found, request)
             if managed != NULL:

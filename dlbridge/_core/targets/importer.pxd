@@ -8,5 +8,3 @@ cdef int prepare(Target target) except -1
 cdef int prepare_for_capsules(Target target) except -1
 cdef int prepare_for_ndarrays(Target target) except -1
 cdef object deliver(Managed* managed, Target target)
-cdef Target new_namespace(object namespace)
-cdef Target new_registered(str name, object function, object settings)

@@ -10,7 +10,7 @@ from dlbridge._core.dtypes cimport row_name
 from dlbridge._core.request cimport Request
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share, waited_capsule
-from dlbridge._core.targets.target cimport Target, new_target
+from dlbridge._core.targets.target cimport Target
 
 
 cdef int prepare(Target target) except -1:
@@ -28,31 +28,6 @@ cdef int prepare_for_capsules(Target target) except -1:
 cdef int prepare_for_ndarrays(Target target) except -1:
     target.deliver = deliver_ndarray
     return 0
-
-
-cdef Target new_namespace(object namespace):
-    """A target for a namespace without a file in dlbridge/libraries. It is given only what every library supports."""
-    from dlbridge.libraries.library import Library
-    from dlbridge.libraries.profiles import UNKNOWN
-
-    name = str(getattr(namespace, "__name__", type(namespace).__qualname__)).partition(".")[0]
-    target = new_target(Library(name=name, lacks=UNKNOWN))
-    target.namespace = namespace
-    target.function = namespace.from_dlpack
-    target.deliver = deliver
-    return target
-
-
-cdef Target new_registered(str name, object function, object settings):
-    """A target that a user registers. It lacks what an unknown library lacks, until settings(target) changes that."""
-    from dlbridge.libraries.library import Library
-    from dlbridge.libraries.profiles import UNKNOWN
-
-    target = new_target(Library(name=name, lacks=UNKNOWN))
-    target.function = function
-    target.deliver = deliver
-    target.settings = settings
-    return target
 
 
 cdef object deliver(Managed* managed, Target target):

@@ -7,3 +7,5 @@ from dlbridge._core.targets.target cimport Target
 cdef Target find_target(object to)
 cdef Target loaded_target(object to)
 cdef Target versioned_capsule()
+# A target without a file in dlbridge/libraries. It is given only what every library supports.
+cdef Target new_unlisted(str name, object function)

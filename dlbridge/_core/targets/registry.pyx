@@ -1,14 +1,10 @@
 """The targets, and how ``to`` names them."""
 
 import sys
-from importlib import import_module
 from types import ModuleType
 
-from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
-
-from dlbridge._core.collector cimport pause_collector, resume_collector
-from dlbridge._core.sources.offer cimport top_module
-from dlbridge._core.targets cimport importer
+from dlbridge._core.cache cimport pause_collector, resume_collector
+from dlbridge._core.sources.offer cimport c_function, top_module
 from dlbridge._core.targets.target cimport Target, new_target
 
 from dlbridge.errors import UnsupportedError, refusal
@@ -53,12 +49,10 @@ cdef Target cached_target(dict kept, object library):
 cdef Prepare find_prepare(str delivery) except NULL:
     """The function of a file of this folder that a library's facts name, as ``file`` or ``file:function``.
 
-    A file is imported when its first target is asked for, because all of them would slow the import of dlbridge. Cython
-    puts what a file offers to others into a dictionary of capsules, by the name of the function.
+    A file is imported when its first target is asked for, because all of them would slow the import of dlbridge.
     """
     file, _, function = delivery.partition(":")
-    offered = import_module(f"dlbridge._core.targets.{file}").__pyx_capi__[function or "prepare"]
-    return <Prepare> PyCapsule_GetPointer(offered, PyCapsule_GetName(offered))
+    return <Prepare> c_function(f"dlbridge._core.targets.{file}", function or "prepare")
 
 
 cdef Target find_target(object to):
@@ -110,8 +104,24 @@ def _by_module(name):
     return targets.get(root) or target_of(library_of(root))
 
 
+cdef Target new_unlisted(str name, object function):
+    from dlbridge.libraries.library import Library
+    from dlbridge.libraries.profiles import UNKNOWN
+
+    target = new_target(Library(name=name, lacks=UNKNOWN))
+    find_prepare("importer")(target)
+    target.function = function
+    return target
+
+
 def _by_namespace(space):
-    return importer.new_namespace(space) if callable(getattr(space, "from_dlpack", None)) else None
+    function = getattr(space, "from_dlpack", None)
+    if not callable(function):
+        return None
+    cdef Target target = new_unlisted(
+        str(getattr(space, "__name__", type(space).__qualname__)).partition(".")[0], function)
+    target.namespace = space
+    return target
 
 
 def _by_type(kind):

@@ -56,7 +56,7 @@ class Plan(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from dlbridge.explain import picture  # imported with the first picture
+        from dlbridge.plans import picture  # imported with the first picture
 
         memory = None
         if self.shape is not None and self.strides is not None:
@@ -109,7 +109,7 @@ def explain(
       because  byte order is not this machine's, and dlbridge has no other
       hint     pass x.astype(x.dtype.newbyteorder("="))
     """
-    from dlbridge.explain.examine import examine  # imported with the first plan
+    from dlbridge.plans.examine import examine  # imported with the first plan
 
     others = {"device": device, "stream": stream, "readonly": readonly, "detach": detach, "narrow": narrow,
               "dtype": dtype, "shape": shape, "out": out}

@@ -12,8 +12,9 @@ from dlbridge._core.block cimport (
     managed_strides,
     protocol_name,
 )
-from dlbridge._core.conversion cimport acquire_seen, is_already
+from dlbridge._core.conversion cimport is_already
 from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy
+from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
@@ -45,7 +46,7 @@ def examine(
         facts["action"] = "return"
         facts["reason"] = f"src is of {route.target.name}'s own type already"
         return False
-    managed = acquire_seen(src, route, dtype, shape, &request)
+    managed = acquire_seen(route.offers, src, dtype, shape, &request)
     try:
         state_memory(facts, managed)
         if dtype is not None or shape is not None:
@@ -76,7 +77,7 @@ cdef int examine_out(
         facts |= {"action": "return", "reason": "out is src"}
         return 0
     check_out_type(out, route.target, request)
-    managed = acquire_seen(src, route, dtype, shape, request)
+    managed = acquire_seen(route.offers, src, dtype, shape, request)
     try:
         state_memory(facts, managed)
         check_reach(managed, request)
