@@ -50,7 +50,7 @@ copy_tree() {
 # seeded_tree FOLDER: and the seeded bugs as one more module of the package, so that they are built as everything else is.
 seeded_tree() {
     copy_tree "$1"
-    cp -p "$repository/tools/seeded.pyx" "$1/dlbridge/seeded.pyx"
+    cp -p "$repository/tests/support/seeded.pyx" "$1/dlbridge/seeded.pyx"
 }
 
 # environment FOLDER PYTHON REQUIREMENT...: a virtual environment, kept while its requirements stay the same.

@@ -30,7 +30,7 @@ cythons tools/with_libraries.sh cythons
 heavy tools/heavy.sh
 clients tools/clients.sh
 walks tools/with_libraries.sh walks
-latest tools/latest.sh
+latest tools/versions.sh latest
 STAGES
     local version target
     for version in 3.10 3.11 3.12 3.13 3.14 3.15 3.13t 3.14t 3.15t; do echo "versions-$version tools/versions.sh $version"; done

@@ -2,7 +2,7 @@
 # What a run of the tests proves, by two yardsticks: bash tools/proof.sh NAME [ARGUMENT OF PYTEST...]
 #
 # Into $TOOLS/proof/NAME.branches goes each branch of the generated C that was taken, Cython's own helpers left out; into
-# NAME.decisions each (protocol, target, dtype, steps, reason, error) that decide() saw. Two runs are compared by
+# NAME.decisions each (protocol, target, dtype, steps, reason, refusal) that decide() found. Two runs are compared by
 # diff: what a shorter suite no longer proves is a line that it lacks.
 # PYTHON, if set, is the python of an environment that has the test extra; else one is made.
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
@@ -20,37 +20,31 @@ stage "build"
 tree=$work/tree
 find "$tree" -name '*.gcda' -delete 2>/dev/null || true
 copy_tree "$tree"
-"$PYTHON" - "$tree/dlbridge/_core/plan.pyx" <<'PYTHON'
+"$PYTHON" - "$tree/dlbridge/_core/decision.pyx" <<'PYTHON'
 import pathlib
 import sys
 
 path = pathlib.Path(sys.argv[1])
 text = path.read_text()
-head = "cdef int decide(\n"
+head = "cdef void decide(\n"
 assert text.count(head) == 1
-path.write_text(text.replace(head, "cdef int decide_in_silence(\n") + '''
+path.write_text(text.replace(head, "cdef void decide_in_silence(\n") + '''
 
 import os
+from dlbridge._core.dtypes cimport dtype_name
 seen = set()
 
 
-cdef int decide(
+cdef void decide(
     const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
-) except -1:
-    error = ""
-    try:
-        decide_in_silence(managed, target, request, findings, out)
-    except Exception as raised:
-        error = f"{type(raised).__name__} {getattr(raised, 'field', '')}"
-        raise
-    finally:
-        line = (f"{managed.protocol}\\t{target.name}\\t{dtype_name(managed.abi.dl_tensor.dtype)}\\t"
-                f"{'' if error else out.steps}\\t{'' if error else <int> out.reason}\\t{error}\\n")
-        if line not in seen:
-            seen.add(line)
-            with open(f"{os.environ['DECISIONS']}/{os.getpid()}", "a") as file:
-                file.write(line)
-    return 0
+) noexcept:
+    decide_in_silence(managed, target, request, findings, out)
+    line = (f"{managed.protocol}\\t{target.name}\\t{dtype_name(managed.abi.dl_tensor.dtype)}\\t"
+            f"{out.steps}\\t{<int> out.reason}\\t{<int> out.refused}\\n")
+    if line not in seen:
+        seen.add(line)
+        with open(f"{os.environ['DECISIONS']}/{os.getpid()}", "a") as file:
+            file.write(line)
 ''')
 PYTHON
 must "the package, with counters of branches" env CFLAGS="-O0 --coverage" LDFLAGS=--coverage \

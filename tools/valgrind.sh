@@ -27,7 +27,7 @@ memcheck() {
     local report=$1
     shift
     valgrind --xml=yes --xml-file="$report" --num-callers=40 --error-limit=no --keep-stacktraces=alloc \
-        --suppressions=tools/valgrind.supp --leak-check=full --show-leak-kinds=definite "$PYTHON" -P "$@" || return
+        --suppressions=tests/support/valgrind.supp --leak-check=full --show-leak-kinds=definite "$PYTHON" -P "$@" || return
     "$PYTHON" tests/support/memcheck.py "$report" "$work/installed/dlbridge"
 }
 

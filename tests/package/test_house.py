@@ -135,6 +135,14 @@ def test_the_architecture_page_has_every_room():
     assert {(floor, name) for floor, name in wanted if "__init__" not in name} - named == set()
 
 
+def test_scripts_that_are_named_are_there():
+    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.py"), *ROOT.glob("tools/*.sh"),
+             *ROOT.glob(".ci/*"), *ROOT.glob(".github/**/*.yml")]
+    named = {name for path in texts for name in re.findall(r"\btools/\w+\.\w+", path.read_text(encoding="utf-8"))}
+    assert len(named) > 10
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 # ---- functions -------------------------------------------------------------------------------------------------------
 
 def functions(path):
