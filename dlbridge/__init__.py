@@ -1,8 +1,8 @@
 """Any array in, any array out: without copying, at the speed of a C call, and every description is checked first."""
 
-from importlib import import_module as _import_module  # noqa: I001 (the next two can refuse to load the rest)
-from dlbridge._core import interpreter as _interpreter  # noqa: F401
+from dlbridge._core import interpreter as _interpreter  # noqa: F401, I001 (these two can refuse to load the rest)
 from dlbridge._core import compiled as _compiled  # noqa: F401
+from dlbridge._core.cache import load_module as _load_module
 from dlbridge.convert import DLPACK_VERSION, asdlpack, convert, from_dlpack, to_dlpack
 from dlbridge.errors import (
     ConversionError,
@@ -58,7 +58,7 @@ _LATER = {
 def __getattr__(name: str) -> object:
     for module, names in _LATER.items():
         if name in names:
-            globals()[name] = value = getattr(_import_module(module), name)
+            globals()[name] = value = getattr(_load_module(module), name)
             return value
     raise AttributeError(f"module 'dlbridge' has no attribute {name!r}")
 

@@ -14,7 +14,18 @@ from dlbridge._core.route cimport route_to
 from dlbridge._core.targets.registry cimport versioned_capsule
 from dlbridge.tensor cimport Tensor, new_tensor
 
+from dlbridge._core.cache import load_module
+
 DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
+
+
+cdef dict used = {}
+
+
+cdef object rarely(str name):
+    """A module of the core that is imported with its first use."""
+    module = used.get(name)
+    return used.setdefault(name, load_module(f"dlbridge._core.{name}")) if module is None else module
 
 
 def convert(
@@ -99,13 +110,11 @@ def convert(
     """
     cdef Request request
     if out is not None:
-        from dlbridge._core.out import convert_into          # imported with its first use, as the next one
-
-        return convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow)
+        return rarely("out").convert_into(
+            src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow)
     if dtype is not None or shape is not None:
-        from dlbridge._core.described import convert_bytes
-
-        return convert_bytes(src, to, dtype, shape, device, copy, stream, readonly, detach, narrow)
+        return rarely("described").convert_bytes(
+            src, to, dtype, shape, device, copy, stream, readonly, detach, narrow)
     parse_request(&request, device, copy, stream, readonly, detach, narrow)
     return convert_to(src, to, &request)
 

@@ -69,6 +69,6 @@ cdef inline PyObject* entry_at(PyObject** entries, size_t slot, PyObject* kind, 
 cdef size_t count_registrations() noexcept
 cdef void put(Section section, Entry entry, size_t begun) noexcept
 
-# Between the two no garbage is collected; resume_collector() takes what pause_collector() gave.
-cdef bint pause_collector() noexcept
-cdef void resume_collector(bint was_running) noexcept
+# Between the two no garbage is collected.
+cdef void pause_collector() noexcept
+cdef void resume_collector() noexcept

@@ -1,10 +1,12 @@
 """What is found out once for a type, or for a type and a target. cache.pxd has the way to it."""
 
+from importlib import import_module
+
 cimport cython
 
 from cpython.object cimport PyObject
 
-from dlbridge._core.atomic cimport add_size, load_size
+from dlbridge._core.atomic cimport add_size, load_flag, load_size, store_flag, store_size
 
 from dlbridge._core.locks import call_in_child
 
@@ -16,7 +18,8 @@ cdef extern from "Python.h":
 
 
 cdef size_t registrations = 0       # atomic: how often the cache was cleared
-cdef size_t pauses = 0              # atomic: how many threads have paused the garbage collector
+cdef size_t pauses = 0              # atomic: how often the garbage collector was paused
+cdef bint was_running = False       # atomic: whether it was running before the first of them
 
 
 @cython.auto_pickle(False)
@@ -75,26 +78,37 @@ cdef void renew(Cache* cache) noexcept:
 
 # ---- the garbage collector, paused while an entry is made, which may import modules ----------------------------------
 
-cdef bint pause_collector() noexcept:
-    """Stop the garbage collector. Returns what resume_collector() takes.
+cdef void pause_collector() noexcept:
+    """Stop the garbage collector until resume_collector() was called as often as this.
 
     A callback of the collector (``gc.callbacks``) that converts something would find a module half imported.
     """
-    cdef bint was_running = PyGC_Disable()
-    if was_running:
-        add_size(&pauses, 1)
-    return was_running
+    add_size(&pauses, 1)
+    if PyGC_Disable():
+        store_flag(&was_running, True)
 
 
-cdef void resume_collector(bint was_running) noexcept:
-    if was_running:
+cdef void resume_collector() noexcept:
+    # A forked child has no pauses, though it may have been forked in one.
+    if load_size(&pauses) and add_size(&pauses, -1) == 0 and load_flag(&was_running):
+        store_flag(&was_running, False)
         PyGC_Enable()
-        add_size(&pauses, -1)
+
+
+def load_module(name):
+    """Import a module with its first use, while the garbage collector is paused."""
+    pause_collector()
+    try:
+        return import_module(name)
+    finally:
+        resume_collector()
 
 
 def _resume_in_child():
-    """In a forked child the thread that has paused the collector does not run."""
-    if load_size(&pauses):
+    """In a forked child, the threads that have paused the collector do not run."""
+    store_size(&pauses, 0)
+    if load_flag(&was_running):
+        store_flag(&was_running, False)
         PyGC_Enable()
 
 

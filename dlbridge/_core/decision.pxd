@@ -96,7 +96,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
 
 
 cdef inline bint fits_there(const Managed* managed, Target target, const Request* request) noexcept:
-    """As fits(), of memory of a device with streams, where nothing is asked for."""
+    """As fits(), of memory of a device that is neither pinned nor managed, where no device is asked for."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t device_type = tensor.device.device_type
     return (

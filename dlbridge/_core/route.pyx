@@ -69,14 +69,13 @@ cdef Route aim(Request* request, Route route):
 cdef Route find_route(object src, object to):
     """The cached route, or a new one."""
     cdef PyObject* found = cached(ROUTES, <PyObject*> src, <PyObject*> to)
-    cdef bint collects
     if found != NULL:
         return <Route> steal(found)
-    collects = pause_collector()
+    pause_collector()
     try:
         return new_route(src, to)
     finally:
-        resume_collector(collects)
+        resume_collector()
 
 
 cdef Route new_route(object src, object to):
@@ -133,14 +132,13 @@ cdef object share_directly(object src, Route route, const Request* request):
 
 def target_name(to, imported=True):
     """The name of a target. Raises what convert() raises if it is none, or if its library is missing."""
-    cdef bint collects
     kind = type_of_example(to)
     if not imported:
-        collects = pause_collector()
+        pause_collector()
         try:
             return find_target(to if kind is None else kind).name
         finally:
-            resume_collector(collects)
+            resume_collector()
     if kind is None:
         return loaded_target(to).name
     return find_route(to, kind).target.name         # the route is cached, for the conversion that follows

@@ -4,7 +4,15 @@ from cpython.pycapsule cimport PyCapsule_CheckExact
 from libc.stdint cimport int32_t
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.block cimport Managed, managed_count, managed_data, managed_release, managed_seal, managed_span
+from dlbridge._core.block cimport (
+    Managed,
+    managed_count,
+    managed_data,
+    managed_nbytes,
+    managed_release,
+    managed_seal,
+    managed_span,
+)
 from dlbridge._core.conversion cimport convert_to
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
@@ -16,6 +24,9 @@ from dlbridge._core.route cimport Route, delivery_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor
+
+cdef enum:
+    QUEUED_BYTES = 1 << 18      # a larger copy takes much longer than it takes to wait for it
 
 
 def destination(to, device):
@@ -60,17 +71,15 @@ def on_gpu(array):
     return has_streams(device.device_type) and not is_host(device.device_type)
 
 
-def upload(array, device, copy, detach):
-    """A Tensor over memory of the host, and one over a copy on a device.
+def upload(Tensor source, device, copy):
+    """A Tensor over a copy on a device of memory of the host, and whether that copy may only be queued.
 
-    The copy may only be queued; the first one is to be kept until await_upload() has waited for it.
+    Then the source is to be kept until await_upload() has waited for it.
     """
     cdef Request request
-    parse_request(&request, None, None, None, "share", detach, False)
-    source = convert_to(array, "dlbridge", &request)
     parse_request(&request, device, copy, None, "copy", False, False)
-    request.queues = True
-    return source, convert_to(source, "dlbridge", &request)
+    request.queues = managed_nbytes(source.managed) <= QUEUED_BYTES
+    return convert_to(source, "dlbridge", &request), request.queues
 
 
 def await_upload(Tensor tensor):

@@ -58,9 +58,9 @@ class Conversion:
         except Failure as failure:
             report(failure, [("", batch)])
         finally:
-            if self.uploads:
-                await_upload(self.uploads[-1][1])
-                self.uploads.clear()
+            uploads, self.uploads = self.uploads, []
+            if uploads:
+                await_upload(uploads[-1][1])
         return Batch(tree, self.handed, merged(self.shared))
 
     def finish(self, batch: Batch) -> Any:
@@ -71,23 +71,23 @@ class Conversion:
 
     def convert_ahead(self, array: Any, to: Any, **keywords: Any) -> Any:
         """The array of the target, or a Tensor that becomes one in the caller's thread."""
-        there, device = on_gpu(array), keywords.get("device")
-        wanted: dict[str, Any] = {name: keywords[name] for name in ("copy", "detach") if name in keywords}
-        if self.device is not None:
-            if keywords.get("narrow") and self.of_host and not there:
-                array = convert(array, to, device="cpu", narrow=True, readonly="share", **wanted)
-            wanted["device"] = self.device
-        elif device is not None or not there:
+        copy, detach = keywords.get("copy"), keywords.get("detach", False)
+        if self.device is None and (keywords.get("device") is not None or not on_gpu(array)):
             result: Any = convert(array, to, **keywords)
             self.note(result)
             return result
         self.handed = True
-        if there:
-            shared = convert(array, "dlbridge", **wanted)
+        source = asdlpack(array, readonly="share", detach=detach)       # which says where its memory really is
+        if self.device is None or on_gpu(source):
+            shared = convert(source, "dlbridge", device=self.device, copy=copy)
             self.note(shared)
             return shared
-        source, tensor = upload(array, self.device, wanted.get("copy"), wanted.get("detach", False))
-        self.uploads.append((source, tensor))
+        if keywords.get("narrow") and self.of_host:
+            narrow = convert(source, to, device="cpu", narrow=True, readonly="share", copy=copy)
+            source = asdlpack(narrow, readonly="share", detach=detach)
+        tensor, queued = upload(source, self.device, copy)
+        if queued:
+            self.uploads.append((source, tensor))
         self.uploaded.add(tensor)
         return seal(tensor) if self.immutable else tensor
 

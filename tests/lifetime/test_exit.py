@@ -3,6 +3,7 @@
 test_lifetime.py has the ends of ordinary programs; here other threads, and what runs late, come into it.
 """
 
+import re
 import textwrap
 
 import pytest
@@ -129,6 +130,35 @@ ENDINGS = {
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
 def test_interpreter_ends_in_silence(ending):
     run(ending)
+
+
+def test_what_was_used_before_works_while_nothing_can_be_imported():
+    """And of what was not it is said."""
+    output = run_program("""
+        import sys, numpy, dlbridge
+        class Struct:
+            def __init__(self, array):
+                self.__array_struct__ = array.__array_struct__
+        class Late:
+            def __init__(self):
+                self.convert, self.array, self.print = dlbridge.convert, numpy.zeros(4, "u1"), print
+                self.struct = Struct(self.array)
+            def __del__(self):
+                assert sys.meta_path is None
+                self.convert(self.array, "numpy", out=numpy.ones(4, "u1"))
+                self.convert(self.array, "numpy", dtype="int16")
+                try:
+                    self.convert(self.struct, "numpy")
+                except Exception as error:
+                    self.print(type(error).__name__, error)
+        late = Late()
+        late.convert(late.array, "numpy", out=numpy.ones(4, "u1"))
+        late.convert(late.array, "numpy", dtype="int16")
+        sys.modules["kept"] = late
+        del late
+    """)
+    assert re.fullmatch(r"UnsupportedError import: module dlbridge\._core\.sources\.\w+: cannot be imported, since "
+                        r"Python goes down \(convert an array of this kind before\)\n", output)
 
 
 # Without one, CPython 3.13 stops a daemon thread that holds the lock of an object, and waits for that lock at the end.

@@ -6,6 +6,6 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind, object facts)
+cdef Offer offers(object kind, object facts, str attribute)
 # A new reference to an ndarray over memory that the caller keeps; it has no base.
 cdef PyObject* array_over(const Managed* memory) except NULL

@@ -68,7 +68,7 @@ cdef type ndarray = np.ndarray
 cdef type between = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)
 
 
-cdef Offer offers(object kind, object facts):
+cdef Offer offers(object kind, object facts, str attribute):
     if issubclass(kind, np.generic):
         offer = new_offer("numpy", acquire_scalar, facts)
         offer.exclusive = True

@@ -3,4 +3,4 @@
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind, object facts)
+cdef Offer offers(object kind, object facts, str attribute)

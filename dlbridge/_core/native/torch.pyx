@@ -62,13 +62,13 @@ ctypedef struct Bare:
     uint32_t marks              # Mark
 
 
-cdef Offer offers(object kind, object facts):
+cdef Offer offers(object kind, object facts, str attribute):
     """Offer a plain tensor by the exchange API, and a subclass, or a tensor before torch 2.10, by ``__dlpack__``."""
     cdef Offer offer
     cdef DLDevice device
     if not is_torch(kind):
         return None
-    offer = exchange.offers(kind, facts)
+    offer = exchange.offers(kind, facts, None)
     if offer is None and facts.find("exchange") and adds_nothing(kind) and not facts.find("no_memory"):
         offer = exchange.offers_inherited(kind, facts)
     if offer is not None:
@@ -377,8 +377,8 @@ cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) 
     cdef Bare bare = Bare(-1, 0)
     obj = prepare_subclass(obj, request)
     facts = facts_of(type(obj))
-    if exchange.offers(type(obj), facts) is not None:
-        by_table = offers(type(obj), facts)
+    if exchange.offers(type(obj), facts, None) is not None:
+        by_table = offers(type(obj), facts, None)
         return by_table.acquire(obj, by_table, request)
     if exchange.find_exchange_api(type(obj)) == NULL:
         obj = bare_memory(obj, offer, &bare)

@@ -25,12 +25,10 @@ from dlbridge._core.sources.offer cimport Offer, new_offer
 from dlbridge.errors import REPORT, CopyRequiredError, refusal
 
 
-cdef Offer offers(object holder, object facts):
-    if hasattr(holder, "__array_interface__"):
+cdef Offer offers(object holder, object facts, str attribute):
+    if attribute == "__array_interface__":
         return new_offer("array_interface", acquire, facts)
-    if hasattr(holder, "__array_typestr__") and hasattr(holder, "__array_shape__"):
-        return new_offer("array_interface", acquire_attributes, facts)
-    return None
+    return new_offer("array_interface", acquire_attributes, facts) if hasattr(holder, "__array_shape__") else None
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:

@@ -3,7 +3,7 @@
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object holder, object facts)
+cdef Offer offers(object holder, object facts, str attribute)
 
 # The numbers in brackets are byte offsets on a 64-bit machine.
 ctypedef struct PyArrayInterface:

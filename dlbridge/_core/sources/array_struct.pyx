@@ -20,8 +20,8 @@ from dlbridge._core.sources.offer cimport Offer, hints, new_offer
 from dlbridge.errors import REPORT, ConversionError, refusal
 
 
-cdef Offer offers(object holder, object facts):
-    return new_offer("array_struct", acquire, facts) if hasattr(holder, "__array_struct__") else None
+cdef Offer offers(object holder, object facts, str attribute):
+    return new_offer("array_struct", acquire, facts)
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:

@@ -53,11 +53,11 @@ from dlbridge.errors import (
 ctypedef Managed* (*Take)(object answer, Offer offer, const Request* request) except NULL
 
 
-cdef Offer offers(object holder, object facts):
+cdef Offer offers(object holder, object facts, str attribute):
     cdef Offer offer
-    if hasattr(holder, "__arrow_c_device_array__"):
+    if attribute == "__arrow_c_device_array__":
         return new_offer("arrow", acquire_device_array, facts)
-    if hasattr(holder, "__arrow_c_array__"):
+    if attribute == "__arrow_c_array__":
         return new_offer("arrow", acquire_array, facts)
     offer = new_offer("arrow", acquire_array_stream, facts)
     offer.is_stream = True

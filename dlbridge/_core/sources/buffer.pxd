@@ -5,7 +5,7 @@ from cpython.object cimport PyTypeObject
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind, object facts)
+cdef Offer offers(object kind, object facts, str attribute)
 
 cdef extern from *:
     """

@@ -40,7 +40,7 @@ cdef extern from *:
     bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
 
 
-cdef Offer offers(object kind, object facts):
+cdef Offer offers(object kind, object facts, str attribute):
     if not has_buffer(kind):
         return None
     offer = new_offer("buffer", acquire, facts)

@@ -3,4 +3,4 @@
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object holder, object facts)
+cdef Offer offers(object holder, object facts, str attribute)

@@ -21,8 +21,8 @@ from dlbridge._core.sources.offer cimport Offer, element_row, new_offer, with_ro
 from dlbridge.errors import REPORT
 
 
-cdef Offer offers(object holder, object facts):
-    return new_offer("cuda_array_interface", acquire, facts) if hasattr(holder, "__cuda_array_interface__") else None
+cdef Offer offers(object holder, object facts, str attribute):
+    return new_offer("cuda_array_interface", acquire, facts)
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:

@@ -96,7 +96,7 @@ cdef extern from "Python.h":
 cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
 
 
-cdef Offer offers(object holder, object facts):
+cdef Offer offers(object holder, object facts, str attribute):
     if holder is CAPSULE_TYPE:
         return new_offer("dlpack", acquire_capsule, facts)
     method = getattr(holder, "__dlpack__", None)

@@ -8,7 +8,7 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer
 
 
-cdef Offer offers(object kind, object facts)
+cdef Offer offers(object kind, object facts, str attribute)
 cdef Offer offers_inherited(object kind, object facts)
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL
 cdef const DLPackExchangeAPI* find_exchange_api(object kind) except? NULL

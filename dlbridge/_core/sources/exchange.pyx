@@ -33,7 +33,7 @@ cdef extern from "Python.h":
     PyObject* _PyType_Lookup(PyTypeObject* kind, object name) noexcept
 
 
-cdef Offer offers(object kind, object facts):
+cdef Offer offers(object kind, object facts, str attribute):
     return offers_inherited(kind, facts) if is_exact(kind, facts.find("exchange")) else None
 
 

@@ -1,6 +1,6 @@
 """The Offer: what one protocol found out about a type, once, so that each acquire of that type is a plain call."""
 
-from importlib import import_module
+import sys
 
 cimport cython
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
@@ -9,6 +9,7 @@ from dlbridge._core.block cimport Managed, managed_packed, managed_release, mana
 from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
 from dlbridge._core.facts cimport ELEMENT_TYPE
 
+from dlbridge._core.cache import load_module
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 
@@ -44,7 +45,13 @@ cdef void* c_function(str module, str name) except NULL:
 
     Cython puts such functions into a dictionary of capsules, by their names.
     """
-    offered = import_module(module).__pyx_capi__[name]
+    try:
+        offered = load_module(module).__pyx_capi__[name]
+    except ImportError:
+        if sys.meta_path is not None:
+            raise
+        raise refusal(UnsupportedError, "import", "module", module, "cannot be imported, since Python goes down",
+                      "convert an array of this kind before") from None
     return PyCapsule_GetPointer(offered, PyCapsule_GetName(offered))
 
 

@@ -34,8 +34,8 @@ cdef extern from "Python.h":
 
 cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
 
-# The offer of a type, or None; and from DLPACK to BUFFER of an instance too.
-ctypedef Offer (*OfferOf)(object holder, object facts)
+# The offer of a type that has this attribute, or None; and from DLPACK to BUFFER of an instance too.
+ctypedef Offer (*OfferOf)(object holder, object facts, str attribute)
 
 cdef enum:
     SOURCES = 9
@@ -43,30 +43,37 @@ cdef enum:
     BUFFER = 8
 
 # The protocols in the order in which they are asked: those that say the most at the least cost come first. A file is
-# imported with the first type that has one of these attributes; what has none of them is not asked.
+# imported with the first type that has one of its attributes; where there are none, it looks itself.
 cdef tuple FILES = (
-    ("dlbridge._core.native.numpy", ()),
-    ("dlbridge._core.native.torch", ("__torch_function__",)),
-    ("dlbridge._core.sources.exchange", ("__dlpack_c_exchange_api__",)),
-    ("dlbridge._core.sources.dlpack", ("__dlpack__",)),
-    ("dlbridge._core.sources.cuda_array_interface", ("__cuda_array_interface__",)),
-    ("dlbridge._core.sources.array_struct", ("__array_struct__",)),
-    ("dlbridge._core.sources.array_interface", ("__array_interface__", "__array_typestr__")),
-    ("dlbridge._core.sources.arrow", ("__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_stream__")),
-    ("dlbridge._core.sources.buffer", ()),
+    "dlbridge._core.native.numpy", "dlbridge._core.native.torch", "dlbridge._core.sources.exchange",
+    "dlbridge._core.sources.dlpack", "dlbridge._core.sources.cuda_array_interface",
+    "dlbridge._core.sources.array_struct", "dlbridge._core.sources.array_interface", "dlbridge._core.sources.arrow",
+    "dlbridge._core.sources.buffer",
+)
+cdef tuple ATTRIBUTES = (
+    (), ("__torch_function__",), ("__dlpack_c_exchange_api__",),
+    ("__dlpack__",), ("__cuda_array_interface__",),
+    ("__array_struct__",), ("__array_interface__", "__array_typestr__"),
+    ("__arrow_c_device_array__", "__arrow_c_array__", "__arrow_c_stream__"),
+    (),
 )
 cdef OfferOf[SOURCES] sources           # NULL where the file was not imported yet
 
 
 cdef Offer ask_source(int index, object holder, object facts):
     """The offer of one protocol for a type, or for an object that may have it although its type does not."""
-    file, attributes = FILES[index]
-    if attributes and not any([hasattr(holder, attribute) for attribute in attributes]) and (
-            index != DLPACK or holder is not CAPSULE_TYPE):
+    cdef tuple attributes = <tuple> ATTRIBUTES[index]
+    cdef str found = None
+    for attribute in attributes:
+        if hasattr(holder, attribute):
+            found = attribute
+            break
+    if found is None and attributes and (index != DLPACK or holder is not CAPSULE_TYPE):
         return None
     if sources[index] == NULL:
-        sources[index] = <OfferOf> c_function(file, "offers")
-    return sources[index](holder, facts)
+        sources[index] = <OfferOf> c_function(FILES[index], "offers")
+    return sources[index](holder, facts, found)
+
 
 registered = []         # pairs of a predicate and an Offer, the newest first
 
@@ -80,14 +87,14 @@ cdef tuple find_offers(object kind):
     """Find the offers of a type. The first type of a library imports what is known of the library."""
     cdef size_t before = count_registrations()
     cdef Offers found = Offers.__new__(Offers)
-    cdef bint collects = pause_collector()
+    pause_collector()
     try:
         found.kind = kind
         found.offers = list_offers(kind)
         put(OFFERS, found, before)
         return found.offers
     finally:
-        resume_collector(collects)
+        resume_collector()
 
 
 cdef tuple list_offers(object kind):

@@ -28,13 +28,13 @@ cdef Target target_of(object library):
 
 cdef Target versioned_capsule():
     """The target with which to_dlpack() makes versioned capsules."""
-    cdef bint collects = pause_collector()
+    pause_collector()
     try:
         from dlbridge.libraries.dlpack import VERSIONED
 
         return cached_target(unnamed, VERSIONED)
     finally:
-        resume_collector(collects)
+        resume_collector()
 
 
 cdef Target cached_target(dict kept, object library):

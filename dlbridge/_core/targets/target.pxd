@@ -31,7 +31,7 @@ cdef class Target:
     cdef uint64_t copied_rows           # the rows that it takes only by a copy of its own
     cdef uint64_t asked_rows            # the rows for which accepts must be asked
     cdef uint64_t plain_rows            # the other rows of whole bytes, which are taken as they are from the host
-    cdef uint64_t device_rows           # … and from devices with streams
+    cdef uint64_t device_rows           # … and from a device, where it is neither pinned nor managed memory
     cdef int64_t alignment              # of the first element, in bytes: a power of two up to 256
     cdef uint8_t[MAX_ROWS] low_bits     # by row: the bits of the address that must be 0
     cdef uint8_t[MAX_ROWS] device_low_bits      # … on a device
