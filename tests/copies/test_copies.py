@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fake_driver.harness import in_child
 from hypothesis import given
 from hypothesis import strategies as st
 from support import optional
@@ -382,31 +383,34 @@ def test_dense_memory_keeps_the_order_of_its_axes(target):
     assert np.asarray(copied).tobytes() == np.asarray(source).tobytes()
 
 
+@in_child(driver=None)
 def test_nothing_before_and_behind_the_memory_is_read_or_written():
     """A page that may not be touched lies on either side of the source."""
-    run("""
-        import ctypes, mmap
-        import numpy as np
-        import dlbridge
-        PAGE = mmap.PAGESIZE
-        libc = ctypes.CDLL(None)
-        memory = mmap.mmap(-1, 6 * PAGE)
-        whole = np.frombuffer(memory, "uint8")
-        whole[:] = np.random.default_rng(0).integers(0, 256, whole.size)
-        for page in (0, 5):
-            assert not libc.mprotect(ctypes.c_void_p(whole.ctypes.data + page * PAGE), PAGE, 0)
-        inner = whole[PAGE:-PAGE]
-        for dtype in ("u1", "u2", "u4", "u8", "c16", ">u2", ">u4", ">u8", ">c16"):
-            line = inner.view(dtype)
-            for step in (-1, 1, 2, 3, 4, 5, -2, -3):
-                for array in (line[::step], line[::-1][::step], line[:line.size // 7 * 7].reshape(7, -1)[:, ::step].T):
-                    copied = dlbridge.convert(array, "numpy", copy=True)
-                    assert copied.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
-            square = line[-(int(line.size ** 0.5) ** 2):].reshape(int(line.size ** 0.5), -1)
-            for array in (square[::-1].T, square[:, 1:].T, square[1:, ::-1].T, square[:, :-1].T):
+    import ctypes
+    import mmap
+
+    import numpy as np
+
+    import dlbridge
+
+    PAGE = mmap.PAGESIZE
+    libc = ctypes.CDLL(None)
+    memory = mmap.mmap(-1, 6 * PAGE)
+    whole = np.frombuffer(memory, "uint8")
+    whole[:] = np.random.default_rng(0).integers(0, 256, whole.size)
+    for page in (0, 5):
+        assert not libc.mprotect(ctypes.c_void_p(whole.ctypes.data + page * PAGE), PAGE, 0)
+    inner = whole[PAGE:-PAGE]
+    for dtype in ("u1", "u2", "u4", "u8", "c16", ">u2", ">u4", ">u8", ">c16"):
+        line = inner.view(dtype)
+        for step in (-1, 1, 2, 3, 4, 5, -2, -3):
+            for array in (line[::step], line[::-1][::step], line[:line.size // 7 * 7].reshape(7, -1)[:, ::step].T):
                 copied = dlbridge.convert(array, "numpy", copy=True)
                 assert copied.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
-    """)
+        square = line[-(int(line.size ** 0.5) ** 2):].reshape(int(line.size ** 0.5), -1)
+        for array in (square[::-1].T, square[:, 1:].T, square[1:, ::-1].T, square[:, :-1].T):
+            copied = dlbridge.convert(array, "numpy", copy=True)
+            assert copied.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
 
 
 # ---- the GIL, threads, forks, signals --------------------------------------------------------------------------------
@@ -530,56 +534,70 @@ def test_the_threads_that_are_not_there_are_done_without():
     """, "sh", "-c", 'ulimit -S -s 268435456 && exec "$@"', "sh")
 
 
+@in_child(driver=None)
 def test_a_fork_copies_too():
-    run("""
-        import os
-        copying._set_split(0, 1)
-        array = LAYOUTS["transposed"]("float32")
+    import os
+
+    from support.strided import LAYOUTS, check
+
+    from dlbridge._core import copying
+
+    copying._set_split(0, 1)
+    array = LAYOUTS["transposed"]("float32")
+    check(array)
+    child = os.fork()
+    if not child:
         check(array)
-        child = os.fork()
-        if not child:
-            check(array)
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        check(array)
-    """)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    check(array)
 
 
+@in_child(driver=None, OPENBLAS_NUM_THREADS="1")
 def test_threads_end_with_the_copy_and_take_no_signals():
-    run("""
-        import os, signal, threading, time
-        taken = []
-        signal.signal(signal.SIGALRM, lambda *_: taken.append(threading.current_thread() is threading.main_thread()))
-        copying._set_split(0, 1)
-        array = LAYOUTS["transposed"]("float64")
+    import os
+    import signal
+    import threading
+
+    from support.strided import LAYOUTS, check
+
+    from dlbridge._core import copying
+
+    taken = []
+    signal.signal(signal.SIGALRM, lambda *_: taken.append(threading.current_thread() is threading.main_thread()))
+    copying._set_split(0, 1)
+    array = LAYOUTS["transposed"]("float64")
+    check(array)
+    before = len(os.listdir("/proc/self/task"))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+    while len(taken) < 50:
         check(array)
-        before = len(os.listdir("/proc/self/task"))
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
-        while len(taken) < 50:
-            check(array)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        assert all(taken)
-        assert len(os.listdir("/proc/self/task")) == before
-    """)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert all(taken)
+    assert len(os.listdir("/proc/self/task")) == before
 
 
+@in_child(driver=None)
 def test_an_interrupt_leaves_nothing_behind():
-    run("""
-        import signal
-        array = random_bits((4096, 4096), "float32")[::-1].T
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        for attempt in range(40):
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0.005 + attempt / 5000)
-                while True:
-                    dlbridge.convert(array, "numpy", copy=True)
-            except KeyboardInterrupt:
-                pass
-        with open("/proc/self/statm") as statm:
-            resident = int(statm.read().split()[1]) * 4096
-        assert resident < 1 << 30, resident       # forty copies that were lost are more than twice as much
-        check(array)
-    """)
+    import signal
+
+    from support.strided import check, random_bits
+
+    import dlbridge
+
+    array = random_bits((4096, 4096), "float32")[::-1].T
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    for attempt in range(40):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.005 + attempt / 5000)
+            while True:
+                dlbridge.convert(array, "numpy", copy=True)
+        except KeyboardInterrupt:
+            pass
+    with open("/proc/self/statm") as statm:
+        resident = int(statm.read().split()[1]) * 4096
+    assert resident < 1 << 30, resident       # forty copies that were lost are more than twice as much
+    check(array)
 
 
 @pytest.mark.needs("torch")

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from fake_driver.harness import in_child
 from support.children import run_program
 from support.optional import of, params
 
@@ -29,16 +30,15 @@ class Producer:
 
 # ---- chains ----------------------------------------------------------------------------------------------------------
 
+@in_child(driver=None, says="True\n")
 def test_the_owner_at_the_end_of_a_long_chain_is_found():
-    output = run_program("""
-        import dlbridge
-        source = bytearray(8)
-        tensor = dlbridge.asdlpack(source)
-        for turn in range(300_000):
-            tensor = dlbridge.asdlpack(tensor, readonly="share" if turn % 2 else "error")
-        print(tensor.owner is source)
-    """)
-    assert output == "True\n"
+    import dlbridge
+
+    source = bytearray(8)
+    tensor = dlbridge.asdlpack(source)
+    for turn in range(300_000):
+        tensor = dlbridge.asdlpack(tensor, readonly="share" if turn % 2 else "error")
+    print(tensor.owner is source)
 
 
 # ---- routes ----------------------------------------------------------------------------------------------------------
@@ -109,19 +109,24 @@ def test_predicate_that_registers_sources_ends():
     assert len(calls) == 1
 
 
+@in_child(driver=None, says="raised\n")
 def test_registered_c_functions_that_lead_to_each_other_raise():
-    output = run_program("""
-        import operator, dlbridge
-        class A: pass
-        class B: pass
-        A.other, B.other = B(), A()
-        dlbridge.register_source(lambda kind: kind in (A, B), operator.attrgetter("other"))
-        try:
-            dlbridge.convert(A(), "numpy")
-        except RecursionError:
-            print("raised")
-    """)
-    assert output == "raised\n"
+    import operator
+
+    import dlbridge
+
+    class A:
+        pass
+
+    class B:
+        pass
+
+    A.other, B.other = B(), A()
+    dlbridge.register_source(lambda kind: kind in (A, B), operator.attrgetter("other"))
+    try:
+        dlbridge.convert(A(), "numpy")
+    except RecursionError:
+        print("raised")
 
 
 # ---- names that lie --------------------------------------------------------------------------------------------------
@@ -134,13 +139,14 @@ def test_namespace_is_not_believed_to_be_the_library_whose_name_it_has(name):
     assert dlbridge.convert(swapped[::-1], type(name, (), {"from_dlpack": np.from_dlpack})).tolist() == [2, 1, 0]
 
 
+@in_child(driver=None, says="[0, 1, 2]\n")
 def test_registered_target_does_not_inherit_what_the_one_it_replaces_can_hold():
-    output = run_program("""
-        import numpy, dlbridge
-        dlbridge.register_target("numpy", numpy.from_dlpack, replace=True)
-        print(dlbridge.convert(memoryview(numpy.arange(3, dtype=">i4")), "numpy").tolist())
-    """)
-    assert output == "[0, 1, 2]\n"
+    import numpy
+
+    import dlbridge
+
+    dlbridge.register_target("numpy", numpy.from_dlpack, replace=True)
+    print(dlbridge.convert(memoryview(numpy.arange(3, dtype=">i4")), "numpy").tolist())
 
 
 class Loud(str):
@@ -277,26 +283,35 @@ def test_long_chain_of_owners_is_let_go(between):
 
 
 @pytest.mark.needs("torch")
+@in_child(driver=None, says="[]\n")
 def test_first_conversions_of_many_threads_see_the_same_target():
-    output = run_program("""
-        import sys, threading, numpy, torch, dlbridge
-        sys.setswitchinterval(1e-6)
-        source, wrong, start = numpy.arange(4.0)[::-1], [], threading.Barrier(8)
-        def first():
-            start.wait()
-            for round in range(200):
-                name = f"target{round}"
-                result = dlbridge.convert(source, name)
-                if result != (1,):
-                    wrong.append(result)
+    import sys
+    import threading
+
+    import numpy
+    import torch  # noqa: F401 (its types are asked for)
+
+    import dlbridge
+
+    sys.setswitchinterval(1e-6)
+    source, wrong, start = numpy.arange(4.0)[::-1], [], threading.Barrier(8)
+
+    def first():
+        start.wait()
         for round in range(200):
-            dlbridge.register_target(f"target{round}", lambda tensor: tensor.strides)
-        threads = [threading.Thread(target=first) for _ in range(8)]
-        [thread.start() for thread in threads]
-        [thread.join() for thread in threads]
-        print(wrong)
-    """)
-    assert output == "[]\n"
+            name = f"target{round}"
+            result = dlbridge.convert(source, name)
+            if result != (1,):
+                wrong.append(result)
+
+    for round in range(200):
+        dlbridge.register_target(f"target{round}", lambda tensor: tensor.strides)
+    threads = [threading.Thread(target=first) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(wrong)
 
 
 def test_signature_of_a_builtin_is_not_parsed(monkeypatch):
@@ -348,21 +363,24 @@ def test_a_callback_of_the_garbage_collector_converts(call, module):
     assert output == "True\n"
 
 
+@in_child(driver=None, says="[(False, 1)] True\n(False, 0) False\n")
 def test_the_garbage_collector_is_left_as_it_was():
-    output = run_program("""
-        import gc, os, dlbridge
-        def accepts(kind):                  # asked while a route is made
-            child = os.fork()
-            if not child:
-                os._exit(gc.isenabled())
-            found.append((gc.isenabled(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
-            return False
-        found = []
-        dlbridge.register_source(accepts, lambda source: None)
-        dlbridge.convert(b"abc", "numpy")
-        print(found, gc.isenabled())
-        gc.disable()
-        dlbridge.convert(bytearray(b"abc"), "numpy")
-        print(found[-1], gc.isenabled())
-    """)
-    assert output == "[(False, 1)] True\n(False, 0) False\n"
+    import gc
+    import os
+
+    import dlbridge
+
+    def accepts(kind):                  # asked while a route is made
+        child = os.fork()
+        if not child:
+            os._exit(gc.isenabled())
+        found.append((gc.isenabled(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
+        return False
+
+    found = []
+    dlbridge.register_source(accepts, lambda source: None)
+    dlbridge.convert(b"abc", "numpy")
+    print(found, gc.isenabled())
+    gc.disable()
+    dlbridge.convert(bytearray(b"abc"), "numpy")
+    print(found[-1], gc.isenabled())
