@@ -16,6 +16,8 @@ from dlbridge.convert import (
     asdlpack,
     convert,
     from_dlpack,
+    from_pointer,
+    get_include,
     to_dlpack,
 )
 from dlbridge.errors import (
@@ -27,8 +29,6 @@ from dlbridge.errors import (
     MissingLibraryError,
     UnsupportedError,
 )
-from dlbridge.face import get_include
-from dlbridge.pointer import from_pointer
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
 
 __all__ = [
@@ -60,7 +60,6 @@ __all__ = [
 ]
 
 __version__: str
-_C_API: CapsuleType
 
 class _Exporter:
     # The buffer protocol. Python shows it as a method from 3.12 on only.

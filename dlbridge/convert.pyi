@@ -314,3 +314,16 @@ def to_dlpack(
     max_version: tuple[int, int] | None = None,
     readonly: _Readonly = "copy",
 ) -> CapsuleType: ...
+
+def from_pointer(
+    address: SupportsIndex,
+    shape: Iterable[SupportsIndex],
+    dtype: Any,
+    *,
+    strides: Iterable[SupportsIndex] | None = None,
+    device: _Device = "cpu",
+    readonly: bool = False,
+    owner: object = None,
+    stream: _Stream | None = None,
+) -> Tensor: ...
+def get_include() -> str: ...

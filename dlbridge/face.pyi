@@ -4,5 +4,3 @@ from typing_extensions import CapsuleType
 
 _C_API: CapsuleType
 __test__: dict[str, str]
-
-def get_include() -> str: ...

@@ -98,7 +98,6 @@ from dlbridge._core.view cimport (
 )
 from dlbridge.tensor cimport Tensor, new_like
 
-import os
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, DLBridgeError, refusal
 
@@ -117,18 +116,6 @@ cdef list wanted = [None] * (WANT_FLAGS + 1)         # by WantFlags: what wanted
 cdef Want NOTHING_WANTED
 memset(&NOTHING_WANTED, 0, sizeof(Want))
 NOTHING_WANTED.size = sizeof(Want)
-
-
-def get_include():
-    """The folder of ``dlbridge.h``, for the compiler of an extension.
-
-    Examples
-    --------
-    >>> import dlbridge, os
-    >>> os.listdir(dlbridge.get_include())
-    ['dlbridge.h']
-    """
-    return os.path.join(os.path.dirname(__file__), "include")
 
 
 # ---- the four functions ----------------------------------------------------------------------------------------------

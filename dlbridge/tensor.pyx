@@ -249,7 +249,7 @@ cdef class Tensor:
                 f"data_ptr={self.data_ptr:#x})")
 
     def _repr_html_(self):
-        from dlbridge.plans import picture    # imported with the first picture
+        from dlbridge.explain import picture    # imported with the first picture
 
         cdef DLDataType dtype = self.managed.abi.dl_tensor.dtype
         owner = self.owner

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-STUBS = [Path("dlbridge", f"{name}.pyi") for name in ("__init__", "convert", "face", "pointer", "trees/__init__")]
+STUBS = [Path("dlbridge", f"{name}.pyi") for name in ("__init__", "convert", "trees/__init__")]
 Documented = ast.FunctionDef | ast.ClassDef
 
 
@@ -20,16 +20,11 @@ def public_sources() -> dict[str, Path]:
     """The file that defines each public name."""
     sources = {}
     for node in ast.parse((ROOT / "dlbridge" / "__init__.py").read_text(encoding="utf-8")).body:
-        modules: dict[str, tuple[str, ...]] = {}
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dlbridge."):
-            modules = {node.module: tuple(alias.name for alias in node.names)}
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_LATER":
-            modules = ast.literal_eval(node.value)
-        for module, names in modules.items():
-            path = ROOT.joinpath(*module.split("."))
+            path = ROOT.joinpath(*node.module.split("."))
             candidates = [path.with_suffix(".pyx"), path.with_suffix(".py"), path / "__init__.py"]
             file = next(file for file in candidates if file.exists())
-            sources.update(dict.fromkeys(names, file))
+            sources.update({alias.name: file for alias in node.names})
     return sources
 
 

@@ -1,5 +1,6 @@
 """What is found out once for a type, or for a type and a target. cache.pxd has the way to it."""
 
+import sys
 from importlib import import_module
 
 cimport cython
@@ -9,6 +10,7 @@ from cpython.object cimport PyObject
 from dlbridge._core.atomic cimport add_size, load_flag, load_size, store_flag, store_size
 
 from dlbridge._core.locks import call_in_child
+from dlbridge.errors import UnsupportedError, refusal
 
 cdef extern from "Python.h":
     void Py_XDECREF(PyObject* obj) noexcept
@@ -100,6 +102,11 @@ def load_module(name):
     pause_collector()
     try:
         return import_module(name)
+    except ImportError:
+        if sys.meta_path is not None:
+            raise
+        raise refusal(UnsupportedError, "import", "module", name, "cannot be imported, since Python goes down",
+                      "call the same function with the same kinds of arrays before") from None
     finally:
         resume_collector()
 

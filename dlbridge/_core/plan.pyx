@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLDevice, DLTensor, kDLCUDA, kDLCUDAManaged
+from dlbridge._core.atomic cimport exchange_pointer, load_pointer
 from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE,
     PROTOCOL_DLPACK,
@@ -73,7 +74,9 @@ from dlbridge._core.targets.target cimport Target, uploads_to
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
 
-ctypedef bint (*MadeAnew)(const Managed* first, object obj) except -1
+# Of sources/array_interface, which is loaded with the first such array.
+cdef bint (*is_made_anew)(const Managed* first, object obj) except -1
+is_made_anew = NULL
 
 cdef str ALIGNED = 'pass dlbridge.convert(x, "numpy", copy=True), which is aligned'
 # How a hint begins where nothing that the caller could change makes the copy unnecessary.
@@ -199,7 +202,9 @@ cdef bint is_given_copy(const Managed* managed, object src) except -1:
         return True
     if managed.protocol != PROTOCOL_ARRAY_INTERFACE or src is None:
         return False
-    return (<MadeAnew> c_function("dlbridge._core.sources.array_interface", "is_made_anew"))(managed, src)
+    if load_pointer(<void**> &is_made_anew) == NULL:
+        exchange_pointer(<void**> &is_made_anew, c_function("dlbridge._core.sources.array_interface", "is_made_anew"))
+    return is_made_anew(managed, src)
 
 
 cdef dict values_for(const Managed* managed, Target target, const Decision* decision):

@@ -258,7 +258,7 @@ extern const dlbridge_Table *DLBRIDGE_TABLE;
 /* The table of this major, of the package that is installed; NULL, with an ImportError, if it does not fit. */
 static inline const dlbridge_Table *dlbridge_find_table(void) {
     const dlbridge_Table *newest, *found;
-    PyObject *capsule, *module = PyImport_ImportModule("dlbridge");
+    PyObject *capsule, *module = PyImport_ImportModule("dlbridge.face");
     if (module == NULL)
         return NULL;
     capsule = PyObject_GetAttrString(module, "_C_API");

@@ -7,12 +7,13 @@ conversion.
 """
 
 import functools
-import importlib
+
+from dlbridge._core.cache import load_module
 
 
 @functools.cache
 def module(name):
-    return importlib.import_module(f"dlbridge.{name}")
+    return load_module(f"dlbridge.{name}")
 
 
 def convert_tree(tree, to, *, others="pass", columns="raise", **keywords):

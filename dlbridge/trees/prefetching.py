@@ -58,9 +58,9 @@ class Conversion:
         except Failure as failure:
             report(failure, [("", batch)])
         finally:
-            uploads, self.uploads = self.uploads, []
-            if uploads:
-                await_upload(uploads[-1][1])
+            if self.uploads:
+                await_upload(self.uploads[-1][1])       # if that fails, what the copies read is still kept
+                self.uploads = []
         return Batch(tree, self.handed, merged(self.shared))
 
     def finish(self, batch: Batch) -> Any:
@@ -71,23 +71,24 @@ class Conversion:
 
     def convert_ahead(self, array: Any, to: Any, **keywords: Any) -> Any:
         """The array of the target, or a Tensor that becomes one in the caller's thread."""
-        copy, detach = keywords.get("copy"), keywords.get("detach", False)
-        if self.device is None and (keywords.get("device") is not None or not on_gpu(array)):
+        there, copy, detach = on_gpu(array), keywords.get("copy"), keywords.get("detach", False)
+        if self.device is None and (keywords.get("device") is not None or not there):
             result: Any = convert(array, to, **keywords)
             self.note(result)
             return result
         self.handed = True
-        source = asdlpack(array, readonly="share", detach=detach)       # which says where its memory really is
-        if self.device is None or on_gpu(source):
-            shared = convert(source, "dlbridge", device=self.device, copy=copy)
+        if not there:           # as far as the type says; the Tensor says where the memory really is
+            array = asdlpack(array, copy=False if copy is False else None, readonly="share", detach=detach)
+        if there or on_gpu(array):
+            shared = convert(array, "dlbridge", device=self.device, copy=copy, detach=detach)
             self.note(shared)
             return shared
         if keywords.get("narrow") and self.of_host:
-            narrow = convert(source, to, device="cpu", narrow=True, readonly="share", copy=copy)
-            source = asdlpack(narrow, readonly="share", detach=detach)
-        tensor, queued = upload(source, self.device, copy)
+            narrow = convert(array, to, device="cpu", narrow=True, readonly="share", copy=copy)
+            array = asdlpack(narrow, readonly="share", detach=detach)
+        tensor, queued = upload(array, self.device, copy)
         if queued:
-            self.uploads.append((source, tensor))
+            self.uploads.append((array, tensor))
         self.uploaded.add(tensor)
         return seal(tensor) if self.immutable else tensor
 

@@ -194,7 +194,7 @@ def test_several_files_share_one_table(tmp_path):
     (((3, 0), (2, 9), (1, 0)), (1, 0)),
 ])
 def test_a_newer_table_loads(versions, loaded, monkeypatch):
-    monkeypatch.setattr(dlbridge, "_C_API", face.table_of(versions))
+    monkeypatch.setattr(dlbridge.face, "_C_API", face.table_of(versions))
     try:
         assert face.import_again() == loaded
         assert face.sum(np.arange(3.0)) == 3
@@ -209,7 +209,7 @@ def test_a_newer_table_loads(versions, loaded, monkeypatch):
     (((0, 9),), "pip install -U dlbridge"),
 ])
 def test_a_table_of_another_major_is_refused(versions, hint, monkeypatch):
-    monkeypatch.setattr(dlbridge, "_C_API", face.table_of(versions))
+    monkeypatch.setattr(dlbridge.face, "_C_API", face.table_of(versions))
     newest = "{}.{}".format(*versions[0])
     with pytest.raises(ImportError, match=rf"^dlbridge: C API: is {newest}, .* built for 1\.0 \({hint}\)$"):
         face.import_again()
@@ -224,8 +224,7 @@ def test_an_extension_built_for_a_newer_minor_says_what_to_update(tmp_path):
 
 
 def test_a_dlbridge_without_a_table_says_what_to_do(monkeypatch):
-    monkeypatch.delattr(dlbridge, "_C_API", raising=False)
-    monkeypatch.setitem(dlbridge._LATER, "dlbridge.face", ("get_include",))
+    monkeypatch.delattr(dlbridge.face, "_C_API")
     with pytest.raises(ImportError, match=r"C API: is missing, .* \(pip install -U dlbridge\)"):
         face.import_again()
 

@@ -158,7 +158,7 @@ def test_what_was_used_before_works_while_nothing_can_be_imported():
         del late
     """)
     assert re.fullmatch(r"UnsupportedError import: module dlbridge\._core\.sources\.\w+: cannot be imported, since "
-                        r"Python goes down \(convert an array of this kind before\)\n", output)
+                        r"Python goes down \(call the same function with the same kinds of arrays before\)\n", output)
 
 
 # Without one, CPython 3.13 stops a daemon thread that holds the lock of an object, and waits for that lock at the end.

@@ -338,7 +338,7 @@ def test_signature_of_a_builtin_is_not_parsed(monkeypatch):
     ("convert_tree([torch.zeros(3)], 'numpy')", "libraries.profiles"),
     ("to_dlpack(torch.zeros(3), max_version=(1, 0))", "libraries.dlpack"),
     ("convert(torch.zeros(3), 'numpy')", "_core.native.torch"), ("convert_tree([torch.zeros(3)], 'numpy')", "trees"),
-    ("explain(b'abc', 'numpy')", "plans"), ("convert(b'abcd', 'numpy', dtype='int16')", "_core.described"),
+    ("explain(b'abc', 'numpy')", "explain.examine"), ("convert(b'abcd', 'numpy', dtype='int16')", "_core.described"),
     ("convert(b'abcd', 'numpy', out=numpy.zeros(4, 'u1'))", "_core.out")])
 def test_a_callback_of_the_garbage_collector_converts(call, module):
     """It is called wherever something is allocated, also while dlbridge imports what it knows of a library."""

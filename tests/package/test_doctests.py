@@ -11,7 +11,7 @@ from support.optional import CONDITIONS, NAMES, marked
 import dlbridge
 
 TOP = Path(__file__).parents[2]
-MODULES = ("convert", "plans", "register", "tensor", "testing.producers")
+MODULES = ("convert", "explain", "register", "tensor", "testing.producers")
 
 
 @pytest.mark.parametrize("name", MODULES)

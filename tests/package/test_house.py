@@ -66,7 +66,7 @@ def test_the_reader_of_imports_sees_them():
     assert "_core.devices.transfers" in IMPORTS["_core.devices.operations"]       # by PyImport_ImportModule()
     assert "_core.sources.dlpack" in IMPORTS["_core.sources.registry"]          # by its name
     assert "libraries.library" in IMPORTS["_core.targets.target"]               # in a function
-    assert "plans.picture" in IMPORTS["plans.__init__"]                                # for type checkers
+    assert "explain.picture" in IMPORTS["explain.__init__"]                                # for type checkers
 
 
 def test_gradients_cross_by_convert_alone():

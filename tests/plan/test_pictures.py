@@ -24,8 +24,8 @@ from support.child import run_in_child
 from support.optional import of, params
 
 import dlbridge
-from dlbridge.plans import picture
-from dlbridge.plans.picture import COLOURS, WIDTH, Memory
+from dlbridge.explain import picture
+from dlbridge.explain.picture import COLOURS, WIDTH, Memory
 
 MOST_ELEMENTS = 400
 SVG = "http://www.w3.org/2000/svg"
@@ -535,9 +535,9 @@ def test_the_text_reads_in_order_without_images():
 def test_drawing_is_imported_with_the_first_picture():
     def show():
         import dlbridge
-        before = "dlbridge.plans.picture" in sys.modules
+        before = "dlbridge.explain.picture" in sys.modules
         dlbridge.asdlpack(b"")._repr_html_()
-        print(before, "dlbridge.plans.picture" in sys.modules)
+        print(before, "dlbridge.explain.picture" in sys.modules)
 
     code = f"import sys\n{textwrap.dedent(inspect.getsource(show))}\nshow()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

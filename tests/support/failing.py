@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dlbridge
-from dlbridge.plans import picture
+from dlbridge.explain import picture
 from dlbridge.testing import abi
 from dlbridge.testing.producers import Producer, capsule_name, new_capsule
 from support import paths

@@ -41,18 +41,18 @@ FLOORS = (
     )),
     Floor(9, (
         Room("convert", ("convert", "__init__"), on_the_way=True),
-        Room("plans/", ("plans.",)),
+        Room("explain/", ("explain.",)),
         Room("register", ("register",)),
         Room("trees/", ("trees.",)),
         Room("gradients/", ("gradients.",)),
-        Room("face, pointer", ("face", "pointer")),
+        Room("face", ("face",)),
     )),
     Floor(8, (
         Room("calls, conversion", ("_core.calls", "_core.conversion"), on_the_way=True),
         Room("route", ("_core.route",), on_the_way=True),
         Room("plan: share or copy", ("_core.decision", "_core.plan"), on_the_way=True),
         Room("handover: streams", ("_core.handover",)),
-        Room("out, described", ("_core.out", "_core.described")),
+        Room("out, described, pointer", ("_core.out", "_core.described", "_core.pointer")),
     )),
     Floor(7, (Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),)),
     Floor(6, (Room("tensor: one Managed that speaks every protocol", ("tensor",)),)),
@@ -84,7 +84,7 @@ FLOORS = (
         Room("system",
              ("_core.system", "_core.atomic", "_core.locks", "_core.interpreter", "_core.available",
               "_core.protected", "_core.compiled", "_core.__init__")),
-        Room("plugins, picture", ("_core.plugins", "plans.picture")),
+        Room("plugins, picture", ("_core.plugins", "explain.picture")),
     )),
 )
 

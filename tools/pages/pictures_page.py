@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import dlbridge
-from dlbridge.plans.picture import CODE, COLOURS, INK, WIDTH, box, tag, text
+from dlbridge.explain.picture import CODE, COLOURS, INK, WIDTH, box, tag, text
 
 DOCS = Path(__file__).parents[2] / "docs"
 BOX, GAP, TOP = 208, 28, 50                     # the width of an array's box, what is between two, and their height

@@ -1,7 +1,5 @@
 """The Offer: what one protocol found out about a type, once, so that each acquire of that type is a plain call."""
 
-import sys
-
 cimport cython
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 
@@ -45,13 +43,7 @@ cdef void* c_function(str module, str name) except NULL:
 
     Cython puts such functions into a dictionary of capsules, by their names.
     """
-    try:
-        offered = load_module(module).__pyx_capi__[name]
-    except ImportError:
-        if sys.meta_path is not None:
-            raise
-        raise refusal(UnsupportedError, "import", "module", module, "cannot be imported, since Python goes down",
-                      "convert an array of this kind before") from None
+    offered = load_module(module).__pyx_capi__[name]
     return PyCapsule_GetPointer(offered, PyCapsule_GetName(offered))
 
 

@@ -6,7 +6,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.atomic cimport add
+from dlbridge._core.atomic cimport add, exchange_pointer, load_pointer
 from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
 from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, pause_collector, put, resume_collector
 from dlbridge._core.facts cimport COPIES, FORGETS, IMMUTABLE
@@ -70,8 +70,8 @@ cdef Offer ask_source(int index, object holder, object facts):
             break
     if found is None and attributes and (index != DLPACK or holder is not CAPSULE_TYPE):
         return None
-    if sources[index] == NULL:
-        sources[index] = <OfferOf> c_function(FILES[index], "offers")
+    if load_pointer(<void**> &sources[index]) == NULL:
+        exchange_pointer(<void**> &sources[index], c_function(FILES[index], "offers"))
     return sources[index](holder, facts, found)
 
 

@@ -3,6 +3,7 @@
 import math
 from typing import Any, NamedTuple
 
+from dlbridge._core.cache import load_module
 from dlbridge._core.dtypes import TABLE
 from dlbridge.errors import DLBridgeError, full_name, shown
 
@@ -56,7 +57,7 @@ class Plan(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from dlbridge.plans import picture  # imported with the first picture
+        from dlbridge.explain import picture  # imported with the first picture
 
         memory = None
         if self.shape is not None and self.strides is not None:
@@ -109,8 +110,7 @@ def explain(
       because  byte order is not this machine's, and dlbridge has no other
       hint     pass x.astype(x.dtype.newbyteorder("="))
     """
-    from dlbridge.plans.examine import examine  # imported with the first plan
-
+    examine = load_module("dlbridge.explain.examine").examine       # with the first plan
     others = {"device": device, "stream": stream, "readonly": readonly, "detach": detach, "narrow": narrow,
               "dtype": dtype, "shape": shape, "out": out}
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}

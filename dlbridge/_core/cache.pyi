@@ -1,0 +1,6 @@
+"""What is found out once for a type, or for a type and a target."""
+
+from typing import Any
+
+def clear_cache() -> None: ...
+def load_module(name: str) -> Any: ...
