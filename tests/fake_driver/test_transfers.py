@@ -418,6 +418,38 @@ def test_the_uploads_of_a_batch_are_waited_for_once(platform):
         raise AssertionError("the error was lost")
 
 
+@pytest.mark.parametrize("where", [{}, {"device": "cuda:0"}])
+@in_child
+def test_what_is_on_the_device_is_copied_as_by_convert(where):
+    import numpy as np
+    from fake_driver.kernels import Array
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    def copies(call):
+        driver.clear()
+        made = call()
+        assert made.readonly is False
+        return sum(line.startswith("MemAllocAsync") for line in driver.log())
+
+    def batches():
+        driver.make_current(0)          # in the thread that reads
+        yield source
+
+    driver.make_current(0)
+    source = Array(np.zeros(4, [("a", "i2"), ("b", "f4")])["b"])        # whose strides are no multiples of its items
+    by_convert = copies(lambda: dlbridge.convert(source, "dlbridge", **where))
+    assert by_convert == copies(lambda: next(dlbridge.prefetch(batches(), "dlbridge", **where))) == 1
+    for call in dlbridge.convert, lambda *given, **keywords: next(dlbridge.prefetch(batches(), given[1], **keywords)):
+        try:
+            call(source, "dlbridge", copy=False, **where)
+        except dlbridge.CopyRequiredError:
+            pass
+        else:
+            raise AssertionError("it was copied")
+
+
 @both
 @in_child
 def test_memory_that_is_on_the_device_is_handed_out_on_the_callers_stream(platform):
