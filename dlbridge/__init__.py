@@ -46,3 +46,7 @@ __all__ = [
     "targets",
     "to_dlpack",
 ]
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
