@@ -64,10 +64,10 @@ def pytest_collection_finish(session):
 @pytest.fixture(autouse=True)
 def own_registrations():
     """What a test registers is gone after it, or another test would meet it by chance."""
-    from dlbridge._core.cache import clear_cache
     from dlbridge._core.sources.registry import registered as sources
     from dlbridge._core.targets.registry import registered as targets
 
+    from dlbridge._core.cache import clear_cache
     from dlbridge.libraries.library import libraries
 
     sources_before, targets_before = list(sources), dict(targets)

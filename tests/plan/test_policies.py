@@ -445,7 +445,6 @@ def test_importing_dlbridge_imports_no_framework():
 def test_negative_bit_where_torch_has_no_exchange_api(monkeypatch, target):
     """As before torch 2.10: the tensor goes by its __dlpack__, which forgets the bit."""
     from dlbridge._core.cache import clear_cache
-
     from dlbridge.libraries.library import Facts
 
     negated = torch.view_as_complex(torch.tensor([[1.0, 2.0], [3.0, -4.0]])).conj().imag

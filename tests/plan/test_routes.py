@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from dlbridge._core.cache import clear_cache
 
 import dlbridge
+from dlbridge._core.cache import clear_cache
 
 GIL = getattr(sys, "_is_gil_enabled", lambda: True)()
 

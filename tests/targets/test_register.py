@@ -6,11 +6,11 @@ import weakref
 import numpy as np
 import pytest
 import torch
-from dlbridge._core.cache import clear_cache
 from dlbridge._core.targets.registry import registered as registered_targets
 from support.child import run_in_child
 
 import dlbridge
+from dlbridge._core.cache import clear_cache
 from dlbridge.trees.containers import FORMS, form_of
 
 pytestmark = pytest.mark.quick
