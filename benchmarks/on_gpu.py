@@ -101,6 +101,12 @@ def uploads() -> Iterator[Row]:
                       lambda source=source: dlbridge.convert(source, "torch", device="cuda"),
                       lambda source=source: torch.from_numpy(np.ascontiguousarray(source, "f4")).to("cuda"),
                       source.nbytes)
+    jax = library("jax")
+    if jax is not None:
+        source = np.ones(16 * MIB)
+        yield Row(f"NumPy float64 -> jax, narrow=True, {source.nbytes // MIB} MiB",
+                  lambda: dlbridge.convert(source, "jax", device="cuda", narrow=True),
+                  lambda: jax.device_put(source.astype("f4"), jax.devices("gpu")[0]).block_until_ready(), source.nbytes)
 
 
 def downloads() -> Iterator[Row]:

@@ -6,7 +6,8 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, STREAM_UNORDERED,
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
 from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, fits_there, is_copy
-from dlbridge._core.dtypes cimport nearest_row, row_name
+from dlbridge._core.devices.table cimport has_streams
+from dlbridge._core.dtypes cimport get_row, nearest_row, row_name
 from dlbridge._core.handover cimport (
     hand_over,
     hand_over_copy,
@@ -16,14 +17,29 @@ from dlbridge._core.handover cimport (
     settle,
 )
 from dlbridge._core.location cimport is_on
-from dlbridge._core.place cimport COPY_IN_TARGET, NARROW, PASS_A_PART, REARRANGE, UPLOAD, copies_made, place
+from dlbridge._core.place cimport (
+    COPY,
+    COPY_IN_TARGET,
+    NARROW,
+    PASS_A_PART,
+    REARRANGE,
+    RESET_LENGTH_1,
+    UPLOAD,
+    copies_made,
+    is_large,
+    place,
+    staged_in_pool,
+)
 from dlbridge._core.plan cimport SHARE, find_kernel, make_plan
 from dlbridge._core.request cimport COPY_ALWAYS, COPY_IF_NEEDED, NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.targets.consumer cimport call_kernel, call_upload
+from dlbridge._core.targets.consumer cimport call_kernel, call_stage, call_upload
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
+
+cdef enum:
+    STAGED = UPLOAD | COPY | NARROW | RESET_LENGTH_1        # steps that one pass through pinned buffers can do
 
 
 cdef bint is_already(object src, Route route, const Request* request) except -1:
@@ -84,6 +100,10 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
         raise
     if is_copy(&decision):
         add(&copies_made, 1)
+    if decision.steps & UPLOAD and not decision.steps & ~STAGED:
+        array = uploaded_at_once(managed, target, &decision, request)
+        if array is not None:
+            return array
     if decision.steps & REARRANGE:
         asked = request_of_copy(request)
         return deliver_out_of_line(rearranged(managed, src, decision.steps), target, &asked, None)
@@ -96,6 +116,34 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
     if decision.steps & UPLOAD:
         return hand_over_upload(call_upload(managed, target, &decision.upload, request), target, request)
     return target.deliver(managed, target)
+
+
+cdef object uploaded_at_once(Managed* managed, Target target, const Decision* decision, const Request* request):
+    """Upload large memory as it lies, which is arranged and narrowed on the way; managed is stolen.
+
+    None if it was not done, and then managed is not stolen.
+    """
+    cdef int row = nearest_row(managed.row) if decision.steps & NARROW else managed.row
+    cdef Managed* made = NULL
+    cdef Request asked
+    array = None
+    try:
+        # A library may have elements below a byte in a form of its own.
+        if has_streams(decision.upload.device_type) and not get_row(managed.row).subbyte and is_large(managed):
+            if target.stage != NULL:
+                array = call_stage(managed, row, target, &decision.upload)
+            else:
+                made = staged_in_pool(managed, row, &decision.upload)
+    except BaseException:
+        managed_release(managed)
+        raise
+    if array is None and made == NULL:
+        return None
+    managed_release(managed)
+    if made == NULL:
+        return hand_over_upload(array, target, request)
+    asked = request_of_copy(request)
+    return deliver_out_of_line(made, target, &asked, None)
 
 
 cdef object deliver_ordered(Managed* managed, Target target, const Request* request):

@@ -45,13 +45,20 @@ cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
 # A copy of host memory in memory of a device's pool, dense and of nobody else, for results whose memory no library
 # gives; ``device`` may have no number. Without ``waits`` the copy may only be queued: the source has to stay until
 # that is done.
-cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device, bint waits) except NULL
+cdef Managed* sent_to_pool(Managed* source, const DLDevice* device, bint waits) except NULL
+# The same of large memory in any layout, through pinned buffers and in the type of a row, which may be the nearest one.
+# NULL if there is not enough to gain, or no memory for it.
+cdef Managed* staged_in_pool(Managed* source, int row, const DLDevice* device) except? NULL
+# Whether memory is worth a try.
+cdef bint is_large(const Managed* managed) except -1
+# Fills dense memory of a device in this way; False if it was not done.
+cdef bint stage(Managed* into, Managed* source) except -1
+# A block that describes dense memory in native order, for the elements of another in the type of a row, and has none.
+cdef Managed* dense_like(const Managed* source, int row) except NULL
 # A new block over the same memory, for a use that waits for the work on it.
 cdef Managed* shared_in_order(Managed* base) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
 cdef int copy_into(Managed* into, Managed* source) except -1
-# Describes a copy of elements as one of words. The two differ in layout, byte order and signs alone.
-cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nogil
 cdef bint is_bool(const Managed* managed) noexcept nogil
 # Whether a device's memory has too many holes for all of its span to be fetched.
 cdef bint is_spread(const Managed* managed) noexcept nogil

@@ -33,6 +33,7 @@ from dlbridge._core.block cimport (
     managed_data,
     managed_drop,
     managed_item_bytes,
+    managed_like,
     managed_nbytes,
     managed_new,
     managed_own,
@@ -212,13 +213,15 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
         describe_narrowing(&copy, made, source, &lost)
         run_copy(&copy, managed_nbytes(made))
     if lost:
-        try:
-            from dlbridge._core.narrowing import first_lost     # imported with the first value that does not fit
-
-            raise first_lost(<size_t> source)       # an address: only an import of Python can wait until here
-        finally:
-            managed_release(made)
+        managed_release(made)
+        raise error_of_lost(source)
     return made
+
+
+cdef object error_of_lost(const Managed* source):
+    from dlbridge._core.narrowing import first_lost     # imported with the first value that does not fit
+
+    return first_lost(<size_t> source)      # an address: only an import of Python can wait until here
 
 
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
@@ -405,11 +408,58 @@ cdef void copy_elements(Managed* into, Managed* source) noexcept:
     run_copy(&copy, managed_nbytes(source))
 
 
-cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device, bint waits) except NULL:
-    cdef Managed* made = device_operations().allocate(managed, device)
+cdef Managed* dense_like(const Managed* source, int row) except NULL:
+    cdef Managed* made = managed_like(source)
+    cdef DLTensor* tensor = &made.abi.dl_tensor
+    managed_set_row(made, row)
+    if source.marks & BYTE_STRIDES or not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(made)):
+        fill_compact(tensor.ndim, tensor.shape, tensor.strides)
+        made.marks = 0
+    made.marks &= STRIDED | LENGTH_1
+    return made
+
+
+cdef bint stage(Managed* into, Managed* source) except -1:
+    cdef Copy copy
+    cdef uint8_t lost = 0
+    cdef bint done
+    if into.row == source.row:
+        describe_copy(&copy, into, source)
+    elif into.row == nearest_row(source.row) and not source.marks & (NEGATED | CONJUGATED):
+        describe_narrowing(&copy, into, source, &lost)
+    else:
+        return False
+    done = device_operations().upload(into, &copy)
+    if lost:
+        raise error_of_lost(source)
+    return done
+
+
+cdef Managed* staged_in_pool(Managed* source, int row, const DLDevice* device) except? NULL:
+    cdef Managed* made
     try:
-        if managed_count(managed):
-            send_elements(made, managed, waits)
+        made = device_operations().allocate(dense_like(source, row), device)
+    except DeviceError:
+        return NULL             # a library may have memory of its own left, and need no pool
+    try:
+        if stage(made, source):
+            return made
+    except BaseException:
+        managed_release(made)
+        raise
+    managed_release(made)
+    return NULL
+
+
+cdef bint is_large(const Managed* managed) except -1:
+    return device_operations().is_large(managed_nbytes(managed))
+
+
+cdef Managed* sent_to_pool(Managed* source, const DLDevice* device, bint waits) except NULL:
+    cdef Managed* made = device_operations().allocate(dense_like(source, source.row), device)
+    try:
+        if managed_count(source):
+            send_elements(made, source, waits)
     except BaseException:
         managed_release(made)
         raise
@@ -418,10 +468,6 @@ cdef Managed* sent_to_pool(Managed* managed, const DLDevice* device, bint waits)
 
 cdef int send_elements(Managed* made, Managed* source, bint waits) except -1:
     cdef Managed* compact
-    cdef Copy copy
-    describe_copy(&copy, made, source)
-    if device_operations().upload(made, &copy):
-        return 0
     if managed_strides(made) == managed_strides(source) and not is_bool(source):
         return device_operations().send(made, managed_data(source), waits)
     compact = copied(source, COPY, NULL)

@@ -1,4 +1,4 @@
-"""What prefetch() asks of memory: where it goes, whose it is, and which addresses it has."""
+"""What prefetch() asks of memory (where it goes, whose it is, which addresses it has), and its uploads."""
 
 from cpython.pycapsule cimport PyCapsule_CheckExact
 from libc.stdint cimport int32_t
@@ -11,22 +11,25 @@ from dlbridge._core.block cimport (
     managed_nbytes,
     managed_release,
     managed_seal,
+    managed_share,
     managed_span,
 )
 from dlbridge._core.conversion cimport convert_to
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
-from dlbridge._core.facts cimport HOST, WRITABLE
+from dlbridge._core.facts cimport WRITABLE
 from dlbridge._core.layout cimport Span
 from dlbridge._core.location cimport find_device
-from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, Request, parse_keyword, parse_request
+from dlbridge._core.place cimport COPY, NARROW, is_large, place, staged_in_pool
+from dlbridge._core.plan cimport row_for
+from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, READONLY_COPY, Request, parse_keyword, parse_request
 from dlbridge._core.route cimport Route, delivery_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
-from dlbridge.tensor cimport Tensor
+from dlbridge.tensor cimport Tensor, new_tensor
 
 cdef enum:
-    QUEUED_BYTES = 1 << 18      # a larger copy takes much longer than it takes to wait for it
+    QUEUED_BYTES = 1 << 18      # the copy of more takes much longer than the wait for it
 
 
 def destination(to, device):
@@ -49,8 +52,8 @@ def destination(to, device):
 
 
 def traits(Target target):
-    """Whether a library has immutable arrays, copies device memory itself, and has memory of the host."""
-    return not target.supports & WRITABLE, target.copies_own, target.supports & HOST != 0
+    """Whether a library has immutable arrays, and whether it copies device memory itself."""
+    return not target.supports & WRITABLE, target.copies_own
 
 
 def on_gpu(array):
@@ -71,15 +74,23 @@ def on_gpu(array):
     return has_streams(device.device_type) and not is_host(device.device_type)
 
 
-def upload(Tensor source, device, copy):
-    """A Tensor over a copy on a device of memory of the host, and whether that copy may only be queued.
+def upload(Tensor source, Target target, device, copy, narrow):
+    """A Tensor over a copy on a device of memory of the host; and what the copy reads, if it may only be queued.
 
-    Then the source is to be kept until await_upload() has waited for it.
+    Then that is to be kept until await_upload() has waited for it. ``narrow`` is the keyword of convert().
     """
+    cdef Managed* made
     cdef Request request
-    parse_request(&request, device, copy, None, "copy", False, False)
+    cdef int row
+    parse_request(&request, device, copy, None, "copy", False, narrow)
+    row = row_for(source.managed, target, &request) if request.narrow else source.managed.row
+    if row != source.managed.row:
+        made = staged_in_pool(source.managed, row, &request.device) if is_large(source.managed) else NULL
+        if made != NULL:
+            return new_tensor(made, READONLY_COPY), None
+        source = new_tensor(place(managed_share(source.managed), COPY | NARROW, NULL), READONLY_COPY)
     request.queues = managed_nbytes(source.managed) <= QUEUED_BYTES
-    return convert_to(source, "dlbridge", &request), request.queues
+    return convert_to(source, "dlbridge", &request), source if request.queues else None
 
 
 def await_upload(Tensor tensor):

@@ -1,7 +1,7 @@
 """What ``prefetch`` does: a thread reads and converts the next batches while the caller works on this one.
 
 The thread gives no array of a device to its library. It makes Tensors, and the caller's thread hands them out: only
-there it is known which stream will use the memory. What was uploaded is complete by then, so nobody waits for it.
+there it is known which stream will use the memory. What was uploaded is complete by then, so the host does not wait.
 """
 
 import atexit
@@ -39,9 +39,8 @@ class Conversion:
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
         self.take = takers("prefetch", to, others, columns, keywords, self.convert_ahead)
         self.keywords = keywords
-        target, self.device = destination(to, keywords.get("device"))
-        self.name = target.name
-        self.immutable, self.copies_own, self.of_host = traits(target)
+        self.target, self.device = destination(to, keywords.get("device"))
+        self.immutable, self.copies_own = traits(self.target)
         copied = keywords.get("copy") or (self.immutable and keywords.get("readonly") != "share")
         self.shares = not copied        # whether a result may be in memory of the source
         self.uploaded: weakref.WeakSet[Tensor] = weakref.WeakSet()      # Tensors over copies that nobody else has
@@ -83,12 +82,9 @@ class Conversion:
             shared = convert(array, "dlbridge", device=self.device, copy=copy, detach=detach)
             self.note(shared)
             return shared
-        if keywords.get("narrow") and self.of_host:
-            narrow = convert(array, to, device="cpu", narrow=True, readonly="share", copy=copy)
-            array = asdlpack(narrow, readonly="share", detach=detach)
-        tensor, queued = upload(array, self.device, copy)
-        if queued:
-            self.uploads.append((array, tensor))
+        tensor, read = upload(array, self.target, self.device, copy, keywords.get("narrow", False))
+        if read is not None:
+            self.uploads.append((read, tensor))
         self.uploaded.add(tensor)
         return seal(tensor) if self.immutable else tensor
 
@@ -102,7 +98,7 @@ class Conversion:
     def hand_out(self, tensor: Any, to: Any, **keywords: Any) -> Any:
         if type(tensor) is not Tensor:
             return tensor
-        if self.name == "dlbridge":
+        if self.target.name == "dlbridge":
             keywords.pop("narrow", None)
             return asdlpack(tensor, **keywords)
         # A library that lets memory go before it has read it gets no copy that only a Tensor keeps.

@@ -5,6 +5,7 @@ as soon as its last use is queued; from version 2 on, as XLA's newer client, whe
 ``convert(x, "xla")`` gives its arrays, which are immutable. The version is that of the environment's XLA_VERSION.
 """
 
+import math
 import os
 import sys
 import types
@@ -23,10 +24,10 @@ unused: list[object] = []                         # capsules that no array has a
 
 
 class Array:
-    """Four numbers of memory that was imported, or of its own."""
+    """Dense memory that was imported, or of its own; it is exported as four numbers."""
 
-    def __init__(self, start: int, capsule: object = None) -> None:
-        self.start, self.capsule = start, capsule
+    def __init__(self, start: int, nbytes: int, capsule: object = None) -> None:
+        self.start, self.nbytes, self.capsule = start, nbytes, capsule
 
     def __del__(self) -> None:
         if self.capsule is None:
@@ -40,9 +41,9 @@ class Array:
         driver.use(self.start, compute, "read")
 
     def copy(self) -> "Array":
-        made = driver.value("MemAllocAsync", 16, compute)
-        driver.call("MemcpyDtoDAsync", made, self.start, 16, compute)
-        return Array(made)
+        made = driver.value("MemAllocAsync", self.nbytes, compute)
+        driver.call("MemcpyDtoDAsync", made, self.start, self.nbytes, compute)
+        return Array(made, self.nbytes)
 
     def __dlpack__(self, *, stream: int) -> object:
         event = driver.value("EventCreate", 2)
@@ -72,9 +73,23 @@ def copied(array: Array, stream: int | None) -> Array:
 
 def from_dlpack(producer: Any) -> Array:
     capsule = producer.__dlpack__(stream=compute)
-    return Array(tensor_of(capsule).data, capsule)
+    tensor = tensor_of(capsule)
+    nbytes = math.prod(tensor.shape[: tensor.ndim]) * tensor.bits // 8
+    return Array(tensor.data, nbytes, capsule)
 
 
+def upload(module: Any, array: Any, index: int | None) -> Array:
+    """The library's own copy of an ndarray, which waits."""
+    global uploads
+    uploads += 1
+    array = array.copy()
+    start = driver.value("MemAllocAsync", array.nbytes, compute)
+    driver.call("MemcpyHtoDAsync", start, array.ctypes.data, array.nbytes, compute)
+    driver.call("StreamSynchronize", compute)
+    return Array(start, array.nbytes)
+
+
+uploads = 0         # how many there were
 found = library.files()
 sys.modules["dlbridge.libraries.xla"] = types.SimpleNamespace(LIBRARY=Library(      # type: ignore[assignment]
     name="xla", module="fake_driver.xla", delivery="importer", importer="from_dlpack", array_types=("Array",),
@@ -83,6 +98,6 @@ sys.modules["dlbridge.libraries.xla"] = types.SimpleNamespace(LIBRARY=Library(  
         *(Fact(strides, "as JAX's") for strides in ("NEGATIVE_STRIDES", "ZERO_STRIDES", "ANY_STRIDES"))),
     dtypes=(Fact(("bool", "uint8", "int32", "float32"), "as JAX's without x64"),),
     device_alignment=Fact(16, "as JAX's"),
-    keeps_imports=Fact(True, "as JAX's", since="2"),
+    uploads=("cuda",), uploader=upload, keeps_imports=Fact(True, "as JAX's", since="2"),
     copier=Fact(copied, "as JAX's", "has streams that nobody can ask for")))
 library.files = lambda: found | {"xla"}

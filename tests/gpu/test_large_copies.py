@@ -55,6 +55,20 @@ def test_layouts_are_gathered(library, name, view):
         assert np.array_equal(library.values(uploaded(source, library)), source)
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_wide_types_are_narrowed_on_the_way(library, view):
+    jax = library("jax")
+    base = np.random.default_rng(0).integers(-1000, 1000, (4096, 2049))
+    with jax.module.enable_x64(False):
+        for dtype, near in ("int64", "int32"), (">f8", "float32"), ("complex128", "complex64"):
+            source = VIEWS[view](base.astype(dtype))
+            received = dlbridge.convert(source, "jax", device="cuda", narrow=True)
+            assert received.dtype == near
+            assert np.array_equal(jax.values(received), source)
+        with pytest.raises(dlbridge.ConversionError, match="does not fit"):
+            dlbridge.convert(VIEWS[view](base) + 2**40, "jax", device="cuda", narrow=True)
+
+
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_download_waits_for_its_producer(library, name):
     library = library(name)

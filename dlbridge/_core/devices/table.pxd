@@ -47,7 +47,7 @@ ctypedef struct Operations:
     bint (*is_large)(int64_t nbytes) noexcept
     bint (*upload)(Managed* into, const Copy* copy) except -1
     int (*send)(Managed* into, const void* source, bint waits) except -1
-    Managed* (*allocate)(const Managed* like, const DLDevice* device) except NULL
+    Managed* (*allocate)(Managed* made, const DLDevice* device) except NULL
     Managed* (*duplicate)(Managed* source) except NULL
     bint (*is_readable)(Managed* managed) except -1
     int (*check_device)(const DLDevice* device) except -1

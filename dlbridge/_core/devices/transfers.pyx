@@ -1,6 +1,6 @@
 """Copies of device memory: to the host and from it, and on the device, in the order of the streams."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from dlbridge._core.abi cimport (
@@ -60,7 +60,7 @@ from dlbridge._core.devices.streams cimport (
     with_stream,
 )
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, operations
-from dlbridge._core.layout cimport BACKWARD, REPEATED, STRIDED, Span, fill_compact, is_dense
+from dlbridge._core.layout cimport Span
 
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
@@ -172,17 +172,26 @@ cdef Managed* owning(Managed* made, Pooled* pooled, int64_t low_bytes, object ke
     return made
 
 
-cdef Managed* allocate(const Managed* like, const DLDevice* device) except NULL:
-    """New memory of a device's pool for the elements of ``like``, dense, and ready on dlbridge's own stream.
+cdef Managed* allocate(Managed* made, const DLDevice* device) except NULL:
+    """Give a dense block without memory some of a device's pool, which is ready on dlbridge's own stream; steals it.
 
     A device without a number is the current one.
     """
+    cdef Pooled* pooled
+    try:
+        pooled = allocated(managed_nbytes(made) if managed_count(made) else 0, device)
+    except BaseException:
+        managed_release(made)
+        raise
+    return owning(made, pooled, 0, None)
+
+
+cdef Pooled* allocated(size_t nbytes, const DLDevice* device) except NULL:
     cdef Driver* driver = find_driver(device.device_type)
     cdef int32_t device_id = cuda.current_device(driver) if device.device_id == ANY_DEVICE_ID else device.device_id
     cdef Stream own = Stream(0, NULL, True)
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef Pooled* pooled
-    cdef Managed* made
     checked_ordinal(driver, device_id)
     with nogil:
         own.number = <int64_t> <size_t> cuda.own_stream(driver, device_id, &failure)
@@ -190,22 +199,12 @@ cdef Managed* allocate(const Managed* like, const DLDevice* device) except NULL:
         raise driver_error(driver, &failure)
     pooled = new_pooled(driver, device_id, &own, PyThread_get_thread_ident())
     try:
-        if managed_count(like):
-            fill_pooled(pooled, NULL, managed_nbytes(like))
-        made = managed_like(like)
+        if nbytes:
+            fill_pooled(pooled, NULL, nbytes)
     except BaseException:
         release_pooled(pooled)
         raise
-    make_dense(made)
-    return owning(made, pooled, 0, None)
-
-
-cdef void make_dense(Managed* managed) noexcept nogil:
-    """Give a block that has no memory yet the strides of C order, unless it is dense in another order."""
-    cdef DLTensor* tensor = &managed.abi.dl_tensor
-    if not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(managed)):
-        fill_compact(tensor.ndim, tensor.shape, tensor.strides)
-        managed.marks &= ~<uint8_t> (STRIDED | REPEATED | BACKWARD)
+    return pooled
 
 
 cdef Managed* marked_as_copy(Managed* made) noexcept nogil:

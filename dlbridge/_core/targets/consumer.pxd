@@ -10,11 +10,10 @@ from dlbridge._core.targets.target cimport Target
 
 cdef object call_consumer(object importer, Target target, object producer)
 cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes)
-# Whether an upload is so large that fill() is worth a try.
-cdef bint is_large(const Managed* managed) except -1
-# Fills a library's new array on a device with what an array of the host has. False if that is left to the library.
-cdef bint fill(object array, object host) except -1
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device, const Request* request)
+cdef object call_stage(Managed* source, int row, Target target, const DLDevice* device)
+# A library's new array on a device, filled with elements of the host; None if that was not done.
+cdef object filled(object array, Managed* source)
 # A Tensor for a library's importer, which is to share memory; steals managed, also when it fails.
 cdef object tensor_to_share(Managed* managed, Target target)
 cdef object waited_capsule(Managed* managed)

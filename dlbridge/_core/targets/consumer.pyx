@@ -5,11 +5,10 @@ from libc.stdint cimport int64_t
 
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule
-from dlbridge._core.copying cimport Copy
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams
 from dlbridge._core.pending cimport take_error
-from dlbridge._core.place cimport describe_copy
+from dlbridge._core.place cimport stage
 from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
@@ -44,34 +43,37 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device,
     except DLBridgeError:
         raise
     except Exception as error:
-        exhausted = exhausted_memory(target.name, device, nbytes, error)
-        if exhausted is not None:
-            raise exhausted from error
-        if isinstance(error, UNTOUCHED):
-            raise
-        raise refusal(DeviceError, target.name, "device", device_name(device[0]),
-                      f"{type(error).__qualname__}: {_first_line(error)}", "its message says what it needs") from error
+        raise_of_upload(target, device, nbytes, error)
 
 
-cdef bint is_large(const Managed* managed) except -1:
-    return device_operations().is_large(managed_nbytes(managed))
+cdef object call_stage(Managed* source, int row, Target target, const DLDevice* device):
+    try:
+        return target.stage(source, row, target, device)
+    except DLBridgeError:
+        raise
+    except Exception as error:
+        raise_of_upload(target, device, managed_nbytes(source), error)
 
 
-cdef bint fill(object array, object host) except -1:
+cdef object raise_of_upload(Target target, const DLDevice* device, int64_t nbytes, object error):
+    exhausted = exhausted_memory(target.name, device, nbytes, error)
+    if exhausted is not None:
+        raise exhausted from error
+    if isinstance(error, UNTOUCHED):
+        raise error
+    raise refusal(DeviceError, target.name, "device", device_name(device[0]),
+                  f"{type(error).__qualname__}: {_first_line(error)}", "its message says what it needs") from error
+
+
+cdef object filled(object array, Managed* source):
     cdef Request sharing = NOTHING_ASKED
     cdef Managed* into
-    cdef Managed* source = NULL
-    cdef Copy copy
     sharing.readonly = READONLY_SHARE
     into = acquire_by(offers_for_type(type(array)), array, &sharing)
     try:
-        source = acquire_by(offers_for_type(type(host)), host, &sharing)
-        describe_copy(&copy, into, source)
-        return device_operations().upload(into, &copy)
+        return array if stage(into, source) else None
     finally:
         managed_release(into)
-        if source != NULL:
-            managed_release(source)
 
 
 cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes):

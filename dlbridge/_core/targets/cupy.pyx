@@ -1,14 +1,17 @@
 """cupy.ndarray, through CuPy's own importer."""
 
+from contextlib import nullcontext
+
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
 from dlbridge._core.block cimport Managed
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
+from dlbridge._core.place cimport dense_like
 from dlbridge._core.request cimport Request, keeps_handle
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport fill, is_large, wrap_error
+from dlbridge._core.targets.consumer cimport filled, wrap_error
 from dlbridge._core.targets.importer cimport deliver
 from dlbridge._core.targets.target cimport Target
 
@@ -16,6 +19,7 @@ from dlbridge._core.targets.target cimport Target
 cdef int prepare(Target target) except -1:
     target.deliver = deliver
     target.upload = upload
+    target.stage = stage
     target.current_stream = current_stream
     target.adjust = adjust
     return 0
@@ -36,19 +40,20 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Copy host memory to a device by CuPy's pool, and its copy unless that is slow."""
-    cdef int index = device.device_id
-    cdef bint large = is_large(managed)
+    """Copy host memory to a device by CuPy's own copy."""
     array = numpy.deliver(managed, target)
-    if index == ANY_DEVICE_ID:
-        return uploaded(target.namespace, array, large)
-    with target.namespace.cuda.Device(index):
-        return uploaded(target.namespace, array, large)
+    with device_of(target, device):
+        return target.namespace.asarray(array)
 
 
-cdef object uploaded(object cupy, object array, bint large):
-    if large:
-        made = cupy.empty(array.shape, array.dtype, "F" if array.flags.fnc else "C")
-        if fill(made, array):
-            return made
-    return cupy.asarray(array)
+cdef object stage(Managed* source, int row, Target target, const DLDevice* device):
+    like = numpy.deliver(dense_like(source, row), target)
+    with device_of(target, device):
+        made = target.namespace.empty(like.shape, like.dtype, "F" if like.flags.fnc else "C")
+        return filled(made, source)
+
+
+cdef object device_of(Target target, const DLDevice* device):
+    """The context in which CuPy works on a device."""
+    cdef int index = device.device_id
+    return nullcontext() if index == ANY_DEVICE_ID else target.namespace.cuda.Device(index)

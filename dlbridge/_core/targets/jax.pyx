@@ -1,20 +1,16 @@
 """jax.Array, through jaxlib's importer on the host and JAX's own elsewhere."""
 
-from libc.stdint cimport int64_t
-
 from dlbridge._core.abi cimport DLDevice, kDLCPU
-from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.block cimport Managed
 from dlbridge._core.capsule cimport new_legacy_capsule
-from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row, row_name, rows_named
-from dlbridge._core.place cimport sent_to_pool
 from dlbridge._core.request cimport Request
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, is_large, tensor_to_share
+from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share
 from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
 from dlbridge._core.targets.target cimport Target
 
-from dlbridge.errors import ConversionError, DeviceError, refusal
+from dlbridge.errors import ConversionError, refusal
 
 
 cdef int prepare(Target target) except -1:
@@ -52,39 +48,10 @@ cdef object deliver(Managed* managed, Target target):
     return call_consumer(host_importer(target), target, capsule)
 
 
-cdef object from_pool(Managed* managed, Target target):
-    """An array of memory of the pool, or JAX's own copy of it; managed is stolen."""
-    cdef int64_t stream = device_operations().stream_of(managed)
-    if target.keeps_imports:
-        return deliver(managed, target)
-    try:
-        device_operations().settle(managed)
-    except BaseException:
-        managed_release(managed)
-        raise
-    return target.facts.copier.value(deliver(managed, target), stream)
-
-
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready, so this waits.
-
-    Large memory takes a faster way to memory of the pool.
-    """
+    """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready, so this waits."""
     cdef int index = max(0, device.device_id)
     cdef bint host = device.device_type == kDLCPU
-    cdef Managed* sent
-    # Elements below a byte go through an ndarray, which is of the host.
-    if not host and not get_row(managed.row).subbyte and is_large(managed):
-        try:
-            sent = sent_to_pool(managed, device, True)
-        except DeviceError:
-            pass                # JAX may have memory of its own left, and need no pool
-        except BaseException:
-            managed_release(managed)
-            raise
-        else:
-            managed_release(managed)
-            return from_pool(sent, target)
     # An ndarray would be shared by a device of the host (jax.device_put does not copy it).
     array = deliver(managed, target) if host else numpy.deliver(managed, target)
     jax = target.namespace

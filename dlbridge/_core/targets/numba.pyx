@@ -8,9 +8,10 @@ from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations
 from dlbridge._core.exports cimport cuda_interface
+from dlbridge._core.place cimport dense_like
 from dlbridge._core.request cimport READONLY_SHARE, Request
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, fill, is_large
+from dlbridge._core.targets.consumer cimport call_consumer, filled
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
@@ -20,6 +21,7 @@ from dlbridge.libraries.numba_arrays import check, makers, primary_context
 cdef int prepare(Target target) except -1:
     target.deliver = deliver
     target.upload = upload
+    target.stage = stage
     target.current_stream = current_stream
     return 0
 
@@ -78,19 +80,17 @@ cdef object on_device(Target target, int index, object make):
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Copy host memory to a device by Numba's own memory, and its copy unless that is slow."""
-    cdef int index = device.device_id
-    cdef bint large = is_large(managed)
+    """Copy host memory to a device by Numba's own copy, which takes only compact arrays."""
     cuda, array = target.namespace, numpy.deliver(managed, target)
-    if index == ANY_DEVICE_ID:
-        return uploaded(cuda, array, large)
-    return on_device(target, index, lambda: uploaded(cuda, array, large))
+    return on_named(target, device, lambda: cuda.to_device(array if array.flags.c_contiguous else array.copy()))
 
 
-def uploaded(cuda, array, bint large):
-    if large:
-        made = cuda.device_array(array.shape, array.dtype)
-        if fill(made, array):
-            return made
-    # Numba's own copy takes only compact arrays.
-    return cuda.to_device(array if array.flags.c_contiguous else array.copy())
+cdef object stage(Managed* source, int row, Target target, const DLDevice* device):
+    like = numpy.deliver(dense_like(source, row), target)
+    return filled(on_named(target, device, lambda: target.namespace.device_array(like.shape, like.dtype)), source)
+
+
+cdef object on_named(Target target, const DLDevice* device, object make):
+    """on_device(), for a device that may have no number."""
+    cdef int index = device.device_id
+    return make() if index == ANY_DEVICE_ID else on_device(target, index, make)

@@ -18,6 +18,9 @@ ctypedef object (*Deliver)(Managed* managed, Target target)
 ctypedef object (*Share)(const Managed* memory, object keeper)
 # Makes the library's array on a device, from host memory and by the library's own copy; steals managed, too.
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device, const Request* request)
+# Makes the library's array on a device of large memory of the host, which may be of any layout, and of the wide type
+# of a row. Borrows source; None if it was not done, since there is not enough to gain, or no pinned memory.
+ctypedef object (*Stage)(Managed* source, int row, Target target, const DLDevice* device)
 # Corrects what was read from the library's facts, once the library is imported.
 ctypedef int (*Adjust)(Target target) except -1
 
@@ -42,6 +45,7 @@ cdef class Target:
     cdef Deliver deliver
     cdef Share share                    # or NULL: the library needs a block
     cdef Upload upload                  # or NULL
+    cdef Stage stage                    # or NULL: what is large goes into memory of the device's pool, which is shared
     cdef uint32_t upload_types          # bits of DLPack's types of the devices that upload copies to
     cdef bint copies_own                # whether it copies device memory itself, since its streams are not known
     cdef bint keeps_imports             # … but keeps memory until its work is done, so that it need not

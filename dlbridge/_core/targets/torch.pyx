@@ -8,9 +8,10 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
 from dlbridge._core.native.libtorch cimport is_own_stream
+from dlbridge._core.place cimport dense_like
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
-from dlbridge._core.targets.consumer cimport fill, is_large
+from dlbridge._core.targets.consumer cimport filled
 from dlbridge._core.targets.exchange cimport deliver, deliver_capsule, table_stream
 from dlbridge._core.targets.target cimport Target
 
@@ -20,6 +21,7 @@ cdef int BYTES = find_sized(b"u", 1)
 cdef int prepare(Target target) except -1:
     target.deliver = deliver
     target.upload = upload
+    target.stage = stage
     target.current_stream = current_stream
     target.adjust = adjust
     return 0
@@ -62,12 +64,15 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Copy host memory to a device by torch's own allocator, and its copy unless that is slow."""
+    """Copy host memory to a device by torch's own copy."""
+    return deliver(managed, target).to(cuda_name(device))
+
+
+cdef object stage(Managed* source, int row, Target target, const DLDevice* device):
+    like = deliver(dense_like(source, row), target)
+    return filled(target.namespace.empty_like(like, device=cuda_name(device)), source)
+
+
+cdef str cuda_name(const DLDevice* device):
     cdef int index = device.device_id
-    cdef bint large = is_large(managed)
-    tensor = deliver(managed, target)
-    where = "cuda" if index == ANY_DEVICE_ID else f"cuda:{index}"
-    if not large:
-        return tensor.to(where)
-    made = target.namespace.empty_like(tensor, device=where)
-    return made if fill(made, tensor) else made.copy_(tensor)
+    return "cuda" if index == ANY_DEVICE_ID else f"cuda:{index}"
