@@ -9,24 +9,14 @@ from dlbridge._core.calls cimport put_in_front
 from dlbridge._core.conversion cimport convert_to, is_already
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.handover cimport hand_over
+from dlbridge._core.late cimport load_module
 from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.request cimport Request, parse_request, wants_versioned
 from dlbridge._core.route cimport route_to
 from dlbridge._core.targets.registry cimport versioned_capsule
 from dlbridge.tensor cimport Tensor, new_tensor
 
-from dlbridge._core.cache import load_module
-
 DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
-
-
-cdef dict used = {}
-
-
-cdef object rarely(str name):
-    """A module of the core that is imported with its first use."""
-    module = used.get(name)
-    return used.setdefault(name, load_module(f"dlbridge._core.{name}")) if module is None else module
 
 
 def convert(
@@ -111,10 +101,10 @@ def convert(
     """
     cdef Request request
     if out is not None:
-        return rarely("out").convert_into(
+        return load_module("dlbridge._core.out").convert_into(
             src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow)
     if dtype is not None or shape is not None:
-        return rarely("described").convert_bytes(
+        return load_module("dlbridge._core.described").convert_bytes(
             src, to, dtype, shape, device, copy, stream, readonly, detach, narrow)
     parse_request(&request, device, copy, stream, readonly, detach, narrow)
     return convert_to(src, to, &request)
@@ -289,7 +279,8 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
     >>> dlbridge.convert(tensor, "numpy")[1]
     array([4, 5, 6, 7], dtype=uint16)
     """
-    return rarely("pointer").tensor_at(address, shape, dtype, strides, device, readonly, owner, stream)
+    return load_module("dlbridge._core.pointer").tensor_at(
+        address, shape, dtype, strides, device, readonly, owner, stream)
 
 
 def get_include():

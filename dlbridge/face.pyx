@@ -98,7 +98,7 @@ from dlbridge._core.view cimport (
 )
 from dlbridge.tensor cimport Tensor, new_like
 
-
+import dlbridge
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, DLBridgeError, refusal
 
 cdef extern from "Python.h":
@@ -513,3 +513,4 @@ TABLE.deliver = deliver
 TABLE.make = make
 
 _C_API = PyCapsule_New(&TABLE, "dlbridge._C_API", NULL)
+dlbridge._C_API = _C_API        # the capsule's name is where PyCapsule_Import() looks for it

@@ -3,6 +3,7 @@
 import builtins
 
 from dlbridge._core.dtypes cimport rows_named
+from dlbridge._core.sources.offer cimport library
 from dlbridge._core.targets.registry cimport new_unlisted
 from dlbridge._core.targets.target cimport Target
 
@@ -161,10 +162,8 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
 
 cdef bint is_own(str name) except -1:
     """Whether dlbridge has a target of this name itself."""
-    from dlbridge.libraries.library import library_named
-
-    library = library_named(name)
-    return library is not None and bool(library.delivery)
+    facts = library().library_named(name)
+    return facts is not None and bool(facts.delivery)
 
 
 def known(field, given, allowed):

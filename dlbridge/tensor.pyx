@@ -66,6 +66,7 @@ from dlbridge._core.exports cimport (
     no_face,
     order_export,
 )
+from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport Span
 from dlbridge._core.pickling cimport flattened, picklable, unpickled
 from dlbridge._core.place cimport COPY_SPAN, allocated, place, shared_in_order
@@ -249,12 +250,11 @@ cdef class Tensor:
                 f"data_ptr={self.data_ptr:#x})")
 
     def _repr_html_(self):
-        from dlbridge.explain import picture    # imported with the first picture
-
         cdef DLDataType dtype = self.managed.abi.dl_tensor.dtype
         owner = self.owner
         value_bits = dtype.bits * dtype.lanes
         item_bits = 8 * self.itemsize or value_bits
+        picture = load_module("dlbridge.explain.picture")       # with the first picture
         memory = picture.Memory(self.shape, self.strides, item_bits, item_bits, value_bits, name_of(self), self.device,
                                 self.nbytes, self.readonly)
         return picture.of_tensor(memory, "" if owner is None else shown(type(owner), full_name), self.protocol,
@@ -326,9 +326,7 @@ cdef class Tensor:
         return pickled(self, protocol)
 
     def __dask_tokenize__(self):
-        from dlbridge.libraries.dask import token_of        # imported with the first token
-
-        return token_of(self)
+        return load_module("dlbridge.libraries.dask").token_of(self)
 
     # ---- DLPack ----
 

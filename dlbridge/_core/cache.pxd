@@ -68,7 +68,3 @@ cdef inline PyObject* entry_at(PyObject** entries, size_t slot, PyObject* kind, 
 # An entry is begun by counting the registrations, and put into the cache unless there was one since.
 cdef size_t count_registrations() noexcept
 cdef void put(Section section, Entry entry, size_t begun) noexcept
-
-# Between the two no garbage is collected.
-cdef void pause_collector() noexcept
-cdef void resume_collector() noexcept

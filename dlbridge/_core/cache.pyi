@@ -1,6 +1,3 @@
 """What is found out once for a type, or for a type and a target."""
 
-from typing import Any
-
 def clear_cache() -> None: ...
-def load_module(name: str) -> Any: ...

@@ -1,27 +1,17 @@
 """What is found out once for a type, or for a type and a target. cache.pxd has the way to it."""
 
-import sys
-from importlib import import_module
-
 cimport cython
 
 from cpython.object cimport PyObject
 
-from dlbridge._core.atomic cimport add_size, load_flag, load_size, store_flag, store_size
-
-from dlbridge._core.locks import call_in_child
-from dlbridge.errors import UnsupportedError, refusal
+from dlbridge._core.atomic cimport add_size, load_size
 
 cdef extern from "Python.h":
     void Py_XDECREF(PyObject* obj) noexcept
-    int PyGC_Disable() noexcept
-    int PyGC_Enable() noexcept
     PyObject* PyThreadState_GetDict() noexcept
 
 
 cdef size_t registrations = 0       # atomic: how often the cache was cleared
-cdef size_t pauses = 0              # atomic: how often the garbage collector was paused
-cdef bint was_running = False       # atomic: whether it was running before the first of them
 
 
 @cython.auto_pickle(False)
@@ -76,50 +66,6 @@ cdef void renew(Cache* cache) noexcept:
     for section in range(<int> SECTIONS):
         for slot in range(ENTRIES):
             Py_XDECREF(exchange(&cache.entries[section][slot], NULL))
-
-
-# ---- the garbage collector, paused while an entry is made, which may import modules ----------------------------------
-
-cdef void pause_collector() noexcept:
-    """Stop the garbage collector until resume_collector() was called as often as this.
-
-    A callback of the collector (``gc.callbacks``) that converts something would find a module half imported.
-    """
-    add_size(&pauses, 1)
-    if PyGC_Disable():
-        store_flag(&was_running, True)
-
-
-cdef void resume_collector() noexcept:
-    # A forked child has no pauses, though it may have been forked in one.
-    if load_size(&pauses) and add_size(&pauses, -1) == 0 and load_flag(&was_running):
-        store_flag(&was_running, False)
-        PyGC_Enable()
-
-
-def load_module(name):
-    """Import a module with its first use, while the garbage collector is paused."""
-    pause_collector()
-    try:
-        return import_module(name)
-    except ImportError:
-        if sys.meta_path is not None:
-            raise
-        raise refusal(UnsupportedError, "import", "module", name, "cannot be imported, since Python goes down",
-                      "call the same function with the same kinds of arrays before") from None
-    finally:
-        resume_collector()
-
-
-def _resume_in_child():
-    """In a forked child, the threads that have paused the collector do not run."""
-    store_size(&pauses, 0)
-    if load_flag(&was_running):
-        store_flag(&was_running, False)
-        PyGC_Enable()
-
-
-call_in_child(_resume_in_child)
 
 
 # ---- without the GIL -------------------------------------------------------------------------------------------------

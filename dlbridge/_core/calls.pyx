@@ -11,6 +11,7 @@ from libc.string cimport memset
 
 from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.conversion cimport convert_by_block, convert_by_route, convert_to
+from dlbridge._core.late cimport load_module
 from dlbridge._core.request cimport KEYWORDS, NOTHING_ASKED, Request, keyword_of, parse_keyword, parse_request
 from dlbridge._core.route cimport Route
 from dlbridge.tensor cimport Tensor
@@ -100,9 +101,7 @@ cdef int check_arguments(Py_ssize_t count, tuple names) except -1:
 
 
 cdef object wrong_keyword(str function, object name, tuple options):
-    from dlbridge._core.meant import about_keyword
-
-    return about_keyword(function, name, options)
+    return load_module("dlbridge._core.meant").about_keyword(function, name, options)
 
 
 def check_keywords(str function, dict keywords):

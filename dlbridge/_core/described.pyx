@@ -25,6 +25,7 @@ from dlbridge._core.conversion cimport deliver_out_of_line
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, get_row, row_name
+from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact
 from dlbridge._core.plan cimport contiguous_hint
 from dlbridge._core.request cimport Request, parse_request
@@ -60,10 +61,8 @@ cdef int row_named(str stage, object dtype, bint* swapped) except -2:
             # NumPy parses words with commas in them as Python.
             cause = None if isinstance(dtype, str) else error
     if row == NO_ROW:
-        from dlbridge._core.meant import about_dtype
-
         raise refusal(ConversionError, stage, "dtype", shown(dtype), "is no type that dlbridge knows",
-                      about_dtype(dtype)) from cause
+                      load_module("dlbridge._core.meant").about_dtype(dtype)) from cause
     return row
 
 

@@ -65,6 +65,7 @@ from dlbridge._core.copying cimport (
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, nearest_row
+from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport (
     LARGEST_SPAN,
     LENGTH_1,
@@ -219,9 +220,8 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
 
 
 cdef object error_of_lost(const Managed* source):
-    from dlbridge._core.narrowing import first_lost     # imported with the first value that does not fit
-
-    return first_lost(<size_t> source)      # an address: only an import of Python can wait until here
+    # It gets an address, since only a function of Python can be imported as late as this.
+    return load_module("dlbridge._core.narrowing").first_lost(<size_t> source)
 
 
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
@@ -363,9 +363,7 @@ cdef bint has_room_for(int64_t nbytes) except -1:
     """Whether the system has so much memory. It can promise more than it has, and end the process when that is used."""
     if nbytes < LARGE:
         return True
-    from dlbridge._core.available import available_bytes        # imported with the first large copy
-
-    return nbytes <= <int64_t> available_bytes()
+    return nbytes <= <int64_t> load_module("dlbridge._core.available").available_bytes()
 
 
 cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? NULL:

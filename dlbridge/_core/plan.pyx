@@ -3,7 +3,6 @@
 from libc.stdint cimport int32_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLDevice, DLTensor, kDLCUDA, kDLCUDAManaged
-from dlbridge._core.atomic cimport exchange_pointer, load_pointer
 from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE,
     PROTOCOL_DLPACK,
@@ -63,10 +62,11 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, nearest_row, row_name
 from dlbridge._core.facts cimport OTHER_DEVICES, REARRANGED
+from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.layout cimport LENGTH_1
 from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, REARRANGE, is_bool, is_spread
 from dlbridge._core.request cimport Request
-from dlbridge._core.sources.offer cimport Offer, c_function, hints, library
+from dlbridge._core.sources.offer cimport Offer, hints, library
 from dlbridge._core.sources.registry cimport offers_for_type
 from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge._core.targets.target cimport Target, uploads_to
@@ -75,8 +75,8 @@ from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, ref
 
 
 # Of sources/array_interface, which is loaded with the first such array.
-cdef bint (*is_made_anew)(const Managed* first, object obj) except -1
-is_made_anew = NULL
+ctypedef bint (*IsMadeAnew)(const Managed* first, object obj) except -1
+cdef void* is_made_anew = NULL
 
 cdef str ALIGNED = 'pass dlbridge.convert(x, "numpy", copy=True), which is aligned'
 # How a hint begins where nothing that the caller could change makes the copy unnecessary.
@@ -202,9 +202,8 @@ cdef bint is_given_copy(const Managed* managed, object src) except -1:
         return True
     if managed.protocol != PROTOCOL_ARRAY_INTERFACE or src is None:
         return False
-    if load_pointer(<void**> &is_made_anew) == NULL:
-        exchange_pointer(<void**> &is_made_anew, c_function("dlbridge._core.sources.array_interface", "is_made_anew"))
-    return is_made_anew(managed, src)
+    return (<IsMadeAnew> c_function(
+        &is_made_anew, "dlbridge._core.sources.array_interface", "is_made_anew"))(managed, src)
 
 
 cdef dict values_for(const Managed* managed, Target target, const Decision* decision):
@@ -256,9 +255,8 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision):
     """What to do about a reason. Where an address would be the next, the hint is about both."""
     if decision.reason == SHARED_READ_ONLY:
-        from dlbridge._core.protected import HINT, is_write_protected       # with the first plan of such memory
-
-        return HINT if is_write_protected(<size_t> managed_data(managed)) else (
+        protected = load_module("dlbridge._core.protected")
+        return protected.HINT if protected.is_write_protected(<size_t> managed_data(managed)) else (
             f"do not write to it: {target.name} cannot be told that it is read-only")
     if decision.reason == SHARED_UNTIL_READ:
         return f"keep the source, and do not write to it, until {target.name} has done its work"
@@ -311,10 +309,8 @@ cdef object not_moved(const Managed* managed, Target target, const DLDevice* wan
     elif not target.supports & OTHER_DEVICES:
         wrong, hint = f"is not {there}, and {target.name} has memory of the host alone", "leave out device="
     if has_streams(wanted.device_type) and is_host(managed.abi.dl_tensor.device.device_type):
-        from dlbridge._core.devices.cuda import require_driver
-
         try:
-            require_driver(wanted.device_type)
+            load_module("dlbridge._core.devices.cuda").require_driver(wanted.device_type)
         except DeviceError:
             name = "CUDA" if wanted.device_type == kDLCUDA else "ROCm"
             wrong, hint = f"is not {there}, and no {name} driver was found", "leave out device="

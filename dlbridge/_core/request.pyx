@@ -6,6 +6,7 @@ from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
 from dlbridge._core.devices.table cimport parse_device
+from dlbridge._core.late cimport load_module
 
 from dlbridge.errors import DeviceError, refusal, shown
 
@@ -145,9 +146,7 @@ cdef bint keeps_handle(object stream) except -1:
     if stream is None or PyLong_Check(stream):
         return False
     if keeps_stream is None:
-        from dlbridge.libraries.library import keeps_stream as found
-
-        keeps_stream = found
+        keeps_stream = load_module("dlbridge.libraries.library").keeps_stream
     return keeps_stream(stream)
 
 

@@ -7,9 +7,10 @@ from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport kDLCPU
 from dlbridge._core.block cimport Managed
-from dlbridge._core.cache cimport ROUTES, cached, count_registrations, pause_collector, put, resume_collector, steal
+from dlbridge._core.cache cimport ROUTES, cached, count_registrations, put, steal
 from dlbridge._core.decision cimport fits
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
+from dlbridge._core.late cimport load_module, pause_collector, resume_collector
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.location cimport find_device
 from dlbridge._core.request cimport NOTHING_ASKED, Request
@@ -88,9 +89,7 @@ cdef Route new_route(object src, object to):
     try:
         route.target = find_target(to)
     except UnsupportedError:
-        from dlbridge._core.meant import check_order
-
-        check_order(src)
+        load_module("dlbridge._core.meant").check_order(src)
         raise
     route.target.load()
     route.already = route.target.owns(src)

@@ -3,8 +3,8 @@
 import math
 from typing import Any, NamedTuple
 
-from dlbridge._core.cache import load_module
 from dlbridge._core.dtypes import TABLE
+from dlbridge._core.late import load_module
 from dlbridge.errors import DLBridgeError, full_name, shown
 
 

@@ -6,14 +6,7 @@ looks up ``dlbridge.convert`` anew in every call (seen in CPython 3.11 to 3.13),
 conversion.
 """
 
-import functools
-
-from dlbridge._core.cache import load_module
-
-
-@functools.cache
-def module(name):
-    return load_module(f"dlbridge.{name}")
+from dlbridge._core.late import load_module
 
 
 def convert_tree(tree, to, *, others="pass", columns="raise", **keywords):
@@ -60,7 +53,7 @@ def convert_tree(tree, to, *, others="pass", columns="raise", **keywords):
     >>> converted["image"].shape, converted["label"][0].dtype, converted["name"]
     (torch.Size([2, 3]), torch.float64, 'a')
     """
-    return module("trees.leaves").convert_tree(tree, to, others, columns, keywords)
+    return load_module("dlbridge.trees.leaves").convert_tree(tree, to, others, columns, keywords)
 
 
 def collate(samples):
@@ -95,7 +88,7 @@ def collate(samples):
     {'x': tensor([[1., 1.],
             [1., 1.]], dtype=torch.float64), 'label': tensor([3, 4])}
     """
-    return module("trees.stacking").collate(samples)
+    return load_module("dlbridge.trees.stacking").collate(samples)
 
 
 def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords):
@@ -140,7 +133,7 @@ def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords
     tensor([1, 1])
     tensor([2, 2])
     """
-    return module("trees.prefetching").Prefetched(batches, to, depth, others, columns, keywords)
+    return load_module("dlbridge.trees.prefetching").Prefetched(batches, to, depth, others, columns, keywords)
 
 
 def accepts(to, *, returns=None, gradients=False, **keywords):
@@ -191,4 +184,5 @@ def accepts(to, *, returns=None, gradients=False, **keywords):
     >>> x.grad
     tensor([2., 2.])
     """
-    return module("gradients.calls" if gradients else "trees.calls").accepts(to, returns, keywords)
+    calls = load_module("dlbridge.gradients.calls" if gradients else "dlbridge.trees.calls")
+    return calls.accepts(to, returns, keywords)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dlbridge._core.calls import check_keywords
+from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
@@ -30,9 +31,7 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
         take = cached_takers(to, others, columns) if known else takers(
             "convert_tree", to, others, columns, keywords)
     except UnsupportedError:
-        from dlbridge._core.meant import check_order
-
-        check_order(tree, "convert_tree")
+        load_module("dlbridge._core.meant").check_order(tree, "convert_tree")
         raise
     try:
         return map_leaves(take, tree, {})

@@ -229,6 +229,14 @@ def test_a_dlbridge_without_a_table_says_what_to_do(monkeypatch):
         face.import_again()
 
 
+def test_the_capsule_is_where_its_name_says():
+    find = ctypes.pythonapi.PyCapsule_Import
+    find.restype, find.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
+    table = ctypes.pythonapi.PyCapsule_GetPointer
+    table.restype, table.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    assert find(b"dlbridge._C_API", 0) == table(dlbridge.face._C_API, b"dlbridge._C_API")
+
+
 def test_an_import_that_fails_says_why(monkeypatch):
     monkeypatch.setitem(sys.modules, "dlbridge", None)
     with pytest.raises(ImportError):

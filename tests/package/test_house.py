@@ -65,7 +65,7 @@ def test_the_reader_of_imports_sees_them():
     assert {"_core.decision", "_core.place"} <= IMPORTS["_core.plan"]           # from … cimport (several)
     assert "_core.devices.transfers" in IMPORTS["_core.devices.operations"]       # by PyImport_ImportModule()
     assert "_core.sources.dlpack" in IMPORTS["_core.sources.registry"]          # by its name
-    assert "libraries.library" in IMPORTS["_core.targets.target"]               # in a function
+    assert "_core.facts" in IMPORTS["register"]                                 # in a function
     assert "explain.picture" in IMPORTS["explain.__init__"]                                # for type checkers
 
 

@@ -81,6 +81,7 @@ FLOORS = (
         Room("numpy_api", ("_core.numpy_api",)),
         Room("errors, pending", ("errors", "_core.pending")),
         Room("cache", ("_core.cache",), on_the_way=True),
+        Room("late", ("_core.late",)),
         Room("system",
              ("_core.system", "_core.atomic", "_core.locks", "_core.interpreter", "_core.available",
               "_core.protected", "_core.compiled", "_core.__init__")),

@@ -22,6 +22,7 @@ from dlbridge._core.abi cimport (
     kDLVulkan,
     kDLWebGPU,
 )
+from dlbridge._core.late cimport load_module
 from dlbridge.errors import DeviceError, refusal, shown
 
 
@@ -92,9 +93,7 @@ cdef int parse_device(object device, DLDevice* out) except -1:
         out.device_type = kind
         out.device_id = ANY_DEVICE_ID if index is None else _checked_id(int.__int__(index), device)
         return 0
-    from dlbridge.libraries.library import device_text
-
-    text = device_text(device)
+    text = load_module("dlbridge.libraries.library").device_text(device)
     if text is not None:
         return _parse_name(text, device, out)
     # The devices of torch, TVM FFI and others have type and index.

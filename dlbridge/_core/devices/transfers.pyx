@@ -65,6 +65,7 @@ from dlbridge._core.layout cimport Span
 cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
+
 cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
     """Copy bytes of a block's memory to the host. They are there when this returns."""
     cdef int64_t stream

@@ -10,6 +10,7 @@ from libc.string cimport memcpy
 from dlbridge._core.arrow_abi cimport ArrowSchema
 from dlbridge._core.block cimport integers
 from dlbridge._core.dtypes cimport find_arrow, find_name, row_name
+from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport LARGEST_SPAN, MAX_NDIM, fill_compact
 from dlbridge._core.sources.offer cimport Offer, hints
 
@@ -54,11 +55,9 @@ cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
     name = extension_of(schema)
     if not name:
         return None
-    from dlbridge.libraries.tensor_types import axes_of     # imported with the first extension type
-
     text = text_with(schema, EXTENSION_TEXT)
     try:
-        return axes_of(name, text)
+        return load_module("dlbridge.libraries.tensor_types").axes_of(name, text)
     except Exception as error:
         raise refusal(ConversionError, "arrow", EXTENSION_TEXT.decode(), repr(text), f"is no shape of {name.decode()}",
                       hint_of(offer, "extension", 0)) from error

@@ -54,7 +54,6 @@ cdef object facts_of(object kind)
 cdef object library()               # libraries/library itself
 cdef object hints()                 # libraries/hints itself
 cdef str top_module(object kind)
-cdef void* c_function(str module, str name) except NULL
 cdef Offer new_offer(str protocol, Acquire acquire, object facts)
 cdef int element_row(object obj, Offer offer) except -2
 # On failure the block is released.

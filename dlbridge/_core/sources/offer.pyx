@@ -1,13 +1,12 @@
 """The Offer: what one protocol found out about a type, once, so that each acquire of that type is a plain call."""
 
 cimport cython
-from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 
 from dlbridge._core.block cimport Managed, managed_packed, managed_release, managed_set_row
 from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
 from dlbridge._core.facts cimport ELEMENT_TYPE
+from dlbridge._core.late cimport load_module
 
-from dlbridge._core.cache import load_module
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
 
 
@@ -19,32 +18,12 @@ cdef class Offer:
         return f"<offer of {self.protocol}>"
 
 
-cdef object imported = None         # libraries/library. It is kept, since no import succeeds while Python goes down.
-
-
 cdef object library():
-    global imported
-    if imported is None:
-        # Not at the top, where it would slow the import of dlbridge.
-        from dlbridge.libraries import library as found
-
-        imported = found
-    return imported
+    return load_module("dlbridge.libraries.library")
 
 
 cdef object hints():
-    from dlbridge.libraries import hints as found       # with the first error
-
-    return found
-
-
-cdef void* c_function(str module, str name) except NULL:
-    """A function that a file of this package offers to others, which is imported now, where it was not yet.
-
-    Cython puts such functions into a dictionary of capsules, by their names.
-    """
-    offered = load_module(module).__pyx_capi__[name]
-    return PyCapsule_GetPointer(offered, PyCapsule_GetName(offered))
+    return load_module("dlbridge.libraries.hints")
 
 
 cdef object facts_of(object kind):
@@ -61,9 +40,8 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts):
     offer.acquire = acquire
     offer.facts = facts
     if facts.records:
-        from dlbridge._core.facts import Known
-
-        offer.values = {int(bit): value for bit in Known if (value := facts.find(bit.name.lower()))}
+        known = load_module("dlbridge._core.facts").Known
+        offer.values = {int(bit): value for bit in known if (value := facts.find(bit.name.lower()))}
         for bit in offer.values:
             offer.known |= <unsigned int> bit
     return offer

@@ -6,16 +6,16 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.atomic cimport add, exchange_pointer, load_pointer
+from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
-from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, pause_collector, put, resume_collector
+from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
 from dlbridge._core.facts cimport COPIES, FORGETS, IMMUTABLE
+from dlbridge._core.late cimport c_function, load_module, pause_collector, resume_collector
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.offer cimport (
     LEGACY_WRITABLE,
     Offer,
-    c_function,
     element_row,
     facts_of,
     hints,
@@ -34,7 +34,7 @@ cdef extern from "Python.h":
 
 cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
 
-# The offer of a type that has this attribute, or None; and from DLPACK to BUFFER of an instance too.
+# The offer of a type that has this attribute, or None. Files from DLPACK to before BUFFER are asked of instances too.
 ctypedef Offer (*OfferOf)(object holder, object facts, str attribute)
 
 cdef enum:
@@ -43,7 +43,7 @@ cdef enum:
     BUFFER = 8
 
 # The protocols in the order in which they are asked: those that say the most at the least cost come first. A file is
-# imported with the first type that has one of its attributes; where there are none, it looks itself.
+# imported with the first type that has one of its attributes; a file that names none is asked of every type.
 cdef tuple FILES = (
     "dlbridge._core.native.numpy", "dlbridge._core.native.torch", "dlbridge._core.sources.exchange",
     "dlbridge._core.sources.dlpack", "dlbridge._core.sources.cuda_array_interface",
@@ -63,16 +63,16 @@ cdef OfferOf[SOURCES] sources           # NULL where the file was not imported y
 cdef Offer ask_source(int index, object holder, object facts):
     """The offer of one protocol for a type, or for an object that may have it although its type does not."""
     cdef tuple attributes = <tuple> ATTRIBUTES[index]
-    cdef str found = None
     for attribute in attributes:
         if hasattr(holder, attribute):
-            found = attribute
-            break
-    if found is None and attributes and (index != DLPACK or holder is not CAPSULE_TYPE):
+            return offer_with(attribute, index, holder, facts)
+    if attributes and (index != DLPACK or holder is not CAPSULE_TYPE):
         return None
-    if load_pointer(<void**> &sources[index]) == NULL:
-        exchange_pointer(<void**> &sources[index], c_function(FILES[index], "offers"))
-    return sources[index](holder, facts, found)
+    return offer_with(None, index, holder, facts)
+
+
+cdef Offer offer_with(str attribute, int index, object holder, object facts):
+    return (<OfferOf> c_function(<void**> &sources[index], FILES[index], "offers"))(holder, facts, attribute)
 
 
 registered = []         # pairs of a predicate and an Offer, the newest first
@@ -149,9 +149,11 @@ cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* reques
         if exporter is not None and exporter is not obj:
             return acquire_from(exporter, request)
     for index in range(DLPACK, BUFFER):
-        if index == DLPACK and method is None:
-            continue            # a missing attribute costs as much as the rest of the call
-        found = ask_source(index, obj, offer.facts)
+        # An attribute that is not there costs as much as the rest of the call, so none is asked for twice.
+        if index != DLPACK:
+            found = ask_source(index, obj, offer.facts)
+        else:
+            found = None if method is None else offer_with("__dlpack__", index, obj, offer.facts)
         if found is not None:
             managed = found.acquire(obj, found, request)
             if managed != NULL:
@@ -195,10 +197,8 @@ cdef Managed* acquire_by_others(tuple offers, object src, const Request* request
 
 def _load_plugins(kind):
     """Whether a package that knows the types of this module was loaded just now."""
-    from dlbridge._core.plugins import SOURCES as group
-    from dlbridge._core.plugins import load       # reads the metadata of all packages
-
-    return any([load(group, name) for name in {top_module(base): None for base in kind.__mro__}])
+    plugins = load_module("dlbridge._core.plugins")       # it reads the metadata of all packages
+    return any([plugins.load(plugins.SOURCES, name) for name in {top_module(base): None for base in kind.__mro__}])
 
 
 cdef Managed* refuse_unasked(object obj, Offer offer, const Request* request) except? NULL:
@@ -207,9 +207,7 @@ cdef Managed* refuse_unasked(object obj, Offer offer, const Request* request) ex
 
 cdef object unsupported(object src, object facts):
     """The error for an object that offers nothing, or whose protocols are not asked."""
-    from dlbridge._core.meant import check_order
-
-    check_order(src)
+    load_module("dlbridge._core.meant").check_order(src)
     hint = facts.hint("type", src) or usual_hint(type(src))
     field, kind = ("class", src) if isinstance(src, type) else ("type", type(src))
     return refusal(UnsupportedError, "source", field, full_name(kind).removeprefix("builtins."),
@@ -221,11 +219,9 @@ cdef str usual_hint(object kind):
 
     CPython 3.11 loses the arguments of a call that it has no memory for, so the object is none of them.
     """
-    from dlbridge.trees.containers import is_of_containers
-
     if hasattr(kind, "__array__"):
         return "pass numpy.asarray(x)"
-    if is_of_containers(kind):
+    if load_module("dlbridge.trees.containers").is_of_containers(kind):
         return hints().IN_TREE
     if hasattr(kind, "to_dlpack"):
         return "pass x.to_dlpack()"

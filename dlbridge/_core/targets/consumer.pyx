@@ -7,9 +7,11 @@ from dlbridge._core.block cimport Managed, managed_nbytes, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams
+from dlbridge._core.late cimport load_module
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.place cimport stage
 from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
+from dlbridge._core.sources.offer cimport library
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
@@ -78,12 +80,10 @@ cdef object filled(object array, Managed* source):
 
 cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes):
     """Let a library make a compact copy of its array, in another dtype if one is named."""
-    from dlbridge.libraries.library import TooWide
-
     name = kernel.__module__.rpartition(".")[2]
     try:
         return kernel(array, dtype)
-    except TooWide:
+    except library().TooWide:
         raise refusal(ConversionError, "narrow", "value", f"of memory on {device_name(device[0])}",
                       f"does not fit into {dtype}", "scale the values, or pass them in a wide type") from None
     except DLBridgeError:
@@ -101,14 +101,13 @@ cdef object exhausted_memory(str name, const DLDevice* device, int64_t nbytes, o
     """The error for a library that found too little memory, in whatever words it says so; or None."""
     if not has_streams(device.device_type) or "out of memory" not in str(error).lower().replace("_", " "):
         return None
-    from dlbridge._core.devices.cuda import FREE_SOME, memory_of_device
-
+    cuda = load_module("dlbridge._core.devices.cuda")
     try:
-        available = memory_of_device(device.device_type, max(0, device.device_id))
+        available = cuda.memory_of_device(device.device_type, max(0, device.device_id))
     except DeviceError:
         return None
     return refusal(DeviceMemoryError, name, "device", device_name(device[0]),
-                   f"{nbytes} bytes were wanted, and {available} are free", FREE_SOME)
+                   f"{nbytes} bytes were wanted, and {available} are free", cuda.FREE_SOME)
 
 
 cdef object tensor_to_share(Managed* managed, Target target):

@@ -3,8 +3,8 @@
 import sys
 from types import ModuleType
 
-from dlbridge._core.cache cimport pause_collector, resume_collector
-from dlbridge._core.sources.offer cimport c_function, top_module
+from dlbridge._core.late cimport c_function, load_module
+from dlbridge._core.sources.offer cimport library, top_module
 from dlbridge._core.targets.target cimport Target, new_target
 
 from dlbridge.errors import UnsupportedError, refusal
@@ -19,30 +19,24 @@ cdef dict targets = registered
 cdef dict unnamed = {}
 
 
-cdef Target target_of(object library):
+cdef Target target_of(object facts):
     """The target of a library, or None if its facts name no delivery."""
-    if library is None or not library.delivery:
+    if facts is None or not facts.delivery:
         return None
-    return cached_target(targets, library)
+    return cached_target(targets, facts)
 
 
 cdef Target versioned_capsule():
     """The target with which to_dlpack() makes versioned capsules."""
-    pause_collector()
-    try:
-        from dlbridge.libraries.dlpack import VERSIONED
-
-        return cached_target(unnamed, VERSIONED)
-    finally:
-        resume_collector()
+    return cached_target(unnamed, load_module("dlbridge.libraries.dlpack").VERSIONED)
 
 
-cdef Target cached_target(dict kept, object library):
-    cdef Target target = kept.get(library.name)
+cdef Target cached_target(dict kept, object facts):
+    cdef Target target = kept.get(facts.name)
     if target is None:
-        target = new_target(library)
-        find_prepare(library.delivery)(target)
-        target = kept.setdefault(library.name, target)      # another thread's may have come first
+        target = new_target(facts)
+        find_prepare(facts.delivery)(target)
+        target = kept.setdefault(facts.name, target)      # another thread's may have come first
     return target
 
 
@@ -52,7 +46,8 @@ cdef Prepare find_prepare(str delivery) except NULL:
     A file is imported when its first target is asked for, because all of them would slow the import of dlbridge.
     """
     file, _, function = delivery.partition(":")
-    return <Prepare> c_function(f"dlbridge._core.targets.{file}", function or "prepare")
+    cdef void* prepare = NULL
+    return <Prepare> c_function(&prepare, f"dlbridge._core.targets.{file}", function or "prepare")
 
 
 cdef Target find_target(object to):
@@ -68,9 +63,7 @@ cdef Target find_target(object to):
         # An array stands for its library. Any other object or class stands for itself, as a namespace.
         target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
     if target is None:
-        from dlbridge._core.meant import about_target
-
-        text, wrong, hint = about_target(to, names())
+        text, wrong, hint = load_module("dlbridge._core.meant").about_target(to, names())
         raise refusal(UnsupportedError, "convert", "to", text, wrong, hint)
     return target
 
@@ -85,30 +78,23 @@ def _by_name(name):
     target = targets.get(name)
     if target is not None:
         return target
-    from dlbridge.libraries.library import library_named
-
-    target = target_of(library_named(name))
+    target = target_of(library().library_named(name))
     if target is None:
-        from dlbridge._core.plugins import TARGETS, load      # reads the metadata of all packages
-
-        target = targets.get(name) if load(TARGETS, name) else None
+        plugins = load_module("dlbridge._core.plugins")         # it reads the metadata of all packages
+        target = targets.get(name) if plugins.load(plugins.TARGETS, name) else None
     return target
 
 
 def _by_module(name):
     if not isinstance(name, str):
         return None             # a module may say anything there, or nothing
-    from dlbridge.libraries.library import library_of, root_of
-
-    root = root_of(name)
-    return targets.get(root) or target_of(library_of(root))
+    root = library().root_of(name)
+    return targets.get(root) or target_of(library().library_of(root))
 
 
 cdef Target new_unlisted(str name, object function):
-    from dlbridge.libraries.library import Library
-    from dlbridge.libraries.profiles import UNKNOWN
-
-    target = new_target(Library(name=name, lacks=UNKNOWN))
+    lacks = load_module("dlbridge.libraries.profiles").UNKNOWN
+    target = new_target(library().Library(name=name, lacks=lacks))
     find_prepare("importer")(target)
     target.function = function
     return target
@@ -144,12 +130,9 @@ def _by_type(kind):
 
 def names():
     """The names that ``to`` takes."""
-    from dlbridge._core.plugins import TARGETS
-    from dlbridge._core.plugins import names as offered
-    from dlbridge.libraries.library import libraries
-
-    known = {name for name, library in libraries().items() if library.delivery}
-    return sorted(targets.keys() | known | offered(TARGETS))
+    plugins = load_module("dlbridge._core.plugins")
+    known = {name for name, facts in library().libraries().items() if facts.delivery}
+    return sorted(targets.keys() | known | plugins.names(plugins.TARGETS))
 
 
 def add_target(Target target):

@@ -14,7 +14,9 @@ from dlbridge._core.block cimport managed_shape
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport MAX_ROWS, get_row, row_name, rows_named
 from dlbridge._core.facts cimport HOST, OTHER_DEVICES, PINNED, SHARING
+from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport MAX_NDIM
+from dlbridge._core.sources.offer cimport library
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.locks import ForkableLock
@@ -78,17 +80,16 @@ cdef class Target:
 
     cdef int read_facts(self) except -1:
         """Read what the library supports: everything, less what its facts say that it lacks. adjust() corrects that."""
-        from dlbridge._core.facts import Supports
-        from dlbridge.libraries.library import applies
-
+        flags = load_module("dlbridge._core.facts").Supports
+        applies = library().applies
         facts = self.facts
         version = str(getattr(self.namespace, "__version__", facts.version))
         self.supports = 0
-        for flag in Supports:
+        for flag in flags:
             self.supports |= <unsigned int> flag
         for fact in facts.lacks:
             if applies(fact, version):
-                self.supports &= ~<unsigned int> Supports[fact.value]
+                self.supports &= ~<unsigned int> flags[fact.value]
         self.alignment = facts.alignment.value if facts.alignment else 1
         self.fewest_axes = facts.fewest_axes.value if facts.fewest_axes else 0
         self.most_axes = facts.most_axes.value if facts.most_axes else MAX_NDIM
@@ -119,10 +120,8 @@ cdef class Target:
 
     cdef int read_named(self, str version) except -1:
         """Read what the facts name in the imported module."""
-        from dlbridge.libraries.library import applies, attribute
-
         cdef DLDevice device
-        facts = self.facts
+        facts, applies, attribute = self.facts, library().applies, library().attribute
         if facts.start:
             facts.start.value(self.namespace)
         self.keeps_imports = facts.keeps_imports is not None and applies(facts.keeps_imports, version)
@@ -142,15 +141,13 @@ cdef class Target:
 
     cdef int read_types(self, str version) except -1:
         """Read which types the library takes. Older versions of some libraries lack the newest types."""
-        from dlbridge.libraries.library import applies, attribute
-
-        facts = self.facts
+        facts, applies = self.facts, library().applies
         self.rows = 0 if facts.dtypes else rows_named(NAMES)
         for fact in facts.dtypes:
             if applies(fact, version):
                 self.rows |= rows_named(fact.value)
         if facts.dtype_namespace is not None:
-            space = attribute(self.namespace, facts.dtype_namespace)
+            space = library().attribute(self.namespace, facts.dtype_namespace)
             self.rows &= rows_named([name for name in NAMES if hasattr(space, name)])
         self.copied_rows = rows_named(facts.copied_dtypes.value) if facts.copied_dtypes else 0
         self.takes = facts.takes.value if facts.takes else None

@@ -1,0 +1,5 @@
+"""Modules that are imported with their first use."""
+
+from typing import Any
+
+def load_module(name: str) -> Any: ...
