@@ -2,21 +2,17 @@
 
 import ctypes
 import gc
-import os
-import subprocess
 import sys
-import textwrap
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from fake_driver.harness import in_child
 from hypothesis import given
 from hypothesis import strategies as st
 from support import optional
+from support.children import in_child
 from support.hints import code_in
 from support.optional import of, params, product
 from support.strided import DTYPES, LAYOUTS, check, random_bits, records
@@ -383,7 +379,7 @@ def test_dense_memory_keeps_the_order_of_its_axes(target):
     assert np.asarray(copied).tobytes() == np.asarray(source).tobytes()
 
 
-@in_child(driver=None)
+@in_child
 def test_nothing_before_and_behind_the_memory_is_read_or_written():
     """A page that may not be touched lies on either side of the source."""
     import ctypes
@@ -506,35 +502,31 @@ def test_many_threads_at_once():
     assert not failures
 
 
-def run(code, *command):
-    """Run in a process of its own, which has to end well; ``command`` starts it."""
-    code = "from support.strided import *\nfrom dlbridge._core import copying\n" + textwrap.dedent(code)
-    done = subprocess.run([*command, sys.executable, "-c", code], cwd=Path(__file__).parents[1], text=True,
-                          capture_output=True, env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": ""})
-    assert done.returncode == 0, (done.returncode, done.stderr)
-
-
 @pytest.mark.needs("glibc", "plain memory")
+@in_child(by=("sh", "-c", 'ulimit -S -s 268435456 && exec "$@"', "sh"), OPENBLAS_NUM_THREADS="1")
 def test_the_threads_that_are_not_there_are_done_without():
     """No thread can begin whose stack is larger than all the memory that the process may have."""
-    run("""
-        import resource, threading
-        copying._set_split(0, 1)
-        array = LAYOUTS["transposed"]("float32")
-        check(array)
-        resource.setrlimit(resource.RLIMIT_AS, (1 << 37, 1 << 37))
-        try:
-            threading.Thread(target=print).start()
-        except RuntimeError:
-            pass
-        else:
-            raise SystemExit("a thread began all the same: nothing is tested")
-        for name, make in LAYOUTS.items():
-            check(make("float32"))
-    """, "sh", "-c", 'ulimit -S -s 268435456 && exec "$@"', "sh")
+    import resource
+    import threading
+
+    from support.strided import LAYOUTS, check
+
+    from dlbridge._core import copying
+
+    copying._set_split(0, 1)
+    check(LAYOUTS["transposed"]("float32"))
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 37, 1 << 37))
+    try:
+        threading.Thread(target=print).start()
+    except RuntimeError:
+        pass
+    else:
+        raise SystemExit("a thread began all the same: nothing is tested")
+    for make in LAYOUTS.values():
+        check(make("float32"))
 
 
-@in_child(driver=None)
+@in_child
 def test_a_fork_copies_too():
     import os
 
@@ -553,7 +545,7 @@ def test_a_fork_copies_too():
     check(array)
 
 
-@in_child(driver=None, OPENBLAS_NUM_THREADS="1")
+@in_child(OPENBLAS_NUM_THREADS="1")
 def test_threads_end_with_the_copy_and_take_no_signals():
     import os
     import signal
@@ -577,7 +569,7 @@ def test_threads_end_with_the_copy_and_take_no_signals():
     assert len(os.listdir("/proc/self/task")) == before
 
 
-@in_child(driver=None)
+@in_child
 def test_an_interrupt_leaves_nothing_behind():
     import signal
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import inspect
 import itertools
 import re
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.child import run_in_child
+from support.children import in_child
 from support.compiling import HERE, compile_flags, compiled, compiled_extension
 from support.exporters import numbered
 from support.face import load_face
@@ -858,35 +858,27 @@ def test_python_ends_with_views_and_tensors_open():
     assert (outcome.result(), outcome.stderr) == (None, "")
 
 
-def test_a_subinterpreter_is_refused_and_the_main_one_goes_on():
-    program = inspect.cleandoc(f"""
-        import sys
-        sys.path.insert(0, {str(HERE.parent)!r})
-        import numpy
-        from support.face import load_face
-        face = load_face()
-        try:
-            import _interpreters as interpreters
-            create, attempt_in = lambda: interpreters.create("legacy"), interpreters.exec
-        except ImportError:
-            import _xxsubinterpreters as interpreters
-            create, attempt_in = lambda: interpreters.create(isolated=False), interpreters.run_string
-        made = create()
-        failure = attempt_in(made, '''
-        import sys
-        try:
-            import importlib.machinery, importlib.util
-            loader = importlib.machinery.ExtensionFileLoader("face", "LIBRARY")
-            module = importlib.util.module_from_spec(importlib.util.spec_from_loader("face", loader))
-            loader.exec_module(module)
-            module.import_again()
-        except ImportError as error:
-            print(error)
-        '''.replace("LIBRARY", face.__file__))
-        assert failure is None, failure
-        assert face.sum(numpy.arange(3.0)) == 3
-        interpreters.destroy(made)
-        """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
-    assert done.stderr == ""
-    assert "subinterpreter" in done.stdout
+IN_A_SUBINTERPRETER = """
+import importlib.machinery, importlib.util
+loader = importlib.machinery.ExtensionFileLoader("face", "LIBRARY")
+try:
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("face", loader))
+    loader.exec_module(module)
+    module.import_again()
+except ImportError as error:
+    assert "subinterpreter" in str(error), error
+else:
+    raise AssertionError("it was imported")
+"""
+
+
+@pytest.mark.parametrize("attempted", [IN_A_SUBINTERPRETER], ids=["import"])
+@in_child(says="", warnings="default")
+def test_a_subinterpreter_is_refused_and_the_main_one_goes_on(attempted):
+    import numpy
+    from lifetime.interpreters import attempt
+    from support.face import load_face
+
+    face = load_face()
+    attempt("legacy", attempted.replace("LIBRARY", face.__file__))
+    assert face.sum(numpy.arange(3.0)) == 3

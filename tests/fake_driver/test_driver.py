@@ -1,48 +1,42 @@
 """The driver itself: when it is loaded, when there is none, and when any call of it fails."""
 
 import pytest
-from fake_driver.harness import in_child, run
+from fake_driver.harness import in_child
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
-NOT_TOUCHED = """
-    def mapped():
-        maps = Path("/proc/self/maps").read_text()
-        return "libcuda.so" in maps or "libamdhip64" in maps
-
-    def untouched():
-        assert not {"dlbridge._core.devices.cuda", "dlbridge._core.devices.transfers"} & set(sys.modules)
-        assert not mapped()
-"""
-
 
 @pytest.mark.needs("torch", "jax")
+@in_child(platform=None)
 def test_host_memory_touches_no_driver():
-    run(
-        """
-        import sys
-        from pathlib import Path
-        import numpy as np
-        import dlbridge
-        """ + NOT_TOUCHED.replace("\n    ", "\n        ") + """
-        untouched()
-        import jax
-        import torch
-        array = np.arange(8.0, dtype="float32")
-        tensor = dlbridge.asdlpack(array)
-        for to in "numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge":
-            for source in array, torch.ones(3), tensor, bytearray(3), dlbridge.to_dlpack(array):
-                dlbridge.convert(source, to)
-            dlbridge.convert(array, to, stream=1, device="cpu", copy=True)
-        assert not hasattr(tensor, "__cuda_array_interface__")
-        tensor.__dlpack__(stream=-1), dlbridge.explain(array, "torch")
-        untouched()
-        """,
-        None,
-    )
+    import sys
+    from pathlib import Path
+
+    import numpy as np
+
+    import dlbridge
+
+    def untouched():
+        maps = Path("/proc/self/maps").read_text()
+        assert not {"dlbridge._core.devices.cuda", "dlbridge._core.devices.transfers"} & set(sys.modules)
+        assert "libcuda.so" not in maps and "libamdhip64" not in maps
+
+    untouched()
+    import torch
+
+    array = np.arange(8.0, dtype="float32")
+    tensor = dlbridge.asdlpack(array)
+    for to in "numpy", "torch", "jax", "memoryview", "dlpack", "dlbridge":
+        for source in array, torch.ones(3), tensor, bytearray(3), dlbridge.to_dlpack(array):
+            dlbridge.convert(source, to)
+        dlbridge.convert(array, to, stream=1, device="cpu", copy=True)
+    assert not hasattr(tensor, "__cuda_array_interface__")
+    tensor.__dlpack__(stream=-1)
+    dlbridge.explain(array, "torch")
+    untouched()
 
 
-@in_child(driver=None)
+@in_child(platform=None)
 def test_without_a_driver_device_memory_is_refused_and_says_so():
     import numpy as np
 
@@ -82,7 +76,7 @@ def test_without_a_driver_device_memory_is_refused_and_says_so():
 
 
 @pytest.mark.parametrize("kind", [2, 10])
-@in_child(driver=None)
+@in_child(platform=None)
 def test_without_a_driver_dlpack_memory_stays_describable(kind):
     import sys
     import types
@@ -261,28 +255,24 @@ def test_a_driver_that_does_not_start_is_tried_again():
     assert dlbridge.asdlpack(source).device == "cuda:0"
 
 
-@pytest.mark.parametrize("driver", [None, "cuda", "hip"])
-def test_a_driver_that_fails_is_the_one_that_is_spoken_of(driver):
+@pytest.mark.parametrize("platform", [None, "cuda", "hip"])
+@in_child
+def test_a_driver_that_fails_is_the_one_that_is_spoken_of(platform):
     """On a machine with one family's driver, the error is that driver's."""
-    run(
-        """
-        import os
-        import dlbridge
+    import dlbridge
 
-        class Interface:
-            __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3}
+    class Interface:
+        __cuda_array_interface__ = {"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3}
 
-        expected = "cuda: driver libcuda.so.1: is not on this machine"
-        if os.environ["FAKE_DRIVER"]:
-            from fake_driver.control import driver
-            driver.fail("Init", 100)
-            expected = "rocm: hipInit hipErrorNoDevice" if driver.hip else "cuda: cuInit CUDA_ERROR_NO_DEVICE"
-        try:
-            dlbridge.asdlpack(Interface())
-        except dlbridge.errors.DeviceError as error:
-            assert str(error).startswith(expected), error
-        else:
-            raise AssertionError
-        """,
-        driver,
-    )
+    expected = "cuda: driver libcuda.so.1: is not on this machine"
+    if platform is not None:
+        from fake_driver.control import driver
+
+        driver.fail("Init", 100)
+        expected = "rocm: hipInit hipErrorNoDevice" if driver.hip else "cuda: cuInit CUDA_ERROR_NO_DEVICE"
+    try:
+        dlbridge.asdlpack(Interface())
+    except dlbridge.errors.DeviceError as error:
+        assert str(error).startswith(expected), error
+    else:
+        raise AssertionError

@@ -218,7 +218,7 @@ def test_a_stream_that_is_none_is_refused(platform):
     assert driver.log() == [] and counts() == before
 
 
-@in_child(driver='hip')
+@in_child(platform='hip')
 def test_rocms_default_stream_is_0_in_dlpack_and_1_elsewhere():
     from fake_driver.producers import ROCM, Interface, Producer, driver, ordered
 

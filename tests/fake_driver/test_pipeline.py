@@ -145,11 +145,7 @@ def test_a_wrong_value_is_noticed():
 
 @pytest.mark.needs("numba")
 def test_without_a_gpu_it_says_so_in_one_line():
-    code = f"""
-        import runpy, sys
-        sys.argv = ["pipeline.py"]
-        runpy.run_path({str(PIPELINE)!r}, run_name="__main__")
-    """
+    code = f"import runpy, sys; sys.argv = ['pipeline.py']; runpy.run_path({str(PIPELINE)!r}, run_name='__main__')"
     child = run(code, None, CUDA_VISIBLE_DEVICES="")
     assert child.stdout.startswith("Nothing to run: there is no GPU here. On one, ")
     assert child.stdout.count("\n") == 1

@@ -20,41 +20,37 @@ SYMBOLS = {
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
 
-@both
-def test_every_symbol_is_found_and_gives_its_code_while_the_driver_shuts_down(platform):
-    run(
-        f"""
-        import ctypes
-        from fake_driver.control import driver
-        driver.call("Init", 0)
-        driver.deinitialize()
-        for name in {SYMBOLS[platform].split()}:
-            function = getattr(driver.library, name)
-            if "GetError" not in name:
-                driver.clear()
-                assert function(*[ctypes.c_size_t(0)] * 6) == 4, name
-                [line] = driver.log()
-                assert line.endswith(" -> 4"), line
-        """,
-        platform,
-    )
+@pytest.mark.parametrize(("platform", "names"), [(name, names.split()) for name, names in SYMBOLS.items()], ids=SYMBOLS)
+@in_child
+def test_every_symbol_is_found_and_gives_its_code_while_the_driver_shuts_down(platform, names):
+    import ctypes
+
+    from fake_driver.control import driver
+
+    driver.call("Init", 0)
+    driver.deinitialize()
+    for name in names:
+        function = getattr(driver.library, name)
+        if "GetError" not in name:
+            driver.clear()
+            assert function(*[ctypes.c_size_t(0)] * 6) == 4, name
+            [line] = driver.log()
+            assert line.endswith(" -> 4"), line
 
 
 @pytest.mark.parametrize(("platform", "absent"), [(None, "cuda"), (None, "hip"), ("hip", "cuda"), ("cuda", "hip")])
+@in_child
 def test_no_other_fake_driver_is_found(platform, absent):
-    run(
-        f"""
-        import ctypes
-        from fake_driver.harness import LIBRARIES
-        try:
-            library = ctypes.CDLL(LIBRARIES["{absent}"])
-        except OSError:
-            pass
-        else:
-            assert not hasattr(library, "fake_log")         # the driver of this machine
-        """,
-        platform,
-    )
+    import ctypes
+
+    from fake_driver.harness import LIBRARIES
+
+    try:
+        library = ctypes.CDLL(LIBRARIES[absent])
+    except OSError:
+        pass
+    else:
+        assert not hasattr(library, "fake_log")         # the driver of this machine
 
 
 def test_what_a_child_says_is_in_the_failure():
@@ -144,20 +140,21 @@ def test_copies(platform):
 
 
 @both
-def test_memory_of_a_device_is_out_of_the_processors_reach(platform):
-    code = """
-        import ctypes
-        from fake_driver.control import driver
-        driver.make_current(0)
-        start, target = driver.allocate(0, 64, "{}"), ctypes.create_string_buffer(64)
-        driver.call("MemcpyAsync", *{}, 64, 1)
-        ctypes.string_at(start, 64)
-    """
-    to, out = "(start, ctypes.addressof(target))", "(ctypes.addressof(target), start)"
-    for kind in "host", "managed":
-        run(code.format(kind, to), platform)
-    for copied in to, out:          # neither leaves it open
-        run(code.format("device", copied), platform, returns=-11)
+@pytest.mark.parametrize(("kind", "out", "returns"), [
+    ("host", False, 0), ("managed", False, 0),
+    ("device", False, -11), ("device", True, -11),      # no copy leaves it open
+])
+@in_child
+def test_memory_of_a_device_is_out_of_the_processors_reach(platform, kind, out, returns):
+    import ctypes
+
+    from fake_driver.control import driver
+
+    driver.make_current(0)
+    start, target = driver.allocate(0, 64, kind), ctypes.create_string_buffer(64)
+    ends = ctypes.addressof(target), start
+    driver.call("MemcpyAsync", *(ends if out else ends[::-1]), 64, 1)
+    ctypes.string_at(start, 64)
 
 
 @both
@@ -228,20 +225,15 @@ def test_a_call_fails_when_it_is_told_to(platform):
     'driver.call("EventRecord", dead, 0)', 'driver.call("StreamWaitEvent", 0, dead, 0)',
     'driver.call("EventDestroy", dead)',
 ])
+@in_child(returns=-6, complains="is dead")
 def test_a_dead_handle_ends_the_process(use, platform):
-    child = run(
-        f"""
-        from fake_driver.control import driver
-        driver.make_current(0)
-        event, dead, stream = driver.value("EventCreate", 2), driver.value("EventCreate", 2), driver.stream()
-        driver.kill_stream(stream)
-        driver.call("EventDestroy", dead)
-        {use}
-        """,
-        platform,
-        returns=-6,
-    )
-    assert "is dead" in child.stderr
+    from fake_driver.control import driver
+
+    driver.make_current(0)
+    event, dead, stream = driver.value("EventCreate", 2), driver.value("EventCreate", 2), driver.stream()
+    driver.kill_stream(stream)
+    driver.call("EventDestroy", dead)
+    eval(use)
 
 
 @both
@@ -298,18 +290,14 @@ def test_the_pool_hands_a_block_out_again_in_the_order_of_its_streams(platform):
     assert driver.value("MemAllocAsync", 16, then) == block
 
 
+@in_child(returns=97, complains="RACE")
 def test_a_child_with_a_race_fails():
-    child = run(
-        """
-        from fake_driver.control import driver
-        driver.make_current(0)
-        memory = driver.allocate(0, 16)
-        driver.use(memory, driver.stream(), "write")
-        driver.use(memory, driver.stream(), "read")
-        """,
-        returns=97,
-    )
-    assert "RACE" in child.stderr
+    from fake_driver.control import driver
+
+    driver.make_current(0)
+    memory = driver.allocate(0, 16)
+    driver.use(memory, driver.stream(), "write")
+    driver.use(memory, driver.stream(), "read")
 
 
 @both

@@ -367,6 +367,8 @@ def test_batches_are_on_the_device_ahead(pieces):
 @pytest.mark.parametrize("pieces", [1, 9])
 @in_child
 def test_batches_are_narrowed_ahead(pieces):
+    import threading
+
     import numpy as np
     from fake_driver import xla
     from fake_driver.producers import driver
@@ -391,6 +393,9 @@ def test_batches_are_narrowed_ahead(pieces):
         else:
             raise AssertionError(keywords)
     del arrays, array
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join()           # it has the batches after the one that failed
     xla.done()
     settled()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fake_driver import harness
 from gpu import driver, latency, libraries, soak
+from support.children import in_child
 
 # JAX has no 64-bit types by default, and this process keeps its setting.
 WIDE = ("int64", "uint64", "float64", "complex128")
@@ -80,31 +81,30 @@ def test_soak_says_what_changed():
     assert "live events" in soak.described({"changed": ["live events: 1 -> 2"]})
 
 
-COUNTED = """
-import ctypes
-
-driver = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
-context, event, found, status = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
-# The other driver's own.
-assert driver.cuInit(0) == 0
-assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
-assert driver.cuCtxSetCurrent(context) == 0
-assert driver.dlbridge_live_events() == 0
-assert driver.cuEventCreate(ctypes.byref(event), 2) == 0
-assert driver.dlbridge_live_events() == 1
-name, version, flags = b"cuEventDestroy", 12000, ctypes.c_uint64(0)
-assert driver.cuGetProcAddress_v2(name, ctypes.byref(found), version, flags, ctypes.byref(status)) == 0
-assert ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(found.value)(event) == 0
-assert driver.dlbridge_live_events() == 0
-assert driver.cuEventDestroy_v2(ctypes.c_void_p(0x1234)) != 0      # it is none, and not counted
-assert driver.dlbridge_live_events() == 0
-"""
-
-
-def test_events_are_counted_before_another_driver(tmp_path):
+@pytest.fixture
+def LD_LIBRARY_PATH(tmp_path):
+    """Where the driver is that counts events, and behind it the fake one."""
     environment = {**os.environ, "PYTHON": sys.executable, "LD_LIBRARY_PATH": str(harness.folder("cuda"))}
-    script = Path(__file__).with_name("events.sh")
-    subprocess.run(["bash", script, tmp_path], env=environment, check=True)
-    environment["LD_LIBRARY_PATH"] = f"{tmp_path}:{environment['LD_LIBRARY_PATH']}"
-    child = subprocess.run([sys.executable, "-c", COUNTED], env=environment, capture_output=True, text=True)
-    assert child.returncode == 0, child.stderr
+    subprocess.run(["bash", Path(__file__).with_name("events.sh"), tmp_path], env=environment, check=True)
+    return f"{tmp_path}:{environment['LD_LIBRARY_PATH']}"
+
+
+@in_child
+def test_events_are_counted_before_another_driver(LD_LIBRARY_PATH):
+    import ctypes
+
+    driver = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+    context, event, found, status = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+    # The other driver's own.
+    assert driver.cuInit(0) == 0
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxSetCurrent(context) == 0
+    assert driver.dlbridge_live_events() == 0
+    assert driver.cuEventCreate(ctypes.byref(event), 2) == 0
+    assert driver.dlbridge_live_events() == 1
+    name, version, flags = b"cuEventDestroy", 12000, ctypes.c_uint64(0)
+    assert driver.cuGetProcAddress_v2(name, ctypes.byref(found), version, flags, ctypes.byref(status)) == 0
+    assert ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(found.value)(event) == 0
+    assert driver.dlbridge_live_events() == 0
+    assert driver.cuEventDestroy_v2(ctypes.c_void_p(0x1234)) != 0      # it is none, and not counted
+    assert driver.dlbridge_live_events() == 0

@@ -1,12 +1,11 @@
 """Read-only memory, the host and the device, pinned and managed memory, and the faces of a Tensor."""
 
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from gpu import driver
 from gpu.libraries import CLASSES, DTYPES, ML_DTYPES, Described, Lacks, sample
+from support.children import in_child
 
 import dlbridge
 
@@ -255,29 +254,26 @@ def test_importers_take_a_tensor(importer, library):
     assert np.array_equal(consumer.values(received), sample("float32"))
 
 
-# JAX itself would wait on the stream -1, whatever that is: in a child, which may die of it (jaxlib's dlpack.cc).
-UNORDERED_JAX = """
-import jax
-import numpy as np
+@in_child(warnings="default")
+def use_jax_without_order(target):
+    import jax
+    import numpy as np
 
-import dlbridge
+    import dlbridge
 
-array = jax.device_put(np.arange(48, dtype=np.float32), jax.devices("cuda")[0]) + 1
-received = dlbridge.convert(array, "{target}", stream=-1, readonly="share")
-print(dlbridge.explain(array, "{target}"))
-host = received.cpu().numpy() if "{target}" == "torch" else received.get()
-assert np.array_equal(host, np.arange(1, 49, dtype=np.float32)), host
-"""
+    array = jax.device_put(np.arange(48, dtype=np.float32), jax.devices("cuda")[0]) + 1
+    received = dlbridge.convert(array, target, stream=-1, readonly="share")
+    assert target in str(dlbridge.explain(array, target))
+    host = received.cpu().numpy() if target == "torch" else received.get()
+    assert np.array_equal(host, np.arange(1, 49, dtype=np.float32)), host
 
 
 @pytest.mark.parametrize("target", ["torch", "cupy"])
 def test_jax_without_order(target, library):
+    """JAX itself would wait on the stream -1, whatever that is: in a child, which may die (jaxlib's dlpack.cc)."""
     library("jax")
     library(target)
-    command = [sys.executable, "-c", UNORDERED_JAX.format(target=target)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert child.returncode == 0, f"the child returned {child.returncode}\n{child.stderr[-2000:]}"
-    assert target in child.stdout
+    use_jax_without_order(target=target)
 
 
 @pytest.mark.parametrize("source", [source for source in CLASSES if source != "jax"])

@@ -1,11 +1,10 @@
 """Every library to every other, in every layout and dtype: shared where it can be, made compact, or refused."""
 
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from gpu.libraries import CLASSES, DTYPES, FAKE, Lacks, sample, viewed
+from support.children import in_child
 
 import dlbridge
 
@@ -127,33 +126,29 @@ def test_what_a_target_lacks_is_made_compact_on_the_device(source, target, layou
         assert bits(consumer.values(received)) == bits(viewed(sample("float32"), layout))
 
 
-# In a process without CuPy at first: the hint is code that works.
-WITHOUT_CUPY = """
-import sys
+@in_child(warnings="default")
+def begin_without_cupy():
+    import sys
 
-import numpy as np
-from numba import cuda
+    import numpy as np
+    import pytest
+    from numba import cuda
 
-import dlbridge
+    import dlbridge
 
-array = cuda.to_device(np.arange(4.0))[::-1]
-try:
-    dlbridge.convert(array, "torch")
-except dlbridge.DeviceError as error:
-    assert "or import cupy, whose kernels then make a compact copy" in error.hint, error
-else:
-    raise AssertionError
-assert "cupy" not in sys.modules
-import cupy
-assert dlbridge.convert(array, "torch").tolist() == [3, 2, 1, 0]
-"""
+    array = cuda.to_device(np.arange(4.0))[::-1]
+    with pytest.raises(dlbridge.DeviceError, match="or import cupy, whose kernels then make a compact copy"):
+        dlbridge.convert(array, "torch")
+    assert "cupy" not in sys.modules
+    import cupy  # noqa: F401 (the hint is code that works)
+
+    assert dlbridge.convert(array, "torch").tolist() == [3, 2, 1, 0]
 
 
 def test_a_library_with_kernels_is_found_once_it_is_imported(library):
     for name in "cupy", "numba", "torch":
         library(name)
-    child = subprocess.run([sys.executable, "-c", WITHOUT_CUPY], capture_output=True, text=True, timeout=300)
-    assert child.returncode == 0, child.stderr[-2000:]
+    begin_without_cupy()
 
 
 @pytest.mark.parametrize("source", ["cupy", "torch", "numba"])

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from support.children import in_child
 
 from dlbridge.libraries.library import libraries
 
@@ -13,31 +14,32 @@ LIBRARIES = [library for library in libraries().values()
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=[library.name for library in LIBRARIES])
 def test_missing_library(library):
-    top = library.top.partition(".")[0]
-    code = f"""if True:
-        import sys
-        sys.modules[{top!r}] = None
-        import dlbridge
-        try:
-            dlbridge.convert(b"abc", {library.name!r})
-        except dlbridge.MissingLibraryError as error:
-            print(error)
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.endswith(f"is not installed (pip install {library.install or library.name})\n")
+    convert_without(package=library.top.partition(".")[0], name=library.name, install=library.install or library.name)
 
 
+@in_child(warnings="default")
+def convert_without(package, name, install):
+    import sys
+
+    import pytest
+
+    sys.modules[package] = None
+    import dlbridge
+
+    with pytest.raises(dlbridge.MissingLibraryError, match=rf"is not installed \(pip install {install}\)$"):
+        dlbridge.convert(b"abc", name)
+
+
+@in_child(warnings="default")
 def test_paddle_is_not_imported_after_tensorflow():
-    code = """if True:
-        import tensorflow, dlbridge
-        try:
-            dlbridge.convert(b"abc", "paddle")
-        except dlbridge.MissingLibraryError as error:
-            print(error)
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == (
-        "paddle: import after tensorflow: ends the process (import paddle before tensorflow)\n"), done.stderr[-500:]
+    import pytest
+    import tensorflow  # noqa: F401
+
+    import dlbridge
+
+    with pytest.raises(dlbridge.MissingLibraryError, match=(
+            r"^paddle: import after tensorflow: ends the process \(import paddle before tensorflow\)$")):
+        dlbridge.convert(b"abc", "paddle")
 
 
 def test_it_would_end_the_process():
@@ -52,17 +54,20 @@ STRINGS = ["tf.constant(['a', 'b'])", "tf.Variable(1.0).handle"]
 
 
 @pytest.mark.parametrize("made", STRINGS)
+@in_child(warnings="default")
 def test_tensorflow_is_not_asked_for_what_has_no_numbers(made):
-    code = f"""if True:
-        import tensorflow as tf, dlbridge
-        for convert in (dlbridge.convert, lambda x, to: dlbridge.convert_tree([x], to, others="raise")):
-            try:
-                convert({made}, "numpy")
-            except dlbridge.ConversionError as error:
-                print(error.field, error.hint.partition(", ")[0])
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout == "element type it has strings\nleaf it has strings\n", done.stderr[-500:]
+    import pytest
+    import tensorflow as tf  # noqa: F401 (it is made of it)
+
+    import dlbridge
+
+    tensor = eval(made)
+    with pytest.raises(dlbridge.ConversionError) as one:
+        dlbridge.convert(tensor, "numpy")
+    with pytest.raises(dlbridge.ConversionError) as leaf:
+        dlbridge.convert_tree([tensor], "numpy", others="raise")
+    assert [error.value.field for error in (one, leaf)] == ["element type", "leaf"]
+    assert [error.value.hint.partition(", ")[0] for error in (one, leaf)] == ["it has strings"] * 2
 
 
 def test_tensorflow_would_end_the_process():

@@ -1,8 +1,6 @@
 """Tables are containers: a dictionary of their columns by name."""
 
 import datetime
-import subprocess
-import sys
 
 import numpy as np
 import pandas
@@ -10,6 +8,7 @@ import polars
 import pyarrow
 import pytest
 import torch
+from support.children import in_child
 
 import dlbridge
 
@@ -165,37 +164,29 @@ def test_bools_of_a_frame():
     assert dlbridge.convert(polars.DataFrame({"x": [True], "y": [False]}), "torch").tolist() == [[True, False]]
 
 
-WITHOUT_PYARROW = """
-import sys
-sys.modules["pyarrow"] = None
-import numpy, pandas, dlbridge
-
-words = pandas.Series(["a", "b"])
-held = pandas.DataFrame({"x": [1.0, 2.0], "n": pandas.array([3, 4], "Int64")})
-assert dlbridge.convert(held["n"], "numpy").tolist() == [3, 4]
-assert dlbridge.convert(held[["x"]], "numpy").tolist() == [[1.0], [2.0]]
-assert dlbridge.convert_tree(held, "numpy")["n"].tolist() == [3, 4]
-mixed = held.assign(s=words)
-assert dlbridge.convert_tree(mixed, "numpy", columns="pass")["s"] is not None
-for refused in (lambda: dlbridge.convert(words, "numpy"), lambda: dlbridge.convert_tree(mixed, "numpy"),
-                lambda: dlbridge.convert(pandas.Series([1, None], dtype="Int64"), "numpy")):
-    try:
-        refused()
-    except dlbridge.MissingLibraryError as error:
-        assert error.wrong.endswith("needs pyarrow") or ": needs pyarrow" in str(error), error
-        assert error.hint.endswith("pip install pyarrow"), error
-    else:
-        raise SystemExit("no error")
-try:
-    dlbridge.convert(mixed, "numpy")
-except dlbridge.ConversionError as error:
-    assert error.hint == 'call dlbridge.convert_tree(x, to, columns="pass")', error
-"""
-
-
+@in_child(warnings="ignore")
 def test_without_pyarrow_what_pandas_holds_in_numpy_works_and_the_rest_says_what_to_install():
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", WITHOUT_PYARROW], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    import sys
+
+    sys.modules["pyarrow"] = None
+    import pandas
+    import pytest
+
+    import dlbridge
+
+    words = pandas.Series(["a", "b"])
+    held = pandas.DataFrame({"x": [1.0, 2.0], "n": pandas.array([3, 4], "Int64")})
+    assert dlbridge.convert(held["n"], "numpy").tolist() == [3, 4]
+    assert dlbridge.convert(held[["x"]], "numpy").tolist() == [[1.0], [2.0]]
+    assert dlbridge.convert_tree(held, "numpy")["n"].tolist() == [3, 4]
+    mixed = held.assign(s=words)
+    assert dlbridge.convert_tree(mixed, "numpy", columns="pass")["s"] is not None
+    for refused in (lambda: dlbridge.convert(words, "numpy"), lambda: dlbridge.convert_tree(mixed, "numpy"),
+                    lambda: dlbridge.convert(pandas.Series([1, None], dtype="Int64"), "numpy")):
+        with pytest.raises(dlbridge.MissingLibraryError, match=r"needs pyarrow .*pip install pyarrow\)$"):
+            refused()
+    with pytest.raises(dlbridge.ConversionError, match=r'call dlbridge\.convert_tree\(x, to, columns="pass"\)'):
+        dlbridge.convert(mixed, "numpy")
 
 
 def test_an_error_of_the_system_in_an_export_reaches_the_user():
@@ -239,35 +230,34 @@ def test_a_frame_that_is_no_array_says_which_columns_it_is_about(make, words):
     assert set(dlbridge.convert_tree(frame, "torch", columns="pass")) == {"name", "age", "size", "when"}
 
 
-BY_BLOCKS = """
-import sys
-import numpy as np, pandas, dlbridge
-{without}
-from dlbridge.libraries import pandas_blocks
+@pytest.mark.parametrize("used", [True, False])
+@in_child
+def test_the_same_answers_by_pandas_blocks_and_without(used):
+    import numpy as np
+    import pandas
 
-array = np.arange(12.0).reshape(4, 3)
-frame = pandas.DataFrame(array)
-taken = dlbridge.convert(frame, "numpy", copy=False)
-assert taken.tolist() == array.tolist() and taken.shape == (4, 3) and not taken.flags.writeable
-part = dlbridge.convert(frame[1:3], "numpy", copy=False)
-assert part.tolist() == array[1:3].tolist()
-column = dlbridge.convert(frame[1], "numpy", copy=False)
-assert column.tolist() == array[:, 1].tolist() and not column.flags.writeable
-assert np.shares_memory(taken, column) and np.shares_memory(part, taken)
-apart = pandas.DataFrame({{"a": [1, 2], "b": [3, 4]}})
-apart["c"] = [5, 6]
-assert dlbridge.convert(apart, "numpy").tolist() == [[1, 3, 5], [2, 4, 6]]
-for refused in (pandas.DataFrame({{"a": [1], "b": [1.5]}}), pandas.DataFrame({{"a": ["x"]}}),
-                pandas.DataFrame(np.array([["a"]], object)), pandas.DataFrame(np.array(["2026"], "M8[s]"))):
-    assert dlbridge.explain(refused, "numpy").action == "refuse", refused
-assert dlbridge.convert(pandas.DataFrame(np.zeros((0, 3))), "numpy").shape == (0, 3)
-words = dlbridge.convert_tree({{"x": pandas.Series(["a"], dtype=object)}}, "numpy")["x"]
-assert isinstance(words, pandas.Series)
-print(pandas_blocks.in_use())
-"""
+    if not used:
+        pandas.__version__ = "99.0"
+    import dlbridge
+    from dlbridge.libraries import pandas_blocks
 
-
-@pytest.mark.parametrize(("without", "used"), [("", "True"), ("pandas.__version__ = '99.0'", "False")])
-def test_the_same_answers_by_pandas_blocks_and_without(without, used):
-    done = subprocess.run([sys.executable, "-c", BY_BLOCKS.format(without=without)], capture_output=True, text=True)
-    assert (done.stderr, done.stdout) == ("", f"{used}\n")
+    array = np.arange(12.0).reshape(4, 3)
+    frame = pandas.DataFrame(array)
+    taken = dlbridge.convert(frame, "numpy", copy=False)
+    assert (taken.tolist(), taken.flags.writeable) == (array.tolist(), False)
+    part = dlbridge.convert(frame[1:3], "numpy", copy=False)
+    assert part.tolist() == array[1:3].tolist()
+    column = dlbridge.convert(frame[1], "numpy", copy=False)
+    assert (column.tolist(), column.flags.writeable) == (array[:, 1].tolist(), False)
+    assert np.shares_memory(taken, column)
+    assert np.shares_memory(part, taken)
+    apart = pandas.DataFrame({"a": [1, 2], "b": [3, 4]})
+    apart["c"] = [5, 6]
+    assert dlbridge.convert(apart, "numpy").tolist() == [[1, 3, 5], [2, 4, 6]]
+    for refused in (pandas.DataFrame({"a": [1], "b": [1.5]}), pandas.DataFrame({"a": ["x"]}),
+                    pandas.DataFrame(np.array([["a"]], object)), pandas.DataFrame(np.array(["2026"], "M8[s]"))):
+        assert dlbridge.explain(refused, "numpy").action == "refuse", refused
+    assert dlbridge.convert(pandas.DataFrame(np.zeros((0, 3))), "numpy").shape == (0, 3)
+    words = dlbridge.convert_tree({"x": pandas.Series(["a"], dtype=object)}, "numpy")["x"]
+    assert isinstance(words, pandas.Series)
+    assert pandas_blocks.in_use() == used

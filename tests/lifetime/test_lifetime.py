@@ -6,9 +6,7 @@ import ctypes
 import gc
 import mmap
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 import tracemalloc
 import weakref
@@ -17,6 +15,7 @@ from multiprocessing import shared_memory
 import numpy as np
 import pytest
 from support.child import run_in_child
+from support.children import in_child
 from support.optional import of, params, product
 
 import dlbridge
@@ -482,76 +481,79 @@ def test_threads_share_a_tensor(target):
 
 # ---- the end of the interpreter --------------------------------------------------------------------------------------
 
-PRELUDE = """
-from dlbridge import convert
-import jax.numpy, numpy, torch
-from dlbridge.testing.producers import Producer
-settled = jax.numpy.zeros(64, "float32")
-MAKERS = {
-    "numpy": lambda: numpy.zeros(64, "float32"),
-    "read-only": lambda: bytes(64),
-    "buffer": lambda: bytearray(64),
-    "torch": lambda: torch.zeros(64),
-    "jax": lambda: settled,
-    "producer": lambda: Producer(numpy.zeros(64)),
-    "capsule": lambda: Producer(numpy.zeros(64)).capsule(),
-}
-def convert_all(without=(), convert=convert, makers=MAKERS):
-    return [
-        convert(make(), target) for name, make in makers.items() if name not in without
-        for target in ("numpy", "torch", "memoryview", "dlpack", "dlbridge") if target not in without
-    ]
-convert_all(), convert(settled, "jax")
-"""
 # Not ours: torch 2.13 aborts where a daemon thread, or the last garbage collection, drops one of its tensors, and JAX
 # 0.10 where a daemon thread does. A finalizer may run so late that no Python code can import, as that of both does.
-ENDINGS = {
-    "globals of a module": "kept = convert_all()",
-    "module that goes last": "import sys; sys.kept = convert_all()",
-    "atexit": """
-        import atexit
-        kept = convert_all()
-        atexit.register(kept.clear)
-        atexit.register(convert_all)
-    """,
-    "reference cycle": """
-        class Node:
-            pass
-        node = Node()
-        node.itself, node.kept = node, convert_all()
-        del node
-    """,
-    "daemon threads": """
-        import threading
-        barrier = threading.Barrier(3)
-        def work():
-            kept = convert_all({"torch", "jax"})
-            barrier.wait()
-            while True:
-                kept[:] = convert_all({"torch", "jax"})
-        for _ in range(2):
-            threading.Thread(target=work, daemon=True).start()
-        barrier.wait()
-    """,
-    "finalizer that converts": """
-        class Late:
-            def __del__(self, convert_all=convert_all):
-                self.made = convert_all({"torch", "jax", "producer", "capsule"})
-        late = Late()
-        late.itself = late
-    """,
-    "SystemExit": "kept = convert_all(); raise SystemExit(0)",
-}
+
+@pytest.mark.needs("torch", "jax")
+@pytest.mark.parametrize("by_exit", [False, True])
+@in_child(says="", warnings="default")
+def test_python_ends_with_results_in_the_globals_of_modules(by_exit):
+    import sys
+
+    from lifetime.results import convert_all
+
+    kept = convert_all()
+    sys.kept = convert_all()        # the module that goes last
+    if by_exit:
+        raise SystemExit(0)
 
 
 @pytest.mark.needs("torch", "jax")
-@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_interpreter_ends_in_silence(ending):
-    program = PRELUDE + textwrap.dedent(ending)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+@in_child(says="", warnings="default")
+def test_python_ends_with_conversions_in_its_exit_functions():
+    import atexit
+
+    from lifetime.results import convert_all
+
+    kept = convert_all()
+    atexit.register(kept.clear)
+    atexit.register(convert_all)
+
+
+@pytest.mark.needs("torch", "jax")
+@in_child(says="", warnings="default")
+def test_python_ends_with_results_in_a_cycle():
+    from lifetime.results import convert_all
+
+    class Node:
+        pass
+
+    node = Node()
+    node.itself, node.kept = node, convert_all()
+    del node
+
+
+@pytest.mark.needs("torch", "jax")
+@in_child(says="", warnings="default")
+def test_python_ends_beside_daemon_threads():
+    import threading
+
+    from lifetime.results import convert_all
+
+    barrier = threading.Barrier(3)
+
+    def work():
+        kept = convert_all({"torch", "jax"})
+        barrier.wait()
+        while True:
+            kept[:] = convert_all({"torch", "jax"})
+
+    for _ in range(2):
+        threading.Thread(target=work, daemon=True).start()
+    barrier.wait()
+
+
+@pytest.mark.needs("torch", "jax")
+@in_child(says="", warnings="default")
+def test_python_ends_with_a_finalizer_that_converts():
+    from lifetime.results import convert_all
+
+    class Late:
+        def __del__(self, convert_all=convert_all):
+            self.made = convert_all({"torch", "jax", "producer", "capsule"})
+
+    late = Late()
+    late.itself = late
 
 
 # ---- ten thousand times ----------------------------------------------------------------------------------------------

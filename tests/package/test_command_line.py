@@ -21,12 +21,8 @@ pytestmark = pytest.mark.needs("an installation")
 SCRIPT = Path(sysconfig.get_path("scripts")) / "dlbridge"
 PROGRAMS = {"script": [str(SCRIPT)], "module": [sys.executable, "-m", "dlbridge"]}
 # Imports as on a machine that has numpy only.
-NUMPY_ALONE = """
-import sys
-sys.modules.update(torch=None, jax=None, ml_dtypes=None, array_api_strict=None)
-from dlbridge.__main__ import main
-sys.exit(main(sys.argv[1:]))
-"""
+NUMPY_ALONE = ("import sys; sys.modules.update(torch=None, jax=None, ml_dtypes=None, array_api_strict=None); "
+               "from dlbridge.__main__ import main; sys.exit(main(sys.argv[1:]))")
 ROW = re.compile(r"^ +(?:-> )?([\w.]+) +([A-Z])(?: +(shared|copied))?(?: \[\d+\])? *(\w*)$", re.MULTILINE)
 
 

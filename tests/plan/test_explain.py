@@ -1,9 +1,5 @@
 """explain() says what convert() does, and does nothing."""
 
-import inspect
-import subprocess
-import sys
-import textwrap
 
 import jax.numpy
 import ml_dtypes
@@ -12,6 +8,7 @@ import PIL.Image
 import pytest
 import torch
 from support.child import run_in_child
+from support.children import in_child
 from support.optional import of, params
 
 import dlbridge
@@ -144,20 +141,22 @@ def test_lazy_bits_of_a_subclass():
 
 
 @pytest.mark.needs("torch", "ml_dtypes")
+@in_child
 def test_missing_ml_dtypes_is_seen_beforehand():
-    def explain_it():
-        sys.modules["ml_dtypes"] = None
-        source = dlbridge.asdlpack(torch.zeros(3, dtype=torch.bfloat16))
-        plan = dlbridge.explain(source, "numpy")
-        try:
-            dlbridge.convert(source, "numpy")
-        except dlbridge.MissingLibraryError as error:
-            return plan.action, str(error) == f"{plan.reason} ({plan.hint})"
+    import sys
 
-    # A child that never imported it.
-    program = "import sys, torch, dlbridge\n" + textwrap.dedent(inspect.getsource(explain_it)) + "print(explain_it())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "('refuse', True)\n"
+    import pytest
+    import torch
+
+    import dlbridge
+
+    sys.modules["ml_dtypes"] = None
+    source = dlbridge.asdlpack(torch.zeros(3, dtype=torch.bfloat16))
+    plan = dlbridge.explain(source, "numpy")
+    assert plan.action == "refuse"
+    with pytest.raises(dlbridge.MissingLibraryError) as raised:
+        dlbridge.convert(source, "numpy")
+    assert str(raised.value) == f"{plan.reason} ({plan.hint})"
 
 
 @pytest.mark.needs("torch")

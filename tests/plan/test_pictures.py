@@ -3,13 +3,10 @@
 import base64
 import ctypes
 import html.parser
-import inspect
 import math
 import mmap
 import re
-import subprocess
 import sys
-import textwrap
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -21,6 +18,7 @@ from fake_driver.harness import run
 from hypothesis import given
 from hypothesis import strategies as st
 from support.child import run_in_child
+from support.children import body_of, in_child
 from support.optional import of, params
 
 import dlbridge
@@ -478,23 +476,24 @@ def test_memory_that_cannot_be_read():
     assert run_in_child(show).result().count("1,024 elements of 4 bytes") == 2
 
 
+def draw_device_memory():
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+
+    driver.make_current(1)
+    source = Interface(driver.allocate(1, 4096), (2, 3), readonly=True)
+    tensor = dlbridge.asdlpack(source)
+    calls = len(driver.log())
+    print(tensor._repr_html_())
+    assert len(driver.log()) == calls
+    print(dlbridge.explain(source, "torch")._repr_html_())
+
+
 @pytest.mark.needs("torch")
 def test_device_memory_is_not_read():
-    # The fake driver's memory cannot be read by the CPU: whoever tries is killed.
-    child = run(
-        """
-        import dlbridge
-        from fake_driver.producers import Interface, driver
-        driver.make_current(1)
-        source = Interface(driver.allocate(1, 4096), (2, 3), readonly=True)
-        tensor = dlbridge.asdlpack(source)
-        calls = len(driver.log())
-        print(tensor._repr_html_())
-        assert len(driver.log()) == calls
-        print(dlbridge.explain(source, "torch")._repr_html_())
-        """
-    )
-    tensor, plan = map(parsed, child.stdout.splitlines())
+    """The fake driver's memory cannot be read by the CPU: whoever tries is killed."""
+    tensor, plan = map(parsed, run(body_of(draw_device_memory)).stdout.splitlines())
     assert words(tensor)["memory"] == "6 elements of 4 bytes, 24 bytes, read-only, on cuda:1"
     assert words(tensor)["owner"] == "fake_driver.producers.Interface, by cuda_array_interface"
     assert len(cells(tensor)) == 6
@@ -532,16 +531,15 @@ def test_the_text_reads_in_order_without_images():
     assert re.sub(r"<[^>]*>", " ", html).split()[:2] == ["because", "strides"]
 
 
+@in_child
 def test_drawing_is_imported_with_the_first_picture():
-    def show():
-        import dlbridge
-        before = "dlbridge.explain.picture" in sys.modules
-        dlbridge.asdlpack(b"")._repr_html_()
-        print(before, "dlbridge.explain.picture" in sys.modules)
+    import sys
 
-    code = f"import sys\n{textwrap.dedent(inspect.getsource(show))}\nshow()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False True\n"
+    import dlbridge
+
+    assert "dlbridge.explain.picture" not in sys.modules
+    dlbridge.asdlpack(b"")._repr_html_()
+    assert "dlbridge.explain.picture" in sys.modules
 
 
 def test_drawing_changes_nothing():

@@ -6,42 +6,17 @@ since memory that is gone ends the process. The tensors are large, so that freed
 
 import gc
 import sys
-import textwrap
 import weakref
 
 import numpy as np
 import pytest
 import torch
-from support.children import run_program
+from support.children import in_child
 
 import dlbridge
 
 pytestmark = pytest.mark.needs("torch")
 
-START = """
-import sys
-import numpy, torch
-import dlbridge
-
-class Special(torch.nn.Parameter):
-    pass
-
-class MoreSpecial(Special):
-    pass
-
-class Described(torch.Tensor):
-    pass
-
-COUNT = 300_000
-
-def tensor_of(kind):
-    tensor = torch.full((COUNT,), 7.0)
-    return tensor if kind is torch.Tensor else tensor.as_subclass(kind) if kind is Described else kind(tensor, False)
-
-def is_kept(array):
-    other = [torch.zeros(COUNT) for _ in range(3)]      # freed memory is used again
-    return float(array[0]) == float(array[COUNT - 1]) == 7.0
-"""
 KINDS = ["torch.Tensor", "torch.nn.Parameter", "Special", "MoreSpecial", "Described"]
 # How an array comes about; each keeps the memory of ``tensor``.
 WAYS = {
@@ -68,47 +43,47 @@ RESIZES = {
 }
 
 
-def child(program):
-    return run_program(START + textwrap.dedent(program)).splitlines()
+@in_child
+def change_each(kind, ways, changes, refused):
+    """Convert a tensor in every way, and change it in every way, which is refused or leaves what was converted."""
+    import numpy  # noqa: F401 (ways and changes are made of them)
+    import torch
+    from sources.tensor_kinds import COUNT, Described, MoreSpecial, Special, is_kept, tensor_of  # noqa: F401
 
+    import dlbridge  # noqa: F401
 
-def wrong_after(kind, changes, judge):
-    """Of every way to convert a tensor and every change to it, those after which ``judge`` does not say True.
-
-    ``judge`` is an expression, of the array and of the error that the change raised, or None.
-    """
-    return child(f"""
-        for way in {list(WAYS.values())!r}:
-            for change in {list(changes.values())!r}:
-                tensor = tensor_of({kind})
-                if "module" in change and not isinstance(tensor, torch.nn.Parameter):
-                    continue
-                array, error = eval(way), None
-                try:
-                    exec(change)
-                except RuntimeError as raised:
-                    error = raised
-                if not ({judge}):
-                    print(way, change, error)
-    """)
+    for way in ways:
+        for change in changes:
+            tensor = tensor_of(eval(kind))
+            if "module" in change and not isinstance(tensor, torch.nn.Parameter):
+                continue
+            array, error = eval(way), None
+            try:
+                exec(change)
+            except RuntimeError as raised:
+                error = raised
+            assert ("not resizable" in str(error)) if refused else error is None, (way, change, error)
+            assert is_kept(array), (way, change)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_memory_stays_when_a_tensor_gets_other_memory(kind):
-    assert wrong_after(kind, REPLACES, "error is None and is_kept(array)") == []
+    change_each(kind=kind, ways=list(WAYS.values()), changes=list(REPLACES.values()), refused=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_storage_that_is_shared_cannot_be_resized(kind):
-    assert wrong_after(kind, RESIZES, "'not resizable' in str(error) and is_kept(array)") == []
+    change_each(kind=kind, ways=list(WAYS.values()), changes=list(RESIZES.values()), refused=True)
 
 
+@in_child
 def test_tensors_that_may_lack_a_storage():
-    output = child("""
-        for tensor in (torch._efficientzerotensor(0), torch._to_functional_tensor(torch.zeros(0)), torch.empty(0)):
-            print(dlbridge.convert(tensor, "numpy").shape)
-    """)
-    assert output == ["(0,)"] * 3
+    import torch
+
+    import dlbridge
+
+    for tensor in (torch._efficientzerotensor(0), torch._to_functional_tensor(torch.zeros(0)), torch.empty(0)):
+        assert dlbridge.convert(tensor, "numpy").shape == (0,)
 
 
 @pytest.mark.parametrize("convert", [

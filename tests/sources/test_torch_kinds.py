@@ -1,16 +1,13 @@
 """torch's tensors whose export does not say all: dtypes below a byte, lazy clones, wrappers, memory of Metal."""
 
 import gc
-import subprocess
-import sys
-import textwrap
 import warnings
 
 import numpy as np
 import pytest
 import torch
 import torch.utils.dlpack
-from support.children import run_program
+from support.children import in_child
 from support.optional import params
 
 import dlbridge
@@ -140,18 +137,23 @@ def test_a_lazy_clone_is_itself_where_it_is_wanted():
     assert dlbridge.asdlpack(x).owner is x
 
 
+@in_child(warnings="ignore")
 def test_lazy_clones_are_seen_without_the_private_parts():
-    run("""
-        # The examples do not agree, so Python is asked.
-        asked = torch._C._is_cow_tensor
-        torch._C._is_cow_tensor = lambda tensor: True
-        dlbridge.convert(torch.zeros(1), "dlbridge")
-        calls = []
-        torch._C._is_cow_tensor = lambda tensor: calls.append(tensor) or asked(tensor)
-        x = torch._lazy_clone(torch.arange(3.0))
-        array = dlbridge.convert(x, "numpy", copy=False)
-        assert calls and asked(x) and array.tolist() == [0, 1, 2] and not array.flags.writeable
-    """)
+    import torch
+
+    import dlbridge
+
+    # The examples do not agree, so Python is asked.
+    asked = torch._C._is_cow_tensor
+    torch._C._is_cow_tensor = lambda tensor: True
+    dlbridge.convert(torch.zeros(1), "dlbridge")
+    calls = []
+    torch._C._is_cow_tensor = lambda tensor: calls.append(tensor) or asked(tensor)
+    x = torch._lazy_clone(torch.arange(3.0))
+    array = dlbridge.convert(x, "numpy", copy=False)
+    assert calls
+    assert asked(x)
+    assert (array.tolist(), array.flags.writeable) == ([0, 1, 2], False)
 
 
 # ---- subclasses that answer for themselves ---------------------------------------------------------------------------
@@ -231,10 +233,6 @@ def test_what_a_wrapped_tensor_carries_is_asked(wrapper):
     assert dlbridge.convert(wrapped, "torch") is wrapped
 
 
-def run(program):
-    run_program("import torch\nimport dlbridge\n" + textwrap.dedent(program), "-W", "ignore")
-
-
 # Tensors without memory of their own values: what makes one, and for each hint the code and what it gives.
 WITHOUT_VALUES = {
     "masked": (
@@ -285,90 +283,91 @@ def test_a_proxy_of_fx_says_what_to_do():
     assert torch.fx.symbolic_trace(lambda x: doubled_by_numpy(x))(torch.ones(2)).tolist() == [2, 2]
 
 
+@in_child(warnings="ignore")
 def test_the_hint_of_a_tensor_that_is_on_its_way():
-    run("""
-        import torch.distributed as distributed
-        from torch.distributed import _functional_collectives as collectives
+    import pytest
+    import torch
+    import torch.distributed as distributed
+    from torch.distributed import _functional_collectives as collectives
 
-        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
-        x = collectives.all_reduce(torch.ones(3), "sum", distributed.group.WORLD)
-        assert dlbridge.explain(x, "numpy").hint == "pass x.wait()"
-        try:
-            dlbridge.convert_tree([x], "numpy")
-        except dlbridge.UnsupportedError as error:
-            assert error.hint == "pass x.wait()"
-        else:
-            raise AssertionError(x)
-        assert dlbridge.convert(x.wait(), "numpy").tolist() == [1, 1, 1]
-        distributed.destroy_process_group()
-    """)
+    import dlbridge
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    x = collectives.all_reduce(torch.ones(3), "sum", distributed.group.WORLD)
+    assert dlbridge.explain(x, "numpy").hint == "pass x.wait()"
+    with pytest.raises(dlbridge.UnsupportedError, match=r"\(pass x\.wait\(\)\)"):
+        dlbridge.convert_tree([x], "numpy")
+    assert dlbridge.convert(x.wait(), "numpy").tolist() == [1, 1, 1]
+    distributed.destroy_process_group()
 
 
+@in_child(warnings="ignore")
 def test_the_hints_of_a_distributed_tensor():
-    run("""
-        import torch.distributed
-        from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+    import pytest
+    import torch
+    import torch.distributed
+    from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 
-        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-        x = distribute_tensor(torch.arange(4.0), init_device_mesh("cpu", (1,)), [Shard(0)])
-        for each in (x, x.detach(), torch.nn.Parameter(x)):
-            try:
-                dlbridge.convert(each, "numpy", detach=True)
-            except dlbridge.UnsupportedError as error:
-                assert error.hint == "pass x.to_local(), the part of this process, or x.full_tensor()", error
-                assert dlbridge.explain(each, "numpy", detach=True).hint == error.hint
-            else:
-                raise AssertionError(each)
-        assert dlbridge.convert(x.to_local(), "numpy").tolist() == [0, 1, 2, 3]
-        assert dlbridge.convert(x.full_tensor(), "numpy").tolist() == [0, 1, 2, 3]
-        torch.distributed.destroy_process_group()
-    """)
+    import dlbridge
+
+    hint = "pass x.to_local(), the part of this process, or x.full_tensor()"
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    x = distribute_tensor(torch.arange(4.0), init_device_mesh("cpu", (1,)), [Shard(0)])
+    for each in (x, x.detach(), torch.nn.Parameter(x)):
+        with pytest.raises(dlbridge.UnsupportedError) as raised:
+            dlbridge.convert(each, "numpy", detach=True)
+        assert raised.value.hint == dlbridge.explain(each, "numpy", detach=True).hint == hint
+    assert dlbridge.convert(x.to_local(), "numpy").tolist() == [0, 1, 2, 3]
+    assert dlbridge.convert(x.full_tensor(), "numpy").tolist() == [0, 1, 2, 3]
+    torch.distributed.destroy_process_group()
 
 
 # ---- Metal -----------------------------------------------------------------------------------------------------------
 
+@in_child(warnings="ignore")
 def test_a_slice_on_metal_is_taken_by_the_managed_export():
     """There is no such machine here: torch's own table on the CPU, whose answers are those that it gives for Metal.
 
     data is a handle, and the managed export has the offset beside it. The borrowed view adds it (pytorch#182924).
     """
-    run("""
-        import ctypes
-        from dlbridge.testing import abi
-        from dlbridge.testing.producers import capsule_pointer, new_capsule
+    import ctypes
 
-        METAL = 8
-        own = abi.DLPackExchangeAPI.from_address(
-            capsule_pointer(torch.Tensor.__dlpack_c_exchange_api__, abi.EXCHANGE_NAME))
-        fake = abi.DLPackExchangeAPI.from_buffer_copy(own)
-        types = dict(abi.DLPackExchangeAPI._fields_)
+    import torch
 
-        def borrowed(tensor, out):
-            answer = own.dltensor_from_py_object_no_sync(tensor, out)
-            out.contents.device.device_type = METAL
-            return answer
+    import dlbridge
+    from dlbridge.testing import abi
+    from dlbridge.testing.producers import capsule_pointer, new_capsule
 
-        def managed(tensor, out):
-            answer = own.managed_tensor_from_py_object_no_sync(tensor, out)
-            given = out.contents.contents.dl_tensor
-            given.device.device_type = METAL
-            given.byte_offset = 8
-            given.data -= 8
-            return answer
+    METAL = 8
+    own = abi.DLPackExchangeAPI.from_address(
+        capsule_pointer(torch.Tensor.__dlpack_c_exchange_api__, abi.EXCHANGE_NAME))
+    fake = abi.DLPackExchangeAPI.from_buffer_copy(own)
+    types = dict(abi.DLPackExchangeAPI._fields_)
 
-        fake.dltensor_from_py_object_no_sync = types["dltensor_from_py_object_no_sync"](borrowed)
-        fake.managed_tensor_from_py_object_no_sync = types["managed_tensor_from_py_object_no_sync"](managed)
-        torch.Tensor.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(fake), abi.EXCHANGE_NAME, None)
+    def borrowed(tensor, out):
+        answer = own.dltensor_from_py_object_no_sync(tensor, out)
+        out.contents.device.device_type = METAL
+        return answer
 
-        x = torch.arange(6.0)
-        for convert in (dlbridge.asdlpack, lambda x: dlbridge.convert_tree([x], "dlbridge")[0],
-                        dlbridge.accepts("dlbridge")(lambda x: x)):
-            made = convert(x[2:])
-            assert made.device == "metal:0" and made.shape == (4,), made
-            assert made.byte_offset == 8, made.byte_offset
-        assert dlbridge.explain(x[2:], "dlbridge").device == "metal:0"
-        del made
-    """)
+    def managed(tensor, out):
+        answer = own.managed_tensor_from_py_object_no_sync(tensor, out)
+        given = out.contents.contents.dl_tensor
+        given.device.device_type = METAL
+        given.byte_offset = 8
+        given.data -= 8
+        return answer
+
+    fake.dltensor_from_py_object_no_sync = types["dltensor_from_py_object_no_sync"](borrowed)
+    fake.managed_tensor_from_py_object_no_sync = types["managed_tensor_from_py_object_no_sync"](managed)
+    torch.Tensor.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(fake), abi.EXCHANGE_NAME, None)
+
+    x = torch.arange(6.0)
+    for convert in (dlbridge.asdlpack, lambda x: dlbridge.convert_tree([x], "dlbridge")[0],
+                    dlbridge.accepts("dlbridge")(lambda x: x)):
+        made = convert(x[2:])
+        assert (made.device, made.shape, made.byte_offset) == ("metal:0", (4,), 8), made
+    assert dlbridge.explain(x[2:], "dlbridge").device == "metal:0"
+    del made
 
 
 # ---- torch.jit.trace -------------------------------------------------------------------------------------------------
@@ -424,15 +423,20 @@ def test_a_warning_that_is_an_error_loses_nothing():
 
 @pytest.mark.needs("torch")
 @pytest.mark.parametrize("version", [torch.__version__, "99.0"])        # of the second no private parts are used
+@in_child(warnings="default")
 def test_the_first_conversion_of_a_process_is_no_part_of_a_trace(version):
-    done = subprocess.run([sys.executable, "-W", "error::torch.jit.TracerWarning", "-c", f"""if True:
-        import warnings, torch, numpy, dlbridge
-        torch.__version__ = "{version}"
-        def function(x):
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "torch.jit.trace records what dlbridge")
-                return x * dlbridge.convert(x, "numpy").size
-        warnings.simplefilter("error", torch.jit.TracerWarning)
-        print(len(list(torch.jit.trace(function, torch.ones(3)).graph.nodes())))
-    """], capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
+    import warnings
+
+    import torch
+
+    import dlbridge
+
+    torch.__version__ = version
+
+    def function(x):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.jit.trace records what dlbridge")
+            return x * dlbridge.convert(x, "numpy").size
+
+    warnings.simplefilter("error", torch.jit.TracerWarning)
+    assert len(list(torch.jit.trace(function, torch.ones(3)).graph.nodes())) == 2

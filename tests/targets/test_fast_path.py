@@ -5,9 +5,7 @@ import functools
 import gc
 import inspect
 import pickle
-import subprocess
 import sys
-import textwrap
 import threading
 
 import jax
@@ -16,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.children import in_child
 from support.optional import of, params
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -26,15 +25,6 @@ import dlbridge
 from dlbridge.testing.producers import ArrayInterface, Producer
 
 pytestmark = pytest.mark.quick
-
-
-def child(program):
-    """What a fresh interpreter prints."""
-    command = [sys.executable, "-c", textwrap.dedent(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr
-    return done.stdout
 
 
 # ---- the call without keywords ---------------------------------------------------------------------------------------
@@ -293,32 +283,33 @@ def test_a_tensor_lends_its_block_to_many_at_a_time():
 # ---- who holds the GIL -----------------------------------------------------------------------------------------------
 
 @pytest.mark.needs("torch")
+@in_child(says="", warnings="default")
 def test_a_subinterpreter_anywhere_changes_nothing():
-    # From its creation on PyGILState_Check() says yes to every thread, and torch lets go of tensors without the GIL.
-    program = """
-        import sys
-        import threading
-        import numpy, torch, dlbridge
-        try:
-            import _interpreters as interpreters        # from Python 3.13 on
-        except ImportError:
-            import _xxsubinterpreters as interpreters
-
-        array = numpy.ones(1000)
-        dlbridge.convert(array, "torch")
-        interpreters.destroy(interpreters.create())
-        before = sys.getrefcount(array)
-
-        def work():
-            for _ in range(2000):
-                dlbridge.convert(array, "torch")
-
-        crew = [threading.Thread(target=work) for _ in range(4)]
-        [thread.start() for thread in crew]
-        [thread.join() for thread in crew]
-        print(sys.getrefcount(array) - before)
+    """From its creation on PyGILState_Check() says yes to every thread, and torch lets go of tensors without the GIL.
     """
-    assert child(program) == "0\n"
+    import sys
+    import threading
+
+    import numpy
+    from lifetime.interpreters import interpreters
+
+    import dlbridge
+
+    array = numpy.ones(1000)
+    dlbridge.convert(array, "torch")
+    interpreters.destroy(interpreters.create())
+    before = sys.getrefcount(array)
+
+    def work():
+        for _ in range(2000):
+            dlbridge.convert(array, "torch")
+
+    crew = [threading.Thread(target=work) for _ in range(4)]
+    for thread in crew:
+        thread.start()
+    for thread in crew:
+        thread.join()
+    assert sys.getrefcount(array) == before
 
 
 # ---- layouts ---------------------------------------------------------------------------------------------------------
@@ -358,28 +349,29 @@ def test_every_layout_is_described_alike(axes, compact):
 # ---- what was once got wrong -----------------------------------------------------------------------------------------
 
 @pytest.mark.needs("torch 2.10")
+@in_child(says="", warnings="default")
 def test_the_first_tensor_may_come_under_any_mode():
-    program = """
-        import numpy, torch, dlbridge
-        from torch.overrides import TorchFunctionMode
-        from torch.utils._python_dispatch import TorchDispatchMode
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
 
-        class Refusing(TorchFunctionMode):
-            def __torch_function__(self, function, types, args=(), kwargs=None):
-                raise ZeroDivisionError
+    import dlbridge
 
-        class Counting(TorchDispatchMode):
-            calls = 0
+    class Refusing(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            raise ZeroDivisionError
 
-            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-                Counting.calls += 1
-                return function(*args, **(kwargs or {}))
+    class Counting(TorchDispatchMode):
+        calls = 0
 
-        tensor = torch.ones(3)
-        with Counting(), Refusing():
-            print(dlbridge.convert(tensor, "numpy"), Counting.calls)
-    """
-    assert child(program) == "[1. 1. 1.] 0\n"
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            Counting.calls += 1
+            return function(*args, **(kwargs or {}))
+
+    tensor = torch.ones(3)
+    with Counting(), Refusing():
+        array = dlbridge.convert(tensor, "numpy")
+    assert (array.tolist(), Counting.calls) == ([1, 1, 1], 0)
 
 
 @pytest.mark.needs("torch")

@@ -4,9 +4,6 @@ These are libtorch's functions, jaxlib's importer and pandas' blocks. Numba's cl
 """
 
 import mmap
-import subprocess
-import sys
-import textwrap
 import time
 import weakref
 from pathlib import Path
@@ -14,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.children import in_child
 
 import dlbridge
 from dlbridge.libraries.library import libraries
@@ -58,58 +56,29 @@ def test_info_goes_by_the_version_where_it_imports_nothing(name):
 
 # ---- done without ----------------------------------------------------------------------------------------------------
 
-PROGRAM = """
-    import ctypes, os, sys
-    import jax, pytest, hypothesis, torch, dlbridge.testing.producers     # pytest's own imports need ctypes.CDLL
-
-    def no_library(*arguments):
-        raise OSError
-
-    {without}
-    sys.path.insert(0, {tests!r})
-    {program}
-    print("the same")
-"""
-TORCH = """
-    from targets import test_fast_path
-    test_fast_path.test_lazy_bits_however_they_came()
-    test_fast_path.test_gradients_however_they_came()
-    test_fast_path.test_a_shared_storage_keeps_its_size()
-    test_fast_path.test_a_plain_tensor_leaves_no_trace_in_what_the_caller_has_begun()
-    test_fast_path.test_a_function_mode_is_not_asked_what_a_tensor_holds()
-    from dlbridge.matrix.info import private_parts_in_use
-    assert private_parts_in_use("torch") == "not used"
-"""
-STREAMS = """
-import ctypes, torch, dlbridge
-from dlbridge._core.native import libtorch
-api = ctypes.pythonapi
-api.PyCapsule_GetName.restype, api.PyCapsule_GetPointer.restype = ctypes.c_char_p, ctypes.c_void_p
-api.PyCapsule_GetName.argtypes = [ctypes.py_object]
-api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-capsule = libtorch.__pyx_capi__["is_own_stream"]
-address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-is_own_stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)(address)
-stream = 0x1000
-for number in 5, 6, 9:          # odd: of torch's pools
-    torch._C._cuda_getCurrentStream = lambda device: (number, 0, 1)
-    stream += 64
-    assert is_own_stream(0, stream) == number % 2, number
-"""
-
-
 @pytest.mark.needs("torch")
+@in_child(warnings="default")
 def test_streams_of_torch_are_known_before_any_tensor_was_a_source():
     """Else memory of others goes back before torch has read it."""
-    subprocess.run([sys.executable, "-c", STREAMS], check=True, timeout=60)
+    import ctypes
 
+    import torch
 
-JAX = """
-    from targets import test_private_parts
-    test_private_parts.jax_takes_arrays()
-    from dlbridge.matrix.info import private_parts_in_use
-    assert private_parts_in_use("jax") == "not used"
-"""
+    import dlbridge  # noqa: F401
+    from dlbridge._core.native import libtorch
+
+    api = ctypes.pythonapi
+    api.PyCapsule_GetName.restype, api.PyCapsule_GetPointer.restype = ctypes.c_char_p, ctypes.c_void_p
+    api.PyCapsule_GetName.argtypes = [ctypes.py_object]
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    capsule = libtorch.__pyx_capi__["is_own_stream"]
+    address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    is_own_stream = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int64)(address)
+    stream = 0x1000
+    for number in 5, 6, 9:          # odd: of torch's pools
+        torch._C._cuda_getCurrentStream = lambda device, number=number: (number, 0, 1)
+        stream += 64
+        assert is_own_stream(0, stream) == number % 2, number
 
 
 def jax_takes_arrays():
@@ -139,14 +108,48 @@ def test_jax_takes_arrays():
 
 
 @pytest.mark.needs("torch", "jax")
-@pytest.mark.parametrize(("program", "without"), [
-    (TORCH, "torch.__version__ = '99.0'"),
-    (TORCH, "ctypes.CDLL = no_library"),        # on macOS torch's libraries have other names
-    (TORCH, "del os.RTLD_NOLOAD"),              # on Windows
-    (JAX, "jax.__version__ = '99.0'"),
+@pytest.mark.parametrize("without", [
+    "torch.__version__ = '99.0'",
+    "ctypes.CDLL = no_library",         # on macOS torch's libraries have other names
+    "del os.RTLD_NOLOAD",               # on Windows
 ])
-def test_the_same_answers_without_private_parts(program, without):
-    lines = textwrap.indent(textwrap.dedent(program), "    ").strip()
-    code = textwrap.dedent(PROGRAM.format(without=without, tests=str(Path(__file__).parents[1]), program=lines))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "the same\n", "")
+@in_child(says="", warnings="default")
+def test_the_same_answers_without_private_parts_of_torch(without):
+    import ctypes  # noqa: F401 (what is done without is one of these)
+    import os  # noqa: F401
+
+    import hypothesis  # noqa: F401 (its own imports, and pytest's, need ctypes.CDLL)
+    import jax  # noqa: F401
+    import pytest  # noqa: F401
+    import torch  # noqa: F401
+
+    import dlbridge.testing.producers  # noqa: F401
+
+    def no_library(*arguments):
+        raise OSError
+
+    exec(without)
+    from targets import test_fast_path
+
+    from dlbridge.matrix.info import private_parts_in_use
+
+    test_fast_path.test_lazy_bits_however_they_came()
+    test_fast_path.test_gradients_however_they_came()
+    test_fast_path.test_a_shared_storage_keeps_its_size()
+    test_fast_path.test_a_plain_tensor_leaves_no_trace_in_what_the_caller_has_begun()
+    test_fast_path.test_a_function_mode_is_not_asked_what_a_tensor_holds()
+    assert private_parts_in_use("torch") == "not used"
+
+
+@pytest.mark.needs("torch", "jax")
+@in_child(says="", warnings="default")
+def test_the_same_answers_without_private_parts_of_jax():
+    import jax
+
+    jax.__version__ = "99.0"
+    from targets import test_private_parts
+
+    from dlbridge.matrix.info import private_parts_in_use
+
+    test_private_parts.jax_takes_arrays()
+    assert private_parts_in_use("jax") == "not used"

@@ -1,14 +1,13 @@
 """collate: batches of a DataLoader, of the samples of any library."""
 
 import collections
-import subprocess
-import sys
 
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from support.children import in_child
 from support.optional import of, params
 from support.processes import Samples
 
@@ -123,17 +122,19 @@ def test_workers_of_a_data_loader(start):
     assert all(batch["x"].is_shared() for batch in batches)          # torch made it where both processes see it
 
 
+@in_child(warnings="default")
 def test_nothing_is_registered_and_nothing_imported():
-    done = subprocess.run([sys.executable, "-c", """if True:
-        import sys, dlbridge
-        assert "torch" not in sys.modules
-        dlbridge.collate
-        assert "torch" not in sys.modules
-        import torch.utils.data
-        from torch.utils.data._utils.collate import default_collate_fn_map
-        before = dict(default_collate_fn_map)
-        import numpy
-        dlbridge.collate([dlbridge.asdlpack(numpy.ones(2))])
-        assert default_collate_fn_map == before
-    """], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    import sys
+
+    import numpy
+
+    import dlbridge
+
+    assert dlbridge.collate
+    assert "torch" not in sys.modules
+    import torch.utils.data  # noqa: F401
+    from torch.utils.data._utils.collate import default_collate_fn_map
+
+    before = dict(default_collate_fn_map)
+    dlbridge.collate([dlbridge.asdlpack(numpy.ones(2))])
+    assert default_collate_fn_map == before

@@ -10,7 +10,7 @@ import weakref
 
 import numpy as np
 import pytest
-from support.children import run_program
+from support.children import in_child
 
 import dlbridge
 
@@ -345,42 +345,45 @@ def test_an_error_leaves_nothing_behind():
     assert not list(readers)
 
 
-def run_quietly(program):
-    run_program(program, "-W", "error", timeout=SECONDS, quiet=True)
-
-
 @pytest.mark.parametrize("stuck", [False, True])
+@in_child(says="", timeout=SECONDS)
 def test_python_ends_whatever_the_thread_does(stuck):
-    run_quietly(f"""
-        import time, numpy, dlbridge
-        def source():
-            while True:
-                yield numpy.zeros(100_000)
-                if {stuck}:
-                    time.sleep(60)
-        found = dlbridge.prefetch(source(), "numpy", copy=True)
-        next(found)
-    """)
+    import time
+
+    import numpy
+
+    import dlbridge
+
+    def source():
+        while True:
+            yield numpy.zeros(100_000)
+            if stuck:
+                time.sleep(60)
+
+    found = dlbridge.prefetch(source(), "numpy", copy=True)
+    next(found)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@in_child(says="", timeout=SECONDS)
 def test_a_forked_child_is_told_to_read_by_itself():
-    run_quietly("""
-        import os, numpy, dlbridge
-        found = dlbridge.prefetch([numpy.zeros(2)] * 4, "numpy", copy=True)
-        next(found)
-        child = os.fork()
-        if not child:
-            found.close()
-            try:
-                next(found)
-            except RuntimeError as error:
-                assert "forked" in str(error)
-                os._exit(0)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert len(list(found)) == 3
-    """)
+    import os
+
+    import numpy
+    import pytest
+
+    import dlbridge
+
+    found = dlbridge.prefetch([numpy.zeros(2)] * 4, "numpy", copy=True)
+    next(found)
+    child = os.fork()
+    if not child:
+        found.close()
+        with pytest.raises(RuntimeError, match="forked"):
+            next(found)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len(list(found)) == 3
 
 
 def test_many_batches_leave_nothing_behind():
