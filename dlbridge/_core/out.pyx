@@ -117,12 +117,12 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
     if not is_host(managed.abi.dl_tensor.device.device_type):
         try:
             check_reach(managed, request)
-            ours = loaded_target("dlbridge")
+            tensors = loaded_target("dlbridge")
         except BaseException:
             managed_release(managed)
             raise
         asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-        tensor = deliver_out_of_line(managed, ours, &asked, None)
+        tensor = deliver_out_of_line(managed, tensors, &asked, None)
         managed = managed_share(tensor.managed)
     try:
         row = row_for(managed, target, request) if request.narrow else managed.row

@@ -212,7 +212,7 @@ def _deleter(target: str, versioned: bool) -> Callable[[], None]:
     return check
 
 
-def _lets_go(make: Callable[[bytearray], Any]) -> Callable[[], None]:
+def _holds_memory(make: Callable[[bytearray], Any]) -> Callable[[], None]:
     def check() -> None:
         memory = bytearray(8)
         made = make(memory)
@@ -228,8 +228,8 @@ def _deleters() -> Iterator[Case]:
         for target in TARGETS:
             yield f"deleter of a {name} capsule -> {target} runs once", _deleter(target, versioned)
         asked = (1, 0) if versioned else None
-        yield f"{name} capsule that nobody consumes lets go", _lets_go(partial(dlbridge.to_dlpack, max_version=asked))
-    yield "bytearray is pinned while an array lives", _lets_go(partial(dlbridge.convert, to="numpy"))
+        yield f"{name} capsule that nobody consumes lets go", _holds_memory(partial(dlbridge.to_dlpack, max_version=asked))
+    yield "bytearray is pinned while an array lives", _holds_memory(partial(dlbridge.convert, to="numpy"))
 
 
 # ---- hostile structs -------------------------------------------------------------------------------------------------

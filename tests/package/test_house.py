@@ -1,6 +1,7 @@
 """The house: floors, circles, names of libraries, and functions that fit on a screen, read from the code."""
 
 import ast
+import importlib
 import re
 import shutil
 import subprocess
@@ -141,6 +142,17 @@ def test_scripts_that_are_named_are_there():
     named = {name for path in texts for name in re.findall(r"\btools/\w+\.\w+", path.read_text(encoding="utf-8"))}
     assert len(named) > 10
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_functions_that_are_found_by_their_names_have_one_type():
+    """For Cython checks that only of what it imports."""
+    core = [importlib.import_module(f"dlbridge.{name}") for name, paths in MODULES.items()
+            if name.startswith("_core.") and ".pyx" in [path.suffix for path in paths]]
+    tables = [vars(module).get("__pyx_capi__", {}) for module in core]
+    for function in "offers", "prepare":
+        types = [repr(table[function]).partition(" at 0x")[0] for table in tables if function in table]
+        assert len(types) > 5
+        assert len(set(types)) == 1
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------

@@ -594,7 +594,10 @@ cdef bint move(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
     bint waits, Failure* failure,
 ) noexcept nogil:
-    """Copy memory between the host and a device, after the work that a stream was given; or queue that copy alone."""
+    """Copy memory between the host and a device, after the work that a stream was given.
+
+    Without ``waits`` the copy may be in the queue when this returns.
+    """
     cdef Calls* calls = &driver.calls
     cdef CopyBytes* call = &calls.copy_to_device if up else &calls.copy_to_host
     cdef void* handle = handle_of(driver, stream)

@@ -54,7 +54,7 @@ cdef enum:
 
 cdef unsigned int STREAMING = (
     1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLCUDAManaged | 1 << kDLROCM | 1 << kDLROCMHost)
-# Whose memory the CPU may read where it is: managed memory only if the device allows concurrent access.
+# Whose memory the CPU may read where it is. Managed memory is none of these: the driver is asked whether it may.
 cdef unsigned int HOST_TYPES = 1 << kDLCPU | 1 << kDLCUDAHost | 1 << kDLROCMHost
 cdef dict types_by_name = {name: device_type for device_type, name in TABLE.items()} | ALIASES
 
