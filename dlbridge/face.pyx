@@ -319,7 +319,7 @@ ctypedef Managed* (*Bring)(object obj, tuple offers, const Want* want) noexcept
 
 cdef int look(object obj, const Want* want, View* out) except -1:
     """Fill in the view of an array that keeps its memory by itself, or acquire the array."""
-    cdef PyObject* found = NULL
+    cdef PyObject* entry = NULL
     cdef PyObject* offer
     cdef tuple offers
     cdef Managed* managed
@@ -328,14 +328,14 @@ cdef int look(object obj, const Want* want, View* out) except -1:
             show((<Tensor> obj).managed, out)       # whose shape and strides live as long as the Tensor
             return 0
     else:
-        found = cached(OFFERS, <PyObject*> obj, <PyObject*> None)
-        if found != NULL:
-            offer = PyTuple_GET_ITEM((<Offers> found).offers, 0)    # a registered source comes first
+        entry = cached(OFFERS, <PyObject*> obj, <PyObject*> None)
+        if entry != NULL:
+            offer = PyTuple_GET_ITEM((<Offers> entry).offers, 0)    # a registered source comes first
             if (<Offer> offer).describe != NULL and (<Offer> offer).describe(
                     obj, <Offer> offer, &out.memory, out.room) and meets(&out.memory, want):
-                Py_DECREF(found)
+                Py_DECREF(entry)
                 return 0
-    offers = (<Offers> steal(found)).offers if found != NULL else offers_for_type(type(obj))
+    offers = (<Offers> steal(entry)).offers if entry != NULL else offers_for_type(type(obj))
     managed = bring(obj, offers, want)
     show(managed, out)
     out.owner = &managed.abi

@@ -521,11 +521,11 @@ EXCHANGE_API.current_work_stream = exchange_stream
 cdef int exchange_allocate(
     DLTensor* prototype, DLManagedTensorVersioned** out, void* context, SetError set_error,
 ) noexcept with gil:
-    cdef Managed* made
+    cdef Managed* block
     out[0] = NULL
     try:
-        made = new_like(prototype, 0)
-        out[0] = &made.abi
+        block = new_like(prototype, 0)
+        out[0] = &block.abi
     except BaseException as error:
         tell(set_error, context, error)
     return 0 if out[0] != NULL else -1
@@ -546,7 +546,7 @@ cdef Managed* new_like(const DLTensor* prototype, uint64_t flags) except NULL:
     The flags say whether elements below a byte are padded.
     """
     cdef Managed* like
-    cdef Managed* made
+    cdef Managed* block
     cdef DLTensor described = prototype[0]
     if not is_host(prototype.device.device_type):
         raise refusal(DeviceError, "exchange_api", "device", prototype.device.device_type, "is not the host's",
@@ -557,10 +557,10 @@ cdef Managed* new_like(const DLTensor* prototype, uint64_t flags) except NULL:
     described.byte_offset = 0
     like = managed_from_tensor(PROTOCOL_DLBRIDGE, &described, flags)
     try:
-        made = allocated(like, managed_nbytes(like))
+        block = allocated(like, managed_nbytes(like))
     finally:
         managed_release(like)
-    return managed_checked(made)
+    return managed_checked(block)
 
 
 # The three that follow leave their error set, as the header of DLPack asks for.

@@ -31,7 +31,7 @@ cdef extern from *:
     """
     #define dlbridge_steal(found) (found)
     """
-    object steal "dlbridge_steal"(PyObject* found)      # hands a reference over to Cython
+    object steal "dlbridge_steal"(PyObject* entry)      # hands a reference over to Cython
 
 cdef extern from "Python.h":
     PyTypeObject* Py_TYPE(PyObject* obj) noexcept
@@ -54,16 +54,16 @@ cdef inline PyObject* cached(Section section, PyObject* obj, PyObject* key) noex
 cdef inline PyObject* cached_of_type(Section section, PyObject* kind, PyObject* key) noexcept:
     cdef PyObject** entries = cache_here().entries[<int> section]
     cdef size_t slot = slot_of(kind, key)
-    cdef PyObject* found = entry_at(entries, slot, kind, key)
+    cdef PyObject* entry = entry_at(entries, slot, kind, key)
     # An entry can be in either of two slots. Two that are used in turn would drive each other out of one slot.
-    return found if found != NULL else entry_at(entries, slot ^ 1, kind, key)
+    return entry if entry != NULL else entry_at(entries, slot ^ 1, kind, key)
 
 cdef inline PyObject* entry_at(PyObject** entries, size_t slot, PyObject* kind, PyObject* key) noexcept:
-    cdef PyObject* found = entries[slot]
-    if found == NULL or <PyObject*> (<Entry> found).kind != kind or <PyObject*> (<Entry> found).key != key:
+    cdef PyObject* entry = entries[slot]
+    if entry == NULL or <PyObject*> (<Entry> entry).kind != kind or <PyObject*> (<Entry> entry).key != key:
         return NULL
-    Py_INCREF(found)
-    return found
+    Py_INCREF(entry)
+    return entry
 
 # An entry is begun by counting the registrations, and put into the cache unless there was one since.
 cdef size_t count_registrations() noexcept

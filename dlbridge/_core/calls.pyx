@@ -42,12 +42,12 @@ cdef object whole_asdlpack
 
 cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
     """convert(src, to) and convert(src, to=to) by a cached route, where there is one."""
-    cdef PyObject* found
+    cdef PyObject* entry
     cdef Route route
     if names == NULL and count == 2 or count == 1 and is_to(names):
-        found = cached(ROUTES, arguments[0], arguments[1])
-        if found != NULL:
-            route = <Route> steal(found)
+        entry = cached(ROUTES, arguments[0], arguments[1])
+        if entry != NULL:
+            route = <Route> steal(entry)
             if route.already or route.direct:
                 return convert_by_route(<object> arguments[0], route, &route.request)
             return convert_by_block(<object> arguments[0], route, &route.request)
@@ -120,12 +120,12 @@ cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t co
 
     A Tensor takes the long way, because its policy may differ from the default one.
     """
-    cdef PyObject* found
+    cdef PyObject* entry
     cdef Route route
     if count == 1 and names == NULL and type(<object> arguments[0]) is not Tensor:
-        found = cached(ROUTES, arguments[0], <PyObject*> "dlbridge")
-        if found != NULL:
-            route = <Route> steal(found)
+        entry = cached(ROUTES, arguments[0], <PyObject*> "dlbridge")
+        if entry != NULL:
+            route = <Route> steal(entry)
             return convert_by_block(<object> arguments[0], route, &route.request)
     return PyObject_Vectorcall(whole_asdlpack, arguments, count, names)
 

@@ -20,24 +20,24 @@ cdef object new_versioned_capsule(Managed* managed):
 
 cdef object new_legacy_capsule(Managed* managed):
     cdef DLManagedTensor* legacy = managed_as_legacy(managed)
-    cdef PyObject* made = PyCapsule_New(legacy, LEGACY_NAME, _drop_legacy)
-    if made == NULL:
+    cdef PyObject* capsule = PyCapsule_New(legacy, LEGACY_NAME, _drop_legacy)
+    if capsule == NULL:
         legacy.deleter(legacy)
-    return taken(made)
+    return taken(capsule)
 
 
 cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor):
     """A capsule over a block. It steals managed, also when it fails."""
-    cdef PyObject* made = PyCapsule_New(pointer, name, destructor)
-    if made == NULL:
+    cdef PyObject* capsule = PyCapsule_New(pointer, name, destructor)
+    if capsule == NULL:
         managed.abi.deleter(&managed.abi)
-    return taken(made)
+    return taken(capsule)
 
 
-cdef inline object taken(PyObject* made):
-    if made == NULL:
+cdef inline object taken(PyObject* reference):
+    if reference == NULL:
         raise_pending()
-    capsule = <object> made
+    capsule = <object> reference
     Py_DECREF(capsule)              # the reference that PyCapsule_New gave
     return capsule
 

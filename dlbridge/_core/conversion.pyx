@@ -124,7 +124,7 @@ cdef object uploaded_at_once(Managed* managed, Target target, const Decision* de
     None if it was not done, and then managed is not stolen.
     """
     cdef int row = nearest_row(managed.row) if decision.steps & NARROW else managed.row
-    cdef Managed* made = NULL
+    cdef Managed* block = NULL
     cdef Request asked
     array = None
     try:
@@ -133,17 +133,17 @@ cdef object uploaded_at_once(Managed* managed, Target target, const Decision* de
             if target.stage != NULL:
                 array = call_stage(managed, row, target, &decision.upload)
             else:
-                made = staged_in_pool(managed, row, &decision.upload)
+                block = staged_in_pool(managed, row, &decision.upload)
     except BaseException:
         managed_release(managed)
         raise
-    if array is None and made == NULL:
+    if array is None and block == NULL:
         return None
     managed_release(managed)
-    if made == NULL:
+    if block == NULL:
         return hand_over_upload(array, target, request)
     asked = request_of_copy(request)
-    return deliver_out_of_line(made, target, &asked, None)
+    return deliver_out_of_line(block, target, &asked, None)
 
 
 cdef object deliver_ordered(Managed* managed, Target target, const Request* request):
@@ -177,7 +177,7 @@ cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NUL
     cdef Request sharing = NOTHING_ASKED
     cdef DLDevice device = managed.abi.dl_tensor.device
     cdef int64_t nbytes = managed_nbytes(managed)
-    cdef Managed* made
+    cdef Managed* block
     sharing.readonly = READONLY_SHARE
     try:
         dtype = row_name(nearest_row(managed.row)) if steps & NARROW else None
@@ -190,9 +190,9 @@ cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NUL
     else:
         src = convert_to(new_tensor(managed, READONLY_SHARE), name, &sharing)
     array = call_kernel(kernel, src, dtype, &device, nbytes)
-    made = acquire_by(offers_for_type(type(array)), array, &sharing)
-    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
-    return made
+    block = acquire_by(offers_for_type(type(array)), array, &sharing)
+    block.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
+    return block
 
 
 cdef Request request_of_copy(const Request* request) noexcept:

@@ -139,19 +139,19 @@ cdef bint is_dense(int32_t ndim, const int64_t* shape, const int64_t* strides, i
     """Whether a layout is compact in some order of its axes: every place in the span has exactly one element."""
     cdef int64_t expected = 1
     cdef uint64_t seen = 0
-    cdef int32_t axis, found
+    cdef int32_t axis, following
     if count <= 1:
         return True
     while expected < count:
-        found = -1
+        following = -1
         for axis in range(ndim):
             if shape[axis] > 1 and strides[axis] == expected and not (seen >> axis) & 1:
-                found = axis
+                following = axis
                 break
-        if found < 0:
+        if following < 0:
             return False
-        seen |= <uint64_t> 1 << found
-        expected *= shape[found]
+        seen |= <uint64_t> 1 << following
+        expected *= shape[following]
     return True
 
 

@@ -165,7 +165,7 @@ cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
 
 cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* api) except NULL:
     """A copy of the values in memory of its own, writable and in native byte order."""
-    cdef Managed* made
+    cdef Managed* block
     cdef int64_t nbytes
     if not is_host(source.abi.dl_tensor.device.device_type):
         return copied_on_device(source, steps)
@@ -176,29 +176,29 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     if steps & NARROW:
         return narrowed(source, steps)
     nbytes = managed_nbytes(source)
-    made = allocated_by(api, source) if api != NULL and nbytes >= THEIRS else NULL
-    if made == NULL:
-        made = managed_checked(allocated(source, nbytes))
-    keep_order(made, source, steps)
-    copy_elements(made, source)
-    return made
+    block = allocated_by(api, source) if api != NULL and nbytes >= THEIRS else NULL
+    if block == NULL:
+        block = managed_checked(allocated(source, nbytes))
+    keep_order(block, source, steps)
+    copy_elements(block, source)
+    return block
 
 
-cdef void keep_order(Managed* made, const Managed* source, int32_t steps) noexcept:
+cdef void keep_order(Managed* block, const Managed* source, int32_t steps) noexcept:
     """Let a copy of dense memory have the order of its axes, unless a later step reads the elements in C order."""
     cdef const DLTensor* tensor = &source.abi.dl_tensor
     if steps & (PAIRS_TO_PACKED | PACK | IN_C_ORDER) or source.marks & BYTE_STRIDES:
         return
     if is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(source)):
-        memcpy(made.abi.dl_tensor.strides, tensor.strides, tensor.ndim * sizeof(int64_t))
-        made.marks |= source.marks & (STRIDED | LENGTH_1)
+        memcpy(block.abi.dl_tensor.strides, tensor.strides, tensor.ndim * sizeof(int64_t))
+        block.marks |= source.marks & (STRIDED | LENGTH_1)
 
 
 cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
     """A copy in the nearest type."""
     cdef Managed like = source[0]       # with the other type
     cdef Managed* resolved
-    cdef Managed* made
+    cdef Managed* block
     cdef Copy copy
     cdef uint8_t lost = 0
     if source.marks & (NEGATED | CONJUGATED):
@@ -208,15 +208,15 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
         finally:
             managed_release(resolved)
     managed_set_row(&like, nearest_row(source.row))
-    made = managed_checked(allocated(&like, managed_nbytes(&like)))
-    keep_order(made, source, steps)
-    if managed_count(made):
-        describe_narrowing(&copy, made, source, &lost)
-        run_copy(&copy, managed_nbytes(made))
+    block = managed_checked(allocated(&like, managed_nbytes(&like)))
+    keep_order(block, source, steps)
+    if managed_count(block):
+        describe_narrowing(&copy, block, source, &lost)
+        run_copy(&copy, managed_nbytes(block))
     if lost:
-        managed_release(made)
+        managed_release(block)
         raise error_of_lost(source)
-    return made
+    return block
 
 
 cdef object error_of_lost(const Managed* source):
@@ -226,7 +226,7 @@ cdef object error_of_lost(const Managed* source):
 
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
     cdef const Managed* first = parts[0]
-    cdef Managed* made
+    cdef Managed* block
     cdef char* at
     cdef int64_t rows = 0, nbytes = 0
     cdef size_t index
@@ -235,16 +235,16 @@ cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
         if add_overflows(nbytes, managed_nbytes(parts[index]), &nbytes) or nbytes > LARGEST_SPAN:
             raise refusal(ConversionError, protocol_name(<Protocol> first.protocol), "length", rows,
                           "has more bytes than any memory", REPORT)
-    made = allocated(<Managed*> first, nbytes)
-    made.abi.dl_tensor.shape[0] = rows
-    memcpy(made.abi.dl_tensor.strides, first.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
-    at = <char*> made.abi.dl_tensor.data
+    block = allocated(<Managed*> first, nbytes)
+    block.abi.dl_tensor.shape[0] = rows
+    memcpy(block.abi.dl_tensor.strides, first.abi.dl_tensor.strides, block.abi.dl_tensor.ndim * sizeof(int64_t))
+    at = <char*> block.abi.dl_tensor.data
     add(&copies_made, 1)
     with nogil:
         for index in range(0 if peek else count):
             memcpy(at, managed_data(parts[index]), managed_nbytes(parts[index]))
             at += managed_nbytes(parts[index])
-    return managed_checked(made)
+    return managed_checked(block)
 
 
 cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
@@ -266,15 +266,15 @@ cdef Managed* copied_span(Managed* source) except NULL:
     """A copy of the touched bytes, with their strides. A broadcast row is copied only once."""
     cdef Span span = managed_span(source)
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
-    cdef Managed* made = allocated(source, nbytes)
+    cdef Managed* block = allocated(source, nbytes)
     cdef Copy copy
     if nbytes:          # a source without elements may have no address, and memcpy() must not be given NULL
-        begin_copy(&copy, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, 1)
+        begin_copy(&copy, block.abi.dl_tensor.data, managed_data(source) + span.low_bytes, 1)
         add_axis(&copy, nbytes, 1, 1)
         if is_bool(source):
             copy.change = TRUTH
         run_copy(&copy, nbytes)
-    return like_span(made, source, span)
+    return like_span(block, source, span)
 
 
 cdef Managed* fetched(Managed* source) except NULL:
@@ -284,22 +284,22 @@ cdef Managed* fetched(Managed* source) except NULL:
     """
     cdef Span span = managed_span(source)
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
-    cdef Managed* made
+    cdef Managed* block
     if not has_streams(source.abi.dl_tensor.device.device_type):
         raise unplanned(source, "is memory that dlbridge has no copy operation for", FETCH_THERE)
     if is_spread(source):
         raise unplanned(source, f"has {managed_nbytes(source)} bytes spread over {nbytes}", COPY_THERE)
-    made = allocated(source, nbytes)
+    block = allocated(source, nbytes)
     try:
         if nbytes:
             device_operations().fetch(
-                source, made.abi.dl_tensor.data, managed_data(source) + span.low_bytes, nbytes)
+                source, block.abi.dl_tensor.data, managed_data(source) + span.low_bytes, nbytes)
     except BaseException:
-        managed_release(made)
+        managed_release(block)
         raise
     if is_bool(source):
-        make_bools(<char*> made.abi.dl_tensor.data, nbytes)
-    return like_span(made, source, span)
+        make_bools(<char*> block.abi.dl_tensor.data, nbytes)
+    return like_span(block, source, span)
 
 
 cdef bint is_spread(const Managed* managed) noexcept nogil:
@@ -314,12 +314,12 @@ cdef void make_bools(char* bytes_of, int64_t nbytes) noexcept nogil:
         bytes_of[index] = bytes_of[index] != 0
 
 
-cdef Managed* like_span(Managed* made, const Managed* source, Span span) except NULL:
+cdef Managed* like_span(Managed* block, const Managed* source, Span span) except NULL:
     """Give the copied bytes of a span the description that the source has."""
-    made.abi.dl_tensor.data = <char*> made.abi.dl_tensor.data - span.low_bytes
-    memcpy(made.abi.dl_tensor.strides, source.abi.dl_tensor.strides, made.abi.dl_tensor.ndim * sizeof(int64_t))
-    made.marks = source.marks
-    return managed_checked(made)
+    block.abi.dl_tensor.data = <char*> block.abi.dl_tensor.data - span.low_bytes
+    memcpy(block.abi.dl_tensor.strides, source.abi.dl_tensor.strides, block.abi.dl_tensor.ndim * sizeof(int64_t))
+    block.marks = source.marks
+    return managed_checked(block)
 
 
 cdef str PASS_A_PART = "pass a part of it"
@@ -330,24 +330,24 @@ cdef str FETCH_THERE = "move it to the CPU with the library that made it"
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL:
     # This comes first: if it raises, there is nothing to release yet.
     cdef bint room = has_room_for(nbytes)
-    cdef Managed* made = managed_new(<Protocol> like.protocol, like.abi.dl_tensor.ndim)
-    cdef DLTensor* tensor = &made.abi.dl_tensor
+    cdef Managed* block = managed_new(<Protocol> like.protocol, like.abi.dl_tensor.ndim)
+    cdef DLTensor* tensor = &block.abi.dl_tensor
     cdef void* memory = NULL
     memcpy(tensor.shape, like.abi.dl_tensor.shape, tensor.ndim * sizeof(int64_t))
     fill_compact(tensor.ndim, tensor.shape, tensor.strides)
     tensor.dtype = like.abi.dl_tensor.dtype
-    made.row = like.row
-    made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+    block.row = like.row
+    block.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED | (like.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
     if nbytes:
         # malloc() reuses the memory that was freed last, with its pages. posix_memalign() often takes fresh pages.
         memory = malloc(nbytes + ALIGNMENT - 1) if room else NULL
         if memory == NULL:
-            managed_release(made)
+            managed_release(block)
             raise MemoryError(f"place: copy {nbytes} bytes: do not fit into the memory available ({PASS_A_PART})")
-        managed_own(made, OWNS_MEMORY, memory)
+        managed_own(block, OWNS_MEMORY, memory)
         tensor.data = <void*> ((<size_t> memory + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT)
         ask_for_huge_pages(tensor.data, nbytes)
-    return made
+    return block
 
 
 cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
@@ -369,7 +369,7 @@ cdef bint has_room_for(int64_t nbytes) except -1:
 cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? NULL:
     """Memory from the target's own allocator, or NULL if that cannot give this shape or dtype."""
     cdef DLManagedTensorVersioned* given = NULL
-    cdef Managed* made
+    cdef Managed* block
     cdef DLTensor prototype = like.abi.dl_tensor
     prototype.strides = NULL
     prototype.data = NULL
@@ -382,13 +382,13 @@ cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? 
         if given.deleter != NULL:
             given.deleter(given)
         return NULL
-    made = managed_take_versioned(<Protocol> like.protocol, given)
-    if made.marks & STRIDED:
-        managed_release(made)
+    block = managed_take_versioned(<Protocol> like.protocol, given)
+    if block.marks & STRIDED:
+        managed_release(block)
         return NULL
-    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
-    ask_for_huge_pages(managed_data(made), managed_nbytes(made))
-    return made
+    block.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    ask_for_huge_pages(managed_data(block), managed_nbytes(block))
+    return block
 
 
 cdef void ignore_error(void* context, const char* kind, const char* message) noexcept:
@@ -407,14 +407,14 @@ cdef void copy_elements(Managed* into, Managed* source) noexcept:
 
 
 cdef Managed* dense_like(const Managed* source, int row) except NULL:
-    cdef Managed* made = managed_like(source)
-    cdef DLTensor* tensor = &made.abi.dl_tensor
-    managed_set_row(made, row)
-    if source.marks & BYTE_STRIDES or not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(made)):
+    cdef Managed* block = managed_like(source)
+    cdef DLTensor* tensor = &block.abi.dl_tensor
+    managed_set_row(block, row)
+    if source.marks & BYTE_STRIDES or not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(block)):
         fill_compact(tensor.ndim, tensor.shape, tensor.strides)
-        made.marks = 0
-    made.marks &= STRIDED | LENGTH_1
-    return made
+        block.marks = 0
+    block.marks &= STRIDED | LENGTH_1
+    return block
 
 
 cdef bint stage(Managed* into, Managed* source) except -1:
@@ -434,18 +434,18 @@ cdef bint stage(Managed* into, Managed* source) except -1:
 
 
 cdef Managed* staged_in_pool(Managed* source, int row, const DLDevice* device) except? NULL:
-    cdef Managed* made
+    cdef Managed* block
     try:
-        made = device_operations().allocate(dense_like(source, row), device)
+        block = device_operations().allocate(dense_like(source, row), device)
     except DeviceError:
         return NULL             # a library may have memory of its own left, and need no pool
     try:
-        if stage(made, source):
-            return made
+        if stage(block, source):
+            return block
     except BaseException:
-        managed_release(made)
+        managed_release(block)
         raise
-    managed_release(made)
+    managed_release(block)
     return NULL
 
 
@@ -454,23 +454,23 @@ cdef bint is_large(const Managed* managed) except -1:
 
 
 cdef Managed* sent_to_pool(Managed* source, const DLDevice* device, bint waits) except NULL:
-    cdef Managed* made = device_operations().allocate(dense_like(source, source.row), device)
+    cdef Managed* block = device_operations().allocate(dense_like(source, source.row), device)
     try:
         if managed_count(source):
-            send_elements(made, source, waits)
+            send_elements(block, source, waits)
     except BaseException:
-        managed_release(made)
+        managed_release(block)
         raise
-    return made
+    return block
 
 
-cdef int send_elements(Managed* made, Managed* source, bint waits) except -1:
+cdef int send_elements(Managed* block, Managed* source, bint waits) except -1:
     cdef Managed* compact
-    if managed_strides(made) == managed_strides(source) and not is_bool(source):
-        return device_operations().send(made, managed_data(source), waits)
+    if managed_strides(block) == managed_strides(source) and not is_bool(source):
+        return device_operations().send(block, managed_data(source), waits)
     compact = copied(source, COPY, NULL)
     try:
-        return device_operations().send(made, managed_data(compact), True)
+        return device_operations().send(block, managed_data(compact), True)
     finally:
         managed_release(compact)
 
@@ -582,16 +582,16 @@ cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
     cdef int bits = source.abi.dl_tensor.dtype.bits
     cdef int64_t count = managed_count(source)
     cdef int64_t nbytes = count if unpacks else (count * bits + 7) // 8
-    cdef Managed* made
+    cdef Managed* block
     if not is_host(source.abi.dl_tensor.device.device_type):
         raise unplanned(source, "is memory that dlbridge cannot repack", FETCH_THERE)
-    made = allocated(source, nbytes)
+    block = allocated(source, nbytes)
     if count < SMALL:
-        repack(managed_data(made), managed_data(source), count, bits, unpacks)
+        repack(managed_data(block), managed_data(source), count, bits, unpacks)
     else:
         with nogil:
-            repack(managed_data(made), managed_data(source), count, bits, unpacks)
-    made.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED
+            repack(managed_data(block), managed_data(source), count, bits, unpacks)
+    block.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED
     if unpacks:
-        made.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
-    return managed_checked(made)
+        block.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
+    return managed_checked(block)

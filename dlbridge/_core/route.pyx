@@ -69,9 +69,9 @@ cdef Route aim(Request* request, Route route):
 
 cdef Route find_route(object src, object to):
     """The cached route, or a new one."""
-    cdef PyObject* found = cached(ROUTES, <PyObject*> src, <PyObject*> to)
-    if found != NULL:
-        return <Route> steal(found)
+    cdef PyObject* entry = cached(ROUTES, <PyObject*> src, <PyObject*> to)
+    if entry != NULL:
+        return <Route> steal(entry)
     pause_collector()
     try:
         return new_route(src, to)
@@ -106,10 +106,10 @@ cdef Route new_route(object src, object to):
 
 
 cdef Route delivery_to(object to, str otherwise, Request* request):
-    cdef PyObject* found = cached(ROUTES, <PyObject*> None, <PyObject*> to)
+    cdef PyObject* entry = cached(ROUTES, <PyObject*> None, <PyObject*> to)
     cdef Route route
-    if found != NULL:
-        return aim(request, <Route> steal(found))
+    if entry != NULL:
+        return aim(request, <Route> steal(entry))
     kind = type_of_example(to)
     try:
         route = find_route(None, to if kind is None else kind)

@@ -121,12 +121,12 @@ def by_arrays(function: Callable[..., Any], form: Any) -> Part:
     """A function of a list of arrays in place of one of positional and keyword arguments, of which the form is left."""
     def part(arrays: Arrays) -> tuple[Any, Rest]:
         arguments, by_name = put_in(form, arrays)
-        result_form, found = take_out(function(*arguments, **by_name), is_array)
-        order = sorted(range(len(found)), key=lambda index: rank(found[index]))
-        result_form = put_in(result_form, [Slot(order.index(index)) for index in range(len(found))])
+        result_form, results = take_out(function(*arguments, **by_name), is_array)
+        order = sorted(range(len(results)), key=lambda index: rank(results[index]))
+        result_form = put_in(result_form, [Slot(order.index(index)) for index in range(len(results))])
         ranked: Any = [], [], []
         for index in order:
-            ranked[rank(found[index])].append(found[index])
+            ranked[rank(results[index])].append(results[index])
         return tuple(ranked[0]), Rest(ranked[1], ranked[2], result_form)
 
     return part
@@ -178,9 +178,9 @@ class Call:
 
     def pull_back(self, needed: Arrays, cotangents: Arrays) -> list[Any]:
         """The gradients, by what the forward call left."""
-        found = self.program.pull_back(self.vjp.unflatten(needed), [as_array(each) for each in cotangents])
-        wait_for_host(found)
-        return [as_tensor(array) for array in found]
+        pulled_back = self.program.pull_back(self.vjp.unflatten(needed), [as_array(each) for each in cotangents])
+        wait_for_host(pulled_back)
+        return [as_tensor(array) for array in pulled_back]
 
     def differentiate(self, tensors: Arrays, cotangents: Arrays) -> list[Any]:
         """The gradients with gradients of their own."""

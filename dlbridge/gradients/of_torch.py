@@ -251,9 +251,9 @@ class FunctionForArrays:
 
     def __init__(self, function: Callable[..., Any], keywords: dict[str, Any]) -> None:
         self.function = function
-        given = {name: value for name, value in keywords.items() if name != "vmap_method"}
-        back = {name: value for name, value in given.items() if name == "narrow"}
-        self.ways = Ways(given, back, keywords.get("vmap_method", "sequential"))
+        forward = {name: value for name, value in keywords.items() if name != "vmap_method"}
+        back = {name: value for name, value in forward.items() if name == "narrow"}
+        self.ways = Ways(forward, back, keywords.get("vmap_method", "sequential"))
         self.programs: dict[Any, Program] = {}      # by the form of the arguments
 
     def __call__(self, bound: tuple[Any, ...], arguments: list[Any], by_name: dict[str, Any]) -> Any:

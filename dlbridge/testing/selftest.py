@@ -227,8 +227,8 @@ def _deleters() -> Iterator[Case]:
     for versioned, name in ((True, "versioned"), (False, "legacy")):
         for target in TARGETS:
             yield f"deleter of a {name} capsule -> {target} runs once", _deleter(target, versioned)
-        asked = (1, 0) if versioned else None
-        yield f"{name} capsule that nobody consumes lets go", _holds_memory(partial(dlbridge.to_dlpack, max_version=asked))
+        unused = partial(dlbridge.to_dlpack, max_version=(1, 0) if versioned else None)
+        yield f"memory is free once a {name} capsule that nobody consumed is gone", _holds_memory(unused)
     yield "bytearray is pinned while an array lives", _holds_memory(partial(dlbridge.convert, to="numpy"))
 
 

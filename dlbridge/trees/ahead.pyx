@@ -79,15 +79,15 @@ def upload(Tensor source, Target target, device, copy, narrow):
 
     Then that is to be kept until await_upload() has waited for it. ``narrow`` is the keyword of convert().
     """
-    cdef Managed* made
+    cdef Managed* block
     cdef Request request
     cdef int row
     parse_request(&request, device, copy, None, "copy", False, narrow)
     row = row_for(source.managed, target, &request) if request.narrow else source.managed.row
     if row != source.managed.row:
-        made = staged_in_pool(source.managed, row, &request.device) if is_large(source.managed) else NULL
-        if made != NULL:
-            return new_tensor(made, READONLY_COPY), None
+        block = staged_in_pool(source.managed, row, &request.device) if is_large(source.managed) else NULL
+        if block != NULL:
+            return new_tensor(block, READONLY_COPY), None
         source = new_tensor(place(managed_share(source.managed), COPY | NARROW, NULL), READONLY_COPY)
     request.queues = managed_nbytes(source.managed) <= QUEUED_BYTES
     return convert_to(source, "dlbridge", &request), source if request.queues else None

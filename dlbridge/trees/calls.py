@@ -45,17 +45,17 @@ def accepts(
 
         if is_asynchronous(function):
             @functools.wraps(function)
-            async def wait(*given: Parameters.args, **named: Parameters.kwargs) -> Any:
-                like = boundary.first(given, named)
-                arguments, by_name = boundary.inward(given, named)
+            async def wait(*positional: Parameters.args, **named: Parameters.kwargs) -> Any:
+                like = boundary.first(positional, named)
+                arguments, by_name = boundary.inward(positional, named)
                 return boundary.outward(await function(*arguments, **by_name), like)
 
             return wait
 
         @functools.wraps(function)
-        def call(*given: Parameters.args, **named: Parameters.kwargs) -> Any:
-            like = boundary.first(given, named)
-            arguments, by_name = boundary.inward(given, named)
+        def call(*positional: Parameters.args, **named: Parameters.kwargs) -> Any:
+            like = boundary.first(positional, named)
+            arguments, by_name = boundary.inward(positional, named)
             return boundary.outward(function(*arguments, **by_name), like)
 
         return call
@@ -92,11 +92,11 @@ class Boundary:
         name = name if isinstance(name, str) else type(function).__name__
         self.name = name.replace("{", "{{").replace("}", "}}")
 
-    def first(self, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def first(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The first array that the function is called with, if its result shall be like it."""
         if self.back is None:
             return None
-        found = first_array((*given[self.bound:], *named.values()) if named else given[self.bound:])
+        found = first_array((*positional[self.bound:], *named.values()) if named else positional[self.bound:])
         found = np.ndarray if isinstance(found, np.generic) else found
         if found is not None:
             self.check_returned(found)
@@ -110,19 +110,19 @@ class Boundary:
             raise refusal(UnsupportedError, "accepts", 'returns "like"', error.value, error.wrong,
                           'call it with dlbridge.convert(x, "numpy"), or leave out returns=') from None
 
-    def inward(self, given: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    def inward(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         take = self.take
         memo: Memo = {}
         try:
-            arguments = give_values(take, given[self.bound:], memo)
+            arguments = give_values(take, positional[self.bound:], memo)
             by_name = {name: map_leaves(take, value, memo) for name, value in named.items()} if named else named
         except Failure as failure:
-            self.report(failure, given, named)
-        return [*given[:1], *arguments] if self.bound else arguments, by_name
+            self.report(failure, positional, named)
+        return [*positional[:1], *arguments] if self.bound else arguments, by_name
 
-    def report(self, failure: Failure, given: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:
+    def report(self, failure: Failure, positional: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:
         """Raise the error of an argument, by the names of the function and of its parameter."""
-        report(failure, named_arguments(self.function, given, named)[self.bound:], hint_of=self.hint,
+        report(failure, named_arguments(self.function, positional, named)[self.bound:], hint_of=self.hint,
                call=f"{self.name}({{}})")
 
     def hint(self, error: DLBridgeError) -> str:
@@ -160,13 +160,13 @@ def first_parameter(function: Callable[..., Any]) -> str:
 
 
 def named_arguments(
-    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any],
+    function: Callable[..., Any], positional: tuple[Any, ...], named: dict[str, Any],
 ) -> list[tuple[str, Any]]:
     """The arguments of a call by the names of the parameters, or by their places."""
     try:
-        return list(inspect.signature(function).bind(*given, **named).arguments.items())
+        return list(inspect.signature(function).bind(*positional, **named).arguments.items())
     except (TypeError, ValueError):
-        return [(f"[{index}]", value) for index, value in enumerate(given)] + list(named.items())
+        return [(f"[{index}]", value) for index, value in enumerate(positional)] + list(named.items())
 
 
 def first_array(values: Iterable[Any]) -> Any:

@@ -52,71 +52,71 @@ def items_of(container: Any) -> list[Any]:
 
 def copied(container: Any) -> Any:
     """A copy keeps what a subclass has beside its values."""
-    made = copy.copy(container)
-    if made is container:
+    remade = copy.copy(container)
+    if remade is container:
         raise refusal(UnsupportedError, "convert_tree", "type", shown(type(container), full_name),
                       "is its own copy, so none can be made with other values", "convert what is in it")
-    return made
+    return remade
 
 
 def remake_dict(container: Any, values: list[Any]) -> Any:
     """The own __setitem__ of a subclass may keep attributes in step with its items."""
-    made = copy.copy(container)
-    if made is container:
+    remade = copy.copy(container)
+    if remade is container:
         return type(container)(zip(container, values, strict=True))      # it cannot be changed
     for key, value in zip(container, values, strict=True):
-        made[key] = value
-    return made
+        remade[key] = value
+    return remade
 
 
 def remake_list(container: Any, values: list[Any]) -> Any:
-    made = copied(container)
-    list.__setitem__(made, slice(None), values)
-    return made
+    remade = copied(container)
+    list.__setitem__(remade, slice(None), values)
+    return remade
 
 
 def remake_tuple(container: Any, values: list[Any]) -> Any:
     kind = type(container)
     try:
         # The other way makes named tuples.
-        made = kind._make(values) if hasattr(kind, "_make") else tuple.__new__(kind, values)
+        remade = kind._make(values) if hasattr(kind, "_make") else tuple.__new__(kind, values)
     except TypeError:
         return kind(values)             # a structure of C, such as time.struct_time
-    if hasattr(made, "__dict__"):
-        vars(made).update(vars(container))
-    return made
+    if hasattr(remade, "__dict__"):
+        vars(remade).update(vars(container))
+    return remade
 
 
 def remake_deque(container: Any, values: list[Any]) -> Any:
-    made = copied(container)
+    remade = copied(container)
     for index, value in enumerate(values):
-        made[index] = value
-    return made
+        remade[index] = value
+    return remade
 
 
 def remake_user_dict(container: Any, values: list[Any]) -> Any:
-    made = copied(container)
-    made.data = remake_dict(container.data, values)
-    return made
+    remade = copied(container)
+    remade.data = remake_dict(container.data, values)
+    return remade
 
 
 def remake_user_list(container: Any, values: list[Any]) -> Any:
-    made = copied(container)
-    made.data = values
-    return made
+    remade = copied(container)
+    remade.data = values
+    return remade
 
 
 def remake_object(container: Any, values: list[Any]) -> Any:
     """No constructor runs, since it would normalise its arguments once more, and may take others than the fields."""
-    made = copy.copy(container)
-    made = bare_copy(container) if made is container else made
-    extra = extra_of(made)
+    remade = copy.copy(container)
+    remade = bare_copy(container) if remade is container else remade
+    extra = extra_of(remade)
     for name, value in zip(fields_of(container), values, strict=True):
         if name in extra:
             extra[name] = value
         else:
-            object.__setattr__(made, name, value)       # it may be frozen
-    return made
+            object.__setattr__(remade, name, value)       # it may be frozen
+    return remade
 
 
 def extra_of(container: Any) -> dict[str, Any]:
@@ -127,13 +127,13 @@ def extra_of(container: Any) -> dict[str, Any]:
 
 def bare_copy(container: Any) -> Any:
     """A copy of an object whose own __copy__() gives the object itself."""
-    made = object.__new__(type(container))
+    remade = object.__new__(type(container))
     if hasattr(container, "__dict__"):
-        vars(made).update(vars(container))
+        vars(remade).update(vars(container))
     for slot in (slot for kind in type(container).__mro__ for slot in slots_of(kind)):
         if hasattr(container, slot):
-            object.__setattr__(made, slot, getattr(container, slot))
-    return made
+            object.__setattr__(remade, slot, getattr(container, slot))
+    return remade
 
 
 def attributes_of(thing: Any) -> Iterable[tuple[str, Any]]:

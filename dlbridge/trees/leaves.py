@@ -85,25 +85,25 @@ class Tables:
         try:
             if unread is not None and not self.passes:
                 self.convert(table, unread, memo)       # what is refused for its type leaves the rows unread
-            given = columns_of(table, self.unpack)
+            columns = columns_of(table, self.unpack)
             was_read = unread is not None
-            return self.convert(table, given, memo)
+            return self.convert(table, columns, memo)
         except DLBridgeError as error:
             raise Failure(table, error) from None
         except Failure as failure:
             failure.by_pyarrow, failure.again = unread is not None, was_read
             raise
 
-    def convert(self, table: Any, given: Any, memo: Memo) -> Any:
-        if not isinstance(given, list):
-            return self.convert_unknown(table, given, memo)
-        if len(dict(given)) < len(given):
-            raise Failure(table, refusal(UnsupportedError, self.call, "columns", [name for name, _ in given],
+    def convert(self, table: Any, columns: Any, memo: Memo) -> Any:
+        if not isinstance(columns, list):
+            return self.convert_unknown(table, columns, memo)
+        if len(dict(columns)) < len(columns):
+            raise Failure(table, refusal(UnsupportedError, self.call, "columns", [name for name, _ in columns],
                                          "have a name more than once", "rename them"))
         made: dict[Any, Any] = {}
         failures: list[Failure] = []
         try:
-            for name, column in given:
+            for name, column in columns:
                 made[name] = self.convert_column(table, name, column, memo, failures)
             if failures:
                 raise together(failures) from None
@@ -149,9 +149,9 @@ def in_column(table: Any, name: Any, inner: Failure) -> Failure:
 
 
 def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
-    for name, given in (("others", others), ("columns", columns)):
-        if not isinstance(given, str) or given not in OTHERS:
-            raise ValueError(f'{call}: {name} {shown(given)}: is neither "pass" nor "raise" (pass one)')
+    for name, option in (("others", others), ("columns", columns)):
+        if not isinstance(option, str) or option not in OTHERS:
+            raise ValueError(f'{call}: {name} {shown(option)}: is neither "pass" nor "raise" (pass one)')
     check_keywords(call, keywords)
     target_name(to, imported=False)
 

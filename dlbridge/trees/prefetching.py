@@ -108,13 +108,13 @@ class Conversion:
 
 
 def merged(spans: Spans) -> Spans:
-    found: Spans = []
+    together: Spans = []
     for first, last in sorted(spans):
-        if found and first <= found[-1][1]:
-            found[-1] = found[-1][0], max(last, found[-1][1])
+        if together and first <= together[-1][1]:
+            together[-1] = together[-1][0], max(last, together[-1][1])
         else:
-            found.append((first, last))
-    return found
+            together.append((first, last))
+    return together
 
 
 def overlap(spans: Spans, others: Spans) -> bool:

@@ -282,16 +282,16 @@ cdef bint enter_context(Driver* driver, void* context, Entered* entered, Failure
 cdef void* primary_context(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:
     """A device's primary context, which stays retained for good. Two threads can retain it at a time without harm."""
     cdef int device = 0
-    cdef void* made = NULL
+    cdef void* context = NULL
     cdef Calls* calls = &driver.calls
     cdef void* kept = load_pointer(&driver.contexts[device_id])
     if kept != NULL:
         return kept
     if failed(driver, &calls.device_get, calls.device_get(&device, device_id), failure) or failed(
-            driver, &calls.primary_context_retain, calls.primary_context_retain(&made, device), failure):
+            driver, &calls.primary_context_retain, calls.primary_context_retain(&context, device), failure):
         return NULL
-    replace_pointer(&driver.contexts[device_id], NULL, made)
-    return made
+    replace_pointer(&driver.contexts[device_id], NULL, context)
+    return context
 
 
 cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nogil:
@@ -612,7 +612,7 @@ cdef bint move(
 
 
 cdef bint allocate(
-    Driver* driver, int32_t device_id, void** made, size_t nbytes, void* source, int64_t stream, Failure* failure,
+    Driver* driver, int32_t device_id, void** memory, size_t nbytes, void* source, int64_t stream, Failure* failure,
 ) noexcept nogil:
     """Allocate memory of a device's pool, and copy into it unless source is NULL, both in the order of a stream.
 
@@ -626,9 +626,9 @@ cdef bint allocate(
         return False
     keep_freed(driver, device_id)
     if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
-            driver, &calls.allocate, calls.allocate(made, nbytes, handle), failure):
+            driver, &calls.allocate, calls.allocate(memory, nbytes, handle), failure):
         if source != NULL:
-            failed(driver, &calls.copy_on_device, calls.copy_on_device(made[0], source, nbytes, handle), failure)
+            failed(driver, &calls.copy_on_device, calls.copy_on_device(memory[0], source, nbytes, handle), failure)
     elif failure.error == OUT_OF_MEMORY:
         failure.wanted, failure.available = nbytes, free_bytes(driver)
     leave(driver, &entered, failure)
@@ -644,11 +644,11 @@ cdef int32_t current_device(Driver* driver) noexcept nogil:
 cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:
     """A device's stream for uploads. Of two threads that make it at a time, one leaves a stream that nobody uses."""
     cdef Calls* calls = &driver.calls
-    cdef void* made = NULL
+    cdef void* stream = NULL
     cdef Entered entered
     if load_pointer(&driver.streams[device_id]) == NULL and enter(driver, device_id, &entered, failure):
-        if not failed(driver, &calls.stream_create, calls.stream_create(&made, NON_BLOCKING), failure):
-            replace_pointer(&driver.streams[device_id], NULL, made)
+        if not failed(driver, &calls.stream_create, calls.stream_create(&stream, NON_BLOCKING), failure):
+            replace_pointer(&driver.streams[device_id], NULL, stream)
         leave(driver, &entered, failure)
     return load_pointer(&driver.streams[device_id])
 

@@ -70,19 +70,19 @@ ctypedef struct Worker:
     void* streams[MAX_DEVICES][SLOTS]       # of each device, made when first needed
 
 cdef void* idle[FAMILIES][MOST_THREADS]     # Workers that no transfer has
-cdef size_t made[FAMILIES]                  # how many there are
+cdef size_t worker_counts[FAMILIES]                  # how many there are
 
 
 def workers():
     """How many threads have had buffers so far; for the tests."""
-    return sum([made[family] for family in range(<int> FAMILIES)])
+    return sum([worker_counts[family] for family in range(<int> FAMILIES)])
 
 
 def forget_workers():
     """Forget them in a forked child, which cannot use its parent's driver."""
     cdef int family, place
     for family in range(<int> FAMILIES):
-        made[family] = 0
+        worker_counts[family] = 0
         for place in range(MOST_THREADS):
             idle[family][place] = NULL
 
@@ -99,10 +99,10 @@ cdef Worker* take_worker(Driver* driver, int32_t device_id) noexcept nogil:
         if worker != NULL:
             break
     if worker == NULL:
-        if add_size(&made[driver.family], 1) <= MOST_THREADS:
+        if add_size(&worker_counts[driver.family], 1) <= MOST_THREADS:
             worker = <Worker*> calloc(1, sizeof(Worker))
         if worker == NULL:
-            add_size(&made[driver.family], -1)
+            add_size(&worker_counts[driver.family], -1)
             return NULL
     if is_equipped(worker, driver, device_id):
         return worker

@@ -139,7 +139,7 @@ cdef Managed* duplicate(Managed* source) except NULL:
     """
     cdef Handover* handover = get_or_make_handover(source)
     cdef Span span = managed_span(source)
-    cdef Managed* made
+    cdef Managed* block
     cdef Pooled* pooled
     cdef object keeper = None
     need_driver(source, handover)
@@ -150,41 +150,41 @@ cdef Managed* duplicate(Managed* source) except NULL:
     pooled = new_pooled(handover.driver, handover.device_id, ready_stream(handover), handover.thread)
     try:
         copy_into(pooled, handover, managed_data(source) + span.low_bytes, span.high_bytes - span.low_bytes)
-        made = managed_like(source)
+        block = managed_like(source)
     except BaseException:
         release_pooled(pooled)
         raise
-    return owning(made, pooled, span.low_bytes, keeper)
+    return owning(block, pooled, span.low_bytes, keeper)
 
 
-cdef Managed* owning(Managed* made, Pooled* pooled, int64_t low_bytes, object keeper) except NULL:
+cdef Managed* owning(Managed* block, Pooled* pooled, int64_t low_bytes, object keeper) except NULL:
     """A block that owns pooled memory, in which the first element comes after so many bytes."""
-    cdef DLTensor* tensor = &made.abi.dl_tensor
-    managed_own(made, OWNS_WRAPPED, pooled)
+    cdef DLTensor* tensor = &block.abi.dl_tensor
+    managed_own(block, OWNS_WRAPPED, pooled)
     tensor.data = <char*> pooled.memory - low_bytes
     tensor.byte_offset = 0
     tensor.device.device_type, tensor.device.device_id = pooled.driver.device_type, pooled.device_id
-    marked_as_copy(made)
+    marked_as_copy(block)
     try:
-        set_producer(made, pooled.stream.number, keeper, pooled.stream.lasts)
+        set_producer(block, pooled.stream.number, keeper, pooled.stream.lasts)
     except BaseException:
-        managed_release(made)
+        managed_release(block)
         raise
-    return made
+    return block
 
 
-cdef Managed* allocate(Managed* made, const DLDevice* device) except NULL:
+cdef Managed* allocate(Managed* block, const DLDevice* device) except NULL:
     """Give a dense block without memory some of a device's pool, which is ready on dlbridge's own stream; steals it.
 
     A device without a number is the current one.
     """
     cdef Pooled* pooled
     try:
-        pooled = allocated(managed_nbytes(made) if managed_count(made) else 0, device)
+        pooled = allocated(managed_nbytes(block) if managed_count(block) else 0, device)
     except BaseException:
-        managed_release(made)
+        managed_release(block)
         raise
-    return owning(made, pooled, 0, None)
+    return owning(block, pooled, 0, None)
 
 
 cdef Pooled* allocated(size_t nbytes, const DLDevice* device) except NULL:
@@ -208,10 +208,10 @@ cdef Pooled* allocated(size_t nbytes, const DLDevice* device) except NULL:
     return pooled
 
 
-cdef Managed* marked_as_copy(Managed* made) noexcept nogil:
-    made.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
-    made.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
-    return made
+cdef Managed* marked_as_copy(Managed* block) noexcept nogil:
+    block.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    block.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
+    return block
 
 
 cdef Pooled* new_pooled(

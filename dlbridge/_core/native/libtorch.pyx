@@ -99,20 +99,21 @@ cdef object guard(str name):
 
 
 cdef int try_symbols(dict symbols, tuple examples) except -1:
-    cdef Libtorch found
-    found.offset = find_handle(examples)
-    found.requires_grad = <AskTensor> <size_t> symbols["requires_grad"]
-    found.is_neg = <AskHandle> <size_t> symbols["is_neg"]
-    found.is_conj = <AskHandle> <size_t> symbols["is_conj"]
-    found.trace = <AskTrace> <size_t> symbols["trace"]
-    found.release_lazy_clone = <void*> <size_t> symbols["release_lazy_clone"]
-    if found.offset and all([ask_libtorch(&found, tensor) == ask_python(tensor) for tensor in examples]):
+    cdef Libtorch candidate
+    candidate.offset = find_handle(examples)
+    candidate.requires_grad = <AskTensor> <size_t> symbols["requires_grad"]
+    candidate.is_neg = <AskHandle> <size_t> symbols["is_neg"]
+    candidate.is_conj = <AskHandle> <size_t> symbols["is_conj"]
+    candidate.trace = <AskTrace> <size_t> symbols["trace"]
+    candidate.release_lazy_clone = <void*> <size_t> symbols["release_lazy_clone"]
+    if candidate.offset and all([ask_libtorch(&candidate, tensor) == ask_python(tensor) for tensor in examples]):
         lock(&libtorch_lock)
         if not libtorch.offset:
-            libtorch.requires_grad, libtorch.is_neg, libtorch.is_conj = found.requires_grad, found.is_neg, found.is_conj
-            libtorch.trace = found.trace
-            libtorch.release_lazy_clone = found.release_lazy_clone
-            store_size(&libtorch.offset, found.offset)      # last: others then read the rest without the lock
+            libtorch.requires_grad = candidate.requires_grad
+            libtorch.is_neg, libtorch.is_conj = candidate.is_neg, candidate.is_conj
+            libtorch.trace = candidate.trace
+            libtorch.release_lazy_clone = candidate.release_lazy_clone
+            store_size(&libtorch.offset, candidate.offset)      # last: others then read the rest without the lock
         unlock(&libtorch_lock)
     return 0
 
@@ -164,16 +165,16 @@ cdef size_t find_resizable(tuple examples) except? 0:
 
     The storage's counts of references lie before it, and may change too.
     """
-    cdef set found = set(range(2 * sizeof(void*), LEAST_STORAGE))
+    cdef set offsets = set(range(2 * sizeof(void*), LEAST_STORAGE))
     cdef const unsigned char* bytes_of
     cdef size_t offset
     for example in examples:
         storage = example.new_zeros(3).untyped_storage()
         bytes_of = <const unsigned char*> <size_t> storage._cdata
-        ones = {offset for offset in found if bytes_of[offset] == 1 and storage.resizable()}
+        ones = {offset for offset in offsets if bytes_of[offset] == 1 and storage.resizable()}
         sys.modules["torch"].empty(0, dtype=example.dtype).set_(storage).numpy()
-        found = {offset for offset in ones if bytes_of[offset] == 0 and not storage.resizable()}
-    return found.pop() if len(found) == 1 else 0
+        offsets = {offset for offset in ones if bytes_of[offset] == 0 and not storage.resizable()}
+    return offsets.pop() if len(offsets) == 1 else 0
 
 
 cdef size_t find_release(tuple examples) except? 0:
@@ -189,8 +190,8 @@ cdef size_t find_release(tuple examples) except? 0:
 
 cdef object storage_object(object tensor):
     cdef size_t held = load_size(&storages.held)
-    cdef char* found
-    cdef object address
+    cdef char* address
+    cdef object number
     if not held:
         if not hasattr(type(tensor), "untyped_storage"):
             return tensor       # torch before 2.0
@@ -200,12 +201,12 @@ cdef object storage_object(object tensor):
         if storage.resizable():
             unseen(partial(_fix_size, storage, tensor))
         return storage
-    found = storage_of(tensor, held)
-    if found == NULL:
+    address = storage_of(tensor, held)
+    if address == NULL:
         return tensor           # no tensor without a storage has an export in torch 2.13; a later one may
-    found[storages.resizable] = 0
-    address = <size_t> found
-    return storages.take(storages.type, <PyObject*> address)
+    address[storages.resizable] = 0
+    number = <size_t> address
+    return storages.take(storages.type, <PyObject*> number)
 
 
 cdef int keep_size(object storage) except -1:

@@ -165,20 +165,20 @@ cdef int find_ranges(
 
 cdef Range range_in(const Range* lists, int64_t length, int32_t offset_bytes, bint is_ready) except *:
     """The elements of lists of one length."""
-    cdef Range found
+    cdef Range values
     cdef int64_t end = 0
-    cdef bint overflow = multiply_overflows(lists.count, length, &found.count)
-    found.array = lists.array.children[0]
-    found.first = 0
+    cdef bint overflow = multiply_overflows(lists.count, length, &values.count)
+    values.array = lists.array.children[0]
+    values.first = 0
     if not offset_bytes:
-        overflow = overflow or multiply_overflows(lists.first, length, &found.first)
+        overflow = overflow or multiply_overflows(lists.first, length, &values.first)
     elif lists.count:
         check_offsets(lists, length, offset_bytes, is_ready)
-        found.first = offset_at(lists, 0, offset_bytes)
-    if overflow or found.first < 0 or add_overflows(found.first, found.count, &end) or end > found.array.length or (
-            add_overflows(found.first, found.array.offset, &found.first)):
-        raise refused("length", found.array.length, f"has not the values of {lists.count} lists of {length}")
-    return found
+        values.first = offset_at(lists, 0, offset_bytes)
+    if overflow or values.first < 0 or add_overflows(values.first, values.count, &end) or end > values.array.length or (
+            add_overflows(values.first, values.array.offset, &values.first)):
+        raise refused("length", values.array.length, f"has not the values of {lists.count} lists of {length}")
+    return values
 
 
 cdef int check_offsets(const Range* lists, int64_t length, int32_t offset_bytes, bint is_ready) except -1:

@@ -252,23 +252,23 @@ cdef Offer offer_function(object function, object facts):
 cdef Managed* acquire_by_function(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
     cdef int row = element_row(obj, offer)
-    made = offer.function(obj)
-    if made is None and offer.optional:
+    array = offer.function(obj)
+    if array is None and offer.optional:
         return NULL
-    copied = offer.known & COPIES or isinstance(made, library().Copied)
+    copied = offer.known & COPIES or isinstance(array, library().Copied)
     if copied and request.copy == COPY_NEVER:
         raise refusal(CopyRequiredError, offer.protocol, "copy", False,
                       f"but {type(obj).__qualname__} gives its elements by a copy alone", "pass copy=None")
-    made = made.array if isinstance(made, library().Copied) else made
-    if made is obj:
+    array = array.array if isinstance(array, library().Copied) else array
+    if array is obj:
         raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
                       "return an object with __dlpack__ or a DLPack capsule")
     # The type of what the function made may be registered too, and so on without end.
     Py_EnterRecursiveCall(" while asking registered sources")
     try:
-        managed = acquire_by(offers_for_type(type(made)), made, request)
+        managed = acquire_by(offers_for_type(type(array)), array, request)
     except BaseException:
-        made = None                 # while the error is caught: a capsule's destructor would lose a pending error
+        array = None                 # while the error is caught: a capsule's destructor would lose a pending error
         raise
     finally:
         Py_LeaveRecursiveCall()
