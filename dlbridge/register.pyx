@@ -3,6 +3,7 @@
 import builtins
 
 from dlbridge._core.dtypes cimport rows_named
+from dlbridge._core.late cimport load_module
 from dlbridge._core.sources.offer cimport library
 from dlbridge._core.targets.registry cimport new_unlisted
 from dlbridge._core.targets.target cimport Target
@@ -86,16 +87,15 @@ def register_container(type, flatten, unflatten):
     >>> dlbridge.convert_tree({"graph": graph}, "memoryview")["graph"].edges.tolist()
     [[0, 1], [1, 2]]
     """
-    from dlbridge.trees.containers import EXACT, FORMS, form_of
-
-    if not isinstance(type, builtins.type) or type in EXACT:
+    containers = load_module("dlbridge.trees.containers")
+    if not isinstance(type, builtins.type) or type in containers.EXACT:
         wrong = "is a container already" if isinstance(type, builtins.type) else "is no class"
         raise TypeError(f"register_container: type {shown(type)}: {wrong} (pass a class of your own)")
     for name, function in (("flatten", flatten), ("unflatten", unflatten)):
         if not callable(function):
             raise TypeError(f"register_container: {name} {shown(function)}: is not callable (pass a function)")
-    FORMS[type] = flatten, unflatten
-    form_of.cache_clear()
+    containers.FORMS[type] = flatten, unflatten
+    containers.form_of.cache_clear()
     clear_cache()
 
 
@@ -146,10 +146,9 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
                         "(pass the class itself)")
 
     def adjust(Target target):
-        from dlbridge._core.facts import Supports
-
+        flags = load_module("dlbridge._core.facts").Supports
         for flag in abilities:
-            target.supports |= <unsigned int> Supports[flag]
+            target.supports |= <unsigned int> flags[flag]
         target.rows = rows_named(wanted)
         target.alignment = alignment
         target.array_types = kinds

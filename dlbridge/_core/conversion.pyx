@@ -6,6 +6,7 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, STREAM_UNORDERED,
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
 from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, fits_there, is_copy
+from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport get_row, nearest_row, row_name
 from dlbridge._core.handover cimport (
@@ -20,14 +21,16 @@ from dlbridge._core.location cimport is_on
 from dlbridge._core.place cimport (
     COPY,
     COPY_IN_TARGET,
+    IN_C_ORDER,
     NARROW,
     PASS_A_PART,
     REARRANGE,
     RESET_LENGTH_1,
     UPLOAD,
     copies_made,
-    is_large,
+    is_stageable,
     place,
+    sent_to_pool,
     staged_in_pool,
 )
 from dlbridge._core.plan cimport SHARE, find_kernel, make_plan
@@ -38,8 +41,11 @@ from dlbridge._core.targets.consumer cimport call_kernel, call_stage, call_uploa
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
+from dlbridge.errors import DeviceError
+
 cdef enum:
-    STAGED = UPLOAD | COPY | NARROW | RESET_LENGTH_1        # steps that one pass through pinned buffers can do
+    # Steps that one pass through pinned buffers can do.
+    STAGED = UPLOAD | COPY | IN_C_ORDER | NARROW | RESET_LENGTH_1
 
 
 cdef bint is_already(object src, Route route, const Request* request) except -1:
@@ -114,7 +120,7 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
         stream = settle(managed, decision.steps, request)
         return hand_over_library_copy(target.deliver(managed, target), target, stream)
     if decision.steps & UPLOAD:
-        return hand_over_upload(call_upload(managed, target, &decision.upload, request), target, request)
+        return uploaded(managed, target, &decision, request)
     return target.deliver(managed, target)
 
 
@@ -125,24 +131,51 @@ cdef object uploaded_at_once(Managed* managed, Target target, const Decision* de
     """
     cdef int row = nearest_row(managed.row) if decision.steps & NARROW else managed.row
     cdef Managed* block = NULL
-    cdef Request asked
     array = None
     try:
         # A library may have elements below a byte in a form of its own.
-        if has_streams(decision.upload.device_type) and not get_row(managed.row).subbyte and is_large(managed):
-            if target.stage != NULL:
-                array = call_stage(managed, row, target, &decision.upload)
-            else:
-                block = staged_in_pool(managed, row, &decision.upload)
+        if not get_row(managed.row).subbyte and is_stageable(managed, row, &decision.upload):
+            if target.stage == NULL:
+                block = staged_in_pool(managed, row, decision.steps, &decision.upload)
+            elif row == managed.row:
+                array = call_stage(managed, target, &decision.upload)
     except BaseException:
         managed_release(managed)
         raise
     if array is None and block == NULL:
         return None
     managed_release(managed)
-    if block == NULL:
-        return hand_over_upload(array, target, request)
-    asked = request_of_copy(request)
+    if block != NULL:
+        return deliver_from_pool(block, target, request)
+    return hand_over_upload(array, target, request)
+
+
+cdef object uploaded(Managed* managed, Target target, const Decision* decision, const Request* request):
+    """Upload memory that the target can take, by its library's own copy unless that is slow; managed is stolen."""
+    cdef Managed* block
+    if target.stage == NULL and is_large_upload(managed, &decision.upload):
+        try:
+            block = sent_to_pool(managed, &decision.upload, True)
+        except DeviceError:
+            pass                # the library may have memory of its own left, and need no pool
+        except BaseException:
+            managed_release(managed)
+            raise
+        else:
+            managed_release(managed)
+            return deliver_from_pool(block, target, request)
+    return hand_over_upload(call_upload(managed, target, &decision.upload, request), target, request)
+
+
+cdef bint is_large_upload(const Managed* managed, const DLDevice* device) except -1:
+    return has_streams(device.device_type) and not get_row(managed.row).subbyte and device_operations().is_large(
+        managed_nbytes(managed))
+
+
+cdef object deliver_from_pool(Managed* block, Target target, const Request* request):
+    """Deliver memory of the pool, which is complete, so that no stream has to wait for it."""
+    cdef Request asked = request_of_copy(request)
+    asked.has_stream = False
     return deliver_out_of_line(block, target, &asked, None)
 
 

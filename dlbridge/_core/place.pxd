@@ -4,7 +4,6 @@ from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
-from dlbridge._core.copying cimport Copy
 
 
 # What is done with memory, in the order in which it is done. Without any step the memory is shared as it is.
@@ -46,15 +45,15 @@ cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
 # gives; ``device`` may have no number. Without ``waits`` the copy may only be queued: the source has to stay until
 # that is done.
 cdef Managed* sent_to_pool(Managed* source, const DLDevice* device, bint waits) except NULL
-# The same of large memory in any layout, through pinned buffers and in the type of a row, which may be the nearest one.
-# NULL if there is not enough to gain, or no memory for it.
-cdef Managed* staged_in_pool(Managed* source, int row, const DLDevice* device) except? NULL
-# Whether memory is worth a try.
-cdef bint is_large(const Managed* managed) except -1
-# Fills dense memory of a device in this way; False if it was not done.
+# Whether host memory is large, and such that it is copied to a device through pinned buffers: in any layout, and in the
+# type of a row, which may be the nearest one.
+cdef bint is_stageable(Managed* source, int row, const DLDevice* device) except -1
+# Fills dense memory of a device in this way. False if it was not done, for want of pinned memory.
 cdef bint stage(Managed* into, Managed* source) except -1
-# A block that describes dense memory in native order, for the elements of another in the type of a row, and has none.
-cdef Managed* dense_like(const Managed* source, int row) except NULL
+# The same into new memory of the pool, in C order if the steps say so. NULL also for want of the device's memory.
+cdef Managed* staged_in_pool(Managed* source, int row, int32_t steps, const DLDevice* device) except? NULL
+# The strides, in elements, of a dense copy, which keeps the order of the axes of dense memory.
+cdef tuple dense_strides(const Managed* source)
 # A new block over the same memory, for a use that waits for the work on it.
 cdef Managed* shared_in_order(Managed* base) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.

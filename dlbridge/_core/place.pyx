@@ -64,7 +64,7 @@ from dlbridge._core.copying cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport NO_ROW, nearest_row
+from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport (
     LARGEST_SPAN,
@@ -406,15 +406,25 @@ cdef void copy_elements(Managed* into, Managed* source) noexcept:
     run_copy(&copy, managed_nbytes(source))
 
 
-cdef Managed* dense_like(const Managed* source, int row) except NULL:
+cdef Managed* dense_like(const Managed* source, int row, int32_t steps) except NULL:
+    """A block without memory, for a dense copy in native byte order and in the type of a row."""
     cdef Managed* block = managed_like(source)
     cdef DLTensor* tensor = &block.abi.dl_tensor
     managed_set_row(block, row)
-    if source.marks & BYTE_STRIDES or not is_dense(tensor.ndim, tensor.shape, tensor.strides, managed_count(block)):
+    if source.marks & BYTE_STRIDES or steps & IN_C_ORDER or not is_dense(
+            tensor.ndim, tensor.shape, tensor.strides, managed_count(block)):
         fill_compact(tensor.ndim, tensor.shape, tensor.strides)
         block.marks = 0
     block.marks &= STRIDED | LENGTH_1
     return block
+
+
+cdef tuple dense_strides(const Managed* source):
+    cdef Managed* block = dense_like(source, source.row, 0)
+    try:
+        return managed_strides(block)
+    finally:
+        managed_release(block)
 
 
 cdef bint stage(Managed* into, Managed* source) except -1:
@@ -423,7 +433,7 @@ cdef bint stage(Managed* into, Managed* source) except -1:
     cdef bint done
     if into.row == source.row:
         describe_copy(&copy, into, source)
-    elif into.row == nearest_row(source.row) and not source.marks & (NEGATED | CONJUGATED):
+    elif into.row == nearest_row(source.row):
         describe_narrowing(&copy, into, source, &lost)
     else:
         return False
@@ -433,10 +443,16 @@ cdef bint stage(Managed* into, Managed* source) except -1:
     return done
 
 
-cdef Managed* staged_in_pool(Managed* source, int row, const DLDevice* device) except? NULL:
+cdef bint is_stageable(Managed* source, int row, const DLDevice* device) except -1:
+    if not has_streams(device.device_type) or (row != source.row and source.marks & (NEGATED | CONJUGATED)):
+        return False
+    return device_operations().stages(device, managed_data(source), managed_count(source) * get_row(row).item_bytes)
+
+
+cdef Managed* staged_in_pool(Managed* source, int row, int32_t steps, const DLDevice* device) except? NULL:
     cdef Managed* block
     try:
-        block = device_operations().allocate(dense_like(source, row), device)
+        block = device_operations().allocate(dense_like(source, row, steps), device)
     except DeviceError:
         return NULL             # a library may have memory of its own left, and need no pool
     try:
@@ -449,12 +465,8 @@ cdef Managed* staged_in_pool(Managed* source, int row, const DLDevice* device) e
     return NULL
 
 
-cdef bint is_large(const Managed* managed) except -1:
-    return device_operations().is_large(managed_nbytes(managed))
-
-
 cdef Managed* sent_to_pool(Managed* source, const DLDevice* device, bint waits) except NULL:
-    cdef Managed* block = device_operations().allocate(dense_like(source, source.row), device)
+    cdef Managed* block = device_operations().allocate(dense_like(source, source.row, 0), device)
     try:
         if managed_count(source):
             send_elements(block, source, waits)

@@ -17,12 +17,20 @@ from dlbridge._core.block cimport (
 from dlbridge._core.conversion cimport convert_to
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
-from dlbridge._core.facts cimport WRITABLE
-from dlbridge._core.layout cimport Span
+from dlbridge._core.facts cimport ANY_ORDER, ANY_STRIDES, WRITABLE
+from dlbridge._core.layout cimport STRIDED, Span
 from dlbridge._core.location cimport find_device
-from dlbridge._core.place cimport COPY, NARROW, is_large, place, staged_in_pool
+from dlbridge._core.place cimport COPY, IN_C_ORDER, NARROW, is_stageable, place, staged_in_pool
 from dlbridge._core.plan cimport row_for
-from dlbridge._core.request cimport KEYWORD_DEVICE, NOTHING_ASKED, READONLY_COPY, Request, parse_keyword, parse_request
+from dlbridge._core.request cimport (
+    COPY_NEVER,
+    KEYWORD_DEVICE,
+    NOTHING_ASKED,
+    READONLY_COPY,
+    Request,
+    parse_keyword,
+    parse_request,
+)
 from dlbridge._core.route cimport Route, delivery_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
@@ -81,14 +89,20 @@ def upload(Tensor source, Target target, device, copy, narrow):
     """
     cdef Managed* block
     cdef Request request
+    cdef int32_t steps
     cdef int row
     parse_request(&request, device, copy, None, "copy", False, narrow)
     row = row_for(source.managed, target, &request) if request.narrow else source.managed.row
-    if row != source.managed.row:
-        block = staged_in_pool(source.managed, row, &request.device) if is_large(source.managed) else NULL
+    steps = COPY | NARROW if row != source.managed.row else 0
+    if source.managed.marks & STRIDED and not target.supports & (ANY_STRIDES | ANY_ORDER):
+        steps |= COPY | IN_C_ORDER          # on the device nobody may be there to do it
+    if steps and request.copy != COPY_NEVER:
+        block = NULL
+        if is_stageable(source.managed, row, &request.device):
+            block = staged_in_pool(source.managed, row, steps, &request.device)
         if block != NULL:
             return new_tensor(block, READONLY_COPY), None
-        source = new_tensor(place(managed_share(source.managed), COPY | NARROW, NULL), READONLY_COPY)
+        source = new_tensor(place(managed_share(source.managed), steps, NULL), READONLY_COPY)
     request.queues = managed_nbytes(source.managed) <= QUEUED_BYTES
     return convert_to(source, "dlbridge", &request), source if request.queues else None
 

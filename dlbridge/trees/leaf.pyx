@@ -4,6 +4,7 @@ cimport cython
 from cpython.object cimport PyObject
 
 from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
+from dlbridge._core.late cimport load_module
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.sources.offer cimport Offer, facts_of
 from dlbridge._core.sources.registry cimport has_offer, offers_for_type, unsupported
@@ -130,9 +131,8 @@ def columns_without_rows(table, unpack):
     """
     offer = <Offer> offers_for_type(type(table))[0]
     if not offer.facts.records and offer.protocol == "arrow":
-        from dlbridge.libraries.pyarrow import columns_by_schema
-
-        return columns_by_schema(table, unpack) if hasattr(table, "__arrow_c_stream__") else None
+        by_schema = load_module("dlbridge.libraries.pyarrow").columns_by_schema
+        return by_schema(table, unpack) if hasattr(table, "__arrow_c_stream__") else None
     find = offer.facts.find("without_rows")
     return None if find is None else find(table, unpack)
 
@@ -142,9 +142,8 @@ cdef object columns_in(object kind):
     cdef Offer first = <Offer> offers_for_type(kind)[0]
     if first.protocol == "arrow" and not first.facts.records:
         # A library that is not known; its objects say themselves whether they have columns.
-        from dlbridge._core.sources.arrow_array import check_given
-        from dlbridge._core.sources.arrow_stream import chunks_of
-        from dlbridge.libraries.pyarrow import columns_by_arrow
-
-        return partial(columns_by_arrow, chunks_of=chunks_of, check=check_given)
+        return partial(
+            load_module("dlbridge.libraries.pyarrow").columns_by_arrow,
+            chunks_of=load_module("dlbridge._core.sources.arrow_stream").chunks_of,
+            check=load_module("dlbridge._core.sources.arrow_array").check_given)
     return first.facts.find("columns")

@@ -77,8 +77,11 @@ def test_every_layout_is_gathered_into_the_buffers():
 
 
 @pytest.mark.parametrize("XLA_VERSION", ["1", "2"])
+@pytest.mark.parametrize("XLA_ORDER", ["any", "C"])
 @in_child
-def test_what_a_library_lacks_is_changed_on_the_way(XLA_VERSION):
+def test_what_a_library_lacks_is_changed_on_the_way(XLA_VERSION, XLA_ORDER):
+    import ctypes
+
     import numpy as np
     from fake_driver import xla
     from fake_driver.producers import driver
@@ -102,7 +105,7 @@ def test_what_a_library_lacks_is_changed_on_the_way(XLA_VERSION):
             there = dlbridge.convert(source, "xla", device="cuda:0", narrow=True)
             assert xla.uploads == done and len(driver.log("MemcpyHtoDAsync")) > 1, (dtype, name)
             content = np.frombuffer(driver.read(there.start, source.size * 4), near)
-            order = "F" if source.flags.fnc else "C"
+            order = "F" if source.flags.fnc and XLA_ORDER == "any" else "C"
             assert np.array_equal(content, source.astype(near).ravel(order)), (dtype, name)
             there.read()
     del there
@@ -118,6 +121,19 @@ def test_what_a_library_lacks_is_changed_on_the_way(XLA_VERSION):
     else:
         raise AssertionError
     assert driver.alive("allocations") == before
+    # The stream that is named has nothing to wait for, and the memory goes back once the library has read it.
+    for stream in driver.stream(), -1, 1, None:
+        there = dlbridge.convert(base.astype("i4"), "xla", device="cuda", stream=stream)
+        there.read()
+        del there
+        xla.done()
+    assert unordered_releases() == 0 and driver.races() == []
+    # Memory that is pinned already is copied by the driver alone, into the pool.
+    pinned = (ctypes.c_int32 * (8 * PIECE)).from_address(driver.allocate(0, 32 * PIECE, "host"))
+    driver.clear()
+    done = xla.uploads
+    there = dlbridge.convert(np.frombuffer(pinned, "i4"), "xla", device="cuda:0")
+    assert (xla.uploads, len(driver.log("MemcpyHtoDAsync"))) == (done, 1)
     # Without pinned memory, or where it is small, it is narrowed here, and the library's own copy does the rest.
     base[3, 5] = 5
     driver.fail("MemHostAlloc", 2)
@@ -365,11 +381,13 @@ def test_batches_are_on_the_device_ahead(pieces):
 
 
 @pytest.mark.parametrize("pieces", [1, 9])
+@pytest.mark.parametrize("XLA_ORDER", ["any", "C"])
 @in_child
-def test_batches_are_narrowed_ahead(pieces):
+def test_batches_are_narrowed_ahead(pieces, XLA_ORDER):
     import threading
 
     import numpy as np
+    import pytest
     from fake_driver import xla
     from fake_driver.producers import driver
     from fake_driver.scenes.batches import settled
@@ -379,12 +397,15 @@ def test_batches_are_narrowed_ahead(pieces):
 
     def rows(large=0):
         for index in range(30):
-            yield np.full((PIECE // 8 * pieces, 2), index + large)[:, 0], np.full(3, index, ">f8")
+            wide = np.full((PIECE // 8 * pieces, 2), index + large)
+            yield wide[:, 0], wide.T, np.full(3, index, ">f8"), np.full((3, 2), index, "i4").T
     for index, arrays in enumerate(dlbridge.prefetch(rows(), "xla", device="cuda:0", narrow=True)):
-        for array, near in zip(arrays, ("int32", "float32"), strict=True):
+        for array, near in zip(arrays, ("i4", "i4", "f4", "i4"), strict=True):
             array.read()
             assert set(np.frombuffer(driver.read(array.start, array.nbytes), near)) == {index}
     assert xla.uploads == 0
+    with pytest.raises(dlbridge.CopyRequiredError):
+        list(dlbridge.prefetch(rows(), "xla", device="cuda:0", narrow=True, copy=False))
     for keywords, words in ({"narrow": True}, "does not fit into int32"), ({}, "is a type that xla does not have"):
         try:
             list(dlbridge.prefetch(rows(2**40), "xla", device="cuda:0", **keywords))

@@ -2,7 +2,8 @@
 
 It has a stream that nobody can ask for, which waits for the stream that an import comes from. An array releases memory
 as soon as its last use is queued; from version 2 on, as XLA's newer client, when done() says that its uses are done.
-``convert(x, "xla")`` gives its arrays, which are immutable. The version is that of the environment's XLA_VERSION.
+``convert(x, "xla")`` gives its arrays, which are immutable. The version is that of the environment's XLA_VERSION; with
+XLA_ORDER=C it takes C order alone.
 """
 
 import math
@@ -95,7 +96,8 @@ sys.modules["dlbridge.libraries.xla"] = types.SimpleNamespace(LIBRARY=Library(  
     name="xla", module="fake_driver.xla", delivery="importer", importer="from_dlpack", array_types=("Array",),
     lacks=(
         Fact("WRITABLE", "as JAX's", "has immutable arrays"), Fact("HOST", "as of a GPU", "has none"),
-        *(Fact(strides, "as JAX's") for strides in ("NEGATIVE_STRIDES", "ZERO_STRIDES", "ANY_STRIDES"))),
+        *(Fact(strides, "as JAX's") for strides in ("NEGATIVE_STRIDES", "ZERO_STRIDES", "ANY_STRIDES")),
+        *([Fact("ANY_ORDER", "as JAX's before 0.8")] if os.environ.get("XLA_ORDER") == "C" else [])),
     dtypes=(Fact(("bool", "uint8", "int32", "float32"), "as JAX's without x64"),),
     device_alignment=Fact(16, "as JAX's"),
     uploads=("cuda",), uploader=upload, keeps_imports=Fact(True, "as JAX's", since="2"),

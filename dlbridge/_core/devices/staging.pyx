@@ -70,7 +70,7 @@ ctypedef struct Worker:
     void* streams[MAX_DEVICES][SLOTS]       # of each device, made when first needed
 
 cdef void* idle[FAMILIES][MOST_THREADS]     # Workers that no transfer has
-cdef size_t worker_counts[FAMILIES]                  # how many there are
+cdef size_t worker_counts[FAMILIES]         # how many there are
 
 
 def workers():

@@ -45,9 +45,10 @@ ctypedef struct Operations:
     int (*fetch)(Managed* source, void* into, const void* begin, size_t nbytes) except -1
     int32_t (*current_device)(int32_t device_type) except -1
     bint (*is_large)(int64_t nbytes) noexcept
+    bint (*stages)(const DLDevice* device, const void* host, int64_t nbytes) except -1
     bint (*upload)(Managed* into, const Copy* copy) except -1
     int (*send)(Managed* into, const void* source, bint waits) except -1
-    Managed* (*allocate)(Managed* made, const DLDevice* device) except NULL
+    Managed* (*allocate)(Managed* block, const DLDevice* device) except NULL     # steals block
     Managed* (*duplicate)(Managed* source) except NULL
     bint (*is_readable)(Managed* managed) except -1
     int (*check_device)(const DLDevice* device) except -1

@@ -88,6 +88,11 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
     return 0
 
 
+cdef bint stages(const DLDevice* device, const void* host, int64_t nbytes) except -1:
+    """Whether host memory would go to a device through pinned buffers, if there are any."""
+    return is_worth(nbytes) and is_staged(find_driver(device.device_type), host, nbytes)
+
+
 cdef bint upload(Managed* into, const Copy* copy) except -1:
     """Copy memory of the host into a block's memory, which is compact in the order of ``copy.into``.
 
@@ -296,6 +301,7 @@ cdef bint is_readable(Managed* managed) except -1:
 operations.fetch = fetch
 operations.current_device = current_device
 operations.is_large = is_worth
+operations.stages = stages
 operations.upload = upload
 operations.send = send
 operations.allocate = allocate

@@ -48,9 +48,9 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device,
         raise_of_upload(target, device, nbytes, error)
 
 
-cdef object call_stage(Managed* source, int row, Target target, const DLDevice* device):
+cdef object call_stage(Managed* source, Target target, const DLDevice* device):
     try:
-        return target.stage(source, row, target, device)
+        return target.stage(source, target, device)
     except DLBridgeError:
         raise
     except Exception as error:

@@ -1,14 +1,17 @@
 """cupy.ndarray, through CuPy's own importer."""
 
 from contextlib import nullcontext
+from itertools import accumulate
+from operator import mul
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
-from dlbridge._core.block cimport Managed
+from dlbridge._core.block cimport Managed, managed_shape
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
-from dlbridge._core.place cimport dense_like
+from dlbridge._core.dtypes cimport numpy_dtype
+from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport Request, keeps_handle
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport filled, wrap_error
@@ -46,11 +49,12 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
         return target.namespace.asarray(array)
 
 
-cdef object stage(Managed* source, int row, Target target, const DLDevice* device):
-    like = numpy.deliver(dense_like(source, row), target)
+cdef object stage(Managed* source, Target target, const DLDevice* device):
+    shape, strides = managed_shape(source), dense_strides(source)
+    # Of the orders of axes, CuPy's function knows two.
+    order = "F" if strides and strides == tuple(accumulate(shape[:len(shape) - 1], mul, initial=1)) else "C"
     with device_of(target, device):
-        made = target.namespace.empty(like.shape, like.dtype, "F" if like.flags.fnc else "C")
-        return filled(made, source)
+        return filled(target.namespace.empty(shape, numpy_dtype(source.row), order), source)
 
 
 cdef object device_of(Target target, const DLDevice* device):

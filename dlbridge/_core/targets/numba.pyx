@@ -4,11 +4,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, kDLCUDA
-from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.block cimport Managed, managed_release, managed_shape
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations
+from dlbridge._core.dtypes cimport numpy_dtype
 from dlbridge._core.exports cimport cuda_interface
-from dlbridge._core.place cimport dense_like
 from dlbridge._core.request cimport READONLY_SHARE, Request
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, filled
@@ -85,9 +85,9 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
     return on_named(target, device, lambda: cuda.to_device(array if array.flags.c_contiguous else array.copy()))
 
 
-cdef object stage(Managed* source, int row, Target target, const DLDevice* device):
-    like = numpy.deliver(dense_like(source, row), target)
-    return filled(on_named(target, device, lambda: target.namespace.device_array(like.shape, like.dtype)), source)
+cdef object stage(Managed* source, Target target, const DLDevice* device):
+    shape, dtype = managed_shape(source), numpy_dtype(source.row)
+    return filled(on_named(target, device, lambda: target.namespace.device_array(shape, dtype)), source)
 
 
 cdef object on_named(Target target, const DLDevice* device, object make):

@@ -18,9 +18,9 @@ ctypedef object (*Deliver)(Managed* managed, Target target)
 ctypedef object (*Share)(const Managed* memory, object keeper)
 # Makes the library's array on a device, from host memory and by the library's own copy; steals managed, too.
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device, const Request* request)
-# Makes the library's array on a device of large memory of the host, which may be of any layout, and of the wide type
-# of a row. Borrows source; None if it was not done, since there is not enough to gain, or no pinned memory.
-ctypedef object (*Stage)(Managed* source, int row, Target target, const DLDevice* device)
+# Makes the library's array on a device of large memory of the host, in any layout, through pinned buffers. Borrows
+# source; None if it was not done.
+ctypedef object (*Stage)(Managed* source, Target target, const DLDevice* device)
 # Corrects what was read from the library's facts, once the library is imported.
 ctypedef int (*Adjust)(Target target) except -1
 

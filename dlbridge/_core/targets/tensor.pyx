@@ -24,12 +24,12 @@ cdef int prepare(Target target) except -1:
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to memory of a device's pool."""
-    cdef Managed* made
+    cdef Managed* block
     try:
-        made = sent_to_pool(managed, device, not request.queues)
+        block = sent_to_pool(managed, device, not request.queues)
     finally:
         managed_release(managed)
-    return new_tensor(made, READONLY_COPY)
+    return new_tensor(block, READONLY_COPY)
 
 
 cdef object deliver(Managed* managed, Target target):

@@ -4,11 +4,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
-from dlbridge._core.block cimport Managed
+from dlbridge._core.block cimport Managed, managed_shape
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
 from dlbridge._core.native.libtorch cimport is_own_stream
-from dlbridge._core.place cimport dense_like
+from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.targets.consumer cimport filled
@@ -68,9 +68,11 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
     return deliver(managed, target).to(cuda_name(device))
 
 
-cdef object stage(Managed* source, int row, Target target, const DLDevice* device):
-    like = deliver(dense_like(source, row), target)
-    return filled(target.namespace.empty_like(like, device=cuda_name(device)), source)
+cdef object stage(Managed* source, Target target, const DLDevice* device):
+    torch = target.namespace
+    return filled(torch.empty_strided(
+        managed_shape(source), dense_strides(source), dtype=getattr(torch, row_name(source.row)),
+        device=cuda_name(device)), source)
 
 
 cdef str cuda_name(const DLDevice* device):
