@@ -57,7 +57,8 @@ class Plan(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        picture = load_module("dlbridge.explain.picture")       # with the first picture
+        from dlbridge.explain import picture  # imported with the first picture
+
         memory = None
         if self.shape is not None and self.strides is not None:
             value_bits = next(bits * lanes for name, _, bits, lanes, *_ in TABLE if name == self.dtype)
@@ -126,6 +127,8 @@ def explain(
 
 def about_values(src: object, target: str) -> str:
     """What is known of the values of such an array where they are not what they seem; its own library knows it."""
-    known = load_module("dlbridge.libraries.library").Facts(type(src))
+    from dlbridge.libraries.library import Facts
+
+    known = Facts(type(src))
     tell = known.find("about_values")
     return "" if tell is None or any(library.name == target for library, _ in known.records) else str(tell(src))
