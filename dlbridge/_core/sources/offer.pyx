@@ -18,8 +18,14 @@ cdef class Offer:
         return f"<offer of {self.protocol}>"
 
 
+cdef object imported = None         # libraries/library, of which each conversion by a function asks
+
+
 cdef object library():
-    return load_module("dlbridge.libraries.library")
+    global imported
+    if imported is None:
+        imported = load_module("dlbridge.libraries.library")
+    return imported
 
 
 cdef object hints():
