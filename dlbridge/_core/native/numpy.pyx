@@ -172,10 +172,13 @@ cdef bint is_own_memory(object array) noexcept:
     return base == NULL or type(<object> base) is not between and not counts_exports(Py_TYPE(base))
 
 
+cdef object NOMASK = np.False_      # numpy.ma.nomask, without the import of numpy.ma
+
+
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
     mask = offer.values[<int> MASKED](obj)
-    # A mask of records has fields, and so has the array, whose dtype is refused.
-    hidden = 0 if mask is np.ma.nomask or array_type(obj) == NPY_VOID else np.count_nonzero(mask)
+    # Without a mask it is numpy.ma.nomask. One of records has fields, and so has the array, whose dtype is refused.
+    hidden = 0 if mask is NOMASK or array_type(obj) == NPY_VOID else np.count_nonzero(mask)
     if hidden:
         raise refusal(UnsupportedError, "numpy", "mask", f"of {type(obj).__name__}",
                       f"hides {hidden} of {obj.size} values, which would pass for real ones", offer.facts.hint("mask"))
