@@ -1,7 +1,6 @@
 """Any array in, any array out: without copying, at the speed of a C call, and every description is checked first."""
 
-from dlbridge._core import interpreter as _interpreter  # noqa: F401, I001 (these two can refuse to load the rest)
-from dlbridge._core import compiled as _compiled  # noqa: F401
+from dlbridge._core import loading as _loading  # noqa: F401 (it can refuse to load the rest)
 from dlbridge.convert import DLPACK_VERSION, asdlpack, convert, from_dlpack, from_pointer, get_include, to_dlpack
 from dlbridge.errors import (
     ConversionError,

@@ -22,7 +22,6 @@ from dlbridge._core.abi cimport (
     SetError,
     kDLCPU,
 )
-from dlbridge._core.arrow_capsule cimport has_arrow_form
 from dlbridge._core.block cimport (
     OWNS_MEMORY,
     PROTOCOL_DLBRIDGE,
@@ -51,7 +50,7 @@ from dlbridge._core.block cimport (
     managed_take_versioned,
     protocol_name,
 )
-from dlbridge._core.capsule cimport new_versioned_capsule
+from dlbridge._core.capsule cimport has_arrow_form, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device
 from dlbridge._core.dtypes cimport dtype_name, find_name, find_sized, get_row, numpy_dtype, row_typestr

@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeVar
 from bench.groups import load
 from bench.rows import Inputs, Missing, Names, Row, Sample, Settings, Statements, statements
 from dlbridge import MissingLibraryError
-from dlbridge._core.available import available_bytes
+from dlbridge._core.system_memory import available_bytes
 
 CHUNK_SECONDS = 4e-4
 # The part of a chunk that is run before the clock starts, because the statement before it has filled the caches.

@@ -29,7 +29,6 @@ from dlbridge._core.abi cimport (
     kDLCPU,
     kDLROCM,
 )
-from dlbridge._core.arrow_capsule cimport new_arrow_capsules
 from dlbridge._core.block cimport (
     Managed,
     integers,
@@ -43,7 +42,7 @@ from dlbridge._core.block cimport (
     managed_share,
     managed_strides,
 )
-from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
+from dlbridge._core.capsule cimport new_arrow_capsules, new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
 from dlbridge._core.dtypes cimport dtype_name, get_row, row_typestr
@@ -60,11 +59,10 @@ from dlbridge._core.place cimport (
     shared_in_order,
 )
 from dlbridge._core.request cimport READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy, keeps_handle, parse_stream
-from dlbridge._core.sources.array_struct cimport (
-    ARRAY_STRUCT_C_CONTIGUOUS,
-    ARRAY_STRUCT_NOTSWAPPED,
-    ARRAY_STRUCT_VERSION,
-    ARRAY_STRUCT_WRITEABLE,
+from dlbridge._core.sources.array_interface cimport (
+    NPY_ARRAY_C_CONTIGUOUS,
+    NPY_ARRAY_NOTSWAPPED,
+    NPY_ARRAY_WRITEABLE,
     PyArrayInterface,
 )
 
@@ -264,15 +262,15 @@ cdef object new_array_struct(Managed* base):
     if interface == NULL:
         managed_release(managed)
         raise MemoryError
-    interface.two = ARRAY_STRUCT_VERSION
+    interface.two = 2
     interface.nd = ndim
     interface.typekind = get_row(managed.row).kind
     interface.itemsize = <int> item_bytes
-    interface.flags = ARRAY_STRUCT_NOTSWAPPED
+    interface.flags = NPY_ARRAY_NOTSWAPPED
     if not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
-        interface.flags |= ARRAY_STRUCT_WRITEABLE
+        interface.flags |= NPY_ARRAY_WRITEABLE
     if not managed.marks & STRIDED:
-        interface.flags |= ARRAY_STRUCT_C_CONTIGUOUS
+        interface.flags |= NPY_ARRAY_C_CONTIGUOUS
     interface.shape = <Py_ssize_t*> (interface + 1)
     interface.strides = interface.shape + ndim
     for axis in range(ndim):

@@ -363,7 +363,7 @@ cdef bint has_room_for(int64_t nbytes) except -1:
     """Whether the system has so much memory. It can promise more than it has, and end the process when that is used."""
     if nbytes < LARGE:
         return True
-    return nbytes <= <int64_t> load_module("dlbridge._core.available").available_bytes()
+    return nbytes <= <int64_t> load_module("dlbridge._core.system_memory").available_bytes()
 
 
 cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? NULL:

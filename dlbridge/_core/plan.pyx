@@ -255,8 +255,8 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision):
     """What to do about a reason. Where an address would be the next, the hint is about both."""
     if decision.reason == SHARED_READ_ONLY:
-        protected = load_module("dlbridge._core.protected")
-        return protected.HINT if protected.is_write_protected(<size_t> managed_data(managed)) else (
+        system = load_module("dlbridge._core.system_memory")
+        return system.WRITE_ENDS if system.is_write_protected(<size_t> managed_data(managed)) else (
             f"do not write to it: {target.name} cannot be told that it is read-only")
     if decision.reason == SHARED_UNTIL_READ:
         return f"keep the source, and do not write to it, until {target.name} has done its work"

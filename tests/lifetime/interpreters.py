@@ -15,7 +15,7 @@ try:
     import dlbridge
 except ImportError as error:
     print(error.name, error, sep="; ")
-refuser = "dlbridge._core", "dlbridge._core.interpreter"
+refuser = "dlbridge._core", "dlbridge._core.loading"
 print([name for name in sys.modules if name.startswith(("dlbridge.", "numpy")) and name not in refuser])
 """
 

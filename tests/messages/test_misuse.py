@@ -343,7 +343,7 @@ def test_signature_of_a_builtin_is_not_parsed(monkeypatch):
     ("explain(b'abc', 'numpy')", "explain.examine"), ("convert(b'abcd', 'numpy', dtype='int16')", "_core.described"),
     ("convert(b'abcd', 'numpy', out=numpy.zeros(4, 'u1'))", "_core.out"),
     ("convert(object(), 'numpy')", "_core.meant"), ("convert(numpy.array(['a']), 'torch')", "libraries.hints"),
-    ("convert(numpy.zeros(1 << 26, 'u1'), 'numpy', copy=True)", "_core.available")])
+    ("convert(numpy.zeros(1 << 26, 'u1'), 'numpy', copy=True)", "_core.system_memory")])
 @in_child
 def test_a_callback_of_the_garbage_collector_converts(call, module):
     """It is called wherever something is allocated, also while dlbridge imports what it knows of a library."""

@@ -62,7 +62,7 @@ FLOORS = (
         Room("place: copies", ("_core.place", "_core.narrowing"), on_the_way=True),
         Room("location", ("_core.location",)),
         Room("exports, capsule, pickling",
-             ("_core.exports", "_core.capsule", "_core.arrow_capsule", "_core.pickling")),
+             ("_core.exports", "_core.capsule", "_core.pickling")),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),
@@ -83,8 +83,8 @@ FLOORS = (
         Room("cache", ("_core.cache",), on_the_way=True),
         Room("late", ("_core.late",)),
         Room("system",
-             ("_core.system", "_core.atomic", "_core.locks", "_core.interpreter", "_core.available",
-              "_core.protected", "_core.compiled", "_core.__init__")),
+             ("_core.system", "_core.system_memory", "_core.atomic", "_core.locks", "_core.loading",
+              "_core.__init__")),
         Room("plugins, picture", ("_core.plugins", "explain.picture")),
     )),
 )

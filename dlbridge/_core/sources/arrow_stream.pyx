@@ -9,8 +9,8 @@ from libc.string cimport memcpy, memset
 
 from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.arrow_abi cimport ARRAY_NAME, SCHEMA_NAME, STREAM_NAME, ArrowArray, ArrowArrayStream, ArrowSchema
-from dlbridge._core.arrow_capsule cimport destroy_array, destroy_schema, new_struct
 from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.capsule cimport destroy_array, destroy_schema, new_struct
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.place cimport gathered
 from dlbridge._core.request cimport COPY_NEVER, Request

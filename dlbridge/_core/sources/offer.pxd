@@ -34,7 +34,7 @@ cdef class Offer:
     cdef Locate locate                      # NULL where Python is to be asked
     cdef Describe describe                  # NULL where the memory is to be acquired
     cdef Keep keep                          # NULL where that keeper is no base for an array
-    cdef readonly str protocol              # the name of the source's file
+    cdef readonly str protocol              # as refusals and explain() call it
     cdef readonly object facts              # libraries/library.Facts of the type
     cdef unsigned int known                 # facts.Known, or'ed
     cdef dict values                        # by these bits: the values of the facts

@@ -47,7 +47,7 @@ cdef enum:
 cdef tuple FILES = (
     "dlbridge._core.native.numpy", "dlbridge._core.native.torch", "dlbridge._core.sources.exchange",
     "dlbridge._core.sources.dlpack", "dlbridge._core.sources.cuda_array_interface",
-    "dlbridge._core.sources.array_struct", "dlbridge._core.sources.array_interface", "dlbridge._core.sources.arrow",
+    "dlbridge._core.sources.array_interface", "dlbridge._core.sources.array_interface", "dlbridge._core.sources.arrow",
     "dlbridge._core.sources.buffer",
 )
 cdef tuple ATTRIBUTES = (

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import dlbridge
-from dlbridge._core import available
-from dlbridge._core.available import NO_LIMIT, available_bytes
+from dlbridge._core import system_memory
+from dlbridge._core.system_memory import NO_LIMIT, available_bytes
 
 MEBIBYTE = 1 << 20
 V1 = "35 31 0:32 {root} /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory"
@@ -93,7 +93,7 @@ def test_what_the_system_does_not_say_is_no_limit(tmp_path):
 
 def test_a_copy_that_the_group_may_not_have_is_refused(monkeypatch):
     asked = []
-    monkeypatch.setattr(available, "available_bytes", lambda: asked.append(1) or 1 << 27)
+    monkeypatch.setattr(system_memory, "available_bytes", lambda: asked.append(1) or 1 << 27)
     for nbytes in (1 << 20, 1 << 27):
         dlbridge.convert(np.zeros(nbytes, "uint8"), "numpy", copy=True)
     with pytest.raises(MemoryError, match="place: copy 134217729 bytes: do not fit into the memory available"):

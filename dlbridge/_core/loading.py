@@ -1,4 +1,4 @@
-"""Refuses subinterpreters before anything is loaded.
+"""Refuses, before anything is loaded, to load in a subinterpreter, and from a checkout that is not compiled.
 
 Modules that a subinterpreter had loaded could no longer be loaded in the main interpreter.
 """
@@ -21,3 +21,12 @@ if not _is_main():
     raise ImportError(
         "dlbridge: interpreter: is a subinterpreter, which NumPy does not support (import dlbridge in the main "
         "interpreter, or in processes; with mod_wsgi, WSGIApplicationGroup %{GLOBAL})", name="dlbridge")
+
+try:
+    importlib.import_module("dlbridge._core.layout")
+except ModuleNotFoundError as error:
+    if error.name != "dlbridge._core.layout":
+        raise
+    raise ImportError(
+        "dlbridge: checkout: is not compiled (run pip install -e . in it, or Python outside of it)", name="dlbridge",
+    ) from None

@@ -1,4 +1,4 @@
-"""How much memory the system can still give.
+"""What the system says of memory: how much it can still give, and whether it may be written.
 
 The kernel ends a process that uses more memory than its control group may have, though the machine has more. So the
 limits of the group and of its ancestors count, in both versions of control groups.
@@ -104,3 +104,23 @@ def lines_of(path: str) -> list[str]:
             return file.read().splitlines()
     except OSError:
         return []
+
+
+# ---- pages without leave to write ------------------------------------------------------------------------------------
+
+WRITE_ENDS = ('a write ends the process: map the file with mode="c" of numpy.memmap or with mmap.ACCESS_COPY, and it '
+              "does not")
+
+
+def is_write_protected(address: int) -> bool:
+    """Whether an address is in pages without leave to write; False where the system does not list its pages."""
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                pages, leave = line.split(maxsplit=2)[:2]
+                begin, _, end = pages.partition("-")
+                if int(begin, 16) <= address < int(end, 16):
+                    return "w" not in leave
+    except OSError:
+        pass
+    return False
