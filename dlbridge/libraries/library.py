@@ -69,8 +69,8 @@ class Arrays(NamedTuple):
     #                                         the memory that Arrow's interface gives flat; None where it has none
     rearranged: Fact | None = None          # a function of the array, and of a dtype's name or None: a compact copy, in
     #                                         C order, of that dtype, by the library's kernels on its current stream
-    masked: Fact | None = None              # of ndarrays: a function of one: its mask, True where it hides a value, or
-    #                                         numpy.ma.nomask
+    masked: Fact | None = None              # of ndarrays: a function that gives a function of one: its mask, True where
+    #                                         it hides a value, or numpy.ma.nomask
     no_memory: Fact | None = None           # True: it has a shape alone
     shells: Fact | None = None              # the names of dtypes that are exported as if they were whole bytes
     owned_on: Fact | None = None            # the device where only the managed export of its exchange table is right

@@ -8,16 +8,16 @@ from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, IN_TREE, INTEGERS
 
 
-def mask_of(array: Any) -> Any:
-    """The mask. NumPy imports np.ma where it is first named, which here is a program that has such an array."""
-    return np.ma.getmask(array)
+def find_getmask() -> Any:
+    """NumPy imports np.ma where it is first named, which here is a program that has such an array."""
+    return np.ma.getmask
 
 
 LIBRARY = Library(
     name="numpy",
     arrays=(
         Arrays("MaskedArray", {"mask": "pass x.filled(0), or x.data if the mask does not matter"},
-               masked=Fact(mask_of, "numpy 2.0", "keeps a mask beside the values that it exports")),
+               masked=Fact(find_getmask, "numpy 2.0", "keeps a mask beside the values that it exports")),
         Arrays("NpzFile", {"": IN_TREE},
                container=Fact((dict, as_dict), "numpy 2.0", "reads an array when it is asked")),
     ),

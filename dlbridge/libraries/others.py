@@ -158,7 +158,7 @@ LIBRARIES = (
             Arrays("Table", {"": lambda table: f"pass its columns one by one, x[{table.colnames[0]!r}]"}),
             Arrays("_ImageBaseHDU", {"": "pass x.data"}),
             Arrays("MaskedNDArray", {"mask": "pass x.filled(0), or x.unmasked if the mask does not matter"},
-                   masked=Fact(operator.attrgetter("mask"), "seen in 8.0.2",
+                   masked=Fact(lambda: operator.attrgetter("mask"), "seen in 8.0.2",
                                "keeps a mask beside the values that it exports")),
         ),
     ),

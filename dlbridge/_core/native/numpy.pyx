@@ -33,7 +33,6 @@ from dlbridge._core.block cimport (
     managed_take_bytes,
 )
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, numpy_dtype
-from dlbridge._core.facts cimport MASKED
 from dlbridge._core.layout cimport LENGTH_1, MAX_NDIM, STRIDED
 from dlbridge._core.numpy_api cimport (
     ARRAY_WRITEABLE,
@@ -75,11 +74,14 @@ cdef Offer offers(object kind, object facts, str attribute):
         return offer
     if not issubclass(kind, np.ndarray):
         return None
-    offer = new_offer("numpy", acquire_masked if facts.find("masked") else acquire, facts)
+    offer = new_offer("numpy", acquire, facts)
     offer.exclusive = True           # another protocol would leave out the mask
     offer.locate = locate
-    if offer.acquire == acquire:
+    find_mask = facts.find("masked")
+    if find_mask is None:
         offer.describe = describe
+    else:
+        offer.acquire, offer.function = acquire_masked, find_mask()
     return offer
 
 
@@ -176,7 +178,7 @@ cdef object NOMASK = np.False_      # numpy.ma.nomask, without the import of num
 
 
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
-    mask = offer.values[<int> MASKED](obj)
+    mask = offer.function(obj)
     # Without a mask it is numpy.ma.nomask. One of records has fields, and so has the array, whose dtype is refused.
     hidden = 0 if mask is NOMASK or array_type(obj) == NPY_VOID else np.count_nonzero(mask)
     if hidden:
