@@ -290,7 +290,9 @@ def test_forked_child_uses_and_drops_what_it_inherited():
     others = convert_all()
 
     def in_child():
-        assert kept[0].sum() == sum(range(64)) and kept[1][7] == 7 and kept[3].shape == (64,)
+        assert kept[0].sum() == sum(range(64))
+        assert kept[1][7] == 7
+        assert kept[3].shape == (64,)
         assert convert(kept[2], "numpy")[7] == 7
         convert_all()
         others.clear()
@@ -299,7 +301,8 @@ def test_forked_child_uses_and_drops_what_it_inherited():
         memory.extend(b"more")      # nobody has it any more
 
     fork(in_child)
-    assert kept[0].sum() == sum(range(64)) and convert(kept[2], "numpy")[7] == 7
+    assert kept[0].sum() == sum(range(64))
+    assert convert(kept[2], "numpy")[7] == 7
     fork(lambda: None)              # and who does nothing drops it too
 
 
