@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import dlbridge
 from dlbridge.matrix import arrays, measure
-from dlbridge.matrix.mistakes import Mistake
-from dlbridge.matrix.terminal import show, styled
+from dlbridge.matrix.terminal import Mistake, show, styled
 
 
 def info(arguments: argparse.Namespace) -> int:

@@ -131,7 +131,6 @@ cdef int view(object obj, const Want* want, View* out) except -1:
     # Nothing is caught here, since a try costs more than the rest where an array is only looked at.
     if (<Look> look)(obj, want, out):
         raise in_words_of(take_error(), want)
-    return 0
 
 
 cdef DLManagedTensorVersioned* acquire(object obj, const Want* want) except NULL:
@@ -263,7 +262,6 @@ cdef int check_want(const Want* want) except -1:
                           "(pip install -U dlbridge)")
     if is_contrary(want):
         raise ValueError("want: flags WRITABLE | OR_COPY: would write to a copy, which nobody sees (pass one of them)")
-    return 0
 
 
 cdef inline bint meets(const Managed* managed, const Want* want) noexcept nogil:
@@ -339,7 +337,6 @@ cdef int look(object obj, const Want* want, View* out) except -1:
     managed = bring(obj, offers, want)
     show(managed, out)
     out.owner = &managed.abi
-    return 0
 
 
 cdef inline void show(const Managed* managed, View* out) noexcept nogil:
@@ -452,7 +449,6 @@ cdef int check_kind(Managed* managed, const Want* want) except -1:
         if want.shape[axis] >= 0 and want.shape[axis] != tensor.shape[axis]:
             raise refused(want, "shape", managed_shape(managed),
                           f"is not {want.shape[axis]} along axis {axis}, which is wanted", "reshape or slice it")
-    return 0
 
 
 cdef str name_of(const Want* want):

@@ -132,7 +132,7 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
         raise TypeError(f"register_target: name {shown(name)}: is no name (pass a string first)")
     if not callable(deliver):
         raise TypeError(f"register_target: deliver {shown(deliver)}: is not callable (pass a function of the Tensor)")
-    if not replace and is_own(name):
+    if not replace and getattr(library().library_named(name), "delivery", ""):
         raise ValueError(f"register_target: name {shown(name)}: is a target of dlbridge's own (pass another name, or "
                          "replace=True)")
     abilities = known("supports", supports, SUPPORTED)
@@ -154,15 +154,9 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
         target.array_types = kinds
 
     cdef Target target = new_unlisted(name, deliver)
-    target.settings = adjust
+    target.adjust = adjust
     add_target(target)
     clear_cache()
-
-
-cdef bint is_own(str name) except -1:
-    """Whether dlbridge has a target of this name itself."""
-    facts = library().library_named(name)
-    return facts is not None and bool(facts.delivery)
 
 
 def known(field, given, allowed):

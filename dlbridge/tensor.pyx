@@ -575,7 +575,6 @@ cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) except -1:
         managed = managed_share((<Tensor> <object> obj).managed)
         order_export(managed, (<Tensor> <object> obj).managed, 0, None)
     out[0] = &managed.abi
-    return 0
 
 
 cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) except -1:
@@ -583,7 +582,6 @@ cdef int exchange_import(DLManagedTensorVersioned* foreign, void** out) except -
     tensor = new_tensor(managed_take_versioned(PROTOCOL_DLPACK, foreign), READONLY_COPY)
     Py_INCREF(tensor)
     out[0] = <void*> tensor
-    return 0
 
 
 cdef int exchange_borrow(void* obj, DLTensor* out) except -1:
@@ -602,7 +600,6 @@ cdef int exchange_borrow(void* obj, DLTensor* out) except -1:
         device_operations().order_streams(&device, device_operations().stream_of(managed), STREAM_LEGACY_DEFAULT)
     mark_address_given(<Tensor> <object> obj)
     out[0] = managed.abi.dl_tensor
-    return 0
 
 
 cdef int exchange_stream(int32_t device_type, int32_t device_id, void** out) noexcept:

@@ -259,7 +259,6 @@ cdef int own_storage(Managed* managed) except -1:
         raise
     managed_own_object(managed, keeper)
     Py_DECREF(tensor)
-    return 0
 
 
 cdef int managed_keep(Managed* managed, object obj) except -1:
@@ -275,7 +274,6 @@ cdef int managed_keep(Managed* managed, object obj) except -1:
         outer.owns, outer.owner = OWNS_WRAPPED, kept
     else:
         managed_own(managed, OWNS_WRAPPED, kept)
-    return 0
 
 
 cdef void managed_drop(Managed* managed) noexcept nogil:

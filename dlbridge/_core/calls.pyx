@@ -97,7 +97,6 @@ cdef int check_arguments(Py_ssize_t count, tuple names) except -1:
     for name, place in ("src", 1), ("to", 2):
         if count < place and name not in names:
             raise TypeError(f'convert: {name}: is missing (call dlbridge.convert(x, "torch"))')
-    return 0
 
 
 cdef object wrong_keyword(str function, object name, tuple options):
@@ -135,7 +134,6 @@ cdef int put_in_front(object module, object convert, object asdlpack) except -1:
     whole_convert, whole_asdlpack = convert, asdlpack
     put(module, CONVERT, convert_plainly, convert)
     put(module, ASDLPACK, asdlpack_plainly, asdlpack)
-    return 0
 
 
 cdef int put(object module, PyMethodDef* method, Quick quick, object whole) except -1:

@@ -117,7 +117,6 @@ cdef int fill_array(ArrowArray* array, Managed* managed) except -1:
     array.buffers = lent.buffers
     array.private_data = lent
     array.release = release_array
-    return 0
 
 
 cdef void release_schema(ArrowSchema* schema) noexcept nogil:

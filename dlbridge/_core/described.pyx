@@ -91,7 +91,6 @@ cdef int read_description(object dtype, object shape, Description* described) ex
     described.extents[0] = INFERRED
     if shape is not None:
         described.ndim = read_numbers("convert", "shape", shape, described.extents)
-    return 0
 
 
 cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description* described) except NULL:
@@ -140,7 +139,6 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape, int row
         raise refusal(ConversionError, "convert", field, shown(value),
                       f"is for bytes side by side, and strides are {managed_strides(managed)}",
                       contiguous_hint(managed))
-    return 0
 
 
 cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int64_t* extents) except -1:
@@ -170,7 +168,6 @@ cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int6
         raise refusal(ConversionError, "convert", "shape", shown(shape),
                       f"of {row_name(row)} takes {needed} bytes, and there are {nbytes}",
                       fewer_hint(managed, needed) if needed < nbytes else "pass more bytes")
-    return 0
 
 
 cdef str fewer_hint(const Managed* managed, object count):

@@ -148,7 +148,6 @@ cdef int _build_tables() except -1:
     for char in "?bhilqBHILQefdFD":
         dtype = np.dtype(char)
         by_numpy_type[dtype.num] = row_by_name[dtype.name]
-    return 0
 
 
 cdef int find_lanes(DLDataType dtype) noexcept nogil:

@@ -159,7 +159,6 @@ cdef int check_stream(object stream, int32_t device_type) except -1:
         parse_stream(stream, "dlpack")
     if on_host:
         raise refusal(DeviceError, "dlpack", "stream", stream, "has no meaning on the CPU", "pass stream=None")
-    return 0
 
 
 cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1:
@@ -342,7 +341,6 @@ cdef int fill_buffer(Py_buffer* view, Managed* managed, int flags) except -1:
         view.ndim, view.shape = 1, NULL         # bytes side by side; hashlib refuses more axes
     if flags & PyBUF_FORMAT != PyBUF_FORMAT:
         view.format = NULL
-    return 0
 
 
 cdef int check_buffer(const Managed* managed, int flags) except -1:
@@ -354,7 +352,6 @@ cdef int check_buffer(const Managed* managed, int flags) except -1:
     if flags & PyBUF_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
         raise refusal(ConversionError, "buffer", "flags", "PyBUF_WRITABLE", "asks for more than read-only memory gives",
                       "ask for a read-only buffer")
-    return 0
 
 
 cdef Py_ssize_t* new_extents(const Managed* managed) except NULL:

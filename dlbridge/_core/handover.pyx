@@ -51,7 +51,6 @@ cdef int label_as_device(Managed* managed, Target target, const Request* request
     if request.has_device and not same_device(&request.device, &managed.abi.dl_tensor.device):
         raise refusal(DeviceError, target.name, "device", device_name(managed.abi.dl_tensor.device),
                       f"is not {device_name(request.device)}", "move it with the library that made it")
-    return 0
 
 
 # ---- copies ----------------------------------------------------------------------------------------------------------

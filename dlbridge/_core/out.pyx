@@ -98,7 +98,6 @@ cdef int fill_out(Managed* into, Managed* source, Target target, const Request* 
             copy_into(into, source)
     finally:
         managed_release(source)
-    return 0
 
 
 cdef bint is_fetched_as_it_is(const Managed* into, const Managed* source) noexcept:
@@ -143,7 +142,6 @@ cdef int check_out_type(object out, Target target, const Request* request) excep
                       f"is no array of {target.name}", f"pass an array of {target.name}")
     if request.copy == COPY_NEVER:
         raise refusal(CopyRequiredError, "convert", "copy", False, "but out takes a copy", "pass copy=None")
-    return 0
 
 
 cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL:
@@ -192,7 +190,6 @@ cdef int check_out(const Managed* into, object out, Target target, const Request
             tensor.ndim, tensor.shape, tensor.strides, managed_item_bytes(into) if into.marks & BYTE_STRIDES else 1)):
         raise not_writable(ConversionError, out, f"elements may share memory by the strides {managed_strides(into)}",
                            ANOTHER)
-    return 0
 
 
 cdef int check_reach(const Managed* source, const Request* request) except -1:
@@ -216,4 +213,3 @@ cdef int check_fit(const Managed* source, const Managed* into) except -1:
         raise refusal(ConversionError, "convert", "out", f"of shape {managed_shape(into)}",
                       f"is not of the source's shape, {managed_shape(source)}",
                       f"pass an array of shape {managed_shape(source)}")
-    return 0

@@ -500,7 +500,6 @@ cdef int copy_into(Managed* into, Managed* source) except -1:
     apart = copied(source, COPY, NULL)
     copy_elements(into, apart)
     managed_release(apart)
-    return 0
 
 
 cdef void run_copy(Copy* copy, int64_t nbytes) noexcept:

@@ -157,7 +157,6 @@ cdef int make_plan(
     decide(managed, target, request, &findings, out)
     if out.refused:
         raise refusal_of(managed, target, request, out)
-    return 0
 
 
 cdef int gather(
@@ -176,7 +175,6 @@ cdef int gather(
         out.host = target.facts.default_host.value(target.namespace)
     out.kernel = may_be_rearranged(managed, target, request, out.row) and find_kernel(managed, src) is not None
     out.copied = request.peek and is_given_copy(managed, src)
-    return 0
 
 
 cdef int row_for(const Managed* managed, Target target, const Request* request) except -2:

@@ -28,7 +28,6 @@ cdef int parse_request(
     parse_readonly(request, readonly)
     request.detach = parse_switch("detach", detach)
     request.narrow = parse_switch("narrow", narrow)
-    return 0
 
 
 cdef int keyword_of(PyObject* name) noexcept:
@@ -56,14 +55,12 @@ cdef int parse_keyword(Request* request, int keyword, object value) except -1:
         request.detach = parse_switch("detach", value)
     else:
         request.narrow = parse_switch("narrow", value)
-    return 0
 
 
 cdef int parse_device_keyword(Request* request, object device) except -1:
     request.has_device = device is not None
     if request.has_device:
         parse_device(device, &request.device)
-    return 0
 
 
 cdef int parse_stream_keyword(Request* request, object stream) except -1:
@@ -71,14 +68,12 @@ cdef int parse_stream_keyword(Request* request, object stream) except -1:
     if request.has_stream:
         request.stream = parse_stream(stream, "convert")
         request.stream_object = <PyObject*> stream if keeps_handle(stream) else NULL
-    return 0
 
 
 cdef int parse_copy(Request* request, object copy) except -1:
     if copy is not None and copy is not True and copy is not False:
         raise TypeError(f"convert: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
     request.copy = COPY_ALWAYS if copy is True else COPY_NEVER if copy is False else COPY_IF_NEEDED
-    return 0
 
 
 cdef bint parse_switch(str name, object value) except -1:
@@ -98,7 +93,6 @@ cdef int parse_readonly(Request* request, object readonly) except -1:
             f'convert: readonly {shown(readonly)}: is not one of "copy", "share" and "error" '
             '("share" promises not to write)')
     request.readonly = policy
-    return 0
 
 
 cdef int64_t parse_stream(object stream, str stage) except? -2:

@@ -43,7 +43,6 @@ cdef int note_device(object array, Route route, Request* request) except -1:
     if not request.has_device:
         find_device(array, route.target.hosts, &request.device)
         request.has_device = True
-    return 0
 
 
 cdef object type_of_example(object to):

@@ -33,11 +33,6 @@ class Step(NamedTuple):
     reason: str = ""
 
 
-def address_of_buffer(array: Any) -> int:
-    """Find the address of a contiguous buffer, by NumPy."""
-    return np.frombuffer(array, "u1").ctypes.data
-
-
 # Each library is asked for its address itself; the buffer protocol is asked for all other memory.
 ADDRESSES: dict[str, Callable[[Any], int]] = {
     "numpy": lambda array: array.ctypes.data,
@@ -48,7 +43,7 @@ ADDRESSES: dict[str, Callable[[Any], int]] = {
 
 def address(step: Step) -> int:
     """Find the address of a step's array."""
-    return ADDRESSES.get(step.name, address_of_buffer)(step.array)
+    return ADDRESSES.get(step.name, lambda buffer: np.frombuffer(buffer, "u1").ctypes.data)(step.array)
 
 
 def run() -> int:

@@ -24,10 +24,7 @@ from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.targets.target cimport Target
 
 
-def examine(
-    dict facts, src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
-    dtype=None, shape=None, out=None,
-):
+def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narrow, dtype, shape, out):
     """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered.
 
     Returns whether the producer gave a copy: it may share if it is asked for that.
@@ -91,7 +88,6 @@ cdef int examine_out(
     finally:
         managed_release(managed)
     facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
-    return 0
 
 
 cdef int state_memory(dict facts, const Managed* managed) except -1:
@@ -103,4 +99,3 @@ cdef int state_memory(dict facts, const Managed* managed) except -1:
     facts["strides_unit"] = "bytes" if managed.marks & BYTE_STRIDES else "elements"
     facts["nbytes"] = managed_nbytes(managed)
     facts["readonly"] = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY)
-    return 0

@@ -105,8 +105,7 @@ def parts_of(container: Any) -> tuple[Hashable, Iterable[Any]]:
         return None, container
     if dataclasses.is_dataclass(kind) and not any(base in CONTAINERS for base in kind.__mro__):
         names = fields_of(container)
-        slots = [slot for base in kind.__mro__ for slot in slots_of(base)]
-        if {*getattr(container, "__dict__", ()), *slots} <= set(names):
+        if {*getattr(container, "__dict__", ()), *slots_of(kind)} <= set(names):
             return tuple(names), [getattr(container, name) for name in names]
     raise LookupError
 

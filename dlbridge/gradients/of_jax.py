@@ -78,7 +78,7 @@ class Program:
         self.places = places
         self.compiles = compiles
         self.made: dict[Any, Program] = {}          # from this one
-        compiled: Any = jax.jit if compiles else unchanged
+        compiled: Any = jax.jit if compiles else lambda function: function
         self.run = compiled(part)
         self.run_linearized = compiled(self.linearized)
         self.pull_back = compiled(pull_back)
@@ -106,10 +106,6 @@ class Program:
         """The function of batches, each of which has its axis at the number here; all results have theirs at 0."""
         part = jax.vmap(self.part, in_axes=(list(axes),), axis_size=size)
         return self.made.setdefault((axes, size), Program(part, self.places, self.compiles))
-
-
-def unchanged(function: Any) -> Any:
-    return function
 
 
 def pull_back(vjp: Any, cotangents: Arrays) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 The modules, each of which imports only from those above it:
 
-- ``mistakes``: the user's errors
+- ``terminal``: what the commands print, and the user's errors
 - ``rows``: the libraries, each with how it makes an array and reads one
 - ``children``: functions that run in processes of their own
 - ``pair``: what such a process does with one pair, and what is found out about a pair and about all of them

@@ -13,8 +13,8 @@ import numpy as np
 import dlbridge
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.meant import about_target
-from dlbridge.matrix.mistakes import Mistake, choice
 from dlbridge.matrix.rows import TABLE, Row, is_installed, rows_of
+from dlbridge.matrix.terminal import Mistake, choice
 
 ALIGNMENT = 64
 DEFAULTS: dict[str, Any] = {"dtype": "float32", "shape": (3, 4), "order": "C", "readonly": False, "step": 1}

@@ -9,9 +9,9 @@ import dlbridge
 from dlbridge.matrix import page, report
 from dlbridge.matrix.children import Call, ask, progress
 from dlbridge.matrix.machine import machine
-from dlbridge.matrix.mistakes import Mistake, choice
 from dlbridge.matrix.pair import Cell, Matrix
 from dlbridge.matrix.rows import TABLE, Row, rows_of, sort_out, version_of
+from dlbridge.matrix.terminal import Mistake, choice
 
 
 def choose(rows: dict[str, Row], names: Sequence[str]) -> list[Row]:

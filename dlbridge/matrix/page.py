@@ -8,7 +8,6 @@ from pathlib import Path
 from string import Template
 
 import dlbridge
-from dlbridge.matrix.mistakes import Mistake
 from dlbridge.matrix.pair import Cell, Matrix, Pair
 from dlbridge.matrix.report import (
     ARRAY,
@@ -24,6 +23,7 @@ from dlbridge.matrix.report import (
     reasons,
     why,
 )
+from dlbridge.matrix.terminal import Mistake
 
 
 def check_writable(path: str) -> None:

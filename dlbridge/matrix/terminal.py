@@ -1,10 +1,14 @@
-"""What the commands print: in colour on a terminal where rich is installed, or as NO_COLOR and FORCE_COLOR say."""
+"""What the commands print, and the errors of the user.
+
+It is in colour on a terminal where rich is installed, or as NO_COLOR and FORCE_COLOR say.
+"""
 
 import importlib.util
 import math
 import os
 import shutil
 from collections.abc import Iterable
+from difflib import get_close_matches
 from textwrap import fill
 from typing import TextIO
 
@@ -51,3 +55,16 @@ def show(lines: Iterable[list[Segment]], out: TextIO) -> None:
     console = Console(file=out, force_terminal=True, highlight=False, soft_wrap=True)
     for line in lines:
         console.print(Text.assemble(*line))
+
+
+# ---- errors of the user ----------------------------------------------------------------------------------------------
+
+class Mistake(Exception):
+    """The user asked for something impossible; the text says what to do instead."""
+
+
+def choice(name: str, names: Iterable[str]) -> str:
+    """Say which name the user may have meant, and list all names."""
+    known = list(names)
+    near = get_close_matches(name, known, 1)
+    return (f"did you mean {near[0]!r}? " if near else "") + f"one of {', '.join(known)}"

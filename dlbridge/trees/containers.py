@@ -10,7 +10,7 @@ import functools
 import sys
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable
-from types import MappingProxyType
+from types import MappingProxyType, MemberDescriptorType
 from typing import Any, NamedTuple
 
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
@@ -130,7 +130,7 @@ def bare_copy(container: Any) -> Any:
     remade = object.__new__(type(container))
     if hasattr(container, "__dict__"):
         vars(remade).update(vars(container))
-    for slot in (slot for kind in type(container).__mro__ for slot in slots_of(kind)):
+    for slot in slots_of(type(container)):
         if hasattr(container, slot):
             object.__setattr__(remade, slot, getattr(container, slot))
     return remade
@@ -139,15 +139,15 @@ def bare_copy(container: Any) -> Any:
 def attributes_of(thing: Any) -> Iterable[tuple[str, Any]]:
     """What an object has in its __dict__ and its slots."""
     yield from getattr(thing, "__dict__", {}).items()
-    for slot in (slot for kind in type(thing).__mro__ for slot in slots_of(kind)):
+    for slot in slots_of(type(thing)):
         if hasattr(thing, slot):
             yield slot, getattr(thing, slot)
 
 
 def slots_of(kind: type) -> list[str]:
-    slots = vars(kind).get("__slots__", ())
-    names = [slots] if isinstance(slots, str) else list(slots)
-    return [name for name in names if name not in ("__dict__", "__weakref__")]
+    """The slots of a type and of its bases, by the names that their attributes have, also the private ones."""
+    return [name for base in kind.__mro__ if "__slots__" in vars(base)
+            for name, member in vars(base).items() if isinstance(member, MemberDescriptorType)]
 
 
 def fields_of(container: Any) -> list[str]:

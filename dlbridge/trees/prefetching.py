@@ -7,6 +7,7 @@ there it is known which stream will use the memory. What was uploaded is complet
 import atexit
 import collections
 import contextlib
+import itertools
 import os
 import threading
 import time
@@ -118,16 +119,9 @@ def merged(spans: Spans) -> Spans:
 
 
 def overlap(spans: Spans, others: Spans) -> bool:
-    ours, theirs = iter(spans), iter(others)
-    mine, other = next(ours, None), next(theirs, None)
-    while mine is not None and other is not None:
-        if mine[0] < other[1] and other[0] < mine[1]:
-            return True
-        if mine[1] <= other[1]:
-            mine = next(ours, None)
-        else:
-            other = next(theirs, None)
-    return False
+    """Whether two lists of spans share an address. None of a list's own overlap, so two neighbours do, if any do."""
+    together = sorted([*spans, *others])        # quick, since it is two sorted runs
+    return any(begin < end for (_, end), (begin, _) in itertools.pairwise(together))
 
 
 # ---- the thread ------------------------------------------------------------------------------------------------------

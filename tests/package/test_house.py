@@ -144,15 +144,14 @@ def test_scripts_that_are_named_are_there():
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_functions_that_are_found_by_their_names_have_one_type():
+def test_offers_is_of_one_type_in_every_source():
     """For Cython checks that only of what it imports."""
     core = [importlib.import_module(f"dlbridge.{name}") for name, paths in MODULES.items()
             if name.startswith("_core.") and ".pyx" in [path.suffix for path in paths]]
     tables = [vars(module).get("__pyx_capi__", {}) for module in core]
-    for function in "offers", "prepare":
-        types = [repr(table[function]).partition(" at 0x")[0] for table in tables if function in table]
-        assert len(types) > 5
-        assert len(set(types)) == 1
+    types = [repr(table["offers"]).partition(" at 0x")[0] for table in tables if "offers" in table]
+    assert len(types) > 5
+    assert len(set(types)) == 1
 
 
 # ---- functions -------------------------------------------------------------------------------------------------------

@@ -171,6 +171,17 @@ class OwnCopyOfSlots(OwnCopy):
     other: Any = "kept"
 
 
+class OwnCopyOfAPrivateSlot(OwnCopy):
+    __slots__ = ("__note",)
+
+    def __init__(self, value):
+        super().__init__(value)
+        object.__setattr__(self, "_OwnCopyOfAPrivateSlot__note", "kept")
+
+    def note(self):
+        return self.__note
+
+
 class Frozen(dict):
     """Like frozendict: neither its items nor its copy can be changed."""
 
@@ -210,6 +221,7 @@ class Model:
 OF_ONE = {
     "its own copy": (OwnCopy, lambda tree: tree.value),
     "its own copy, slots": (OwnCopyOfSlots, lambda tree: tree.value if tree.other == "kept" else None),
+    "its own copy, a private slot": (OwnCopyOfAPrivateSlot, lambda tree: tree.value if tree.note() == "kept" else None),
     "frozen dictionary": (lambda x: Frozen(x=x), lambda tree: tree["x"]),
     "named tuple with an attribute": (noted, lambda tree: tree.first if tree.note == "kept" else None),
     "model with more than its fields": (lambda x: Model(x=x), lambda tree: tree.x),

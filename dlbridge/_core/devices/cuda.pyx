@@ -166,7 +166,6 @@ cdef int check_device(const DLDevice* device) except -1:
         there = ", ".join([f"{name}:{index}" for index in range(count)])
         raise refusal(DeviceError, "convert", "device", f"{name}:{device.device_id}",
                       f"is not there: this machine has {there}", f'pass device="{name}:0"')
-    return 0
 
 
 def memory_of_device(int32_t device_type, int32_t device_id):
@@ -214,7 +213,6 @@ cdef int load_driver(Driver* driver) except -1:
     if failure.error:
         raise driver_error(driver, &failure)
     store_flag(&driver.loaded, True)        # last: once it is set, other threads read the calls without the lock
-    return 0
 
 
 cdef str family_name(const Driver* driver):
@@ -414,7 +412,6 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
         raise refusal(DeviceError, family_name(driver), "context", f"{<size_t> context:#x}",
                       f"of {<size_t> pointer:#x} is not the device's primary one, which the other libraries use",
                       "import pycuda.autoprimaryctx in place of pycuda.autoinit")
-    return 0
 
 
 # ---- streams -------------------------------------------------------------------------------------------------------

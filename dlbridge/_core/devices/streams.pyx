@@ -87,7 +87,6 @@ cdef int fill_stream(Stream* stream, int64_t number, object keeper, bint lasts) 
     stream.keeper = NULL if keeper is None else <PyObject*> keeper
     stream.lasts = lasts or keeper is not None or number in (STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT)
     release_reference(before)
-    return 0
 
 
 cdef int need_driver(Managed* managed, Handover* handover) except -1:
@@ -109,7 +108,6 @@ cdef int need_driver(Managed* managed, Handover* handover) except -1:
         handover.device_id = location.device_id
         exchange_pointer(<void**> &handover.driver, driver)      # last: then device_id is read without the lock
     unlock(&handover.lock)
-    return 0
 
 
 cdef int locate(Managed* managed) except -1:
@@ -127,7 +125,6 @@ cdef int locate(Managed* managed) except -1:
     handover = wrap(managed)
     handover.driver = driver
     handover.device_id = location.device_id
-    return 0
 
 
 cdef int check_bounds(const Managed* managed, const Location* location) except -1:
@@ -140,7 +137,6 @@ cdef int check_bounds(const Managed* managed, const Location* location) except -
         raise refusal(ConversionError, protocol_name(<Protocol> managed.protocol), "shape", managed_shape(managed),
                       f"is {nbytes} bytes from {first:#x} on, and the allocation there is {location.nbytes} bytes from "
                       f"{location.start:#x} on", REPORT)
-    return 0
 
 
 cdef int label_device(Managed* managed) except -1:
@@ -151,7 +147,6 @@ cdef int label_device(Managed* managed) except -1:
         cuda.locate(driver, managed_data(managed), &location)
     managed.abi.dl_tensor.device.device_type = driver.device_type
     managed.abi.dl_tensor.device.device_id = location.device_id
-    return 0
 
 
 cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
@@ -161,7 +156,6 @@ cdef int set_producer(Managed* managed, int64_t stream, object keeper, bint last
         handover = wrap(managed)
     fill_stream(&handover.producer, stream, keeper, lasts)
     keep_for_base(handover, stream, keeper, lasts)
-    return 0
 
 
 cdef int set_named(Managed* managed, int64_t stream, object keeper) except -1:
@@ -191,7 +185,6 @@ cdef int set_allocator(Managed* managed, Tell tell, object array, int64_t stream
     Py_INCREF(array)
     handover.tell, handover.array, handover.own_stream = tell, <PyObject*> array, stream
     release_reference(before)
-    return 0
 
 
 cdef int set_producer_event(Managed* managed, void* event) except -1:
@@ -224,19 +217,16 @@ cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, 
         base = handover_of(<Managed*> foreign)
         if base != NULL and base.consumer.number == stream:
             fill_stream(&base.consumer, stream, keeper, lasts)
-    return 0
 
 
 cdef int make_handover(Managed* managed) except -1:
     """Put a Handover around a block's owner before the block is lent. Other threads may use the block after that."""
     get_or_make_handover(managed)
-    return 0
 
 
 cdef int settle(Managed* managed) except -1:
     """Note that the consumer will let the producer's stream wait for its work."""
     get_or_make_handover(managed).settled = True
-    return 0
 
 
 cdef int inherit(Managed* managed, const Managed* base) except -1:
@@ -258,7 +248,6 @@ cdef int inherit_stream(Managed* managed, Handover* handover) except -1:
     set_producer(managed, usable_number(handover, ready), keeper, ready.lasts)
     if handover.array != NULL:
         set_allocator(managed, handover.tell, <object> handover.array, handover.own_stream)
-    return 0
 
 
 cdef int64_t stream_of(const Managed* managed) noexcept:
@@ -276,7 +265,6 @@ cdef int stream_device(Managed* managed, DLDevice* out) except -1:
         need_driver(managed, handover)
         out.device_type = handover.driver.device_type
         out.device_id = handover.device_id
-    return 0
 
 
 cdef void* current_context(int32_t device_type) except? NULL:
@@ -292,7 +280,6 @@ cdef int restore_context(int32_t device_type, void* context) except -1:
     cdef Driver* driver = find_driver(device_type)
     with nogil:
         cuda.restore_context(driver, context)
-    return 0
 
 
 cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
@@ -343,7 +330,6 @@ cdef int note_named(Managed* managed, Handover* handover, bint by_dlpack) except
             need_driver(managed, handover)      # when the memory goes back it is too late to look for it
         except DeviceError:
             pass            # no order can be made: an error is raised where one is needed
-    return 0
 
 
 cdef int order_on_device(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
@@ -354,7 +340,6 @@ cdef int order_on_device(Driver* driver, int32_t device_id, int64_t first, int64
         done = cuda.order_streams(driver, device_id, first, then, &failure)
     if not done:
         raise driver_error(driver, &failure)
-    return 0
 
 
 cdef int order_streams(const DLDevice* device, int64_t first, int64_t then) except -1:
@@ -379,7 +364,6 @@ cdef int await_producer(Managed* managed) except -1:
         done = cuda.wait_for_stream(handover.driver, handover.device_id, stream, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
-    return 0
 
 
 cdef bint is_there(const Managed* managed) except -1:

@@ -116,7 +116,6 @@ cdef int _parse_name(str name, object device, DLDevice* out) except -1:
         raise _unknown(device)
     out.device_type = types_by_name[kind]
     out.device_id = _checked_id(int(index), device) if index else ANY_DEVICE_ID
-    return 0
 
 
 cdef int32_t _checked_id(object index, object device) except -2:

@@ -85,7 +85,6 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
                 handover.driver, handover.device_id, into, <void*> begin, nbytes, False, stream, True, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
-    return 0
 
 
 cdef bint stages(const DLDevice* device, const void* host, int64_t nbytes) except -1:
@@ -122,7 +121,6 @@ cdef int send(Managed* into, const void* source, bint waits) except -1:
                          True, stream, waits, &failure)
     if not done:
         raise driver_error(handover.driver, &failure)
-    return 0
 
 
 # ---- memory of the driver's pool -------------------------------------------------------------------------------------
@@ -244,7 +242,6 @@ cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbyte
         # This is done now, while both handles are valid. The source may be released as soon as this function returns.
         order_on_device(pooled.driver, pooled.device_id, stream, producer)
         fill_stream(&handover.consumer, STREAM_UNORDERED, None, False)
-    return 0
 
 
 cdef int fill_pooled(Pooled* pooled, void* source, size_t nbytes) except -1:
@@ -259,7 +256,6 @@ cdef int fill_pooled(Pooled* pooled, void* source, size_t nbytes) except -1:
             done = cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
     if not done:
         raise driver_error(pooled.driver, &failure)
-    return 0
 
 
 cdef void release_pooled(void* owner) noexcept nogil:

@@ -60,7 +60,6 @@ cdef int find_functions() except -1:
         unseen(partial(_try_functions, symbols))
     except Exception:
         pass
-    return 0
 
 
 def _try_functions(symbols):
@@ -115,7 +114,6 @@ cdef int try_symbols(dict symbols, tuple examples) except -1:
             libtorch.release_lazy_clone = candidate.release_lazy_clone
             store_size(&libtorch.offset, candidate.offset)      # last: others then read the rest without the lock
         unlock(&libtorch_lock)
-    return 0
 
 
 cdef size_t find_handle(object examples) except? 0:
@@ -147,7 +145,6 @@ cdef int find_storages(tuple examples) except -1:
             storages.take = <TakeStorage> function_of(method)
             store_size(&storages.held, held)        # last: others then read the rest without the lock
         unlock(&libtorch_lock)
-    return 0
 
 
 cdef size_t find_held(tuple examples) except? 0:
@@ -214,7 +211,6 @@ cdef int keep_size(object storage) except -1:
         (<char*> <size_t> storage._cdata)[storages.resizable] = 0
     elif storage.resizable():
         unseen(partial(_fix_size, storage))
-    return 0
 
 
 def _fix_size(storage, tensor=None):
@@ -286,7 +282,6 @@ cdef int warn_of_trace() except -1:
         warnings.warn(
             "torch.jit.trace records what dlbridge converts from a tensor as a constant, so the trace may not be right "
             "for other inputs", sys.modules["torch"].jit.TracerWarning, stacklevel=frames_of_dlbridge() + 1)
-    return 0
 
 
 def frames_of_dlbridge():

@@ -154,7 +154,6 @@ cdef int hold_base(Managed* managed, object array) except -1:
         raise refusal(ConversionError, "numpy", "base", shown(type(base), full_name),
                       f"has released its memory: {error}", "convert the array before that") from error
     managed_keep(managed, held)
-    return 0
 
 
 cdef bint describe(object obj, Offer offer, Managed* out, int64_t* room) noexcept:

@@ -290,7 +290,6 @@ cdef int note_current_stream(Managed* managed, object keeper, Offer offer) excep
     except BaseException:
         managed_release(managed)
         raise
-    return 0
 
 
 cdef int record_stream(object keeper, int64_t stream) except -1:
@@ -302,7 +301,6 @@ cdef int record_stream(object keeper, int64_t stream) except -1:
     freed, and a foreign stream may be gone by then, which ends the process.
     """
     libtorch.unseen(partial(_record_stream, keeper, stream))
-    return 0
 
 
 cdef dict streams = {}          # torch's own, which last: by the number of the device and theirs
@@ -361,7 +359,6 @@ cdef int check_shell(Managed* managed, object tensor, Offer offer) except -1:
     except BaseException:
         managed_release(managed)
         raise
-    return 0
 
 
 def _lacks_dtype(dtype, facts):

@@ -181,7 +181,6 @@ cdef int set_buffer(Managed* managed, Py_buffer* view, object offset) except -1:
     managed.abi.dl_tensor.data = <char*> view.buf + start
     if view.readonly:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    return 0
 
 
 cdef int check_within(Managed* managed, Py_buffer* view) except -1:
@@ -194,7 +193,6 @@ cdef int check_within(Managed* managed, Py_buffer* view) except -1:
         managed_release(managed)
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "shape", f"bytes {low} to {high}",
                            f"reach outside of the buffer of {view.len} bytes", REPORT)
-    return 0
 
 
 # ---- __array_struct__ ------------------------------------------------------------------------------------------------

@@ -191,7 +191,6 @@ cdef int check_offsets(const Range* lists, int64_t length, int32_t offset_bytes,
         end = offset_at(lists, index + 1, offset_bytes)
         if add_overflows(begin, length, &begin) or begin != end:
             raise refused("offsets", f"of list {index}", f"are not those of {length} values")
-    return 0
 
 
 cdef inline int64_t offset_at(const Range* lists, int64_t index, int32_t offset_bytes) noexcept nogil:
@@ -219,7 +218,6 @@ cdef int check_extent(const ArrowArray* array) except -1:
         raise refused("offset, length", f"{array.offset}, {array.length}", "are no elements of any memory")
     if array.null_count < -1 or array.null_count > array.length:
         raise refused("null_count", array.null_count, f"is no count of {array.length} elements")
-    return 0
 
 
 cdef Managed* without_nulls(
@@ -336,4 +334,3 @@ cdef int check_parts(const ArrowSchema* schema, const ArrowArray* array) except 
                 raise refused("length", array.children[index].length, f"of child {index} is less than its struct's")
     finally:
         Py_LeaveRecursiveCall()
-    return 0

@@ -47,7 +47,6 @@ cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) e
 cdef int check_schema(const ArrowSchema* schema) except -1:
     if schema.release == NULL or schema.format == NULL:
         raise refused("release" if schema.release == NULL else "format", "NULL", "is that of no schema")
-    return 0
 
 
 cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
@@ -97,7 +96,6 @@ cdef int check_lengths(list shape, Description* out) except -1:
         if out.lengths[level] not in (UNKNOWN, lengths[level]) or lengths[level] >= LARGEST_SPAN:
             raise refused("ARROW:extension:metadata", shape, f"is no shape of lists of {out.lengths[level]} values")
         out.lengths[level] = lengths[level]
-    return 0
 
 
 cdef int describe_axes(object shape, object order, Description* out) except -1:
@@ -111,7 +109,6 @@ cdef int describe_axes(object shape, object order, Description* out) except -1:
     strides = integers(out.strides, out.ndim, 1)
     for axis in range(out.ndim):
         out.shape[axis], out.strides[axis] = shape[order[axis]], strides[order[axis]]
-    return 0
 
 
 # ---- the values ------------------------------------------------------------------------------------------------------

@@ -121,7 +121,6 @@ cdef int move_stream(object capsule, ArrowArrayStream* out) except -1:
     memcpy(out, given, <char*> &given.release - <char*> given)
     out.release = release
     out.private_data = given.private_data
-    return 0
 
 
 cdef void end_stream(ArrowArrayStream* stream) noexcept nogil:

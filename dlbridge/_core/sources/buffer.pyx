@@ -94,7 +94,6 @@ cdef int refuse_view(Py_buffer* view, int row) except -1:
     except BaseException:
         PyBuffer_Release(view)
         raise
-    return 0
 
 
 cdef int check_view(const Py_buffer* view, int row) except -1:
@@ -111,7 +110,6 @@ cdef int check_view(const Py_buffer* view, int row) except -1:
         if view.suboffsets[axis] >= 0:
             raise _refused("suboffsets", integers(<const int64_t*> view.suboffsets, view.ndim, 1),
                            "lead through pointers, which no array library holds")
-    return 0
 
 
 @cython.auto_pickle(False)

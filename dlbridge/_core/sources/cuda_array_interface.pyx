@@ -115,7 +115,6 @@ cdef int check_entries(dict interface) except -1:
     if stream is not None and stream == 0:
         raise refuse_field(PROTOCOL_CUDA_ARRAY_INTERFACE, "stream", 0, "is ambiguous, and the protocol forbids it",
                            "use 1 for the legacy default stream or 2 for the per-thread one")
-    return 0
 
 
 cdef object _refused(str field, object value, str wrong):

@@ -248,7 +248,6 @@ cdef int set_access(Managed* managed, object obj, Offer offer) except -1:
     except BaseException:
         managed_release(managed)
         raise
-    return 0
 
 
 cdef dict _keywords(DLDevice device, unsigned int known, const Request* request):
@@ -302,7 +301,6 @@ cdef int note_streams(Managed* managed, object obj, Offer offer, object told, ob
     except BaseException:
         managed_release(managed)
         raise
-    return 0
 
 
 cdef DLDevice _device_of(object obj):

@@ -93,7 +93,6 @@ cdef int check_gradient(object obj, Offer offer) except -1:
     if not getattr(obj, field):
         raise refusal(ConversionError, top_module(type(obj)), field, False,
                       "since a gradient would be lost, and writes bypass it", "pass detach=True, or x.detach()")
-    return 0
 
 
 cdef int64_t current_stream(Managed* managed, const DLPackExchangeAPI* api) except? -2:

@@ -90,4 +90,3 @@ cdef int read_address(Protocol protocol, object data, void** address, bint* read
     except OverflowError:
         raise refuse_field(protocol, "data", data, "is no address of 64 bits", REPORT) from None
     read_only[0] = (<tuple> data)[1]
-    return 0

@@ -19,18 +19,16 @@ from dlbridge._core.targets.importer cimport deliver
 from dlbridge._core.targets.target cimport Target
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
     target.stage = stage
     target.current_stream = current_stream
     target.adjust = adjust
-    return 0
 
 
-cdef int adjust(Target target) except -1:
+def adjust(Target target):
     target.upload_types = 1 << (kDLROCM if target.namespace.cuda.runtime.is_hip else kDLCUDA)
-    return 0
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):

@@ -8,7 +8,6 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.targets.target cimport Target
 
 
-cdef int prepare(Target target) except -1
 cdef object deliver(Managed* managed, Target target)
 cdef object deliver_capsule(Managed* managed, Target target)
 cdef object table_stream(PyObject* target, const DLDevice* device, int64_t* out)

@@ -12,19 +12,17 @@ from dlbridge._core.targets.consumer cimport call_consumer, consumer_error
 from dlbridge._core.targets.target cimport Target
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.deliver = deliver
     target.adjust = adjust
-    return 0
 
 
-cdef int adjust(Target target) except -1:
+def adjust(Target target):
     target.current_stream = table_stream
     target.api = find_exchange_api(target.array_types[0])
     if target.api == NULL:
         target.deliver = deliver_capsule
         target.gpus = 0             # without a table it is not known which stream has to wait
-    return 0
 
 
 cdef object deliver(Managed* managed, Target target):

@@ -4,7 +4,4 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.targets.target cimport Target
 
 
-cdef int prepare(Target target) except -1
-cdef int prepare_for_capsules(Target target) except -1
-cdef int prepare_for_ndarrays(Target target) except -1
 cdef object deliver(Managed* managed, Target target)

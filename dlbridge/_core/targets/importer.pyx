@@ -13,21 +13,18 @@ from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share, wai
 from dlbridge._core.targets.target cimport Target
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.deliver = deliver
     if target.facts.uploader is not None:
         target.upload = upload
-    return 0
 
 
-cdef int prepare_for_capsules(Target target) except -1:
+def prepare_for_capsules(Target target):
     target.deliver = deliver_capsule
-    return 0
 
 
-cdef int prepare_for_ndarrays(Target target) except -1:
+def prepare_for_ndarrays(Target target):
     target.deliver = deliver_ndarray
-    return 0
 
 
 cdef object deliver(Managed* managed, Target target):

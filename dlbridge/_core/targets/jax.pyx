@@ -13,17 +13,15 @@ from dlbridge._core.targets.target cimport Target
 from dlbridge.errors import ConversionError, refusal
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.accepts = accepts
     target.deliver = deliver
     target.upload = upload
     target.adjust = adjust
-    return 0
 
 
-cdef int adjust(Target target) except -1:
+def adjust(Target target):
     target.asked_rows = rows_named(target.facts.wide_dtypes.value)
-    return 0
 
 
 cdef object accepts(const Managed* managed, Target target):

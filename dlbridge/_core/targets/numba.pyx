@@ -18,12 +18,11 @@ from dlbridge.tensor cimport new_tensor
 from dlbridge.libraries.numba_arrays import check, makers, primary_context
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
     target.stage = stage
     target.current_stream = current_stream
-    return 0
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):

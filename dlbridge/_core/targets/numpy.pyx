@@ -35,17 +35,15 @@ cdef uint64_t ml_dtypes_rows = rows_named(
     name for row, name in enumerate(NAMES) if get_row(row).format == NULL or name == "complex32")
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.accepts = accepts
     target.deliver = deliver
     target.share = share
     target.adjust = adjust
-    return 0
 
 
-cdef int adjust(Target target) except -1:
+def adjust(Target target):
     target.asked_rows = ml_dtypes_rows
-    return 0
 
 
 cdef object accepts(const Managed* managed, Target target):

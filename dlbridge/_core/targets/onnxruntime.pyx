@@ -10,20 +10,18 @@ from dlbridge._core.targets.consumer cimport call_consumer, waited_capsule
 from dlbridge._core.targets.target cimport Target
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.deliver = deliver
     target.adjust = adjust
-    return 0
 
 
-cdef int adjust(Target target) except -1:
+def adjust(Target target):
     value_type, = target.array_types
     bare = target.namespace.capi._pybind_state.OrtValue.from_dlpack
     if target.supports & BOOLS:
         target.function = lambda capsule, is_bool: value_type(bare(capsule))
     else:
         target.function = lambda capsule, is_bool: value_type(bare(capsule, is_bool))
-    return 0
 
 
 cdef object deliver(Managed* managed, Target target):

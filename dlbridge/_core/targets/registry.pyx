@@ -3,14 +3,11 @@
 import sys
 from types import ModuleType
 
-from dlbridge._core.late cimport c_function, load_module
+from dlbridge._core.late cimport load_module
 from dlbridge._core.sources.offer cimport library, top_module
 from dlbridge._core.targets.target cimport Target, new_target
 
 from dlbridge.errors import UnsupportedError, refusal
-
-# Sets how the arrays of a library are made.
-ctypedef int (*Prepare)(Target target) except -1
 
 # By name: the targets that were asked for, and those that users registered.
 registered = {}
@@ -35,19 +32,18 @@ cdef Target cached_target(dict kept, object facts):
     cdef Target target = kept.get(facts.name)
     if target is None:
         target = new_target(facts)
-        find_prepare(facts.delivery)(target)
+        prepare(target, facts.delivery)
         target = kept.setdefault(facts.name, target)      # another thread's may have come first
     return target
 
 
-cdef Prepare find_prepare(str delivery) except NULL:
-    """The function of a file of this folder that a library's facts name, as ``file`` or ``file:function``.
+cdef object prepare(Target target, str delivery):
+    """Let a file of this folder, ``file`` or ``file:function``, set how the arrays of a library are made.
 
     A file is imported when its first target is asked for, because all of them would slow the import of dlbridge.
     """
     file, _, function = delivery.partition(":")
-    cdef void* prepare = NULL
-    return <Prepare> c_function(&prepare, f"dlbridge._core.targets.{file}", function or "prepare")
+    getattr(load_module(f"dlbridge._core.targets.{file}"), function or "prepare")(target)
 
 
 cdef Target find_target(object to):
@@ -95,7 +91,7 @@ def _by_module(name):
 cdef Target new_unlisted(str name, object function):
     lacks = load_module("dlbridge.libraries.profiles").UNKNOWN
     target = new_target(library().Library(name=name, lacks=lacks))
-    find_prepare("importer")(target)
+    prepare(target, "importer")
     target.function = function
     return target
 

@@ -21,8 +21,6 @@ ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* devic
 # Makes the library's array on a device of large memory of the host, in any layout, through pinned buffers. Borrows
 # source; None if it was not done.
 ctypedef object (*Stage)(Managed* source, Target target, const DLDevice* device)
-# Corrects what was read from the library's facts, once the library is imported.
-ctypedef int (*Adjust)(Target target) except -1
 
 
 cdef class Target:
@@ -50,13 +48,12 @@ cdef class Target:
     cdef bint copies_own                # whether it copies device memory itself, since its streams are not known
     cdef bint keeps_imports             # … but keeps memory until its work is done, so that it need not
     cdef CurrentStream current_stream   # or NULL: the library names its stream to the Tensor that it consumes
-    cdef Adjust adjust                  # or NULL
+    cdef object adjust                  # corrects what was read from the facts, once the library is imported; or None
     cdef const DLPackExchangeAPI* api   # or NULL
     cdef object namespace               # the imported module, or the namespace that the user gave
     cdef tuple array_types              # their instances are arrays of this target already
     cdef object function                # the library's importer, or the deliver of a registered target
     cdef object takes                   # of a dtype and a shape, or None, as in libraries/library
-    cdef object settings                # of a registered target: a function that sets its fields; or None
 
     cdef int load(self) except -1
     cdef object imported(self)

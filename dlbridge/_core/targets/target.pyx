@@ -58,7 +58,6 @@ cdef class Target:
                 self.read_facts()
         finally:
             lock.release()
-        return 0
 
     cdef object imported(self):
         """The library's module, or the namespace that the user gave."""
@@ -95,16 +94,13 @@ cdef class Target:
         self.most_axes = facts.most_axes.value if facts.most_axes else MAX_NDIM
         self.read_types(version)
         self.read_named(version)
-        if self.adjust != NULL:
+        if self.adjust is not None:
             self.adjust(self)
-        if self.settings is not None:
-            self.settings(self)
         self.read_alignments()
         if not self.gpus:
             self.supports &= ~<unsigned int> OTHER_DEVICES
         self.read_plain_rows()
         store_flag(&self.loaded, True)      # last: once it is set, other threads read the rest without the lock
-        return 0
 
     cdef int read_plain_rows(self) except -1:
         """Find the types of memory that fits() and fits_there() take without a look at the number of axes, at which
@@ -116,7 +112,6 @@ cdef class Target:
         self.plain_rows = rows if self.supports & HOST and self.hosts < 2 else 0
         without_gpu = self.upload != NULL and not self.upload_types
         self.device_rows = rows if self.supports & OTHER_DEVICES and not (self.copies_own or without_gpu) else 0
-        return 0
 
     cdef int read_named(self, str version) except -1:
         """Read what the facts name in the imported module."""
@@ -137,7 +132,6 @@ cdef class Target:
             self.function = attribute(self.namespace, facts.importer)
         if facts.array_types:
             self.array_types = tuple([attribute(self.namespace, path) for path in facts.array_types])
-        return 0
 
     cdef int read_types(self, str version) except -1:
         """Read which types the library takes. Older versions of some libraries lack the newest types."""
@@ -152,7 +146,6 @@ cdef class Target:
         self.copied_rows = rows_named(facts.copied_dtypes.value) if facts.copied_dtypes else 0
         self.takes = facts.takes.value if facts.takes else None
         self.asked_rows = self.rows if facts.takes else 0
-        return 0
 
     cdef int read_alignments(self) except -1:
         """Read which bits of an address must be 0, for every type."""
@@ -164,7 +157,6 @@ cdef class Target:
             item = get_row(row).item_bytes if aligned_rows >> row & 1 else 1
             self.low_bits[row] = max(self.alignment, item) - 1
             self.device_low_bits[row] = max(on_device, item) - 1
-        return 0
 
     cdef bint owns(self, object src):
         """Whether src is an array of this library already."""
@@ -177,7 +169,7 @@ cdef class Target:
 
         The metaclass of a type that a user registers may look at the instance (torch.FloatTensor, torch.nn.Buffer).
         """
-        if self.settings is None:
+        if self.facts.delivery:         # it is a library's own
             return True
         return all([
             type(each).__instancecheck__ in (type.__instancecheck__, ABCMeta.__instancecheck__)

@@ -16,10 +16,9 @@ from dlbridge.tensor cimport new_tensor
 from dlbridge._core.dtypes import NAMES
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
-    return 0
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
@@ -36,16 +35,14 @@ cdef object deliver(Managed* managed, Target target):
     return new_tensor(managed, READONLY_COPY)
 
 
-cdef int prepare_memoryview(Target target) except -1:
+def prepare_memoryview(Target target):
     target.deliver = deliver_memoryview
     target.adjust = name_formats
-    return 0
 
 
-cdef int name_formats(Target target) except -1:
+def name_formats(Target target):
     """A buffer has only the types that PEP 3118 has a format for."""
     target.rows = rows_named([name for row, name in enumerate(NAMES) if get_row(row).format != NULL])
-    return 0
 
 
 cdef object deliver_memoryview(Managed* managed, Target target):
@@ -54,16 +51,14 @@ cdef object deliver_memoryview(Managed* managed, Target target):
 
 # ---- capsules --------------------------------------------------------------------------------------------------------
 
-cdef int prepare_legacy(Target target) except -1:
+def prepare_legacy(Target target):
     target.deliver = deliver_legacy
     target.current_stream = default_stream
-    return 0
 
 
-cdef int prepare_versioned(Target target) except -1:
+def prepare_versioned(Target target):
     target.deliver = deliver_versioned
     target.current_stream = default_stream
-    return 0
 
 
 cdef object default_stream(PyObject* target, const DLDevice* device, int64_t* out):

@@ -18,16 +18,15 @@ from dlbridge._core.targets.target cimport Target
 cdef int BYTES = find_sized(b"u", 1)
 
 
-cdef int prepare(Target target) except -1:
+def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
     target.stage = stage
     target.current_stream = current_stream
     target.adjust = adjust
-    return 0
 
 
-cdef int adjust(Target target) except -1:
+def adjust(Target target):
     torch = target.namespace
     target.api = find_exchange_api(torch.Tensor)
     if target.api == NULL:
@@ -38,7 +37,6 @@ cdef int adjust(Target target) except -1:
         target.upload_types = 1 << kDLCUDA
     else:
         target.current_stream = NULL
-    return 0
 
 
 cdef object deliver_bytes(Managed* managed, Target target):
@@ -65,7 +63,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to a device by torch's own copy."""
-    return deliver(managed, target).to(cuda_name(device))
+    return target.deliver(managed, target).to(cuda_name(device))
 
 
 cdef object stage(Managed* source, Target target, const DLDevice* device):

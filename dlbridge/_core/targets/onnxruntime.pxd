@@ -1,6 +1,0 @@
-"""ONNX Runtime's OrtValue."""
-
-from dlbridge._core.targets.target cimport Target
-
-
-cdef int prepare(Target target) except -1
