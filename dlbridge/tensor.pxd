@@ -10,7 +10,7 @@ from dlbridge._core.request cimport ReadonlyPolicy
 cdef class Tensor:
     cdef Managed* managed
     cdef ReadonlyPolicy policy          # for legacy exports, which cannot flag read-only memory
-    cdef bint address_given              # whether the Tensor holds its block twice: see mark_address_given()
+    cdef unsigned char address_given    # atomic: whether the Tensor holds its block twice: see mark_address_given()
     cdef DLDevice remembered            # where the memory was before it was pickled; of type 0 if it was on the host
     cdef object __weakref__
 

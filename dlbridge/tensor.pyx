@@ -22,6 +22,7 @@ from dlbridge._core.abi cimport (
     SetError,
     kDLCPU,
 )
+from dlbridge._core.atomic cimport exchange_byte
 from dlbridge._core.block cimport (
     OWNS_MEMORY,
     PROTOCOL_DLBRIDGE,
@@ -494,8 +495,7 @@ cdef object ndarray_of(Tensor tensor, object dtype, object copy):
 
 cdef void mark_address_given(Tensor tensor) noexcept:
     """Hold the block for a consumer that is told an address, since nothing says when it is done with that."""
-    if not tensor.address_given:
-        tensor.address_given = True
+    if not exchange_byte(&tensor.address_given, True):
         managed_retain(tensor.managed)
 
 

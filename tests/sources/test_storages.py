@@ -141,3 +141,18 @@ def test_a_subclass_without_a_storage_is_left_to_its_own_export():
 
     array = dlbridge.convert(torch.zeros(3).as_subclass(Delegating), "numpy")
     np.testing.assert_array_equal(array, [0, 1, 2])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, RecursionError])
+def test_an_interrupted_look_at_the_storage_loses_nothing(error):
+    class Interrupted(torch.Tensor):
+        def untyped_storage(self):
+            raise error
+
+    tensor = torch.zeros(3).as_subclass(Interrupted)
+    gone = weakref.ref(torch.Tensor.untyped_storage(tensor))
+    with pytest.raises(error):
+        dlbridge.convert(tensor, "numpy")
+    del tensor
+    gc.collect()
+    assert gone() is None

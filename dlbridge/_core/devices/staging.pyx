@@ -322,8 +322,8 @@ cdef bint stage(
             if count > 1:
                 divide(&transfer, count)
                 run_parts(&transfer, parts, count, failure)
-            if transfer.ready != NULL:
-                driver.calls.event_destroy(transfer.ready)
+        if transfer.ready != NULL:
+            driver.calls.event_destroy(transfer.ready)
         leave(driver, &entered, failure)
     for index in range(count):
         give_back(parts[index].worker, driver)

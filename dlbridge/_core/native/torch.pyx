@@ -234,8 +234,9 @@ cdef Managed* acquire_lazy_clone(object tensor, Offer offer, const Request* requ
     view.shape, view.strides = shape, strides
     for axis in range(view.ndim):
         shape[axis], strides[axis] = sizes[axis], steps[axis]
+    owner = (tensor, clone)     # made first: if that fails, there is no block yet that could be lost
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, DLPACK_FLAG_BITMASK_READ_ONLY)
-    managed_own_object(managed, (tensor, clone))
+    managed_own_object(managed, owner)
     if has_streams(view.device.device_type) and not request.peek:
         note_current_stream(managed, tensor, offer)
     return marked(managed, tensor, offer, request)
@@ -257,18 +258,29 @@ cdef int keep_storage(Managed* managed, object tensor, const Request* request) e
     if request.peek or request.copy == COPY_ALWAYS:
         return 0
     try:
-        storage = tensor.untyped_storage()
-        start = <size_t> managed_data(managed) - <size_t> storage.data_ptr()
-        if not 0 <= start <= storage.nbytes():
-            return 0            # a subclass exports the memory of another tensor
-    except Exception:
-        return 0                # a subclass that has no storage, and keeps its memory by itself
-    try:
+        storage = find_storage(tensor, managed)
+        if storage is None:
+            return 0
         libtorch.keep_size(storage)
     except BaseException:
         managed_release(managed)
         raise
     return managed_keep(managed, storage)
+
+
+cdef object find_storage(object tensor, const Managed* managed):
+    """The storage that a tensor's export is in.
+
+    None of a subclass that exports the memory of another tensor, or that has no storage and keeps its memory by itself.
+    """
+    try:
+        storage = tensor.untyped_storage()
+        start = <size_t> managed_data(managed) - <size_t> storage.data_ptr()
+        return storage if 0 <= start <= storage.nbytes() else None
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return None
 
 
 cdef int note_current_stream(Managed* managed, object keeper, Offer offer) except -1:
