@@ -279,7 +279,7 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
     >>> dlbridge.convert(tensor, "numpy")[1]
     array([4, 5, 6, 7], dtype=uint16)
     """
-    return load_module("dlbridge._core.pointer").tensor_at(
+    return load_module("dlbridge._core.described").tensor_at(
         address, shape, dtype, strides, device, readonly, owner, stream)
 
 

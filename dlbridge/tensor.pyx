@@ -62,13 +62,15 @@ from dlbridge._core.exports cimport (
     cuda_interface,
     export_capsule,
     fill_buffer,
+    flattened,
     new_array_struct,
     no_face,
     order_export,
+    picklable,
+    unpickled,
 )
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport Span
-from dlbridge._core.pickling cimport flattened, picklable, unpickled
 from dlbridge._core.place cimport COPY_SPAN, allocated, place, shared_in_order
 from dlbridge._core.request cimport READONLY_COPY, READONLY_SHARE, ReadonlyPolicy, wants_versioned
 

@@ -29,7 +29,7 @@ class Fault(NamedTuple):
 
 FAULTS = (
     # ---- facts
-    Fault("capsules of immutable arrays are writable", CORE + "sources/exporter.pyx",
+    Fault("capsules of immutable arrays are writable", CORE + "sources/dlpack.pyx",
           "immutable = owner is not None and library().makes_immutable(owner)", "immutable = False",
           "legacy_capsules"),
     Fault("JAX's arrays may change", "dlbridge/libraries/jax.py",

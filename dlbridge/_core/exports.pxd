@@ -1,6 +1,6 @@
 """Exports: what a consumer of each protocol is given of memory that a block has."""
 
-from libc.stdint cimport int32_t
+from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport ReadonlyPolicy
@@ -23,3 +23,14 @@ cdef object new_array_struct(Managed* base)
 # The pair of capsules that __arrow_c_array__ returns.
 cdef object arrow_capsules(Managed* base, ReadonlyPolicy policy)
 cdef int fill_buffer(Py_buffer* view, Managed* managed, int flags) except -1
+
+# ---- pickles
+
+# The memory that a pickle describes: on the host, and touching no more bytes than its elements have.
+cdef Managed* picklable(Managed* base) except NULL
+# A flat block over the bytes of a picklable one, and where its first element is in them. managed is stolen.
+cdef Managed* flattened(Managed* managed, int64_t* offset_bytes) except NULL
+# A block over received bytes. It is read-only if they are, and holds them.
+cdef Managed* unpickled(
+    object received, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded,
+) except NULL

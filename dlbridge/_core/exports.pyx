@@ -6,12 +6,14 @@ A host protocol has no stream, so whoever is given an address by one may read th
 from cpython.buffer cimport (
     PyBUF_ANY_CONTIGUOUS,
     PyBUF_C_CONTIGUOUS,
-    PyBUF_F_CONTIGUOUS,
     PyBUF_FORMAT,
+    PyBUF_F_CONTIGUOUS,
     PyBUF_ND,
+    PyBUF_SIMPLE,
     PyBUF_STRIDES,
     PyBUF_WRITABLE,
     PyBuffer_IsContiguous,
+    PyObject_GetBuffer,
 )
 from cpython.long cimport PyLong_Check
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
@@ -30,23 +32,31 @@ from dlbridge._core.abi cimport (
     kDLROCM,
 )
 from dlbridge._core.block cimport (
+    OWNS_BASE,
+    PROTOCOL_DLBRIDGE,
     Managed,
     integers,
+    managed_checked,
     managed_count,
     managed_data,
     managed_item_bytes,
     managed_nbytes,
+    managed_new,
+    managed_own,
     managed_packed,
     managed_release,
+    managed_set_row,
     managed_shape,
     managed_share,
+    managed_span,
     managed_strides,
+    managed_take_buffer,
 )
 from dlbridge._core.capsule cimport new_arrow_capsules, new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
-from dlbridge._core.dtypes cimport dtype_name, get_row, row_typestr
-from dlbridge._core.layout cimport LENGTH_1, STRIDED
+from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, get_row, row_typestr
+from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span
 from dlbridge._core.place cimport (
     COPY,
     COPY_SPAN,
@@ -389,3 +399,90 @@ cdef bint is_layout_asked_for(Py_buffer* view, int flags) noexcept:
     if flags & PyBUF_ANY_CONTIGUOUS == PyBUF_ANY_CONTIGUOUS:
         return PyBuffer_IsContiguous(view, b"A")
     return True
+
+
+# ---- pickles ---------------------------------------------------------------------------------------------------------
+
+# A pickle has the touched bytes, from the first to the last, and the strides. Of memory with holes it has a compact
+# copy, so that it never has more bytes than the elements.
+
+cdef Managed* picklable(Managed* base) except NULL:
+    cdef Span span = managed_span(base)
+    cdef int32_t device_type = base.abi.dl_tensor.device.device_type
+    cdef int32_t steps = 0 if is_host(device_type) else <int32_t> FETCH
+    cdef Managed* managed = shared_in_order(base)
+    if span.high_bytes - span.low_bytes > managed_nbytes(base):
+        steps |= COPY
+    try:
+        if has_streams(device_type) and is_host(device_type):
+            device_operations().await_producer(managed)     # the bytes are about to be read
+    except BaseException:
+        managed_release(managed)
+        raise
+    return place(managed, steps, NULL)
+
+
+cdef Managed* flattened(Managed* managed, int64_t* offset_bytes) except NULL:
+    cdef Span span = managed_span(managed)
+    cdef Managed* flat
+    if not managed_count(managed):
+        span.low_bytes = span.high_bytes = 0
+    try:
+        flat = managed_new(PROTOCOL_DLBRIDGE, 1)
+    except BaseException:
+        managed_release(managed)
+        raise
+    offset_bytes[0] = -span.low_bytes
+    managed_own(flat, OWNS_BASE, managed)
+    managed_set_row(flat, find_name("uint8"))
+    flat.abi.dl_tensor.data = managed_data(managed) + span.low_bytes
+    flat.abi.dl_tensor.shape[0] = span.high_bytes - span.low_bytes
+    flat.abi.dl_tensor.strides[0] = 1
+    flat.abi.flags = managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
+    return managed_checked(flat)
+
+
+cdef Managed* unpickled(
+    object received, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded,
+) except NULL:
+    cdef Py_buffer view
+    cdef Managed* managed
+    cdef Py_ssize_t length
+    cdef int row = find_name(dtype)
+    cdef int32_t axis
+    if row == NO_ROW or len(strides) != len(shape):
+        raise damaged("strides", strides, f"do not fit shape {shape} of {dtype}")
+    PyObject_GetBuffer(received, &view, PyBUF_SIMPLE)
+    length = view.len
+    managed = managed_take_buffer(PROTOCOL_DLBRIDGE, &view, len(shape))
+    try:
+        if not 0 <= offset_bytes <= length:
+            raise damaged("offset", offset_bytes, f"is outside of {length} bytes")
+        managed_set_row(managed, row)
+        for axis in range(managed.abi.dl_tensor.ndim):
+            managed.abi.dl_tensor.shape[axis], managed.abi.dl_tensor.strides[axis] = shape[axis], strides[axis]
+    except BaseException:
+        managed_release(managed)
+        raise
+    managed.abi.dl_tensor.data = <char*> view.buf + offset_bytes
+    managed.abi.flags = (DLPACK_FLAG_BITMASK_READ_ONLY if view.readonly else 0) | (
+        DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0)
+    managed = managed_checked(managed)
+    check_length(managed, offset_bytes, length)
+    return managed
+
+
+cdef int check_length(Managed* managed, int64_t offset_bytes, int64_t length) except -1:
+    """Refuse elements that are not among the bytes; the block is then released."""
+    cdef Span span = managed_span(managed)
+    if not managed_count(managed) or (
+            offset_bytes + span.low_bytes >= 0 and offset_bytes + span.high_bytes <= length):
+        return 0
+    shape = managed_shape(managed)
+    managed_release(managed)
+    raise damaged("shape", shape, f"touches bytes {offset_bytes + span.low_bytes} to {offset_bytes + span.high_bytes} "
+                  f"of {length}")
+
+
+cdef object damaged(str field, object value, str wrong):
+    return refusal(ConversionError, "pickle", field, value, wrong, "the pickle is damaged: make it again")

@@ -144,6 +144,6 @@ cdef object columns_in(object kind):
         # A library that is not known; its objects say themselves whether they have columns.
         return partial(
             load_module("dlbridge.libraries.pyarrow").columns_by_arrow,
-            chunks_of=load_module("dlbridge._core.sources.arrow_stream").chunks_of,
+            chunks_of=load_module("dlbridge._core.sources.arrow").chunks_of,
             check=load_module("dlbridge._core.sources.arrow_array").check_given)
     return first.facts.find("columns")

@@ -52,7 +52,7 @@ FLOORS = (
         Room("route", ("_core.route",), on_the_way=True),
         Room("plan: share or copy", ("_core.decision", "_core.plan"), on_the_way=True),
         Room("handover: streams", ("_core.handover",)),
-        Room("out, described, pointer", ("_core.out", "_core.described", "_core.pointer")),
+        Room("out, described", ("_core.out", "_core.described")),
     )),
     Floor(7, (Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),)),
     Floor(6, (Room("tensor: one Managed that speaks every protocol", ("tensor",)),)),
@@ -61,8 +61,7 @@ FLOORS = (
         Room("native/", ("_core.native.",), on_the_way=True),
         Room("place: copies", ("_core.place", "_core.narrowing"), on_the_way=True),
         Room("location", ("_core.location",)),
-        Room("exports, capsule, pickling",
-             ("_core.exports", "_core.capsule", "_core.pickling")),
+        Room("exports, capsule", ("_core.exports", "_core.capsule")),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),

@@ -2,13 +2,19 @@
 
 from cpython.object cimport PyObject
 
-from dlbridge._core.block cimport Managed
+from dlbridge._core.block cimport Managed, Protocol
 from dlbridge._core.sources.offer cimport Offer
 
 
 cdef Offer offers(object holder, object facts, str attribute)
 # Whether the interface of an object has another address now, while the first one is held.
 cdef bint is_made_anew(const Managed* first, object obj) except -1
+
+# ---- the entries, of __cuda_array_interface__ too
+
+cdef Managed* new_from_interface(Protocol protocol, object shape, object typestr, object strides) except NULL
+cdef int read_address(Protocol protocol, object data, void** address, bint* read_only) except -1
+cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object hint)
 
 cdef extern from "numpy/ndarraytypes.h":
     ctypedef struct PyArrayInterface:

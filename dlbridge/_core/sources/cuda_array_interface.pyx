@@ -15,7 +15,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, find_typestr, get_row
 from dlbridge._core.facts cimport NONE_IS_DEFAULT, OMITS_STRIDES, STREAM_OBJECT, ZERO_STREAM
 from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
-from dlbridge._core.sources.interface cimport new_from_interface, read_address, refuse_field
+from dlbridge._core.sources.array_interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, element_row, new_offer, with_row
 
 from dlbridge.errors import REPORT

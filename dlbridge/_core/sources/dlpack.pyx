@@ -8,6 +8,8 @@ import inspect
 import re
 
 cimport cython
+
+from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer, Py_buffer
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.pycapsule cimport (
     PyCapsule_CheckExact,
@@ -16,7 +18,6 @@ from cpython.pycapsule cimport (
     PyCapsule_IsValid,
     PyCapsule_SetName,
 )
-
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport (
@@ -43,6 +44,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_DLPACK,
     PROTOCOL_DLPACK_LEGACY,
     Managed,
+    managed_data,
     managed_from_tensor,
     managed_keep,
     managed_own,
@@ -54,7 +56,6 @@ from dlbridge._core.devices.table cimport has_streams, is_host, same_device, typ
 from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, keeps_handle, stream_handle
-from dlbridge._core.sources.exporter cimport frees_immutable, is_read_only_elsewhere
 from dlbridge._core.sources.offer cimport (
     LEGACY_READ_ONLY,
     LEGACY_WRITABLE,
@@ -66,6 +67,7 @@ from dlbridge._core.sources.offer cimport (
     top_module,
     with_row,
 )
+from dlbridge._core.system cimport file_of
 
 from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal, shown
 
@@ -410,3 +412,55 @@ def _refused_capsule(capsule):
                        "a capsule is good for one consumer: ask the producer for another")
     return refusal(UnsupportedError, "dlpack", "capsule", repr(text), "is not a DLPack capsule",
                    'the names are "dltensor" and "dltensor_versioned"')
+
+
+# ---- legacy memory that is read-only ---------------------------------------------------------------------------------
+
+# DLPack before 1.0 has no flags, and libraries with immutable arrays use it all the same (jax#40789). A class that
+# hands on the ``__dlpack__`` of such an array does not show whose memory it is. The capsule's deleter does: it is code
+# of the library that made the capsule.
+
+cdef dict known_deleters = {}       # frees_immutable() by the deleter's address, for deleters that lie in a file
+
+
+cdef bint frees_immutable(const void* deleter) except -1:
+    found = known_deleters.get(<size_t> deleter)
+    if found is not None:
+        return found
+    # A function that was made while the program runs, by ctypes for example, is in no file.
+    file = file_of(deleter)
+    if not file:
+        return False
+    owner = library().library_with(file)
+    immutable = owner is not None and library().makes_immutable(owner)
+    known_deleters[<size_t> deleter] = immutable
+    return immutable
+
+
+cdef bint is_read_only_elsewhere(object obj, const Managed* managed) except -1:
+    cdef size_t address = <size_t> managed_data(managed)
+    for name in ("__array_interface__", "__cuda_array_interface__"):
+        try:
+            data = getattr(obj, name)["data"]
+            if data[0] == address and data[1]:
+                return True
+        except (MemoryError, RecursionError):
+            raise
+        except Exception:
+            pass                # the other protocol serves another kind of memory, or none
+    return is_read_only_buffer(obj, address)
+
+
+cdef bint is_read_only_buffer(object obj, size_t address) except -1:
+    cdef Py_buffer view
+    if not PyObject_CheckBuffer(obj):
+        return False
+    try:
+        PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return False
+    read_only = view.readonly and <size_t> view.buf == address
+    PyBuffer_Release(&view)
+    return read_only
