@@ -137,7 +137,7 @@ FAULTS = (
     Fault("memory by __dlpack__ goes back in nobody's order", CORE + "sources/dlpack.pyx",
           "if told is not None and offer.known & STREAM_OBJECT else None", "if False else None", "release"),
     Fault("the host does not wait", CORE + "devices/streams.pyx",
-          "    if stream == STREAM_UNORDERED or not is_there(managed):", "    if True:",
+          "        cuda.wait_for_stream(handover.driver, handover.device_id, stream, &failure)", "        pass",
           "host_memory"),
     Fault("a copy on a device stays read-only", CORE + "devices/transfers.pyx",
           "    block.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY\n    return block", "    return block",

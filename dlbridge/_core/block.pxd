@@ -102,11 +102,7 @@ cdef Release[OWNER_KINDS] releases
 cdef void release_owner(uint8_t owns, void* owner) noexcept nogil
 # Runs a function that releases foreign memory. That function takes the GIL itself if it needs it.
 cdef void release_foreign(void* owner, Release drop) noexcept nogil
-cdef void drop_keeping_error(void* owner, Release drop) noexcept nogil
-cdef void drop_buffer(void* owner) noexcept nogil
 
-# A Wrapped that takes over the owner and adds a reference to ``obj``; NULL if there is no memory for it.
-cdef Wrapped* new_kept(uint8_t owns, void* owner, object obj) noexcept
 # A Wrapped that calls a function of other code with the owner; NULL if there is no memory for it.
 cdef Wrapped* new_called(void* owner, Release drop) noexcept nogil
 

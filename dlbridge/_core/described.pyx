@@ -2,7 +2,7 @@
 
 from operator import index
 
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
 from dlbridge._core.abi cimport (
@@ -48,8 +48,15 @@ from dlbridge.errors import ConversionError, DeviceError, refusal, shown
 cdef enum:
     INFERRED = -1           # an extent that the others and the size give
 
+cdef struct Description:
+    int row
+    bint swapped                    # whether its bytes are in the other order
+    int32_t ndim
+    int64_t[MAX_NDIM] extents       # one may be left out
+
 
 cdef int row_named(str stage, object dtype, bint* swapped) except -2:
+    """The row of a dtype as convert() and from_pointer() take it. swapped: whether its bytes are in the other order."""
     cdef int row = NO_ROW
     cause = None
     swapped[0] = False
@@ -78,6 +85,7 @@ cdef int row_named(str stage, object dtype, bint* swapped) except -2:
 
 
 cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) except -1:
+    """Read the numbers of a shape or of strides, up to 64; how many there are."""
     try:
         numbers = tuple([index(value) for value in values])
     except TypeError as error:
@@ -96,6 +104,7 @@ cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) exc
 # ---- bytes, seen as something else -----------------------------------------------------------------------------------
 
 cdef int read_description(object dtype, object shape, Description* described) except -1:
+    """Read what convert() was given; None leaves it to the bytes. It comes before the memory: it may call anything."""
     described.swapped = False
     described.row = find_name("uint8") if dtype is None else row_named("convert", dtype, &described.swapped)
     described.ndim = 1
@@ -105,6 +114,7 @@ cdef int read_description(object dtype, object shape, Description* described) ex
 
 
 cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description* described) except NULL:
+    """The same bytes with another dtype or shape. Steals managed, also when it fails."""
     cdef Managed* seen
     managed_own_storage(managed)        # on failure it releases the block
     try:

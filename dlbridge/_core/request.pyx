@@ -131,17 +131,10 @@ cdef object stream_handle(object stream):
     return handle
 
 
-cdef object keeps_stream = None         # of libraries/library, imported with the first stream object
-
-
 cdef bint keeps_handle(object stream) except -1:
     """Whether a stream lives as long as this object. An integer keeps no stream alive."""
-    global keeps_stream
-    if stream is None or PyLong_Check(stream):
-        return False
-    if keeps_stream is None:
-        keeps_stream = load_module("dlbridge.libraries.library").keeps_stream
-    return keeps_stream(stream)
+    return stream is not None and not PyLong_Check(stream) and load_module(
+        "dlbridge.libraries.library").keeps_stream(stream)
 
 
 cdef int64_t checked_stream(object handle, str stage) except? -2:

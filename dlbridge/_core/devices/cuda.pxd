@@ -65,7 +65,7 @@ ctypedef struct Driver:
     void* streams[MAX_DEVICES]          # by device: dlbridge's own, for uploads
     void* events[MAX_DEVICES]           # by device: one to use again, or NULL while it is in use; swapped atomically
 
-# What went wrong. driver_error() puts it into words once the thread holds the GIL again.
+# What went wrong, by the first call that failed. check() raises it once the thread holds the GIL again.
 ctypedef struct Failure:
     int error
     size_t call                         # the offset in Calls of the call that failed, in bytes
@@ -101,25 +101,26 @@ cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nog
 cdef bint leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
 cdef bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil
 cdef bint is_well(const Failure* failure) noexcept nogil
-cdef void* current_context(Driver* driver) noexcept nogil
-cdef void restore_context(Driver* driver, void* context) noexcept nogil
-cdef bint order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
-cdef bint order_after_event(
+cdef void* current_context(int32_t device_type) except? NULL
+cdef int restore_context(int32_t device_type, void* context) except -1
+cdef void order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
+cdef void order_after_event(
     Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
 # An event that happens when a stream has done the work that it was given so far; NULL on failure.
 cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait) noexcept nogil
-cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
-cdef bint move(
+cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
+cdef void move(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
     bint waits, Failure* failure,
 ) noexcept nogil
 cdef int32_t current_device(Driver* driver) noexcept nogil
-cdef bint allocate(
+cdef void allocate(
     Driver* driver, int32_t device_id, void** made, size_t nbytes, void* source, int64_t stream, Failure* failure,
 ) noexcept nogil
 # A stream of dlbridge's own, which has no order with others; NULL on failure.
 cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil
-cdef bint deallocate(
+cdef void deallocate(
     Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil
-cdef object driver_error(Driver* driver, const Failure* failure)
+# Raises what went wrong, if anything did.
+cdef int check(Driver* driver, const Failure* failure) except -1

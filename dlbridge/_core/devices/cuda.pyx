@@ -159,8 +159,7 @@ cdef int check_device(const DLDevice* device) except -1:
         return 0                # other errors say more than that
     with nogil:
         failed(driver, &driver.calls.device_get_count, driver.calls.device_get_count(&count), &failure)
-    if failure.error:
-        raise driver_error(driver, &failure)
+    check(driver, &failure)
     if device.device_id >= count:
         name = family_name(driver)
         there = ", ".join([f"{name}:{index}" for index in range(count)])
@@ -210,8 +209,7 @@ cdef int load_driver(Driver* driver) except -1:
     failure.call = offset_of(driver, &driver.calls.init)
     with nogil:
         failure.error = driver.calls.init(0)
-    if failure.error:
-        raise driver_error(driver, &failure)
+    check(driver, &failure)
     store_flag(&driver.loaded, True)        # last: once it is set, other threads read the calls without the lock
 
 
@@ -235,6 +233,11 @@ cdef bint failed(const Driver* driver, const void* call, int error, Failure* fai
 
 cdef bint is_well(const Failure* failure) noexcept nogil:
     return not failure.error and not failure.capturing
+
+
+cdef int check(Driver* driver, const Failure* failure) except -1:
+    if not is_well(failure):
+        raise driver_error(driver, failure)
 
 
 cdef object driver_error(Driver* driver, const Failure* failure):
@@ -317,16 +320,21 @@ cdef bint leave(Driver* driver, Entered* entered, Failure* failure) noexcept nog
     return True
 
 
-cdef void* current_context(Driver* driver) noexcept nogil:
+cdef void* current_context(int32_t device_type) except? NULL:
+    """The caller's current context, for restore_context()."""
+    cdef Driver* driver = find_driver(device_type)
     cdef void* context = NULL
-    driver.calls.context_get_current(&context)
+    with nogil:
+        driver.calls.context_get_current(&context)
     return context
 
 
-cdef void restore_context(Driver* driver, void* context) noexcept nogil:
+cdef int restore_context(int32_t device_type, void* context) except -1:
     """Make a context current again after foreign code, which may have popped it."""
-    if context != NULL and current_context(driver) != context:
-        driver.calls.context_push(context)
+    cdef Driver* driver = find_driver(device_type)
+    if context != NULL and current_context(device_type) != context:
+        with nogil:
+            driver.calls.context_push(context)
 
 
 # ---- where memory is -----------------------------------------------------------------------------------------------
@@ -348,8 +356,8 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
     with nogil:
         # ROCm's contexts are its devices, and not every version of ROCm has the attributes from the fourth on.
         error = calls.pointer_get_attributes(3 if driver.family == ROCM else 6, attributes, values, pointer)
-    if failed(driver, &calls.pointer_get_attributes, error, &failure):
-        raise driver_error(driver, &failure)
+    failed(driver, &calls.pointer_get_attributes, error, &failure)
+    check(driver, &failure)
     # The attribute is a bool, so the driver writes only the low byte.
     managed &= 0xFF
     if memory_type != MEMORY_IS_HOST and memory_type != MEMORY_IS_DEVICE and not managed:
@@ -382,15 +390,13 @@ cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1:
 
 cdef bint reads_managed(Driver* driver, int ordinal) except -1:
     cdef int device = 0, value = 0
-    cdef bint asked
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef Calls* calls = &driver.calls
     with nogil:
-        asked = not failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure) and not failed(
-            driver, &calls.device_get_attribute,
-            calls.device_get_attribute(&value, CONCURRENT_MANAGED_ACCESS, device), &failure)
-    if not asked:
-        raise driver_error(driver, &failure)
+        if not failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure):
+            failed(driver, &calls.device_get_attribute,
+                   calls.device_get_attribute(&value, CONCURRENT_MANAGED_ACCESS, device), &failure)
+    check(driver, &failure)
     return value != 0
 
 
@@ -401,13 +407,12 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
     """
     cdef Entered entered
     cdef Failure failure = Failure(0, 0, 0, 0, False)
-    cdef bint known
     if context == NULL or context == load_pointer(&driver.contexts[ordinal]):
         return 0                # without one it is memory of a pool, which belongs to the device
     with nogil:
-        known = enter(driver, ordinal, &entered, &failure) and leave(driver, &entered, &failure)
-    if not known:
-        raise driver_error(driver, &failure)
+        enter(driver, ordinal, &entered, &failure)
+        leave(driver, &entered, &failure)
+    check(driver, &failure)
     if context != load_pointer(&driver.contexts[ordinal]):
         raise refusal(DeviceError, family_name(driver), "context", f"{<size_t> context:#x}",
                       f"of {<size_t> pointer:#x} is not the device's primary one, which the other libraries use",
@@ -423,7 +428,7 @@ cdef inline void* handle_of(const Driver* driver, int64_t stream) noexcept nogil
     return <void*> <ptrdiff_t> stream
 
 
-cdef bint order_streams(
+cdef void order_streams(
     Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure,
 ) noexcept nogil:
     """Let a stream wait on the device for the work that another stream has been given so far. The host does not wait.
@@ -432,12 +437,10 @@ cdef bint order_streams(
     record before it.
     """
     cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return False
-    if not is_capturing(driver, first, failure) and not is_capturing(driver, then, failure):
+    if enter(driver, device_id, &entered, failure) and not (
+            is_capturing(driver, first, failure) or is_capturing(driver, then, failure)):
         order_by_event(driver, device_id, handle_of(driver, first), handle_of(driver, then), failure)
     leave(driver, &entered, failure)
-    return is_well(failure)
 
 
 cdef void order_by_event(Driver* driver, int32_t device_id, void* first, void* then, Failure* failure) noexcept nogil:
@@ -492,18 +495,15 @@ cdef void* context_of_stream(Driver* driver, void* stream, Failure* failure) noe
     return found
 
 
-cdef bint order_after_event(
+cdef void order_after_event(
     Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure,
 ) noexcept nogil:
     """Let a stream wait for a foreign event, on the device."""
     cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return False
-    if not is_capturing(driver, then, failure):
+    if enter(driver, device_id, &entered, failure) and not is_capturing(driver, then, failure):
         failed(driver, &driver.calls.stream_wait_event,
                driver.calls.stream_wait_event(handle_of(driver, then), event, 0), failure)
     leave(driver, &entered, failure)
-    return is_well(failure)
 
 
 cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
@@ -512,9 +512,7 @@ cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failur
     cdef void* handle = handle_of(driver, stream)
     cdef void* context
     cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return NULL
-    if not is_capturing(driver, stream, failure):
+    if enter(driver, device_id, &entered, failure) and not is_capturing(driver, stream, failure):
         event = recorded_event(driver, handle, failure)
     leave(driver, &entered, failure)
     if failure.error == INVALID_HANDLE:         # a stream of another device, where the event has to be made
@@ -546,9 +544,7 @@ cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait
     cdef Entered entered
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef int error
-    if not enter(driver, device_id, &entered, &failure):
-        return not may_go_on(failure.error)
-    if relax(driver, &entered, &failure):
+    if enter(driver, device_id, &entered, &failure) and relax(driver, &entered, &failure):
         error = calls.event_synchronize(event) if wait else calls.event_query(event)
         if not may_go_on(error):
             calls.event_destroy(event)
@@ -573,21 +569,19 @@ cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcep
     return failed(driver, &driver.calls.stream_is_capturing, error, failure) or status != 0
 
 
-cdef bint wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
+cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
     """Block this thread until a stream has done the work that it was given."""
     cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return False
-    if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure):
+    if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(
+            driver, stream, failure):
         failed(driver, &driver.calls.stream_synchronize,
                driver.calls.stream_synchronize(handle_of(driver, stream)), failure)
     leave(driver, &entered, failure)
-    return is_well(failure)
 
 
 # ---- copies --------------------------------------------------------------------------------------------------------
 
-cdef bint move(
+cdef void move(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
     bint waits, Failure* failure,
 ) noexcept nogil:
@@ -599,16 +593,14 @@ cdef bint move(
     cdef CopyBytes* call = &calls.copy_to_device if up else &calls.copy_to_host
     cdef void* handle = handle_of(driver, stream)
     cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return False
-    if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
+    if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(
+            driver, stream, failure) and not failed(
             driver, call, call[0](into, source, nbytes, handle), failure) and waits:
         failed(driver, &calls.stream_synchronize, calls.stream_synchronize(handle), failure)
     leave(driver, &entered, failure)
-    return is_well(failure)
 
 
-cdef bint allocate(
+cdef void allocate(
     Driver* driver, int32_t device_id, void** memory, size_t nbytes, void* source, int64_t stream, Failure* failure,
 ) noexcept nogil:
     """Allocate memory of a device's pool, and copy into it unless source is NULL, both in the order of a stream.
@@ -619,17 +611,15 @@ cdef bint allocate(
     cdef Calls* calls = &driver.calls
     cdef void* handle = handle_of(driver, stream)
     cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return False
     keep_freed(driver, device_id)
-    if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
+    if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(
+            driver, stream, failure) and not failed(
             driver, &calls.allocate, calls.allocate(memory, nbytes, handle), failure):
         if source != NULL:
             failed(driver, &calls.copy_on_device, calls.copy_on_device(memory[0], source, nbytes, handle), failure)
     elif failure.error == OUT_OF_MEMORY:
         failure.wanted, failure.available = nbytes, free_bytes(driver)
     leave(driver, &entered, failure)
-    return is_well(failure)
 
 
 cdef int32_t current_device(Driver* driver) noexcept nogil:
@@ -670,16 +660,13 @@ cdef void keep_freed(Driver* driver, int32_t device_id) noexcept nogil:
     calls.pool_set_attribute(pool, RELEASE_THRESHOLD, &kept)
 
 
-cdef bint deallocate(Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil:
+cdef void deallocate(Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil:
     """Give memory back after the work that a stream was given.
 
     It fails while the stream is captured, because each run of the graph would then give the memory back.
     """
     cdef Entered entered
-    if not enter(driver, device_id, &entered, failure):
-        return False
-    if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure):
-        failed(driver, &driver.calls.deallocate,
-               driver.calls.deallocate(memory, handle_of(driver, stream)), failure)
+    if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(
+            driver, stream, failure):
+        failed(driver, &driver.calls.deallocate, driver.calls.deallocate(memory, handle_of(driver, stream)), failure)
     leave(driver, &entered, failure)
-    return is_well(failure)

@@ -28,7 +28,7 @@ from dlbridge._core.block cimport (
     release_owner,
 )
 from dlbridge._core.devices cimport cuda
-from dlbridge._core.devices.cuda cimport Failure
+from dlbridge._core.devices.cuda cimport Failure, is_well
 
 from dlbridge._core.locks import call_in_child
 
@@ -148,14 +148,13 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
     cdef Stream* own = own_stream(handover)
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef PyThreadState* gil
-    cdef bint ordered
     if handover.driver == NULL or own.number == STREAM_UNORDERED or not (
             is_sound(handover, own) and is_sound(handover, used)):
         return False
     gil = give_up_gil()
-    ordered = cuda.order_streams(handover.driver, handover.device_id, used.number, own.number, &failure)
+    cuda.order_streams(handover.driver, handover.device_id, used.number, own.number, &failure)
     take_gil(gil)
-    return ordered
+    return is_well(&failure)
 
 
 # ---- releases that wait --------------------------------------------------------------------------------------------

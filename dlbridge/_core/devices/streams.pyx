@@ -35,15 +35,7 @@ from dlbridge._core.block cimport (
     sole_deleter,
 )
 from dlbridge._core.devices cimport cuda
-from dlbridge._core.devices.cuda cimport (
-    Driver,
-    Failure,
-    Location,
-    any_driver,
-    checked_ordinal,
-    driver_error,
-    find_driver,
-)
+from dlbridge._core.devices.cuda cimport Driver, Failure, Location, any_driver, check, checked_ordinal, find_driver
 from dlbridge._core.devices.releases cimport (
     Handover,
     Stream,
@@ -194,15 +186,13 @@ cdef int set_producer_event(Managed* managed, void* event) except -1:
     """
     cdef Handover* handover
     cdef Failure failure = Failure(0, 0, 0, 0, False)
-    cdef bint done
     if event == NULL:
         return set_producer(managed, STREAM_UNORDERED, None, False)
     handover = get_or_make_handover(managed)
     need_driver(managed, handover)
     with nogil:
-        done = cuda.order_after_event(handover.driver, handover.device_id, event, STREAM_LEGACY_DEFAULT, &failure)
-    if not done:
-        raise driver_error(handover.driver, &failure)
+        cuda.order_after_event(handover.driver, handover.device_id, event, STREAM_LEGACY_DEFAULT, &failure)
+    check(handover.driver, &failure)
     return 0
 
 
@@ -236,15 +226,12 @@ cdef int inherit(Managed* managed, const Managed* base) except -1:
     handed over.
     """
     cdef Handover* handover = handover_of(base)
+    cdef const Stream* ready
     if handover == NULL:
         return 0
     handover.used = True
-    return inherit_stream(managed, handover)
-
-
-cdef int inherit_stream(Managed* managed, Handover* handover) except -1:
-    cdef const Stream* ready = ready_stream(handover)
-    cdef object keeper = <object> ready.keeper if ready.keeper != NULL else None
+    ready = ready_stream(handover)
+    keeper = <object> ready.keeper if ready.keeper != NULL else None
     set_producer(managed, usable_number(handover, ready), keeper, ready.lasts)
     if handover.array != NULL:
         set_allocator(managed, handover.tell, <object> handover.array, handover.own_stream)
@@ -265,21 +252,6 @@ cdef int stream_device(Managed* managed, DLDevice* out) except -1:
         need_driver(managed, handover)
         out.device_type = handover.driver.device_type
         out.device_id = handover.device_id
-
-
-cdef void* current_context(int32_t device_type) except? NULL:
-    """The caller's current context, for restore_context()."""
-    cdef Driver* driver = find_driver(device_type)
-    cdef void* context
-    with nogil:
-        context = cuda.current_context(driver)
-    return context
-
-
-cdef int restore_context(int32_t device_type, void* context) except -1:
-    cdef Driver* driver = find_driver(device_type)
-    with nogil:
-        cuda.restore_context(driver, context)
 
 
 cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint lasts) except -1:
@@ -335,11 +307,9 @@ cdef int note_named(Managed* managed, Handover* handover, bint by_dlpack) except
 cdef int order_on_device(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
     """Let one stream of a device wait for another."""
     cdef Failure failure = Failure(0, 0, 0, 0, False)
-    cdef bint done
     with nogil:
-        done = cuda.order_streams(driver, device_id, first, then, &failure)
-    if not done:
-        raise driver_error(driver, &failure)
+        cuda.order_streams(driver, device_id, first, then, &failure)
+    check(driver, &failure)
 
 
 cdef int order_streams(const DLDevice* device, int64_t first, int64_t then) except -1:
@@ -356,23 +326,16 @@ cdef int await_producer(Managed* managed) except -1:
     cdef Handover* handover = get_or_make_handover(managed)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
     cdef Failure failure = Failure(0, 0, 0, 0, False)
-    cdef bint done
-    if stream == STREAM_UNORDERED or not is_there(managed):
+    if stream == STREAM_UNORDERED:
         return 0
-    need_driver(managed, handover)
-    with nogil:
-        done = cuda.wait_for_stream(handover.driver, handover.device_id, stream, &failure)
-    if not done:
-        raise driver_error(handover.driver, &failure)
-
-
-cdef bint is_there(const Managed* managed) except -1:
-    """Whether there is a driver. Without a driver no library can have queued work."""
     try:
         find_driver(managed.abi.dl_tensor.device.device_type)
     except DeviceError:
-        return False
-    return True
+        return 0                # without a driver no library can have queued work
+    need_driver(managed, handover)
+    with nogil:
+        cuda.wait_for_stream(handover.driver, handover.device_id, stream, &failure)
+    check(handover.driver, &failure)
 
 
 operations.locate = locate
@@ -389,6 +352,6 @@ operations.stream_of = stream_of
 operations.order_consumer = order_consumer
 operations.order_streams = order_streams
 operations.stream_device = stream_device
-operations.current_context = current_context
-operations.restore_context = restore_context
+operations.current_context = cuda.current_context
+operations.restore_context = cuda.restore_context
 operations.await_producer = await_producer

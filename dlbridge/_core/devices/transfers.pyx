@@ -33,8 +33,8 @@ from dlbridge._core.devices.cuda cimport (
     Driver,
     Failure,
     Location,
+    check,
     checked_ordinal,
-    driver_error,
     find_driver,
     is_well,
 )
@@ -81,10 +81,8 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
         if not done and is_well(&failure):
             if stream == STREAM_UNORDERED:
                 stream = STREAM_PER_THREAD_DEFAULT      # no other stream has to wait for this one
-            done = cuda.move(
-                handover.driver, handover.device_id, into, <void*> begin, nbytes, False, stream, True, &failure)
-    if not done:
-        raise driver_error(handover.driver, &failure)
+            cuda.move(handover.driver, handover.device_id, into, <void*> begin, nbytes, False, stream, True, &failure)
+    check(handover.driver, &failure)
 
 
 cdef bint stages(const DLDevice* device, const void* host, int64_t nbytes) except -1:
@@ -104,8 +102,7 @@ cdef bint upload(Managed* into, const Copy* copy) except -1:
     with nogil:
         done = is_staged(handover.driver, copy.source, managed_nbytes(into)) and stage(
             handover.driver, handover.device_id, managed_data(into), copy, UP, stream, &failure)
-    if not is_well(&failure):
-        raise driver_error(handover.driver, &failure)
+    check(handover.driver, &failure)
     return done
 
 
@@ -115,12 +112,10 @@ cdef int send(Managed* into, const void* source, bint waits) except -1:
     cdef int64_t stream
     cdef Handover* handover = with_stream(into, &stream)
     cdef Failure failure = Failure(0, 0, 0, 0, False)
-    cdef bint done
     with nogil:
-        done = cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source, managed_nbytes(into),
-                         True, stream, waits, &failure)
-    if not done:
-        raise driver_error(handover.driver, &failure)
+        cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source, managed_nbytes(into), True,
+                  stream, waits, &failure)
+    check(handover.driver, &failure)
 
 
 # ---- memory of the driver's pool -------------------------------------------------------------------------------------
@@ -199,8 +194,7 @@ cdef Pooled* allocated(size_t nbytes, const DLDevice* device) except NULL:
     checked_ordinal(driver, device_id)
     with nogil:
         own.number = <int64_t> <size_t> cuda.own_stream(driver, device_id, &failure)
-    if not own.number:
-        raise driver_error(driver, &failure)
+    check(driver, &failure)
     pooled = new_pooled(driver, device_id, &own, PyThread_get_thread_ident())
     try:
         if nbytes:
@@ -248,14 +242,12 @@ cdef int fill_pooled(Pooled* pooled, void* source, size_t nbytes) except -1:
     """Allocate the memory, and copy into it unless source is NULL."""
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef int64_t stream = pooled.stream.number
-    cdef bint done
     with nogil:
-        done = cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
-        if not done and failure.wanted and release_all():       # they may have had the memory that is missing
+        cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
+        if failure.wanted and release_all():        # they may have had the memory that is missing
             failure = Failure(0, 0, 0, 0, False)
-            done = cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
-    if not done:
-        raise driver_error(pooled.driver, &failure)
+            cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
+    check(pooled.driver, &failure)
 
 
 cdef void release_pooled(void* owner) noexcept nogil:
@@ -273,7 +265,8 @@ cdef void release_pooled(void* owner) noexcept nogil:
             stream = STREAM_LEGACY_DEFAULT
             count_unordered()
         gil = give_up_gil()
-        if not cuda.deallocate(pooled.driver, pooled.device_id, pooled.memory, stream, &failure):
+        cuda.deallocate(pooled.driver, pooled.device_id, pooled.memory, stream, &failure)
+        if not is_well(&failure):
             count_unordered()
         take_gil(gil)
     free(pooled)

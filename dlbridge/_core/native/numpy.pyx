@@ -4,6 +4,7 @@ Subclasses are taken as ``np.asarray`` takes them: as memory, without what the s
 in this way, because wrong values would then pass for right ones.
 """
 
+from cpython.buffer cimport PyBUF_FULL_RO
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t
@@ -144,7 +145,7 @@ cdef int hold_base(Managed* managed, object array) except -1:
     if not counts_exports(Py_TYPE(<PyObject*> base)):
         return 0
     try:
-        held = held_buffer(base)
+        held = held_buffer(base, PyBUF_FULL_RO)
     except BufferError:
         return 0                # it is no exporter of this memory
     except BaseException as error:

@@ -4,7 +4,7 @@
 place. ``__array_struct__`` is a C structure in a capsule without a name.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE
 from cpython.long cimport PyLong_AsLongLongAndOverflow, PyLong_AsUnsignedLongLong, PyLong_Check
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_CheckExact, PyCapsule_GetPointer, PyCapsule_IsValid
@@ -33,7 +33,7 @@ from dlbridge._core.dtypes cimport find_sized, find_typestr
 from dlbridge._core.facts cimport COPIES
 from dlbridge._core.layout cimport MAX_NDIM, Span
 from dlbridge._core.request cimport COPY_NEVER, Request
-from dlbridge._core.sources.buffer cimport HeldBuffer
+from dlbridge._core.sources.buffer cimport HeldBuffer, held_buffer
 from dlbridge._core.sources.offer cimport Offer, hints, new_offer
 
 from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, refusal, shown
@@ -157,18 +157,14 @@ cdef Managed* place_on_buffer(Managed* managed, HeldBuffer buffer, object offset
 
 cdef HeldBuffer bytes_of(object data):
     """The bytes of a buffer. No memoryview is made, as it would believe what the exporter says of shape and strides."""
-    held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
     try:
-        PyObject_GetBuffer(data, &held.view, PyBUF_SIMPLE)
+        return held_buffer(data, PyBUF_SIMPLE)
     except TypeError:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", type(data).__qualname__,
                            "is neither a pair (address, read-only) nor a buffer", REPORT) from None
     except (BufferError, ValueError) as error:
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "data", data, f"is a buffer with gaps, or has none now: {error}",
                            REPORT) from error
-    if <PyObject*> held.view.obj != NULL:
-        held.exporter = <object> held.view.obj
-    return held
 
 
 cdef int set_buffer(Managed* managed, Py_buffer* view, object offset) except -1:

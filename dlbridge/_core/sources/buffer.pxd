@@ -16,8 +16,8 @@ cdef extern from *:
     bint counts_exports "dlbridge_counts_exports"(PyTypeObject* kind) noexcept
 
 # Holds a buffer that nothing is read from.
-cdef HeldBuffer held_buffer(object exporter)
+cdef HeldBuffer held_buffer(object exporter, int flags)
 
 cdef class HeldBuffer:
-    cdef object exporter        # view.obj; without an object field the class would get no trashcan
+    cdef object exporter        # without an object field the class would get no trashcan
     cdef Py_buffer view

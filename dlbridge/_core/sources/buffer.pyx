@@ -123,9 +123,9 @@ cdef class HeldBuffer:
         PyBuffer_Release(&self.view)
 
 
-cdef HeldBuffer held_buffer(object exporter):
+cdef HeldBuffer held_buffer(object exporter, int flags):
     cdef HeldBuffer held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
-    if PyObject_GetBuffer(exporter, &held.view, PyBUF_FULL_RO):
+    if PyObject_GetBuffer(exporter, &held.view, flags):
         raise_pending()
     held.exporter = exporter
     return held

@@ -10,7 +10,7 @@ import re
 cimport cython
 
 from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer, Py_buffer
-from cpython.object cimport PyObject, PyTypeObject
+from cpython.object cimport PyObject
 from cpython.pycapsule cimport (
     PyCapsule_CheckExact,
     PyCapsule_GetName,
@@ -91,15 +91,12 @@ CPU = (kDLCPU, 0)
 
 
 cdef extern from "Python.h":
-    PyTypeObject PyCapsule_Type
     PyObject* PyObject_CallOneArg(object function, object argument)
     void Py_DECREF(PyObject* obj)
 
-cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
-
 
 cdef Offer offers(object holder, object facts, str attribute):
-    if holder is CAPSULE_TYPE:
+    if attribute is None:           # of the type of capsules alone
         return new_offer("dlpack", acquire_capsule, facts)
     method = getattr(holder, "__dlpack__", None)
     if method is None:
