@@ -131,10 +131,17 @@ cdef object stream_handle(object stream):
     return handle
 
 
+cdef object keeps_stream = None         # of libraries/library, of which each hand-over of a stream object asks
+
+
 cdef bint keeps_handle(object stream) except -1:
     """Whether a stream lives as long as this object. An integer keeps no stream alive."""
-    return stream is not None and not PyLong_Check(stream) and load_module(
-        "dlbridge.libraries.library").keeps_stream(stream)
+    global keeps_stream
+    if stream is None or PyLong_Check(stream):
+        return False
+    if keeps_stream is None:
+        keeps_stream = load_module("dlbridge.libraries.library").keeps_stream
+    return keeps_stream(stream)
 
 
 cdef int64_t checked_stream(object handle, str stage) except? -2:
