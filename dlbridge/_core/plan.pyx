@@ -14,44 +14,12 @@ from dlbridge._core.block cimport (
     managed_strides,
 )
 from dlbridge._core.decision cimport (
-    ANOTHER_HOST,
-    AXIS_ORDER,
     BY_POLICY,
-    BYTE_ORDER,
-    COPY_ASKED,
-    DEVICE_MEMORY,
-    ELEMENT_FORM,
-    GATHERED_CHUNKS,
-    GIVEN_COPY,
-    HOLES,
-    HOST_MEMORY,
-    LACKED_TYPE,
-    LAZY_BITS,
-    MISALIGNED,
-    NEGATIVE_STRIDE,
     NO_COPY,
-    NO_HOST,
     NO_KERNEL,
-    NO_SHARING,
-    NO_SUCH_GPU,
-    NO_SUCH_HOST,
-    NOT_FETCHED,
-    NOT_MOVED,
-    ODD_EXTENT,
-    ODD_STRIDE,
-    OTHER_AXES,
-    OTHER_DEVICE,
-    OWN_FORM,
-    READ_ONLY_MEMORY,
-    SHARED_READ_ONLY,
-    SHARED_UNTIL_READ,
-    SPREAD,
-    UNKEPT_COPY,
-    WIDE_TYPE,
-    WRITABLE_MEMORY,
-    ZERO_STRIDE,
     Decision,
     Findings,
+    Reason,
     decide,
     is_for_host,
     is_misaligned,
@@ -86,63 +54,68 @@ cdef str SHARE = 'pass readonly="share" and do not write'
 # For each reason: the field, what is so of the memory, what the target makes of that, and the hint; None where
 # that depends on who has the memory.
 cdef dict REASONS = {
-    COPY_ASKED: ("copy", "was asked for", "", "pass copy=None"),
-    BYTE_ORDER: ("byte order", "is not this machine's", ", and {target} has no other", None),
-    LAZY_BITS: ("lazy bits", "negate or conjugate, which memory alone does not", "",
-                "pass x.resolve_conj().resolve_neg()"),
-    ODD_STRIDE: ("strides", "{strides} in bytes are no multiples of the item size", ", and {target} counts in elements",
-                 None),
-    NEGATIVE_STRIDE: ("strides", "{strides} go backwards", ", which {target} does not support", None),
-    ZERO_STRIDE: ("strides", "{strides} repeat elements", ", which {target} does not support", None),
-    HOLES: ("strides", "{strides} of shape {shape} leave holes", ", which {target} does not support", None),
-    AXIS_ORDER: ("strides", "{strides} of shape {shape} are not in C order", ", which {target} needs", None),
-    MISALIGNED: ("data", "at {data:#x} is not aligned to {alignment} bytes", ", which {target} needs to share",
-                 ALIGNED),
-    ELEMENT_FORM: ("dtype", "{dtype} has its bits in another place than {target} has them", "",
-                   NOTHING + "bits must move"),
-    WIDE_TYPE: ("dtype", "{dtype} becomes {near}, the nearest type that {target} has", "",
-                NOTHING + "narrow=True asks for it"),
-    OWN_FORM: ("memory", "is copied by {target}, which {takes}", "", COPIED),
-    NO_SHARING: ("memory", "of others is nothing that {target} can use", "", COPIED),
-    OTHER_DEVICE: ("device", "is another one than where the memory is", "",
-                   "pass device=None, or an array that is there"),
-    READ_ONLY_MEMORY: ("readonly", "memory would become writable, since {target} cannot be told otherwise", "", SHARE),
-    WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change", "", SHARE),
-    UNKEPT_COPY: ("memory", "is a copy that nobody keeps until {target}, which does not say when, has read it", "",
-                  COPIED),
-    ANOTHER_HOST: ("device", "is not the first of the host's, on which {target} shares memory", "",
-                   'pass device="cpu:0"'),
-    GIVEN_COPY: ("memory", "is read by a copy, which is all that its library gives", "", COPIED),
-    SPREAD: ("strides", "{strides} of shape {shape} spread few bytes over many", ", which would all be fetched", None),
-    GATHERED_CHUNKS: ("chunks", "are gathered into one array", "", COPIED),
+    Reason.COPY_ASKED: ("copy", "was asked for", "", "pass copy=None"),
+    Reason.BYTE_ORDER: ("byte order", "is not this machine's", ", and {target} has no other", None),
+    Reason.LAZY_BITS: (
+        "lazy bits", "negate or conjugate, which memory alone does not", "", "pass x.resolve_conj().resolve_neg()"),
+    Reason.ODD_STRIDE: (
+        "strides", "{strides} in bytes are no multiples of the item size", ", and {target} counts in elements", None),
+    Reason.NEGATIVE_STRIDE: ("strides", "{strides} go backwards", ", which {target} does not support", None),
+    Reason.ZERO_STRIDE: ("strides", "{strides} repeat elements", ", which {target} does not support", None),
+    Reason.HOLES: ("strides", "{strides} of shape {shape} leave holes", ", which {target} does not support", None),
+    Reason.AXIS_ORDER: ("strides", "{strides} of shape {shape} are not in C order", ", which {target} needs", None),
+    Reason.MISALIGNED: (
+        "data", "at {data:#x} is not aligned to {alignment} bytes", ", which {target} needs to share", ALIGNED),
+    Reason.ELEMENT_FORM: (
+        "dtype", "{dtype} has its bits in another place than {target} has them", "", NOTHING + "bits must move"),
+    Reason.WIDE_TYPE: (
+        "dtype", "{dtype} becomes {near}, the nearest type that {target} has", "", NOTHING + "narrow=True asks for it"),
+    Reason.OWN_FORM: ("memory", "is copied by {target}, which {takes}", "", COPIED),
+    Reason.NO_SHARING: ("memory", "of others is nothing that {target} can use", "", COPIED),
+    Reason.OTHER_DEVICE: (
+        "device", "is another one than where the memory is", "", "pass device=None, or an array that is there"),
+    Reason.READ_ONLY_MEMORY: (
+        "readonly", "memory would become writable, since {target} cannot be told otherwise", "", SHARE),
+    Reason.WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change", "", SHARE),
+    Reason.UNKEPT_COPY: (
+        "memory", "is a copy that nobody keeps until {target}, which does not say when, has read it", "", COPIED),
+    Reason.ANOTHER_HOST: (
+        "device", "is not the first of the host's, on which {target} shares memory", "", 'pass device="cpu:0"'),
+    Reason.GIVEN_COPY: ("memory", "is read by a copy, which is all that its library gives", "", COPIED),
+    Reason.SPREAD: (
+        "strides", "{strides} of shape {shape} spread few bytes over many", ", which would all be fetched", None),
+    Reason.GATHERED_CHUNKS: ("chunks", "are gathered into one array", "", COPIED),
 }
 
 # For each reason of a refusal that no policy of the caller's would change: the error, its field and value, what is
 # wrong, and the hint; None where that depends on the type.
 cdef dict REFUSALS = {
-    OTHER_AXES: (ConversionError, "shape", "{shape}", "has {ndim} axes, and {target} takes {fewest} to {most}",
-                 "reshape it"),
-    LACKED_TYPE: (ConversionError, "dtype", "{dtype}", "is a type that {target} does not have", None),
-    ODD_EXTENT: (ConversionError, "shape", "{shape}",
-                 "cannot be paired along its last axis, and {target} keeps {dtype} in pairs",
-                 "pad the last axis to an even extent"),
-    NO_HOST: (DeviceError, "device", "cpu", "is the host, whose memory {target} does not have",
-              'convert it to "numpy"'),
-    NO_SUCH_HOST: (DeviceError, "device", "cpu:{host}", "is none of the {hosts} of the host that {target} sees",
-                   'pass device="cpu"'),
-    HOST_MEMORY: (DeviceError, "device", "{device}", "is the host's memory, which {target} does not have",
-                  'pass device="{own}"'),
-    DEVICE_MEMORY: (DeviceError, "device", "{device}", "is not the host's memory, which is all that {target} has",
-                    "{fetched}"),
-    NOT_FETCHED: (DeviceError, "device", "{device}", "is memory that dlbridge cannot copy to the host",
-                  FETCH_THERE),
-    NO_SUCH_GPU: (DeviceError, "device", "{device}", "is none of the {gpus} that {target} sees", 'pass device="cpu"'),
+    Reason.OTHER_AXES: (
+        ConversionError, "shape", "{shape}", "has {ndim} axes, and {target} takes {fewest} to {most}", "reshape it"),
+    Reason.LACKED_TYPE: (ConversionError, "dtype", "{dtype}", "is a type that {target} does not have", None),
+    Reason.ODD_EXTENT: (
+        ConversionError, "shape", "{shape}",
+        "cannot be paired along its last axis, and {target} keeps {dtype} in pairs",
+        "pad the last axis to an even extent"),
+    Reason.NO_HOST: (
+        DeviceError, "device", "cpu", "is the host, whose memory {target} does not have", 'convert it to "numpy"'),
+    Reason.NO_SUCH_HOST: (
+        DeviceError, "device", "cpu:{host}", "is none of the {hosts} of the host that {target} sees",
+        'pass device="cpu"'),
+    Reason.HOST_MEMORY: (
+        DeviceError, "device", "{device}", "is the host's memory, which {target} does not have", 'pass device="{own}"'),
+    Reason.DEVICE_MEMORY: (
+        DeviceError, "device", "{device}", "is not the host's memory, which is all that {target} has", "{fetched}"),
+    Reason.NOT_FETCHED: (
+        DeviceError, "device", "{device}", "is memory that dlbridge cannot copy to the host", FETCH_THERE),
+    Reason.NO_SUCH_GPU: (
+        DeviceError, "device", "{device}", "is none of the {gpus} that {target} sees", 'pass device="cpu"'),
 }
 
 # What readonly="error" says of them.
 cdef dict ACCESS = {
-    READ_ONLY_MEMORY: "the memory is read-only, and {target} cannot be told",
-    WRITABLE_MEMORY: "the memory is writable, and the arrays of {target} must not change",
+    Reason.READ_ONLY_MEMORY: "the memory is read-only, and {target} cannot be told",
+    Reason.WRITABLE_MEMORY: "the memory is writable, and the arrays of {target} must not change",
 }
 
 
@@ -252,11 +225,11 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
 
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision):
     """What to do about a reason. Where an address would be the next, the hint is about both."""
-    if decision.reason == SHARED_READ_ONLY:
+    if decision.reason == Reason.SHARED_READ_ONLY:
         system = load_module("dlbridge._core.system_memory")
         return system.WRITE_ENDS if system.is_write_protected(<size_t> managed_data(managed)) else (
             f"do not write to it: {target.name} cannot be told that it is read-only")
-    if decision.reason == SHARED_UNTIL_READ:
+    if decision.reason == Reason.SHARED_UNTIL_READ:
         return f"keep the source, and do not write to it, until {target.name} has done its work"
     if decision.reason in ACCESS and is_misaligned(managed, target) and is_host(
             managed.abi.dl_tensor.device.device_type):
@@ -264,7 +237,7 @@ cdef str reason_hint(const Managed* managed, Target target, const Decision* deci
     hint = REASONS[decision.reason][3]
     if hint is not None:
         return hint
-    return order_hint(managed) if decision.reason == BYTE_ORDER else contiguous_hint(managed)
+    return order_hint(managed) if decision.reason == Reason.BYTE_ORDER else contiguous_hint(managed)
 
 
 cdef object refusal_of(const Managed* managed, Target target, const Request* request, const Decision* decision):
@@ -279,7 +252,7 @@ cdef object refusal_of(const Managed* managed, Target target, const Request* req
         return refusal(ConversionError, target.name, "readonly", '"error"',
                        ACCESS[decision.reason].format(target=target.name),
                        'pass readonly="copy", or "share" and do not write')
-    if decision.reason == NOT_MOVED:
+    if decision.reason == Reason.NOT_MOVED:
         return not_moved(managed, target, &request.device)
     error, field, value, wrong, hint = REFUSALS[decision.reason]
     values = values_for(managed, target, decision)
@@ -327,9 +300,10 @@ cdef str lacked_hint(const Managed* managed, Target target):
 
 cdef str kernel_hint(const Managed* managed, const Decision* decision):
     """What to do about memory for which no library with kernels was found. None swaps bytes or packs elements."""
-    if decision.reason == WIDE_TYPE:
+    if decision.reason == Reason.WIDE_TYPE:
         return "narrow it with the library that made it"
-    of_strides = decision.reason in (NEGATIVE_STRIDE, ZERO_STRIDE, HOLES, AXIS_ORDER, SPREAD)
+    of_strides = decision.reason in (
+        Reason.NEGATIVE_STRIDE, Reason.ZERO_STRIDE, Reason.HOLES, Reason.AXIS_ORDER, Reason.SPREAD)
     return hints().NO_KERNEL if of_strides and has_streams(managed.abi.dl_tensor.device.device_type) else COPY_THERE
 
 

@@ -4,58 +4,44 @@ from enum import Enum
 
 from cpython.long cimport PyLong_Check
 
-from dlbridge._core.abi cimport (
-    kDLCPU,
-    kDLCUDA,
-    kDLCUDAHost,
-    kDLCUDAManaged,
-    kDLExtDev,
-    kDLHexagon,
-    kDLMAIA,
-    kDLMetal,
-    kDLOneAPI,
-    kDLOpenCL,
-    kDLROCM,
-    kDLROCMHost,
-    kDLTrn,
-    kDLVPI,
-    kDLVulkan,
-    kDLWebGPU,
-)
+from dlbridge._core cimport abi
 from dlbridge._core.late cimport load_module
 from dlbridge.errors import DeviceError, refusal, shown
 
 
 # The name of each device type, as in device="cuda:1".
 TABLE = {
-    kDLCPU: "cpu",
-    kDLCUDA: "cuda",
-    kDLCUDAHost: "cuda_host",
-    kDLOpenCL: "opencl",
-    kDLVulkan: "vulkan",
-    kDLMetal: "metal",
-    kDLVPI: "vpi",
-    kDLROCM: "rocm",
-    kDLROCMHost: "rocm_host",
-    kDLExtDev: "ext_dev",
-    kDLCUDAManaged: "cuda_managed",
-    kDLOneAPI: "oneapi",
-    kDLWebGPU: "webgpu",
-    kDLHexagon: "hexagon",
-    kDLMAIA: "maia",
-    kDLTrn: "trn",
+    abi.kDLCPU: "cpu",
+    abi.kDLCUDA: "cuda",
+    abi.kDLCUDAHost: "cuda_host",
+    abi.kDLOpenCL: "opencl",
+    abi.kDLVulkan: "vulkan",
+    abi.kDLMetal: "metal",
+    abi.kDLVPI: "vpi",
+    abi.kDLROCM: "rocm",
+    abi.kDLROCMHost: "rocm_host",
+    abi.kDLExtDev: "ext_dev",
+    abi.kDLCUDAManaged: "cuda_managed",
+    abi.kDLOneAPI: "oneapi",
+    abi.kDLWebGPU: "webgpu",
+    abi.kDLHexagon: "hexagon",
+    abi.kDLMAIA: "maia",
+    abi.kDLTrn: "trn",
 }
 # Libraries' names for the same devices: JAX's platforms, torch's types, and tinygrad's host without a compiler.
-ALIASES = {"gpu": kDLCUDA, "mps": kDLMetal, "hip": kDLROCM, "xpu": kDLOneAPI, "sycl": kDLOneAPI, "python": kDLCPU}
+ALIASES = {
+    "gpu": abi.kDLCUDA, "mps": abi.kDLMetal, "hip": abi.kDLROCM, "xpu": abi.kDLOneAPI, "sycl": abi.kDLOneAPI,
+    "python": abi.kDLCPU,
+}
 
 cdef enum:
     LARGEST_ID = 0x7FFFFFFF
     MAX_DIGITS = 10             # the digits of LARGEST_ID; Python raises ValueError for some thousands of digits
 
 cdef unsigned int STREAMING = (
-    1 << kDLCUDA | 1 << kDLCUDAHost | 1 << kDLCUDAManaged | 1 << kDLROCM | 1 << kDLROCMHost)
+    1 << abi.kDLCUDA | 1 << abi.kDLCUDAHost | 1 << abi.kDLCUDAManaged | 1 << abi.kDLROCM | 1 << abi.kDLROCMHost)
 # Whose memory the CPU may read where it is. Managed memory is none of these: the driver is asked whether it may.
-cdef unsigned int HOST_TYPES = 1 << kDLCPU | 1 << kDLCUDAHost | 1 << kDLROCMHost
+cdef unsigned int HOST_TYPES = 1 << abi.kDLCPU | 1 << abi.kDLCUDAHost | 1 << abi.kDLROCMHost
 cdef dict types_by_name = {name: device_type for device_type, name in TABLE.items()} | ALIASES
 
 
@@ -70,7 +56,8 @@ cdef bint has_streams(int32_t device_type) noexcept nogil:
 
 cdef str device_name(DLDevice device):
     name = TABLE[device.device_type]
-    return name if device.device_type == kDLCPU or device.device_id == ANY_DEVICE_ID else f"{name}:{device.device_id}"
+    numbered = device.device_type != abi.kDLCPU and device.device_id != ANY_DEVICE_ID
+    return f"{name}:{device.device_id}" if numbered else name
 
 
 cdef bint same_device(const DLDevice* wanted, const DLDevice* actual) noexcept nogil:
