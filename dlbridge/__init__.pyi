@@ -117,12 +117,8 @@ class Tensor(_Exporter):
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]: ...
     def __dask_tokenize__(self) -> tuple[Any, ...]: ...
     def __dlpack__(
-        self,
-        *,
-        stream: int | None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        self, *, stream: int | None = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> CapsuleType: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     # Only some memory can be offered through these protocols. hasattr() says which.
@@ -153,18 +149,9 @@ class Plan(NamedTuple):
     def _repr_html_(self) -> str: ...
 
 def explain(
-    src: object,
-    to: _To,
-    *,
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
-    dtype: _DType | None = None,
-    shape: Iterable[SupportsIndex] | None = None,
-    out: object = None,
+    src: object, to: _To, *, device: _Device | None = None, copy: bool | None = None, stream: _Stream | None = None,
+    readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False, dtype: _DType | None = None,
+    shape: Iterable[SupportsIndex] | None = None, out: object = None,
 ) -> Plan: ...
 
 _Source = TypeVar("_Source")
@@ -179,18 +166,12 @@ def register_source(
     type_or_predicate: Callable[[type[Any]], bool], acquire: Callable[[Any], object], *, readonly: bool | None = None,
 ) -> None: ...
 def register_container(
-    type: type[_Container],
-    flatten: Callable[[_Container], dict[Any, Any] | Sequence[Any]],
+    type: type[_Container], flatten: Callable[[_Container], dict[Any, Any] | Sequence[Any]],
     unflatten: Callable[[_Container, Any], _Container],
 ) -> None: ...
 def register_target(
-    name: str,
-    deliver: Callable[[Tensor], object],
-    *,
-    array_type: type[Any] | tuple[type[Any], ...] | None = None,
+    name: str, deliver: Callable[[Tensor], object], *, array_type: type[Any] | tuple[type[Any], ...] | None = None,
     supports: Iterable[Literal["NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED"]] = (),
-    dtypes: Iterable[str] | None = None,
-    alignment: int = 1,
-    replace: bool = False,
+    dtypes: Iterable[str] | None = None, alignment: int = 1, replace: bool = False,
 ) -> None: ...
 def targets() -> list[str]: ...

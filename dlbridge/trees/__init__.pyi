@@ -70,139 +70,62 @@ class _Accepts(Protocol):
 
 @overload
 def convert_tree(
-    tree: _HasFields | _OrderedDict,
-    to: _To,
-    *,
-    others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
+    tree: _HasFields | _OrderedDict, to: _To, *, others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
+    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
 ) -> Any: ...
 @overload
 def convert_tree(
-    tree: dict[str, Any],
-    to: _To,
-    *,
-    others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
+    tree: dict[str, Any], to: _To, *, others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
+    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
 ) -> dict[str, Any]: ...
 @overload
 def convert_tree(
-    tree: dict[_Key, Any],
-    to: _To,
-    *,
-    others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
+    tree: dict[_Key, Any], to: _To, *, others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
+    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
 ) -> dict[_Key, Any]: ...
 @overload
 def convert_tree(
-    tree: list[Any],
-    to: _To,
-    *,
-    others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
+    tree: list[Any], to: _To, *, others: Literal["pass", "raise"] = "pass", columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None, copy: bool | None = None, stream: _Stream | None = None,
+    readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
 ) -> list[Any]: ...
 @overload
 def convert_tree(
-    tree: tuple[Any, ...],
-    to: _To,
-    *,
-    others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
+    tree: tuple[Any, ...], to: _To, *, others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
+    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
 ) -> tuple[Any, ...]: ...
 @overload
 def convert_tree(
-    tree: deque[Any],
-    to: _To,
-    *,
-    others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
+    tree: deque[Any], to: _To, *, others: Literal["pass", "raise"] = "pass",
+    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
+    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
 ) -> deque[Any]: ...
 @overload
 def convert_tree(
-    tree: Any,
-    to: _To,
-    *,
-    others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
-    narrow: bool = False,
+    tree: Any, to: _To, *, others: Literal["pass", "raise"] = "pass", columns: Literal["raise", "pass"] = "raise",
+    device: _Device | None = None, copy: bool | None = None, stream: _Stream | None = None,
+    readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
 ) -> Any: ...
 def collate(samples: Sequence[Any]) -> Any: ...
 @overload
 def accepts(
-    to: _To,
-    *,
-    returns: None = None,
-    gradients: Literal[False] = False,
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
+    to: _To, *, returns: None = None, gradients: Literal[False] = False, device: _Device | None = None,
+    copy: bool | None = None, stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False,
     narrow: bool = False,
 ) -> _Accepts: ...
 @overload
 def accepts(
-    to: _To,
-    *,
-    returns: Literal["like"],
-    gradients: Literal[False] = False,
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    detach: bool = False,
+    to: _To, *, returns: Literal["like"], gradients: Literal[False] = False, device: _Device | None = None,
+    copy: bool | None = None, stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False,
     narrow: bool = False,
 ) -> _ReturnsLike: ...
 @overload
 def accepts(
-    to: _To,
-    *,
-    returns: Literal["like"],
-    gradients: Literal[True],
-    vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential",
-    device: _Device | None = None,
-    copy: bool | None = None,
-    stream: _Stream | None = None,
-    readonly: _Readonly = "copy",
-    narrow: bool = False,
+    to: _To, *, returns: Literal["like"], gradients: Literal[True],
+    vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential", device: _Device | None = None,
+    copy: bool | None = None, stream: _Stream | None = None, readonly: _Readonly = "copy", narrow: bool = False,
 ) -> _ReturnsLike: ...
