@@ -1,5 +1,7 @@
 """The C structures of DLPack 1.3 and of ``__array_struct__``, for ctypes."""
 
+from __future__ import annotations
+
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -17,18 +19,22 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
+from typing import TYPE_CHECKING, Any, Final
 
-CPU = 1
-CUDA = 2
-READ_ONLY = 1
-IS_COPIED = 2
-SUBBYTE_PADDED = 4
+if TYPE_CHECKING:
+    from ctypes import _CFunctionType, _Pointer
 
-LEGACY_NAME = b"dltensor"
-USED_LEGACY_NAME = b"used_dltensor"
-VERSIONED_NAME = b"dltensor_versioned"
-USED_VERSIONED_NAME = b"used_dltensor_versioned"
-EXCHANGE_NAME = b"dlpack_exchange_api"
+CPU: Final = 1
+CUDA: Final = 2
+READ_ONLY: Final = 1
+IS_COPIED: Final = 2
+SUBBYTE_PADDED: Final = 4
+
+LEGACY_NAME: Final = b"dltensor"
+USED_LEGACY_NAME: Final = b"used_dltensor"
+VERSIONED_NAME: Final = b"dltensor_versioned"
+USED_VERSIONED_NAME: Final = b"used_dltensor_versioned"
+EXCHANGE_NAME: Final = b"dlpack_exchange_api"
 
 # A deleter takes the address of its own struct. Any thread can call it, with or without the GIL.
 Deleter = CFUNCTYPE(None, c_void_p)
@@ -39,17 +45,27 @@ class DLPackVersion(Structure):
 
     _fields_ = [("major", c_uint32), ("minor", c_uint32)]
 
+    major: int
+    minor: int
+
 
 class DLDevice(Structure):
     """Where memory is."""
 
     _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
 
+    device_type: int
+    device_id: int
+
 
 class DLDataType(Structure):
     """What an element is."""
 
     _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+
+    code: int
+    bits: int
+    lanes: int
 
 
 class DLTensor(Structure):
@@ -65,11 +81,23 @@ class DLTensor(Structure):
         ("byte_offset", c_uint64),
     ]
 
+    data: int | Any
+    device: DLDevice
+    ndim: int
+    dtype: DLDataType
+    shape: _Pointer[c_int64] | Any
+    strides: _Pointer[c_int64] | Any
+    byte_offset: int
+
 
 class DLManagedTensor(Structure):
     """What a capsule named "dltensor" points to."""
 
     _fields_ = [("dl_tensor", DLTensor), ("manager_ctx", c_void_p), ("deleter", Deleter)]
+
+    dl_tensor: DLTensor
+    manager_ctx: int | Any
+    deleter: _CFunctionType
 
 
 class DLManagedTensorVersioned(Structure):
@@ -82,6 +110,12 @@ class DLManagedTensorVersioned(Structure):
         ("flags", c_uint64),
         ("dl_tensor", DLTensor),
     ]
+
+    version: DLPackVersion
+    manager_ctx: int | Any
+    deleter: _CFunctionType
+    flags: int
+    dl_tensor: DLTensor
 
 
 SetError = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
@@ -103,6 +137,14 @@ class DLPackExchangeAPI(Structure):
         ("current_work_stream", PYFUNCTYPE(c_int, c_int32, c_int32, POINTER(c_void_p))),
     ]
 
+    version: DLPackVersion
+    prev_api: int | Any
+    managed_tensor_allocator: _CFunctionType
+    managed_tensor_from_py_object_no_sync: _CFunctionType
+    managed_tensor_to_py_object_no_sync: _CFunctionType
+    dltensor_from_py_object_no_sync: _CFunctionType
+    current_work_stream: _CFunctionType
+
 
 class PyArrayInterface(Structure):
     """What the nameless capsule of ``__array_struct__`` points to."""
@@ -118,3 +160,13 @@ class PyArrayInterface(Structure):
         ("data", c_void_p),
         ("descr", c_void_p),
     ]
+
+    two: int
+    nd: int
+    typekind: bytes
+    itemsize: int
+    flags: int
+    shape: _Pointer[c_ssize_t] | Any
+    strides: _Pointer[c_ssize_t] | Any
+    data: int | Any
+    descr: int | Any
