@@ -250,7 +250,7 @@ cdef dict ADDRESSES = {
 
 
 def tensor_at(address, shape, dtype, strides, device, readonly, owner, stream):
-    """from_pointer(), which is loaded with its first call."""
+    """What from_pointer() does."""
     cdef int64_t extents[MAX_NDIM]
     cdef int64_t steps[MAX_NDIM]
     cdef DLTensor described

@@ -1,4 +1,4 @@
-"""Refuses, before anything is loaded, to load in a subinterpreter, and from a checkout that is not compiled.
+"""Refuses a subinterpreter, before anything is loaded, and then a checkout that is not compiled.
 
 Modules that a subinterpreter had loaded could no longer be loaded in the main interpreter.
 """

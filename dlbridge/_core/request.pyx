@@ -131,7 +131,7 @@ cdef object stream_handle(object stream):
     return handle
 
 
-cdef object keeps_stream = None         # of libraries/library, of which each hand-over of a stream object asks
+cdef object keeps_stream = None         # of libraries/library; kept, since each hand-over of a stream object calls it
 
 
 cdef bint keeps_handle(object stream) except -1:

@@ -9,7 +9,7 @@ from dlbridge.libraries.profiles import COMPLEX, FLOATS, IN_TREE, INTEGERS
 
 
 def find_getmask() -> Any:
-    """NumPy imports np.ma where it is first named, which here is a program that has such an array."""
+    """The function that gives an array's mask. It is looked up late: NumPy imports numpy.ma where it is first named."""
     return np.ma.getmask
 
 

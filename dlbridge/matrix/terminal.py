@@ -1,6 +1,6 @@
 """What the commands print, and the errors of the user.
 
-It is in colour on a terminal where rich is installed, or as NO_COLOR and FORCE_COLOR say.
+The output is in colour on a terminal where rich is installed, or as NO_COLOR and FORCE_COLOR say.
 """
 
 import importlib.util

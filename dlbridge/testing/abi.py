@@ -68,6 +68,7 @@ class DLDataType(Structure):
     lanes: int
 
 
+# A null pointer reads as None, so pointers below are Any too.
 class DLTensor(Structure):
     """Memory and its layout, without an owner."""
 

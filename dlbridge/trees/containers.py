@@ -10,7 +10,7 @@ import functools
 import sys
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Callable, Iterable
-from types import MappingProxyType, MemberDescriptorType
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
@@ -146,8 +146,13 @@ def attributes_of(thing: Any) -> Iterable[tuple[str, Any]]:
 
 def slots_of(kind: type) -> list[str]:
     """The slots of a type and of its bases, by the names that their attributes have, also the private ones."""
-    return [name for base in kind.__mro__ if "__slots__" in vars(base)
-            for name, member in vars(base).items() if isinstance(member, MemberDescriptorType)]
+    slots = []
+    for base in kind.__mro__:
+        names = vars(base).get("__slots__", ())
+        for name in [names] if isinstance(names, str) else names:
+            private = name.startswith("__") and not name.endswith("__")
+            slots.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
+    return [slot for slot in slots if slot not in ("__dict__", "__weakref__")]
 
 
 def fields_of(container: Any) -> list[str]:

@@ -98,7 +98,7 @@ ctypedef struct Entered:
 
 cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil
 cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
-cdef bint leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
+cdef void leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
 cdef bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil
 cdef bint is_well(const Failure* failure) noexcept nogil
 cdef void* current_context(int32_t device_type) except? NULL

@@ -262,7 +262,10 @@ cdef object driver_error(Driver* driver, const Failure* failure):
 # ---- contexts ------------------------------------------------------------------------------------------------------
 
 cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
-    """Make a device's primary context the current one, unless it is. leave() restores the context that was current."""
+    """Make a device's primary context the current one, unless it is.
+
+    leave() restores the context that was current. Where this failed, there is nothing to restore.
+    """
     return enter_context(driver, primary_context(driver, device_id, failure), entered, failure)
 
 
@@ -304,20 +307,17 @@ cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nog
                       driver.calls.exchange_capture_mode(&entered.capture_mode), failure)
 
 
-cdef bint leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil:
+cdef void leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil:
     cdef void* popped = NULL
     cdef Calls* calls = &driver.calls
     if entered.capture_mode != CAPTURE_RELAXED:
         relax(driver, entered, failure)
-    if not entered.pushed:
-        return True
-    if failed(driver, &calls.context_pop, calls.context_pop(&popped), failure):
-        return False
+    if not entered.pushed or failed(driver, &calls.context_pop, calls.context_pop(&popped), failure):
+        return
     if driver.family == ROCM and entered.before != NULL:
         # HIP's pop leaves the popped device the current one. Only a push makes another device current.
-        return not failed(driver, &calls.context_push, calls.context_push(entered.before), failure) and not failed(
-            driver, &calls.context_pop, calls.context_pop(&popped), failure)
-    return True
+        if not failed(driver, &calls.context_push, calls.context_push(entered.before), failure):
+            failed(driver, &calls.context_pop, calls.context_pop(&popped), failure)
 
 
 cdef void* current_context(int32_t device_type) except? NULL:
@@ -332,8 +332,10 @@ cdef void* current_context(int32_t device_type) except? NULL:
 cdef int restore_context(int32_t device_type, void* context) except -1:
     """Make a context current again after foreign code, which may have popped it."""
     cdef Driver* driver = find_driver(device_type)
-    if context != NULL and current_context(device_type) != context:
-        with nogil:
+    cdef void* current = NULL
+    with nogil:
+        driver.calls.context_get_current(&current)
+        if context != NULL and current != context:
             driver.calls.context_push(context)
 
 
@@ -512,7 +514,9 @@ cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failur
     cdef void* handle = handle_of(driver, stream)
     cdef void* context
     cdef Entered entered
-    if enter(driver, device_id, &entered, failure) and not is_capturing(driver, stream, failure):
+    if not enter(driver, device_id, &entered, failure):
+        return NULL
+    if not is_capturing(driver, stream, failure):
         event = recorded_event(driver, handle, failure)
     leave(driver, &entered, failure)
     if failure.error == INVALID_HANDLE:         # a stream of another device, where the event has to be made
@@ -611,14 +615,14 @@ cdef void allocate(
     cdef Calls* calls = &driver.calls
     cdef void* handle = handle_of(driver, stream)
     cdef Entered entered
-    keep_freed(driver, device_id)
-    if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(
-            driver, stream, failure) and not failed(
-            driver, &calls.allocate, calls.allocate(memory, nbytes, handle), failure):
-        if source != NULL:
-            failed(driver, &calls.copy_on_device, calls.copy_on_device(memory[0], source, nbytes, handle), failure)
-    elif failure.error == OUT_OF_MEMORY:
-        failure.wanted, failure.available = nbytes, free_bytes(driver)
+    if enter(driver, device_id, &entered, failure):
+        keep_freed(driver, device_id)
+        if relax(driver, &entered, failure) and not is_capturing(driver, stream, failure) and not failed(
+                driver, &calls.allocate, calls.allocate(memory, nbytes, handle), failure):
+            if source != NULL:
+                failed(driver, &calls.copy_on_device, calls.copy_on_device(memory[0], source, nbytes, handle), failure)
+        elif failure.error == OUT_OF_MEMORY:
+            failure.wanted, failure.available = nbytes, free_bytes(driver)
     leave(driver, &entered, failure)
 
 

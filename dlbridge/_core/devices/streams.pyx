@@ -193,7 +193,6 @@ cdef int set_producer_event(Managed* managed, void* event) except -1:
     with nogil:
         cuda.order_after_event(handover.driver, handover.device_id, event, STREAM_LEGACY_DEFAULT, &failure)
     check(handover.driver, &failure)
-    return 0
 
 
 cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, bint lasts) except -1:

@@ -194,7 +194,8 @@ cdef Pooled* allocated(size_t nbytes, const DLDevice* device) except NULL:
     checked_ordinal(driver, device_id)
     with nogil:
         own.number = <int64_t> <size_t> cuda.own_stream(driver, device_id, &failure)
-    check(driver, &failure)
+    if not own.number:
+        check(driver, &failure)
     pooled = new_pooled(driver, device_id, &own, PyThread_get_thread_ident())
     try:
         if nbytes:

@@ -82,7 +82,7 @@ cdef Offer offers(object kind, object facts, str attribute):
     if find_mask is None:
         offer.describe = describe
     else:
-        offer.acquire, offer.function = acquire_masked, find_mask()
+        offer.acquire, offer.mask_of = acquire_masked, find_mask()
     return offer
 
 
@@ -178,7 +178,7 @@ cdef object NOMASK = np.False_      # numpy.ma.nomask, without the import of num
 
 
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
-    mask = offer.function(obj)
+    mask = offer.mask_of(obj)
     # Without a mask it is numpy.ma.nomask. One of records has fields, and so has the array, whose dtype is refused.
     hidden = 0 if mask is NOMASK or array_type(obj) == NPY_VOID else np.count_nonzero(mask)
     if hidden:

@@ -2,6 +2,7 @@
 
 cimport cython
 from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
+from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
@@ -127,7 +128,7 @@ cdef HeldBuffer held_buffer(object exporter, int flags):
     cdef HeldBuffer held = <HeldBuffer> HeldBuffer.__new__(HeldBuffer)
     if PyObject_GetBuffer(exporter, &held.view, flags):
         raise_pending()
-    held.exporter = exporter
+    held.exporter = <object> held.view.obj if <PyObject*> held.view.obj != NULL else exporter
     return held
 
 

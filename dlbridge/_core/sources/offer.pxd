@@ -42,7 +42,8 @@ cdef class Offer:
     cdef unsigned int keywords              # of an offer of dlpack: the keywords that __dlpack__ takes
     cdef bint exclusive                      # no other protocol may serve this type
     cdef bint optional                      # other offers are asked after it, so it can decline
-    cdef object function                    # gives an object with a protocol; of a masked array, its mask
+    cdef object function                    # of a function's offer: it gives an object with a protocol
+    cdef object mask_of                     # of a masked array's offer: a function that gives the mask of one
     cdef object is_pinned                   # of buffer: a function of the array: is it in pinned memory; or None
     cdef bint is_stream                     # of arrow: the method gives a stream
     cdef tuple whole_bytes                  # of torch: its dtypes of one byte whose export says all
