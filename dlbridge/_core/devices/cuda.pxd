@@ -73,6 +73,16 @@ ctypedef struct Failure:
     size_t available                    # … and those that the device had; both 0 where nothing was to be allocated
     bint capturing                      # no call failed, but a stream is being captured into a graph
 
+cdef object driver_error(Driver* driver, const Failure* failure)
+
+cdef inline bint is_well(const Failure* failure) noexcept nogil:
+    return not failure.error and not failure.capturing
+
+cdef inline int check(Driver* driver, const Failure* failure) except -1:
+    """Raise what went wrong, if anything did."""
+    if not is_well(failure):
+        raise driver_error(driver, failure)
+
 
 ctypedef struct Location:
     int32_t device_type
@@ -100,7 +110,6 @@ cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* fa
 cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
 cdef void leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
 cdef bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil
-cdef bint is_well(const Failure* failure) noexcept nogil
 cdef void* current_context(int32_t device_type) except? NULL
 cdef int restore_context(int32_t device_type, void* context) except -1
 cdef void order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
@@ -122,5 +131,3 @@ cdef void allocate(
 cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil
 cdef void deallocate(
     Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil
-# Raises what went wrong, if anything did.
-cdef int check(Driver* driver, const Failure* failure) except -1

@@ -231,15 +231,6 @@ cdef bint failed(const Driver* driver, const void* call, int error, Failure* fai
     return error != 0
 
 
-cdef bint is_well(const Failure* failure) noexcept nogil:
-    return not failure.error and not failure.capturing
-
-
-cdef int check(Driver* driver, const Failure* failure) except -1:
-    if not is_well(failure):
-        raise driver_error(driver, failure)
-
-
 cdef object driver_error(Driver* driver, const Failure* failure):
     """An error with the driver's own name and text for it, or an error that says that a graph is being captured."""
     if not failure.error:

@@ -46,7 +46,7 @@ from dlbridge._core.devices.releases cimport (
     release_what_is_done,
     usable_number,
 )
-from dlbridge._core.devices.table cimport Tell, operations
+from dlbridge._core.devices.table cimport MakeHandover, Tell, operations
 from dlbridge._core.layout cimport Span
 
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal
@@ -208,11 +208,6 @@ cdef int keep_for_base(const Handover* handover, int64_t stream, object keeper, 
             fill_stream(&base.consumer, stream, keeper, lasts)
 
 
-cdef int make_handover(Managed* managed) except -1:
-    """Put a Handover around a block's owner before the block is lent. Other threads may use the block after that."""
-    get_or_make_handover(managed)
-
-
 cdef int settle(Managed* managed) except -1:
     """Note that the consumer will let the producer's stream wait for its work."""
     get_or_make_handover(managed).settled = True
@@ -346,7 +341,7 @@ operations.set_producer_event = set_producer_event
 operations.label_device = label_device
 operations.settle = settle
 operations.inherit = inherit
-operations.make_handover = make_handover
+operations.make_handover = <MakeHandover> get_or_make_handover
 operations.stream_of = stream_of
 operations.order_consumer = order_consumer
 operations.order_streams = order_streams

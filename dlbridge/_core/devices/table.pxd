@@ -21,6 +21,9 @@ cdef str device_name(DLDevice device)
 # Tells the allocator of an array's memory that the producer's stream uses the memory.
 ctypedef int (*Tell)(object array, int64_t stream) except -1
 
+# Puts a Handover around a block's owner before the block is lent. Other threads may use the block after that.
+ctypedef void* (*MakeHandover)(Managed* managed) except NULL
+
 # The operations on memory of CUDA and ROCm. devices/streams and devices/transfers fill them in. Those are imported with
 # the first such memory (operations.pxd), so that a program without any does not pay for it.
 ctypedef struct Operations:
@@ -31,7 +34,7 @@ ctypedef struct Operations:
     int (*set_own)(Managed* managed, int64_t stream, object keeper) except -1
     int (*set_allocator)(Managed* managed, Tell tell, object array, int64_t stream) except -1
     int (*set_producer_event)(Managed* managed, void* event) except -1
-    int (*make_handover)(Managed* managed) except -1
+    MakeHandover make_handover
     int (*settle)(Managed* managed) except -1
     int (*inherit)(Managed* managed, const Managed* base) except -1
     int (*label_device)(Managed* managed) except -1
