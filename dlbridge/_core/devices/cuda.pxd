@@ -125,7 +125,7 @@ cdef void move(
 ) noexcept nogil
 cdef int32_t current_device(Driver* driver) noexcept nogil
 cdef void allocate(
-    Driver* driver, int32_t device_id, void** made, size_t nbytes, void* source, int64_t stream, Failure* failure,
+    Driver* driver, int32_t device_id, void** memory, size_t nbytes, void* source, int64_t stream, Failure* failure,
 ) noexcept nogil
 # A stream of dlbridge's own, which has no order with others; NULL on failure.
 cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil
