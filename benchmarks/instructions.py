@@ -70,8 +70,8 @@ CASES = (
     # On the driver of tests/fake_driver, whose own instructions are not counted, beside Numba's own import.
     Case('convert(on_device, to="numba")', "as_cuda_array(on_device)", 0.45),
     Case('convert(device_tensor, to="numba")', "as_cuda_array(device_tensor)", 0.45),
-    Case('convert(numba_array, to="dlbridge")', "as_cuda_array(on_device)", 0.30),
-    Case("asdlpack(numba_array, stream=other)", "as_cuda_array(on_device)", 0.40),
+    Case('convert(numba_array, to="dlbridge")', "as_cuda_array(on_device)", 0.20),
+    Case("asdlpack(numba_array, stream=other)", "as_cuda_array(on_device)", 0.30),
 )
 
 # Maps "object: function" to the instructions of the function, without those of the functions that it called.

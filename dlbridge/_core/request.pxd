@@ -69,5 +69,7 @@ cdef inline object consumer_stream(const Request* request, const DLDevice* devic
 
 cdef object stream_handle(object stream)
 cdef bint keeps_handle(object stream) except -1
+# The number of a library's own stream object; what keeps its handle alive is returned, or None where it lasts.
+cdef object stream_and_keeper(object stream, int64_t* number)
 cdef int64_t parse_stream(object stream, str stage) except? -2
 cdef bint wants_versioned(object max_version) except -1

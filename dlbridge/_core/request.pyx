@@ -4,7 +4,12 @@ from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
+from dlbridge._core.abi cimport (
+    DLPACK_MAJOR_VERSION,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
+    STREAM_UNORDERED,
+)
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.late cimport load_module
 
@@ -142,6 +147,11 @@ cdef bint keeps_handle(object stream) except -1:
     if keeps_stream is None:
         keeps_stream = load_module("dlbridge.libraries.library").keeps_stream
     return keeps_stream(stream)
+
+
+cdef object stream_and_keeper(object stream, int64_t* number):
+    number[0] = stream_handle(stream) or STREAM_LEGACY_DEFAULT
+    return stream if number[0] > STREAM_PER_THREAD_DEFAULT and keeps_handle(stream) else None
 
 
 cdef int64_t checked_stream(object handle, str stage) except? -2:

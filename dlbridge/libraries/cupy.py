@@ -12,9 +12,9 @@ def device_named(device: Any) -> str:
     return f"{'rocm' if sys.modules['cupy'].cuda.runtime.is_hip else 'cuda'}:{device.id}"
 
 
-def current_stream(array: Any) -> Any:
-    """CuPy's current stream on the device of an array. No array knows the stream that it was written on."""
-    return sys.modules["cupy"].cuda.get_current_stream(array.device.id)
+def current_stream(array: Any, index: int) -> Any:
+    """CuPy's current stream on a device. No array knows the stream that it was written on."""
+    return sys.modules["cupy"].cuda.get_current_stream(index)
 
 
 def element_type(array: Any) -> str | None:
@@ -54,9 +54,11 @@ LIBRARY = Library(
     arrays=(
         Arrays(
             "ndarray",
-            preferred=Fact("cuda_array_interface", "seen in 14.2",
-                           "names its current stream, so the way back can be ordered too; __dlpack__ is told the "
-                           "consumer's, and waits by itself"),
+            preferred=Fact("cuda_array_interface", "seen in 13.6", "names its current stream there", below="14"),
+            unordered_export=Fact(True, "seen in 14.2",
+                                  "makes a capsule in a third of the time that its interface takes; where that is "
+                                  "wrong (it divides negative strides as unsigned numbers), the interface is read",
+                                  since="14"),
             element_type=Fact(element_type, "seen in 14.2", "says of bfloat16 that it is 2 bytes of anything"),
             rearranged=Fact(rearranged, "seen in 14.2", "has the kernels for it, and dlbridge has none"),
             stream_object=Fact(current_stream, "seen in 14.2",
@@ -64,7 +66,6 @@ LIBRARY = Library(
         ),
     ),
     delivery="cupy",
-    importer="from_dlpack",
     array_types=("ndarray",),
     devices=Fact({"Device": device_named}, "seen in 14.2"),
     streams=Fact({"Stream": keeps_handle, "ExternalStream": lambda stream: False}, "seen in 14.2",
@@ -72,7 +73,7 @@ LIBRARY = Library(
     lacks=(
         Fact("HOST", "seen in 14.2", "has the memory of GPUs only"),
         Fact("PINNED", "seen in 14.2", "refuses the device type"),
-        Fact("ODD_STRIDES", "dlpack 1.3", "is given a Tensor, which counts strides in elements"),
+        Fact("ODD_STRIDES", "seen in 14.2", "exports strides as whole elements"),
         LENGTH_1_STRIDES,
         Fact("SWAPPED_BYTES", "seen in 14.2", "has native byte order only"),
         Fact("READ_ONLY", "seen in 14.2", "ignores the read-only flag"),

@@ -89,10 +89,15 @@ class Arrays(NamedTuple):
     # ---- streams
     names_stream: Fact | None = None        # True: its exchange table names the stream that the memory is ready on
     none_is_unordered: Fact | None = None   # True: __dlpack__ takes None where the standard has -1
-    stream_object: Fact | None = None       # a function of the array: the object of the stream that it is ready on
+    stream_object: Fact | None = None       # a function of the array, and of its device's number: the object of the
+    #                                         stream that it is ready on
+    stream_keeper: Fact | None = None       # a function of the array: the object of the stream that its interface names
+    unordered_export: Fact | None = None    # True: all of its arrays are on devices, and __dlpack__ is told -1, so that
+    #                                         dlbridge orders that stream; where it is wrong, the interface is asked
     none_is_default: Fact | None = None      # True: its interface says None of work on the default stream
     omits_strides: Fact | None = None      # True: its interface says None of strides that are not compact
     zero_stream: Fact | None = None         # a function: the default stream that its interface means by 0, 1 or 2
+    interface: Fact | None = None           # a function of the array: its __cuda_array_interface__, at less cost
 
 
 class Library(NamedTuple):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.numba_arrays import interface_of
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 SEEN = "seen in 0.30.4"         # of numba-cuda
@@ -17,9 +18,8 @@ def default_stream() -> int:
 
 
 def stream_of(array: Any) -> Any:
-    """The stream that an array was made with, or None for a default one: its 0 means one of two."""
-    stream = getattr(array, "stream", None)
-    return stream if stream is not None and int(stream) else None
+    """The stream that an array was made with: an integer for a default one."""
+    return getattr(array, "stream", None)
 
 
 LIBRARY = Library(
@@ -30,7 +30,8 @@ LIBRARY = Library(
     arrays=(
         Arrays(
             "*",
-            stream_object=Fact(stream_of, SEEN, "keeps it with the array"),
+            interface=Fact(interface_of, SEEN, "asks for the address through four properties"),
+            stream_keeper=Fact(stream_of, SEEN, "keeps it with the array"),
             none_is_default=Fact(True, SEEN, "says None of what its kernels on the default stream still write"),
             omits_strides=Fact(True, SEEN, "says None of strides that repeat rows"),
             zero_stream=Fact(default_stream, SEEN, "says 0 of its default stream: the legacy one, or the thread's by "

@@ -1,16 +1,21 @@
-"""Numba's device arrays, made by their class, without the contexts and questions to the driver of Numba's importer.
+"""Numba's device arrays, made by their class and read by their attributes.
+
+Numba's importer enters contexts and asks the driver, and its interface takes longer than a hand-over.
 
 What is relied on
     ``DeviceNDArray``, ``MemoryPointer``, ``Stream`` and ``memory_size_from_info`` with their arguments, the class
     ``binding.CUdeviceptr``, and of a device in ``numba.cuda.gpus``, ``get_primary_context`` and ``primary_context``,
-    with its ``handle``.
+    with its ``handle``. Of an array, ``device_ctypes_pointer``, ``shape``, ``strides``, ``dtype`` and ``stream``.
 How it is checked before use
     The first array on each device, and the first with a stream, are made by ``numba.cuda.from_cuda_array_interface``
-    too. Both must be equal in type, address, shape, strides, dtype, size, stream, context and owner.
+    too. Both must be equal in type, address, shape, strides, dtype, size, stream, context and owner. The interface of
+    the first array of each type, with and without a stream, must say what its attributes say.
 What happens without it
-    ``numba.cuda.from_cuda_array_interface`` is called for every array, and ``numba.cuda.current_context`` for uploads.
+    ``numba.cuda.from_cuda_array_interface`` is called for every array, ``numba.cuda.current_context`` for uploads, and
+    ``__cuda_array_interface__`` is read.
 How to delete it
-    Delete this file, ``private`` and ``versions`` in ``numba.py``, and what calls it in ``_core/targets/numba.pyx``.
+    Delete this file, ``private``, ``versions`` and ``interface`` in ``numba.py``, and what calls it in
+    ``_core/targets/numba.pyx``.
 """
 
 import functools
@@ -24,6 +29,8 @@ from dlbridge.libraries.library import uses_private_parts
 Maker = Callable[[dict[str, Any], Any], Any]
 # By the number of a device, and whether a stream is named; None where the first arrays differed.
 makers: dict[tuple[int, bool], Maker | None] = {}
+# By an array's type and that of its stream: whether its attributes say what its interface says.
+readers: dict[tuple[Any, Any], bool] = {}
 
 
 def in_use() -> bool:
@@ -55,6 +62,35 @@ def check(cuda: Any, index: int, interface: dict[str, Any], owner: Any, expected
         except Exception:
             pass
     makers.setdefault((index, interface.get("stream") is not None), maker)
+
+
+def interface_of(array: Any) -> Any:
+    """The ``__cuda_array_interface__`` of an array, whose strides may be given although it is compact."""
+    kind = type(array), type(getattr(array, "stream", None))
+    readable = readers.get(kind)
+    if readable:
+        return attributes_of(array)
+    interface = array.__cuda_array_interface__
+    if readable is None:
+        try:
+            read = attributes_of(array)
+            said = read if interface["strides"] is not None else read | {"strides": None}
+            readers[kind] = may_be_used() and said == interface
+        except Exception:
+            readers[kind] = False
+    return interface
+
+
+def attributes_of(array: Any) -> dict[str, Any]:
+    """What the interface of an array says, by the attributes that it is made of."""
+    stream = array.stream
+    return {"shape": array.shape, "strides": array.strides, "data": (array.device_ctypes_pointer.value or 0, False),
+            "typestr": typestr(array.dtype), "stream": None if type(stream) is int else int(stream), "version": 3}
+
+
+@functools.lru_cache(maxsize=64)
+def typestr(dtype: np.dtype[Any]) -> str:
+    return dtype.str
 
 
 def described(array: Any) -> tuple[Any, ...]:

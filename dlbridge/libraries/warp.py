@@ -17,7 +17,7 @@ def start(warp: Any) -> None:
         setattr(warp.config, field, before)
 
 
-def current_stream(array: Any) -> Any:
+def current_stream(array: Any, index: int) -> Any:
     """Warp's current stream on the array's device, or None for the host's memory."""
     return array.device.stream if array.device.is_cuda else None
 

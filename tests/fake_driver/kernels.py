@@ -90,7 +90,7 @@ def made(function: Any) -> Library:
         name="kernels", module="fake_driver.kernels", roots=("kernels",), delivery="importer",
         importer="from_dlpack", array_types=("Array",), uploads=("cuda",),
         arrays=(Arrays("Array", rearranged=Fact(function, "as CuPy's"),
-                       stream_object=Fact(lambda array: current, "as CuPy's")),),
+                       stream_object=Fact(lambda array, index: current, "as CuPy's")),),
         lacks=(Fact("HOST", "as CuPy", "has none"), Fact("ODD_STRIDES", "as CuPy", "counts them in elements"),
                Fact("SWAPPED_BYTES", "as CuPy", "has none")))
 

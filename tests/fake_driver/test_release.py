@@ -451,7 +451,7 @@ def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_or_
 
     sys.modules["pooled"] = types.ModuleType("pooled")
     sys.modules["dlbridge.libraries.pooled"] = types.SimpleNamespace(LIBRARY=Library(
-        name="pooled", arrays=(Arrays("Pooled", stream_object=Fact(lambda array: own, "of this test")),)))
+        name="pooled", arrays=(Arrays("Pooled", stream_object=Fact(lambda array, index: own, "of this test")),)))
     found = library.files()
     library.files = lambda: found | {"pooled"}
     library.library_of.cache_clear()
@@ -464,6 +464,88 @@ def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_or_
         assert kept_for() == []
     dlbridge.asdlpack(producer(), stream=-1)        # no order was wanted
     assert (unordered_releases(), kept_for()) == (0, [])
+
+
+@both
+@in_child
+def test_a_library_that_is_told_to_order_nothing_is_ordered_by_its_current_stream(platform):
+    """As CuPy from 14 on. Where its capsule is wrong, or there is none, its interface is read."""
+    import ctypes
+    import sys
+    import types
+
+    from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, driver, order
+
+    import dlbridge
+    from dlbridge.libraries import library
+    from dlbridge.libraries.library import Arrays, Fact, Library
+    from dlbridge.testing import unordered_releases
+
+    class Array(Producer):
+        wrong = None
+
+        def __dlpack__(self, *, stream, max_version):
+            self.told.append(stream)
+            if self.wrong == "dtype":
+                raise BufferError("the dtype is not supported")
+            if self.wrong == "strides":         # -1, divided as a number without a sign
+                self.tensor.strides = (ctypes.c_int64 * 1)(2**62 - 1)
+            return self.capsule()
+
+        __cuda_array_interface__ = property(lambda self: Interface(self.tensor.data, stream=1).entries)
+
+    class Bare:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **keywords):
+            return self.array.__dlpack__(**keywords)
+
+    asked = []
+
+    def current(array, index):
+        asked.append(index)
+        return own
+
+    sys.modules["unordered"] = types.ModuleType("unordered")
+    told_nothing = Arrays(
+        "*", stream_object=Fact(current, "of this test"), unordered_export=Fact(True, "of this test"))
+    sys.modules["dlbridge.libraries.unordered"] = types.SimpleNamespace(
+        LIBRARY=Library(name="unordered", arrays=(told_nothing,)))
+    found = library.files()
+    library.files = lambda: found | {"unordered"}
+    library.library_of.cache_clear()
+    Array.__module__ = Bare.__module__ = "unordered"
+
+    driver.make_current(0)
+    device = ROCM if driver.hip else CUDA, 0
+    own, then, start = Stream(driver.stream()), Stream(driver.stream()), driver.allocate(0, 16)
+    for wrong in None, "strides", "dtype":
+        protocol = "dlpack (legacy)" if wrong is None else "cuda_array_interface"
+        array = Array(start, device)
+        array.wrong = wrong
+        driver.clear()
+        tensor = dlbridge.asdlpack(array, stream=then)
+        assert (tensor.protocol, tensor.data_ptr, order()) == (protocol, start, [(own.handle, then.handle)])
+        driver.clear()
+        del tensor
+        assert (order(), unordered_releases()) == ([(then.handle, own.handle)], 0)
+        driver.clear()
+        del [dlbridge.asdlpack(array, stream=-1)][0]
+        assert dlbridge.explain(array, "dlbridge").protocol == protocol
+        assert (order(), unordered_releases(), array.told) == ([], 0, [-1, -1, -1])
+        assert array.deleted == (3 if wrong is None else 0)
+    assert set(asked) == {0}
+
+    refusals = {"strides": "dlpack (legacy): strides (4611686018427387903,)", "dtype": "the dtype is not supported"}
+    for wrong, says in refusals.items():
+        array.wrong = wrong
+        try:
+            dlbridge.asdlpack(Bare(array))
+        except BufferError as error:
+            assert str(error).startswith(says), error
+        else:
+            raise AssertionError(wrong)
 
 
 @both

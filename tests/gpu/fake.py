@@ -215,7 +215,7 @@ sys.modules["pool"] = module
 sys.modules["dlbridge.libraries.pool"] = types.SimpleNamespace(LIBRARY=Library(      # type: ignore[assignment]
     name="pool", delivery="importer", importer="from_dlpack", array_types=("Array",),
     arrays=(Arrays(
-        "Array", stream_object=Fact(lambda array: current(), "as CuPy", "names its current stream"),
+        "Array", stream_object=Fact(lambda array, index: current(), "as CuPy", "names its current stream"),
         rearranged=Fact(lambda array, dtype: pool.array(pool.values(array)), "as CuPy")),),
     uploads=("cuda",),
     lacks=(Fact("HOST", "as CuPy", "has none"), Fact("ODD_STRIDES", "as CuPy", "counts them in elements"))))

@@ -82,8 +82,8 @@ FORMS = {
 # What makes a target's arrays, by its name, by its delivery, or by the first part of that.
 DELIVERIES = {
     "numpy": "NumPy's C API", "torch": "its C exchange API; before 2.10 a capsule", "exchange": "its C exchange API",
+    "cupy": "its constructor, over memory that a `Tensor` keeps",
     "jax": "jaxlib's importer, with a legacy capsule; otherwise by `jax.dlpack.from_dlpack`",
-    "cupy": "`cupy.from_dlpack`, with a `Tensor`",
     "numba": "its `DeviceNDArray`; otherwise by `numba.cuda.from_cuda_array_interface`",
     "onnxruntime": "`OrtValue`'s importer, with a legacy capsule",
     "pyarrow": "an `Array` where there is one axis, by `Array.from_buffers`; else a `Tensor`, by `Tensor.from_numpy`",
@@ -111,7 +111,8 @@ SOURCE_FACTS = {
     "names_stream": "names its stream",
     "none_is_unordered": "takes None for no order", "stream_object": "its stream is known",
     "none_is_default": "waits for the default stream", "omits_strides": "its own strides count",
-    "zero_stream": "its stream 0 is a default one",
+    "zero_stream": "its stream 0 is a default one", "stream_keeper": "its stream is kept alive",
+    "unordered_export": "its `__dlpack__` is told to order nothing", "interface": "is read by its attributes",
     "rearranged": "its kernels make compact copies on a device",
     "about_values": "explain() says what its values are",
     "pinned_memory": "is asked whether it is in pinned memory",

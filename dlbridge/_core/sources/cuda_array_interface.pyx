@@ -3,7 +3,13 @@
 from cpython.long cimport PyLong_Check
 from libc.stdint cimport int64_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
+    STREAM_UNORDERED,
+    DLDevice,
+)
 from dlbridge._core.block cimport (
     PROTOCOL_CUDA_ARRAY_INTERFACE,
     Managed,
@@ -13,8 +19,8 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, find_typestr, get_row
-from dlbridge._core.facts cimport NONE_IS_DEFAULT, OMITS_STRIDES, STREAM_OBJECT, ZERO_STREAM
-from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_handle
+from dlbridge._core.facts cimport INTERFACE, NONE_IS_DEFAULT, OMITS_STRIDES, STREAM_KEEPER, STREAM_OBJECT, ZERO_STREAM
+from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_and_keeper
 from dlbridge._core.sources.array_interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, element_row, new_offer, with_row
 
@@ -30,16 +36,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef void* address
     cdef bint read_only
     cdef int row
-    try:
-        interface = obj.__cuda_array_interface__
-    except AttributeError:
+    cdef dict interface = interface_of(obj, offer)
+    if interface is None:
         return NULL
-    if not isinstance(interface, dict):
-        raise _refused("__cuda_array_interface__", type(interface).__qualname__, "is not a dict")
-    interface = dict(interface)
-    if offer.known & ZERO_STREAM and type(interface.get("stream")) is int and not interface["stream"]:
-        interface["stream"] = offer.values[<int> ZERO_STREAM]()
-    check_entries(interface)
     row = NO_ROW
     if not has_typestr(interface.get("typestr")):
         row = element_row(obj, offer)
@@ -71,6 +70,21 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     return managed
 
 
+cdef dict interface_of(object obj, Offer offer):
+    """The entries of an object's interface, checked but for what describes the memory; None if it has none."""
+    try:
+        given = offer.values[<int> INTERFACE](obj) if offer.known & INTERFACE else obj.__cuda_array_interface__
+    except AttributeError:
+        return None
+    if not isinstance(given, dict):
+        raise _refused("__cuda_array_interface__", type(given).__qualname__, "is not a dict")
+    interface = dict(given)
+    if offer.known & ZERO_STREAM and type(interface.get("stream")) is int and not interface["stream"]:
+        interface["stream"] = offer.values[<int> ZERO_STREAM]()
+    check_entries(interface)
+    return interface
+
+
 cdef bint has_typestr(object typestr) except -1:
     cdef bint swapped
     return type(typestr) is not str or find_typestr(typestr, &swapped) >= 0
@@ -83,18 +97,20 @@ cdef int note_stream_entry(Managed* managed, object obj, Offer offer, dict inter
     meant.
     """
     cdef int64_t stream = STREAM_LEGACY_DEFAULT
+    cdef DLDevice device
     given = interface.get("stream")
     keeper = None
     if given is None:
         if interface.get("version", 0) >= 3 and not offer.known & NONE_IS_DEFAULT:
             stream = STREAM_UNORDERED
         return device_operations().set_producer(managed, stream, None, False)
-    found = offer.values[<int> STREAM_OBJECT](obj) if offer.known & STREAM_OBJECT else None
-    if found is None:
-        stream = given
-    else:
-        stream = stream_handle(found) or STREAM_LEGACY_DEFAULT
-        keeper = found if keeps_handle(found) else None
+    stream = given
+    if offer.known & STREAM_OBJECT:
+        device_operations().stream_device(managed, &device)
+        keeper = stream_and_keeper(offer.values[<int> STREAM_OBJECT](obj, device.device_id), &stream)
+    elif offer.known & STREAM_KEEPER and stream > STREAM_PER_THREAD_DEFAULT:
+        keeper = offer.values[<int> STREAM_KEEPER](obj)
+        keeper = keeper if keeps_handle(keeper) else None
     return device_operations().set_producer(managed, stream, keeper, False)
 
 

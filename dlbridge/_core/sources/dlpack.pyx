@@ -53,9 +53,9 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host, same_device, type_number
-from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT
+from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT, UNORDERED_EXPORT
 from dlbridge._core.pending cimport take_error
-from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, keeps_handle, stream_handle
+from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, stream_and_keeper
 from dlbridge._core.sources.offer cimport (
     LEGACY_READ_ONLY,
     LEGACY_WRITABLE,
@@ -88,6 +88,7 @@ cdef dict KEYWORDS = {
 }
 MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 CPU = (kDLCPU, 0)
+cdef dict UNORDERED = {"stream": STREAM_UNORDERED, "max_version": MAX_VERSION}
 
 
 cdef extern from "Python.h":
@@ -122,6 +123,8 @@ cdef unsigned int access_by_class(object kind):
 
 cdef Offer offer_method(object method, object facts):
     offer = new_offer("dlpack", acquire, facts)
+    if offer.known & UNORDERED_EXPORT:
+        offer.acquire = acquire_unordered
     offer.keywords = _learn_keywords(method)
     return offer
 
@@ -158,6 +161,27 @@ def _keywords_of(names, takes_any):
     for name in names:
         known |= KEYWORDS.get(name, 0)
     return known
+
+
+cdef Managed* acquire_unordered(object obj, Offer offer, const Request* request) except? NULL:
+    """Acquire an array of a device that its library does not order, and note the stream that it is ready on."""
+    cdef Managed* managed
+    cdef int64_t stream
+    try:
+        managed = ask(obj, obj.__dlpack__, offer, 0, UNORDERED)
+    except BufferError:
+        if hasattr(obj, "__cuda_array_interface__"):
+            return NULL         # it is asked next, and can say what this export cannot
+        raise
+    if not request.peek:
+        try:
+            own = offer.values[<int> STREAM_OBJECT](obj, managed.abi.dl_tensor.device.device_id)
+            keeper = stream_and_keeper(own, &stream)
+            device_operations().set_producer(managed, stream, keeper, False)
+        except BaseException:
+            managed_release(managed)
+            raise
+    return managed
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
@@ -291,12 +315,14 @@ cdef int note_streams(Managed* managed, object obj, Offer offer, object told, ob
     """Note that the producer made the memory ready on the stream that it was told, or on the default one; and the
     producer's own stream, which it does not say in its capsule. On failure the block is released.
     """
+    cdef int64_t stream
     try:
         device_operations().set_named(managed, told or STREAM_LEGACY_DEFAULT, keeper)
-        own = offer.values[<int> STREAM_OBJECT](obj) if told is not None and offer.known & STREAM_OBJECT else None
-        if own is not None:
-            device_operations().set_own(
-                managed, stream_handle(own) or STREAM_LEGACY_DEFAULT, own if keeps_handle(own) else None)
+        if told is not None and offer.known & STREAM_OBJECT:
+            own = offer.values[<int> STREAM_OBJECT](obj, managed.abi.dl_tensor.device.device_id)
+            if own is not None:
+                keeper = stream_and_keeper(own, &stream)
+                device_operations().set_own(managed, stream, keeper)
     except BaseException:
         managed_release(managed)
         raise

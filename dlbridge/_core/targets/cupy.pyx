@@ -1,4 +1,4 @@
-"""cupy.ndarray, through CuPy's own importer."""
+"""cupy.ndarray, by its constructor, over memory that a Tensor keeps."""
 
 from contextlib import nullcontext
 from itertools import accumulate
@@ -7,16 +7,33 @@ from operator import mul
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
-from dlbridge._core.block cimport Managed, managed_shape
+from dlbridge._core.abi cimport (
+    STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT,
+    DLDevice,
+    DLTensor,
+    kDLCUDA,
+    kDLROCM,
+)
+from dlbridge._core.block cimport (
+    Managed,
+    integers,
+    managed_data,
+    managed_item_bytes,
+    managed_release,
+    managed_shape,
+    managed_span,
+)
+from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport numpy_dtype
+from dlbridge._core.layout cimport STRIDED, Span
 from dlbridge._core.place cimport dense_strides
-from dlbridge._core.request cimport Request, keeps_handle
+from dlbridge._core.request cimport READONLY_SHARE, Request, keeps_handle
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport filled, wrap_error
-from dlbridge._core.targets.importer cimport deliver
+from dlbridge._core.targets.consumer cimport call_consumer, filled, wrap_error
 from dlbridge._core.targets.target cimport Target
+from dlbridge.tensor cimport new_tensor
 
 
 def prepare(Target target):
@@ -37,7 +54,31 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
         out[0] = stream.ptr or STREAM_LEGACY_DEFAULT
     except Exception as error:
         raise wrap_error(<Target> target, error) from error
-    return stream if keeps_handle(stream) else None
+    return stream if out[0] > STREAM_PER_THREAD_DEFAULT and keeps_handle(stream) else None
+
+
+cdef object deliver(Managed* managed, Target target):
+    """Make an array over the memory, for which the stream was ordered before. CuPy's importer would do that again."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef Span span = managed_span(managed)
+    cdef DLDevice device
+    try:
+        device_operations().stream_device(managed, &device)
+        cuda, array_type = target.namespace.cuda, target.namespace.ndarray
+        shape, dtype = managed_shape(managed), numpy_dtype(managed.row)
+        strides = None
+        if managed.marks & STRIDED:
+            strides = integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
+        start = <size_t> managed_data(managed) + span.low_bytes
+    except BaseException:
+        managed_release(managed)
+        raise
+
+    def importer(owner):
+        memory = cuda.UnownedMemory(start, span.high_bytes - span.low_bytes, owner, device.device_id)
+        return array_type(shape, dtype, cuda.MemoryPointer(memory, -span.low_bytes), strides)
+
+    return call_consumer(importer, target, new_tensor(managed, READONLY_SHARE))
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
