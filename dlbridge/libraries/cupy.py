@@ -1,4 +1,4 @@
-"""CuPy: arrays of GPUs, through CuPy's own importer and the CUDA array interface."""
+"""CuPy: arrays of GPUs, by DLPack and the CUDA array interface, and made by CuPy's constructor."""
 
 import sys
 from typing import Any
@@ -54,11 +54,13 @@ LIBRARY = Library(
     arrays=(
         Arrays(
             "ndarray",
-            preferred=Fact("cuda_array_interface", "seen in 13.6", "names its current stream there", below="14"),
+            preferred=Fact("cuda_array_interface", "seen in 14.2",
+                           "names its current stream, so the way back can be ordered too; __dlpack__ is told the "
+                           "consumer's, and waits by itself"),
             unordered_export=Fact(True, "seen in 14.2",
-                                  "makes a capsule in a third of the time that its interface takes; where that is "
-                                  "wrong (it divides negative strides as unsigned numbers), the interface is read",
-                                  since="14"),
+                                  "makes a capsule in a third of the time that its interface takes; but it divides "
+                                  "strides as unsigned numbers, without a remainder: where they go backwards or are no "
+                                  "whole elements, the interface is read", since="14"),
             element_type=Fact(element_type, "seen in 14.2", "says of bfloat16 that it is 2 bytes of anything"),
             rearranged=Fact(rearranged, "seen in 14.2", "has the kernels for it, and dlbridge has none"),
             stream_object=Fact(current_stream, "seen in 14.2",

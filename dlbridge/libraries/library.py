@@ -93,7 +93,8 @@ class Arrays(NamedTuple):
     #                                         stream that it is ready on
     stream_keeper: Fact | None = None       # a function of the array: the object of the stream that its interface names
     unordered_export: Fact | None = None    # True: all of its arrays are on devices, and __dlpack__ is told -1, so that
-    #                                         dlbridge orders that stream; where it is wrong, the interface is asked
+    #                                         dlbridge orders that stream. Where strides, in bytes, are no whole
+    #                                         elements or go backwards, or it refuses, the interface is asked
     none_is_default: Fact | None = None      # True: its interface says None of work on the default stream
     omits_strides: Fact | None = None      # True: its interface says None of strides that are not compact
     zero_stream: Fact | None = None         # a function: the default stream that its interface means by 0, 1 or 2

@@ -9,7 +9,7 @@ What is relied on
 How it is checked before use
     The first array on each device, and the first with a stream, are made by ``numba.cuda.from_cuda_array_interface``
     too. Both must be equal in type, address, shape, strides, dtype, size, stream, context and owner. The interface of
-    the first array of each type, with and without a stream, must say what its attributes say.
+    the first array of each type, with and without a stream, must say what its attributes say, and no other strides.
 What happens without it
     ``numba.cuda.from_cuda_array_interface`` is called for every array, ``numba.cuda.current_context`` for uploads, and
     ``__cuda_array_interface__`` is read.
@@ -85,7 +85,7 @@ def attributes_of(array: Any) -> dict[str, Any]:
     """What the interface of an array says, by the attributes that it is made of."""
     stream = array.stream
     return {"shape": array.shape, "strides": array.strides, "data": (array.device_ctypes_pointer.value or 0, False),
-            "typestr": typestr(array.dtype), "stream": None if type(stream) is int else int(stream), "version": 3}
+            "typestr": typestr(array.dtype), "stream": int(stream) if stream != 0 else None, "version": 3}
 
 
 @functools.lru_cache(maxsize=64)

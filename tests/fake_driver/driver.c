@@ -641,7 +641,7 @@ COPY("MemcpyAsync", cuMemcpyAsync, (handle to, handle from, size_t n, handle str
 int cuGetErrorName(int of, const char **says) { return error_text("GetErrorName", of, 0, says); }
 int cuGetErrorString(int of, const char **says) { return error_text("GetErrorString", of, 1, says); }
 
-/* ---- What cuda-bindings, cuda-core and numba-cuda call besides ---- */
+/* ---- What cuda-bindings, cuda-core, numba-cuda and torch call besides ---- */
 
 int cuGetProcAddress_v2(const char *name, void **function, UNUSED(int version), UNUSED(long flags), int *status)
 {
@@ -659,6 +659,8 @@ CUDA("DeviceGetName", cuDeviceGetName, (char *name, int n, int device),
      (snprintf(name, (size_t)n, "Fake device %d", device), check(device)), "device=%d", device)
 CUDA("DeviceGetUuid", cuDeviceGetUuid_v2, (char *uuid, int device),
      (memset(uuid, device, 16), check(device)), "device=%d", device)
+CUDA("DevicePrimaryCtxGetState", cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active),
+     (*flags = 0, *active = devices[device & 1].retained > 0, check(device)), "device=%d", device)
 CUDA("DevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2, (int device),
      retain(NULL, device, check(device) ? 0 : -devices[device].retained), "device=%d", device)
 CUDA("CtxSetCurrent", cuCtxSetCurrent, (handle context),

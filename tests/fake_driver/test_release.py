@@ -469,8 +469,7 @@ def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_or_
 @both
 @in_child
 def test_a_library_that_is_told_to_order_nothing_is_ordered_by_its_current_stream(platform):
-    """As CuPy from 14 on. Where its capsule is wrong, or there is none, its interface is read."""
-    import ctypes
+    """As CuPy from 14 on. Where its capsule would be wrong, or there is none, its interface is read."""
     import sys
     import types
 
@@ -482,24 +481,19 @@ def test_a_library_that_is_told_to_order_nothing_is_ordered_by_its_current_strea
     from dlbridge.testing import unordered_releases
 
     class Array(Producer):
-        wrong = None
+        strides, itemsize, has_dtype, has_interface = (4,), 4, True, True
 
         def __dlpack__(self, *, stream, max_version):
             self.told.append(stream)
-            if self.wrong == "dtype":
+            if not self.has_dtype:
                 raise BufferError("the dtype is not supported")
-            if self.wrong == "strides":         # -1, divided as a number without a sign
-                self.tensor.strides = (ctypes.c_int64 * 1)(2**62 - 1)
             return self.capsule()
 
-        __cuda_array_interface__ = property(lambda self: Interface(self.tensor.data, stream=1).entries)
-
-    class Bare:
-        def __init__(self, array):
-            self.array = array
-
-        def __dlpack__(self, **keywords):
-            return self.array.__dlpack__(**keywords)
+        @property
+        def __cuda_array_interface__(self):
+            if not self.has_interface:
+                raise AttributeError("__cuda_array_interface__")
+            return Interface(self.tensor.data, (2,), stream=1, strides=self.strides).entries
 
     asked = []
 
@@ -509,43 +503,54 @@ def test_a_library_that_is_told_to_order_nothing_is_ordered_by_its_current_strea
 
     sys.modules["unordered"] = types.ModuleType("unordered")
     told_nothing = Arrays(
-        "*", stream_object=Fact(current, "of this test"), unordered_export=Fact(True, "of this test"))
+        "*", preferred=Fact("cuda_array_interface", "of this test"),
+        stream_object=Fact(current, "of this test"), unordered_export=Fact(True, "of this test"))
     sys.modules["dlbridge.libraries.unordered"] = types.SimpleNamespace(
         LIBRARY=Library(name="unordered", arrays=(told_nothing,)))
     found = library.files()
     library.files = lambda: found | {"unordered"}
     library.library_of.cache_clear()
-    Array.__module__ = Bare.__module__ = "unordered"
+    Array.__module__ = "unordered"
+
+    class Derived(Array):       # its own methods are asked as those of any class
+        def __dlpack__(self, stream=None):
+            raise AssertionError("the interface is preferred")
 
     driver.make_current(0)
     device = ROCM if driver.hip else CUDA, 0
-    own, then, start = Stream(driver.stream()), Stream(driver.stream()), driver.allocate(0, 16)
-    for wrong in None, "strides", "dtype":
-        protocol = "dlpack (legacy)" if wrong is None else "cuda_array_interface"
-        array = Array(start, device)
-        array.wrong = wrong
+    own, then, start = Stream(driver.stream()), Stream(driver.stream()), driver.allocate(0, 32) + 8
+    for kind, told, field in [
+        (Array, 3, {}), (Array, 0, {"strides": (-4,)}), (Array, 3, {"has_dtype": False}), (Derived, 0, {}),
+    ]:
+        by_capsule = kind is Array and not field
+        protocol = "dlpack (legacy)" if by_capsule else "cuda_array_interface"
+        array = kind(start, device)
+        vars(array).update(field)
         driver.clear()
         tensor = dlbridge.asdlpack(array, stream=then)
         assert (tensor.protocol, tensor.data_ptr, order()) == (protocol, start, [(own.handle, then.handle)])
+        assert tensor.strides == ((1,) if array.strides == (4,) else (-1,))
         driver.clear()
         del tensor
         assert (order(), unordered_releases()) == ([(then.handle, own.handle)], 0)
         driver.clear()
         del [dlbridge.asdlpack(array, stream=-1)][0]
         assert dlbridge.explain(array, "dlbridge").protocol == protocol
-        assert (order(), unordered_releases(), array.told) == ([], 0, [-1, -1, -1])
-        assert array.deleted == (3 if wrong is None else 0)
+        assert (order(), unordered_releases(), array.told) == ([], 0, [-1] * told)
+        assert array.deleted == (3 if by_capsule else 0)
     assert set(asked) == {0}
 
-    refusals = {"strides": "dlpack (legacy): strides (4611686018427387903,)", "dtype": "the dtype is not supported"}
-    for wrong, says in refusals.items():
-        array.wrong = wrong
-        try:
-            dlbridge.asdlpack(Bare(array))
-        except BufferError as error:
-            assert str(error).startswith(says), error
-        else:
-            raise AssertionError(wrong)
+    array = Array(start, device)
+    array.strides = 6,              # 1.5 elements, which the capsule would say as 1
+    assert dlbridge.explain(array, "dlbridge").protocol == "cuda_array_interface" and array.told == []
+    array.strides = 4,
+    array.has_dtype = array.has_interface = False
+    try:
+        dlbridge.asdlpack(array)
+    except BufferError as error:
+        assert str(error) == "the dtype is not supported"
+    else:
+        raise AssertionError("there is no protocol")
 
 
 @both

@@ -36,7 +36,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef void* address
     cdef bint read_only
     cdef int row
-    cdef dict interface = interface_of(obj, offer)
+    cdef dict interface = read_interface(obj, offer)
     if interface is None:
         return NULL
     row = NO_ROW
@@ -70,7 +70,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     return managed
 
 
-cdef dict interface_of(object obj, Offer offer):
+cdef dict read_interface(object obj, Offer offer):
     """The entries of an object's interface, checked but for what describes the memory; None if it has none."""
     try:
         given = offer.values[<int> INTERFACE](obj) if offer.known & INTERFACE else obj.__cuda_array_interface__

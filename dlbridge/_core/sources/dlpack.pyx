@@ -105,26 +105,38 @@ cdef Offer offers(object holder, object facts, str attribute):
     offer = offer_method(method, facts)
     if isinstance(holder, type):
         offer.known |= access_by_class(holder)
+        if offer.known & UNORDERED_EXPORT and has_methods_of_library(holder):
+            offer.acquire, offer.unordered = acquire_unordered, True
     return offer
+
+
+cdef object class_with(str name, object kind):
+    """The class that defines an attribute of a type, or None."""
+    for base in kind.__mro__:
+        if name in vars(base):
+            return base
+    return None
+
+
+cdef bint has_methods_of_library(object kind) except -1:
+    """Whether both protocols of a device's array are those of its library, and not of a class that somebody derived."""
+    definer = class_with("__dlpack__", kind)
+    return definer is not None and definer is class_with("__cuda_array_interface__", kind) and (
+        library().library_of(top_module(definer)) is not None)
 
 
 cdef unsigned int access_by_class(object kind):
     """What the library of the class that defines ``__dlpack__`` says of its memory; nothing if it is not known."""
-    for base in kind.__mro__:
-        if "__dlpack__" in vars(base):
-            root = top_module(base)
-            found = library().library_of(root)
-            # dlbridge.testing has producers of any kind.
-            if found is None or not found.delivery or root == "dlbridge":
-                return 0
-            return LEGACY_READ_ONLY if library().makes_immutable(found) else LEGACY_WRITABLE
-    return 0
+    definer = class_with("__dlpack__", kind)
+    found = None if definer is None else library().library_of(top_module(definer))
+    # dlbridge.testing has producers of any kind.
+    if found is None or not found.delivery or top_module(definer) == "dlbridge":
+        return 0
+    return LEGACY_READ_ONLY if library().makes_immutable(found) else LEGACY_WRITABLE
 
 
 cdef Offer offer_method(object method, object facts):
     offer = new_offer("dlpack", acquire, facts)
-    if offer.known & UNORDERED_EXPORT:
-        offer.acquire = acquire_unordered
     offer.keywords = _learn_keywords(method)
     return offer
 
@@ -167,6 +179,8 @@ cdef Managed* acquire_unordered(object obj, Offer offer, const Request* request)
     """Acquire an array of a device that its library does not order, and note the stream that it is ready on."""
     cdef Managed* managed
     cdef int64_t stream
+    if not counts_in_elements(obj.strides, obj.itemsize):
+        return NULL             # the capsule would say other strides, and the interface, which is asked next, has bytes
     try:
         managed = ask(obj, obj.__dlpack__, offer, 0, UNORDERED)
     except BufferError:
@@ -182,6 +196,16 @@ cdef Managed* acquire_unordered(object obj, Offer offer, const Request* request)
             managed_release(managed)
             raise
     return managed
+
+
+cdef bint counts_in_elements(tuple strides_bytes, int64_t item_bytes) except -1:
+    """Whether strides are whole elements, forwards."""
+    cdef int64_t step
+    for each in strides_bytes:
+        step = each
+        if step < 0 or item_bytes <= 0 or step % item_bytes:
+            return False
+    return True
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:

@@ -40,6 +40,7 @@ cdef class Offer:
     cdef dict values                        # by these bits: the values of the facts
     cdef const DLPackExchangeAPI* api       # of an offer of exchange: the type's table
     cdef unsigned int keywords              # of an offer of dlpack: the keywords that __dlpack__ takes
+    cdef bint unordered                      # … and whether it is told to order nothing; then it is asked first
     cdef bint exclusive                      # no other protocol may serve this type
     cdef bint optional                      # other offers are asked after it, so it can decline
     cdef object function                    # of a function's offer: it gives an object with a protocol

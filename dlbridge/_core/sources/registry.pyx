@@ -101,11 +101,12 @@ cdef tuple list_offers(object kind):
     facts = facts_of(kind)
     first = [offer for accepts, offer in list(registered) if accepts(kind)]
     last = [new_offer("instance", acquire_by_instance, facts)]
-    offers = []
+    offers, preferred = [], facts.find("preferred")
     for index in range(SOURCES):
         offer = ask_source(index, kind, facts)
         if offer is not None:
-            offers.insert(0 if offer.protocol == facts.find("preferred") else len(offers), offer)
+            preferred = offer.protocol if (<Offer> offer).unordered else preferred
+            offers.insert(0 if offer.protocol == preferred else len(offers), offer)
             if (<Offer> offer).exclusive:
                 break
     for offer in offers[:len(offers) - 1]:
