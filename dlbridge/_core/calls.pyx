@@ -12,7 +12,7 @@ from libc.string cimport memset
 from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.conversion cimport convert_by_block, convert_by_route, convert_to
 from dlbridge._core.late cimport load_module
-from dlbridge._core.request cimport KEYWORDS, NOTHING_ASKED, Request, keyword_of, parse_keyword, parse_request
+from dlbridge._core.request cimport KEYWORDS, NOTHING_ASKED, Request, keyword_of, parse_keyword, parse_keywords
 from dlbridge._core.route cimport Route
 from dlbridge.tensor cimport Tensor
 
@@ -109,9 +109,7 @@ def check_keywords(str function, dict keywords):
     for name in keywords:
         if name not in OF_TREES:
             raise wrong_keyword(function, name, OF_TREES)
-    get = keywords.get
-    parse_request(&request, get("device"), get("copy"), get("stream"), get("readonly", "copy"), get("detach", False),
-                  get("narrow", False))
+    parse_keywords(&request, keywords)
 
 
 cdef object asdlpack_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):

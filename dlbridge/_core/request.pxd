@@ -57,6 +57,7 @@ cdef int parse_request(
 # The Keyword of an interned name, or -1.
 cdef int keyword_of(PyObject* name) noexcept
 cdef int parse_keyword(Request* request, int keyword, object value) except -1
+cdef int parse_keywords(Request* request, dict keywords) except -1
 cdef inline object consumer_stream(const Request* request, const DLDevice* device, int64_t* out):
     """Find the stream on which the consumer will use the memory: the one asked for, or its library's current one.
 

@@ -35,6 +35,12 @@ cdef int parse_request(
     request.narrow = parse_switch("narrow", narrow)
 
 
+cdef int parse_keywords(Request* request, dict keywords) except -1:
+    get = keywords.get
+    return parse_request(request, get("device"), get("copy"), get("stream"), get("readonly", "copy"),
+                         get("detach", False), get("narrow", False))
+
+
 cdef int keyword_of(PyObject* name) noexcept:
     # Keywords in Python's code are interned, so two of the same text are one object.
     return (

@@ -11,8 +11,8 @@ import numpy as np
 
 from dlbridge.trees.containers import CONTAINERS, EXACT, fields_of, slots_of
 from dlbridge.trees.leaf import ARRAY
-from dlbridge.trees.leaves import AS_THEY_ARE, Memo, converter
-from dlbridge.trees.walk import map_leaves
+from dlbridge.trees.leaves import AS_THEY_ARE, Memo, taker
+from dlbridge.trees.walk import Converter, map_leaves
 
 KEPT = 128          # forms, each with what is compiled for it, for each function
 NUMBERS = (int, float, complex)
@@ -62,7 +62,7 @@ def put_in_result(form: Any, arrays: Sequence[Any], to: str) -> Any:
     def put(leaf: Any, memo: Memo) -> Any:
         return arrays[leaf] if type(leaf) is Slot else leaf if is_constant(leaf) else copy.deepcopy(leaf)
 
-    convert_array = converter(to, {"copy": True}, "pass")
+    convert_array = taker(Converter(to, {"copy": True}), to, "pass")
     return map_leaves({**dict.fromkeys(AS_THEY_ARE, put), ARRAY: convert_array}, form, {})
 
 

@@ -14,8 +14,8 @@ from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.trees.containers import container_of
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
-from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, converter, has_texts, takers
-from dlbridge.trees.walk import give_values, has_numbers, map_leaves
+from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, has_texts, taker, takers
+from dlbridge.trees.walk import Converter, give_values, has_numbers, map_leaves
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -137,7 +137,7 @@ class Boundary:
         try:
             if role_of(result) == ARRAY:
                 return convert(result, like, **self.back) if self.back else convert(result, like)
-            return map_leaves({**AS_THEY_ARE, ARRAY: converter(like, self.back, "pass")}, result, {})
+            return map_leaves({**AS_THEY_ARE, ARRAY: taker(Converter(like, self.back), like, "pass")}, result, {})
         except DLBridgeError as error:
             if has_texts(result):
                 return result

@@ -7,13 +7,12 @@ from typing import Any
 from dlbridge._core.calls import check_keywords
 from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
-from dlbridge.convert import convert
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.libraries.library import Facts
 from dlbridge.trees.containers import attributes_of
 from dlbridge.trees.failure import Failure, is_of_column, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of, why_no_array
-from dlbridge.trees.walk import Plainly, map_leaves
+from dlbridge.trees.walk import Converter, TakeArray, map_leaves
 
 Memo = dict[int, tuple[Any, Any]]               # by the id of a leaf: the leaf, which keeps its id, and its copy
 Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each role
@@ -40,17 +39,19 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
 
 
 def takers(
-    call: str, to: Any, others: str, columns: str, keywords: dict[str, Any], by: Callable[..., Any] | None = None,
+    call: str, to: Any, others: str, columns: str, keywords: dict[str, Any],
+    convert: Callable[[Any], Any] | None = None,
 ) -> Takers:
-    """What is done with a leaf, by its role: :func:`convert_tree` for one leaf; ``by`` takes the place of convert().
+    """What is done with a leaf, by its role: :func:`convert_tree` for one leaf. ``convert`` may convert the arrays.
 
     Errors about what was given name the function that was called.
     """
     check_given(call, to, others, columns, keywords)
     other = unchanged if others == "pass" else refuse_leaf
-    convert_array = converter(to, keywords, others, by)
-    tables = Tables(call, to, columns, keywords, convert_array, by or convert)
-    return {OTHER: other, VALUE: other, ARRAY: convert_array, TABLE: tables}
+    convert = convert or Converter(to, keywords)
+    take_array = taker(convert, to, others)
+    return {OTHER: other, VALUE: other, ARRAY: take_array,
+            TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert)}
 
 
 def refuse_leaf(leaf: Any, memo: Memo) -> Any:
@@ -69,16 +70,13 @@ class Tables:
     """A function that converts a table to a dictionary of its columns."""
 
     def __init__(
-        self, call: str, to: Any, columns: str, keywords: dict[str, Any], convert_array: Callable[[Any, Memo], Any],
-        by: Callable[..., Any],
+        self, call: str, columns: str, unpack: bool, take_array: TakeArray, convert: Callable[[Any], Any],
     ) -> None:
         self.call = call
-        self.to = to
         self.passes = columns == "pass"
-        self.keywords = keywords
-        self.convert_array = convert_array
-        self.by = by
-        self.unpack = keywords.get("copy") is not False
+        self.unpack = unpack
+        self.take_array = take_array
+        self.convert_array = convert
 
     def __call__(self, table: Any, memo: Memo) -> Any:
         unread, was_read = columns_without_rows(table, self.unpack), False
@@ -114,7 +112,7 @@ class Tables:
     def convert_column(self, table: Any, name: Any, column: Any, memo: Memo, failures: list[Failure]) -> Any:
         """The array of a column, or the column as it is; a column that is no array is noted, unless it may pass."""
         try:
-            return self(column, memo) if role_of(column) == TABLE else self.by(column, self.to, **self.keywords)
+            return self(column, memo) if role_of(column) == TABLE else self.convert_array(column)
         except Failure as raised:
             if self.passes or not is_of_column(raised.error):
                 raise in_column(table, name, raised) from None
@@ -129,7 +127,7 @@ class Tables:
     def convert_unknown(self, table: Any, array: Any, memo: Memo) -> Any:
         """An array of words is handed on, since the table may have been a stream."""
         try:
-            return self.convert_array(array, memo)
+            return self.take_array(array, memo)
         except Failure as failure:
             raise Failure(table, failure.error) from None
 
@@ -159,25 +157,15 @@ def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[st
 cached_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
 
 
-def converter(
-    to: Any, keywords: dict[str, Any], others: str, by: Callable[..., Any] | None = None,
-) -> Callable[[Any, Memo], Any]:
-    """A function that converts a leaf, which is copied once for all its places. It is most of what a batch costs."""
+def taker(convert: Callable[[Any], Any], to: Any, others: str) -> TakeArray:
+    """What is given for an array, which is copied once for all its places."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
         if others == "pass" and not isinstance(error, DeviceError) and has_texts(leaf):
             target_name(to)        # the error may be about that
             return leaf
         raise Failure(leaf, error) from None
 
-    def convert_with_keywords(leaf: Any, memo: Memo) -> Any:
-        try:
-            if id(leaf) not in memo:
-                memo[id(leaf)] = leaf, (by or convert)(leaf, to, **keywords)
-            return memo[id(leaf)][1]
-        except DLBridgeError as error:
-            return failed(leaf, error)
-
-    return convert_with_keywords if keywords or by else Plainly(to, failed)
+    return TakeArray(convert, failed)
 
 
 def has_texts(array: Any) -> bool:

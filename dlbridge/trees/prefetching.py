@@ -7,6 +7,7 @@ there it is known which stream will use the memory. What was uploaded is complet
 import atexit
 import collections
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -21,7 +22,7 @@ from dlbridge.tensor import Tensor
 from dlbridge.trees.ahead import addresses, await_upload, destination, on_gpu, seal, traits, upload
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaf import ARRAY
-from dlbridge.trees.leaves import AS_THEY_ARE, converter, takers
+from dlbridge.trees.leaves import AS_THEY_ARE, Takers, taker, takers
 from dlbridge.trees.walk import map_leaves
 
 SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
@@ -38,7 +39,8 @@ class Conversion:
     """The two halves of what becomes of a batch: ``begin`` in the thread, ``finish`` in the caller's."""
 
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
-        self.take = takers("prefetch", to, others, columns, keywords, self.convert_ahead)
+        self.take = takers("prefetch", to, others, columns, keywords,
+                           functools.partial(self.convert_ahead, to=to, **keywords))
         self.keywords = keywords
         self.target, self.device = destination(to, keywords.get("device"))
         self.immutable, self.copies_own = traits(self.target)
@@ -46,7 +48,8 @@ class Conversion:
         self.shares = not copied        # whether a result may be in memory of the source
         self.uploaded: weakref.WeakSet[Tensor] = weakref.WeakSet()      # Tensors over copies that nobody else has
         late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
-        self.finishing = {**AS_THEY_ARE, ARRAY: converter(to, late, "pass", self.hand_out)}
+        self.finishing: Takers = {
+            **AS_THEY_ARE, ARRAY: taker(functools.partial(self.hand_out, to=to, **late), to, "pass")}
         self.handed = False
         self.uploads: list[tuple[Tensor, Tensor]] = []      # of a batch, which are waited for once: source and copy
         self.shared: Spans = []

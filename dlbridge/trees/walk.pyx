@@ -6,9 +6,11 @@ from libc.stdint cimport int32_t
 
 from dlbridge._core.atomic cimport load
 from dlbridge._core.calls cimport convert_plainly
+from dlbridge._core.conversion cimport convert_to
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.numpy_api cimport array_type
 from dlbridge._core.place cimport copies_made
+from dlbridge._core.request cimport Request, parse_keywords
 from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of
 
 from operator import is_
@@ -27,48 +29,80 @@ cdef type ndarray = np.ndarray
 
 
 @cython.final
-cdef class Plainly:
-    """convert(leaf, to) for the leaves of a tree. ``failed(leaf, error)`` says what becomes of one that is refused."""
+cdef class Converter:
+    """convert(src, to, …) for many arrays, whose keywords are read once."""
 
     cdef object to
-    cdef object failed
+    cdef dict keywords          # which keep the stream that the request borrows
+    cdef Request request
 
-    def __init__(self, to, failed):
+    def __init__(self, to, dict keywords):
         self.to = to
-        self.failed = failed
+        self.keywords = keywords
+        parse_keywords(&self.request, keywords)
 
     def __reduce__(self):
         """A function behind accepts() is sent to other processes by what is in its closure."""
-        return Plainly, (self.to, self.failed)
+        return Converter, (self.to, self.keywords)
 
-    def __call__(self, leaf, dict memo):
-        return convert_leaf(self, leaf, memo)
+    def __call__(self, src):
+        return convert_by(self, src)
 
 
-cdef object convert_once(object src, object to, dict memo):
-    """convert(src, to) in a tree: what is in several places is copied once.
+cdef object convert_by(Converter self, object src):
+    cdef PyObject* arguments[2]
+    cdef Request request
+    if self.keywords:
+        request = self.request      # each conversion notes in it what its target says
+        return convert_to(src, self.to, &request)
+    arguments[0], arguments[1] = <PyObject*> src, <PyObject*> self.to
+    return convert_plainly(NULL, arguments, 2, NULL)
+
+
+@cython.final
+cdef class TakeArray:
+    """What is given for an array of a tree. ``failed(array, error)`` says what becomes of one that is refused."""
+
+    cdef object convert
+    cdef object failed
+    cdef Converter converter    # the same as convert, or None
+    cdef bint shares            # whether the memory of a result may be that of its source
+
+    def __init__(self, convert, failed):
+        self.convert = convert
+        self.failed = failed
+        self.converter = convert if type(convert) is Converter else None
+        self.shares = self.converter is not None and not self.converter.keywords
+
+    def __reduce__(self):
+        return TakeArray, (self.convert, self.failed)
+
+    def __call__(self, array, dict memo):
+        return take_array(self, array, memo)
+
+
+cdef object take_array(TakeArray self, object array, dict memo):
+    try:
+        return convert_once(self, array, memo)
+    except DLBridgeError as error:
+        return self.failed(array, error)
+
+
+cdef object convert_once(TakeArray self, object array, dict memo):
+    """Convert an array of a tree: what is in several places is copied once.
 
     The memo has copies by the id of their source, with the source, so that no other object gets its id meanwhile. What
     is shared needs no memo. If another thread copies meanwhile, the memo is right all the same.
     """
-    cdef PyObject* arguments[2]
     cdef int32_t before = load(&copies_made)
     if memo:
-        found = memo.get(<size_t> <PyObject*> src)
+        found = memo.get(<size_t> <PyObject*> array)
         if found is not None:
             return found[1]
-    arguments[0], arguments[1] = <PyObject*> src, <PyObject*> to
-    result = convert_plainly(NULL, arguments, 2, NULL)
-    if load(&copies_made) != before:
-        memo[<size_t> <PyObject*> src] = src, result
+    result = self.convert(array) if self.converter is None else convert_by(self.converter, array)
+    if not self.shares or load(&copies_made) != before:
+        memo[<size_t> <PyObject*> array] = array, result
     return result
-
-
-cdef object convert_leaf(Plainly self, object leaf, dict memo):
-    try:
-        return convert_once(leaf, self.to, memo)
-    except DLBridgeError as error:
-        return self.failed(leaf, error)
 
 
 def has_numbers(obj):
@@ -80,14 +114,14 @@ cpdef list give_values(dict take, object values, dict memo):
     """What is given for each of the values."""
     cdef list made = []
     give = take[<int> ROLE_ARRAY]
-    cdef Plainly plainly = give if type(give) is Plainly else None
+    cdef TakeArray taker = give if type(give) is TakeArray else None
     for value in values:
         if role_of(value) != ROLE_ARRAY:
             made.append(map_leaves(take, value, memo))
-        elif plainly is None:
+        elif taker is None:
             made.append(give(value, memo))
         else:
-            made.append(convert_leaf(plainly, value, memo))
+            made.append(take_array(taker, value, memo))
     return made
 
 
