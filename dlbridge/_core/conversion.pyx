@@ -46,6 +46,7 @@ from dlbridge.errors import DeviceError
 cdef enum:
     # Steps that one pass through pinned buffers can do.
     STAGED = UPLOAD | COPY | IN_C_ORDER | NARROW | RESET_LENGTH_1
+    QUEUED_BYTES = 1 << 18      # the copy of more takes much longer than the wait for it
 
 
 cdef bint is_already(object src, Route route, const Request* request) except -1:
@@ -152,7 +153,10 @@ cdef object uploaded_at_once(Managed* managed, Target target, const Decision* de
 
 cdef object uploaded(Managed* managed, Target target, const Decision* decision, const Request* request):
     """Upload memory that the target can take, by its library's own copy unless that is slow; managed is stolen."""
+    cdef Request asked = request[0]
     cdef Managed* block
+    if managed_nbytes(managed) > QUEUED_BYTES:
+        asked.queued = NULL
     if target.stage == NULL and is_large_upload(managed, &decision.upload):
         try:
             block = sent_to_pool(managed, &decision.upload, True)
@@ -164,7 +168,7 @@ cdef object uploaded(Managed* managed, Target target, const Decision* decision, 
         else:
             managed_release(managed)
             return deliver_from_pool(block, target, request)
-    return hand_over_upload(call_upload(managed, target, &decision.upload, request), target, request)
+    return hand_over_upload(call_upload(managed, target, &decision.upload, &asked), target, request)
 
 
 cdef bint is_large_upload(const Managed* managed, const DLDevice* device) except -1:

@@ -46,7 +46,7 @@ ctypedef struct Request:
     CurrentStream current_stream    # of the target; NULL if its library names its stream itself
     PyObject* target            # borrowed
     bint peek                   # only look: leave capsules as they are, and order no streams
-    bint queues                 # whether the upload of a Tensor into another may only be queued: the caller keeps it
+    PyObject* queued            # a borrowed list of small uploads, for which the caller waits; NULL: each is waited for
 
 
 cdef Request NOTHING_ASKED      # every keyword at its default

@@ -16,7 +16,7 @@ from dlbridge._core.late cimport load_module
 from dlbridge.errors import DeviceError, refusal, shown
 
 NOTHING_ASKED.has_device = NOTHING_ASKED.has_stream = NOTHING_ASKED.detach = NOTHING_ASKED.peek = False
-NOTHING_ASKED.narrow = NOTHING_ASKED.queues = False
+NOTHING_ASKED.narrow = False
 NOTHING_ASKED.copy = COPY_IF_NEEDED
 NOTHING_ASKED.readonly = READONLY_COPY
 

@@ -1,5 +1,6 @@
 """What prefetch() asks of memory (where it goes, whose it is, which addresses it has), and its uploads."""
 
+from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_CheckExact
 from libc.stdint cimport int32_t
 
@@ -8,7 +9,6 @@ from dlbridge._core.block cimport (
     Managed,
     managed_count,
     managed_data,
-    managed_nbytes,
     managed_release,
     managed_seal,
     managed_share,
@@ -35,9 +35,6 @@ from dlbridge._core.route cimport Route, delivery_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
-
-cdef enum:
-    QUEUED_BYTES = 1 << 18      # the copy of more takes much longer than the wait for it
 
 
 def destination(to, device):
@@ -82,10 +79,10 @@ def on_gpu(array):
     return has_streams(device.device_type) and not is_host(device.device_type)
 
 
-def upload(Tensor source, Target target, device, copy, narrow):
-    """A Tensor over a copy on a device of memory of the host; and what the copy reads, if it may only be queued.
+def upload(Tensor source, Target target, device, copy, narrow, list queued):
+    """A Tensor over a copy on a device of memory of the host. ``narrow`` is the keyword of convert().
 
-    Then that is to be kept until await_upload() has waited for it. ``narrow`` is the keyword of convert().
+    A copy that may only be queued comes into the list, with what it reads, until await_queued() has waited for it.
     """
     cdef Managed* block
     cdef Request request
@@ -101,15 +98,16 @@ def upload(Tensor source, Target target, device, copy, narrow):
         if is_stageable(source.managed, row, &request.device):
             block = staged_in_pool(source.managed, row, steps, &request.device)
         if block != NULL:
-            return new_tensor(block, READONLY_COPY), None
+            return new_tensor(block, READONLY_COPY)
         source = new_tensor(place(managed_share(source.managed), steps, NULL), READONLY_COPY)
-    request.queues = managed_nbytes(source.managed) <= QUEUED_BYTES
-    return convert_to(source, "dlbridge", &request), source if request.queues else None
+    request.queued = <PyObject*> queued
+    return convert_to(source, "dlbridge", &request)
 
 
-def await_upload(Tensor tensor):
-    """Wait for an upload, and for those to the same device before it."""
-    device_operations().await_producer(tensor.managed)
+def await_queued(list queued):
+    """Wait for uploads to one device."""
+    if queued:
+        device_operations().await_producer((<Tensor> queued[len(queued) - 1][0]).managed)
 
 
 def seal(Tensor tensor):

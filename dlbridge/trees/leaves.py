@@ -15,7 +15,7 @@ from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_
 from dlbridge.trees.walk import Converter, TakeArray, map_leaves
 
 Memo = dict[int, tuple[Any, Any]]               # by the id of a leaf: the leaf, which keeps its id, and its copy
-Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each role
+Takers = dict[int, Any]         # a function of a leaf, and of the memo, for each role
 
 OTHERS = ("pass", "raise")
 # Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
@@ -28,7 +28,7 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
     known = not keywords and all(type(given) is str for given in (to, others, columns))
     try:
         take = cached_takers(to, others, columns) if known else takers(
-            "convert_tree", to, others, columns, keywords)
+            "convert_tree", to, others, columns, keywords, queues=True)
     except UnsupportedError:
         load_module("dlbridge._core.meant").check_order(tree, "convert_tree")
         raise
@@ -36,19 +36,23 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
         return map_leaves(take, tree, {})
     except Failure as failure:
         report(failure, [("", tree)])
+    finally:
+        take[ARRAY].settle()
 
 
 def takers(
     call: str, to: Any, others: str, columns: str, keywords: dict[str, Any],
-    convert: Callable[[Any], Any] | None = None,
+    convert: Callable[[Any], Any] | None = None, queues: bool = False,
 ) -> Takers:
     """What is done with a leaf, by its role: :func:`convert_tree` for one leaf. ``convert`` may convert the arrays.
+
+    If this ``queues``, it is for one call, which is to settle what is done with arrays before it ends.
 
     Errors about what was given name the function that was called.
     """
     check_given(call, to, others, columns, keywords)
     other = unchanged if others == "pass" else refuse_leaf
-    convert = convert or Converter(to, keywords)
+    convert = convert or Converter(to, keywords, queues)
     take_array = taker(convert, to, others)
     return {OTHER: other, VALUE: other, ARRAY: take_array,
             TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert)}

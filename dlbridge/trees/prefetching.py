@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
 from dlbridge.tensor import Tensor
-from dlbridge.trees.ahead import addresses, await_upload, destination, on_gpu, seal, traits, upload
+from dlbridge.trees.ahead import addresses, await_queued, destination, on_gpu, seal, traits, upload
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaf import ARRAY
 from dlbridge.trees.leaves import AS_THEY_ARE, Takers, taker, takers
@@ -51,7 +51,7 @@ class Conversion:
         self.finishing: Takers = {
             **AS_THEY_ARE, ARRAY: taker(functools.partial(self.hand_out, to=to, **late), to, "pass")}
         self.handed = False
-        self.uploads: list[tuple[Tensor, Tensor]] = []      # of a batch, which are waited for once: source and copy
+        self.queued: list[Any] = []     # uploads of a batch, which are waited for once
         self.shared: Spans = []
 
     def begin(self, batch: Any) -> Batch:
@@ -61,9 +61,8 @@ class Conversion:
         except Failure as failure:
             report(failure, [("", batch)])
         finally:
-            if self.uploads:
-                await_upload(self.uploads[-1][1])       # if that fails, what the copies read is still kept
-                self.uploads = []
+            await_queued(self.queued)       # if that fails, what the copies read is still kept
+            self.queued = []
         return Batch(tree, self.handed, merged(self.shared))
 
     def finish(self, batch: Batch) -> Any:
@@ -86,9 +85,7 @@ class Conversion:
             shared = convert(array, "dlbridge", device=self.device, copy=copy, detach=detach)
             self.note(shared)
             return shared
-        tensor, read = upload(array, self.target, self.device, copy, keywords.get("narrow", False))
-        if read is not None:
-            self.uploads.append((read, tensor))
+        tensor = upload(array, self.target, self.device, copy, keywords.get("narrow", False), self.queued)
         self.uploaded.add(tensor)
         return seal(tensor) if self.immutable else tensor
 

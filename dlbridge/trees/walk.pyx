@@ -11,6 +11,8 @@ from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.numpy_api cimport array_type
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport Request, parse_keywords
+from dlbridge._core.route cimport delivery_to
+from dlbridge._core.targets.consumer cimport await_uploads
 from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of
 
 from operator import is_
@@ -25,21 +27,31 @@ cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char* where) except *
     void Py_LeaveRecursiveCall()
 
+cdef enum:
+    MOST_QUEUED = 256           # uploads that are waited for together, which keep what they read
+
 cdef type ndarray = np.ndarray
 
 
 @cython.final
 cdef class Converter:
-    """convert(src, to, …) for many arrays, whose keywords are read once."""
+    """convert(src, to, …) for many arrays, whose keywords are read once.
+
+    One that ``queues`` is for a single call, which ends with TakeArray.settle(). Small uploads are waited for together.
+    """
 
     cdef object to
     cdef dict keywords          # which keep the stream that the request borrows
     cdef Request request
+    cdef list queued            # uploads that are not waited for yet, or None
 
-    def __init__(self, to, dict keywords):
+    def __init__(self, to, dict keywords, queues=False):
         self.to = to
         self.keywords = keywords
         parse_keywords(&self.request, keywords)
+        if queues and self.request.has_device:
+            self.queued = []
+            self.request.queued = <PyObject*> self.queued
 
     def __reduce__(self):
         """A function behind accepts() is sent to other processes by what is in its closure."""
@@ -54,9 +66,18 @@ cdef object convert_by(Converter self, object src):
     cdef Request request
     if self.keywords:
         request = self.request      # each conversion notes in it what its target says
-        return convert_to(src, self.to, &request)
+        result = convert_to(src, self.to, &request)
+        if self.queued is not None and len(self.queued) >= MOST_QUEUED:
+            settle(self)
+        return result
     arguments[0], arguments[1] = <PyObject*> src, <PyObject*> self.to
     return convert_plainly(NULL, arguments, 2, NULL)
+
+
+cdef int settle(Converter self) except -1:
+    cdef Request request = self.request
+    await_uploads(self.queued, delivery_to(self.to, "numpy", &request).target, &request.device)
+    self.queued.clear()
 
 
 @cython.final
@@ -79,6 +100,11 @@ cdef class TakeArray:
 
     def __call__(self, array, dict memo):
         return take_array(self, array, memo)
+
+    def settle(self):
+        """Wait for what is queued."""
+        if self.converter is not None and self.converter.queued:
+            settle(self.converter)
 
 
 cdef object take_array(TakeArray self, object array, dict memo):

@@ -527,6 +527,78 @@ def test_the_uploads_of_a_batch_are_waited_for_once(platform):
         raise AssertionError("the error was lost")
 
 
+@both
+@in_child
+def test_the_small_uploads_of_a_tree_are_waited_for_together(platform):
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    where = "rocm" if driver.hip else "cuda"
+
+    def waits(tree):
+        driver.clear()
+        tensors = dlbridge.convert_tree(tree, "dlbridge", device=where)
+        waited = len(driver.log("StreamSynchronize"))
+        for index, tensor in enumerate(tensors):
+            assert driver.read(tensor.data_ptr, tensor.nbytes) == bytes([index % 256]) * tensor.nbytes
+        return waited
+
+    def arrays(count, nbytes=100):
+        return [np.full(nbytes, index % 256, "u1") for index in range(count)]
+
+    assert [waits(arrays(count)) for count in (0, 1, 20, 256, 257, 600)] == [0, 1, 1, 1, 2, 3]
+    # What is large is waited for at once, so that its source need not be kept.
+    assert waits(arrays(3, 1 << 18)) == 1 and waits(arrays(3, (1 << 18) + 1)) == 3
+    # Nobody else would wait for the arguments of a function, which may write to what it was called with.
+    given = arrays(5)
+    driver.clear()
+    dlbridge.accepts("dlbridge", device=where)(lambda *tensors: None)(*given)
+    assert len(driver.log("StreamSynchronize")) == 5
+
+    class Kept(np.ndarray):
+        def __del__(self):
+            waited.append(len(driver.log("StreamSynchronize")))
+
+    class Temporary:
+        def __init__(self, index):
+            self.index = index
+
+        def __dlpack__(self, **keywords):
+            return dlbridge.to_dlpack(np.full(100, self.index, "u1").view(Kept))
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    waited = []
+    assert waits([Temporary(index) for index in range(20)]) == 1 and waited == [1] * 20
+    # An error does not let go of what is still read.
+    for wrong in object(), KeyboardInterrupt:
+        class Raises:
+            def __dlpack__(self, **keywords):
+                raise wrong if wrong is KeyboardInterrupt else dlbridge.ConversionError("no")
+
+            def __dlpack_device__(self):
+                return 1, 0
+
+        waited = []
+        try:
+            waits([*(Temporary(index) for index in range(20)), Raises()])
+        except (dlbridge.DLBridgeError, KeyboardInterrupt):
+            assert waited == [1] * 20
+        else:
+            raise AssertionError("the error was lost")
+    # Nor is an error of what was queued lost.
+    driver.fail("StreamSynchronize", 700)
+    try:
+        dlbridge.convert_tree(given, "dlbridge", device=where)
+    except dlbridge.DeviceError as error:
+        assert "StreamSynchronize" in str(error)
+    else:
+        raise AssertionError("the error was lost")
+
+
 @pytest.mark.parametrize("where", [{}, {"device": "cuda:0"}])
 @in_child
 def test_what_is_on_the_device_is_copied_as_by_convert(where):

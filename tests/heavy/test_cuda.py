@@ -160,6 +160,22 @@ def test_cupys_memory_goes_back_with_the_last_consumer(target):
     assert pool.used_bytes() == before
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+def test_torchs_uploads_of_a_tree_are_waited_for_together(pinned):
+    tree = [torch.full((100, 2), index, dtype=torch.uint8, pin_memory=pinned).numpy() for index in range(20)]
+    driver.clear()
+    dense = dlbridge.convert_tree(tree, "torch", device="cuda")
+    assert len(driver.log("StreamSynchronize")) == 1
+    driver.clear()
+    strided = dlbridge.convert_tree([array[:, 0] for array in tree], "torch", device="cuda")
+    assert len(driver.log("StreamSynchronize")) == 20       # each reads a copy that torch makes, and does not keep
+    for index, (array, there, column) in enumerate(zip(tree, dense, strided, strict=True)):
+        array[...] = 255
+        assert there.device.type == column.device.type == "cuda"
+        assert bytes(there.cpu().numpy()) == bytes([index]) * 200
+        assert bytes(column.cpu().numpy()) == bytes([index]) * 100
+
+
 def test_torchs_memory_goes_back_with_the_last_view_of_cupys():
     gc.collect()
     before = torch.cuda.memory_allocated()

@@ -48,6 +48,22 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device,
         raise_of_upload(target, device, nbytes, error)
 
 
+cdef int keep_queued(const Request* request, object array, object source) except -1:
+    """Note an upload that was only queued, and keep what it reads."""
+    (<list> request.queued).append((array, source))
+
+
+cdef int await_uploads(list queued, Target target, const DLDevice* device) except -1:
+    """Wait for uploads of one library that were only queued."""
+    arrays = [array for array, _ in queued]
+    try:
+        return target.await_uploads(arrays, target) if arrays else 0
+    except DLBridgeError:
+        raise
+    except Exception as error:
+        raise_of_upload(target, device, sum(array.nbytes for array in arrays), error)
+
+
 cdef object call_stage(Managed* source, Target target, const DLDevice* device):
     try:
         return target.stage(source, target, device)

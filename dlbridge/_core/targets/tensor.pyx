@@ -5,13 +5,15 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
-from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.block cimport Managed
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
+from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport get_row, rows_named
 from dlbridge._core.place cimport sent_to_pool
-from dlbridge._core.request cimport READONLY_COPY, Request
+from dlbridge._core.request cimport READONLY_COPY, READONLY_SHARE, Request
+from dlbridge._core.targets.consumer cimport keep_queued
 from dlbridge._core.targets.target cimport Target
-from dlbridge.tensor cimport new_tensor
+from dlbridge.tensor cimport Tensor, new_tensor
 
 from dlbridge._core.dtypes import NAMES
 
@@ -19,16 +21,22 @@ from dlbridge._core.dtypes import NAMES
 def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
+    target.await_uploads = await_uploads
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to memory of a device's pool."""
-    cdef Managed* block
-    try:
-        block = sent_to_pool(managed, device, not request.queues)
-    finally:
-        managed_release(managed)
-    return new_tensor(block, READONLY_COPY)
+    source = new_tensor(managed, READONLY_SHARE)
+    tensor = new_tensor(sent_to_pool(managed, device, request.queued == NULL), READONLY_COPY)
+    if request.queued != NULL:
+        keep_queued(request, tensor, source)
+    return tensor
+
+
+cdef int await_uploads(list tensors, Target target) except -1:
+    """Wait for dlbridge's own stream of each device, of which the last Tensor is the last upload."""
+    for tensor in {tensor.device: tensor for tensor in tensors}.values():
+        device_operations().await_producer((<Tensor> tensor).managed)
 
 
 cdef object deliver(Managed* managed, Target target):

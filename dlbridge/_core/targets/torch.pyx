@@ -4,14 +4,17 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
-from dlbridge._core.block cimport Managed, managed_shape
+from dlbridge._core.block cimport Managed, managed_release, managed_shape
+from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
+from dlbridge._core.layout cimport STRIDED
 from dlbridge._core.native.libtorch cimport is_own_stream
 from dlbridge._core.place cimport dense_strides
-from dlbridge._core.request cimport Request
+from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
-from dlbridge._core.targets.consumer cimport filled
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
+from dlbridge._core.targets.consumer cimport filled, keep_queued
 from dlbridge._core.targets.exchange cimport deliver, deliver_capsule, table_stream
 from dlbridge._core.targets.target cimport Target
 
@@ -21,6 +24,7 @@ cdef int BYTES = find_sized(b"u", 1)
 def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
+    target.await_uploads = await_uploads
     target.stage = stage
     target.current_stream = current_stream
     target.adjust = adjust
@@ -62,8 +66,26 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Copy host memory to a device by torch's own copy."""
-    return target.deliver(managed, target).to(cuda_name(device))
+    """Copy host memory to a device by torch's own copy. Of other than dense memory that reads one of its own."""
+    cdef bint queues = request.queued != NULL and not managed.marks & STRIDED
+    host = target.deliver(managed, target)
+    tensor = host.to(cuda_name(device), non_blocking=queues)
+    if queues:
+        keep_queued(request, tensor, host)
+    return tensor
+
+
+cdef int await_uploads(list tensors, Target target) except -1:
+    """Wait for the stream of each device, of which the last tensor is the last upload."""
+    cdef Request sharing = NOTHING_ASKED
+    cdef Managed* managed
+    sharing.detach = True       # nothing is done with it
+    for tensor in {tensor.device: tensor for tensor in tensors}.values():
+        managed = acquire_by(offers_for_type(type(tensor)), tensor, &sharing)
+        try:
+            device_operations().await_producer(managed)
+        finally:
+            managed_release(managed)
 
 
 cdef object stage(Managed* source, Target target, const DLDevice* device):
