@@ -160,14 +160,19 @@ def into_jax() -> Iterator[Row]:
 
 
 def trees() -> Iterator[Row]:
-    torch, cupy = library("torch"), library("cupy")
-    if torch is None:
-        return
+    torch, cupy, numba, jax = map(library, ("torch", "cupy", "numba", "jax"))
     small = {f"{number}": np.ones((4, 4), "f4") for number in range(100)}
-    yield Row("100 small ndarrays -> torch on the device",
-              lambda: dlbridge.convert_tree(small, "torch", device="cuda"),
-              lambda: {name: torch.from_numpy(array).to("cuda") for name, array in small.items()})
-    if cupy is not None:
+    each: dict[str, tuple[Any, Callable[[], Any]]] = {
+        "torch": (torch, lambda: {name: torch.from_numpy(array).to("cuda") for name, array in small.items()}),
+        "cupy": (cupy, lambda: {name: cupy.asarray(array) for name, array in small.items()}),
+        "numba": (numba, lambda: {name: numba.to_device(array) for name, array in small.items()}),
+        "jax": (jax, lambda: jax.block_until_ready(jax.device_put(small, jax.devices("gpu")[0]))),
+    }
+    for to, (module, own) in each.items():
+        if module is not None:
+            yield Row(f"100 small ndarrays -> {to} on the device",
+                      lambda to=to: dlbridge.convert_tree(small, to, device="cuda"), own)
+    if torch is not None and cupy is not None:
         there = {name: torch.from_numpy(array).to("cuda") for name, array in small.items()}
         yield Row("100 tensors -> CuPy", lambda: dlbridge.convert_tree(there, "cupy"),
                   lambda: {name: cupy.from_dlpack(tensor) for name, tensor in there.items()})
@@ -270,21 +275,37 @@ def main() -> int:
     if reason := driver.why_no_gpu():
         print(f"nothing was measured: {reason}")
         return 2
-    found = []
+    found: list[Measured | None] = []
+    failed = False
     print(f"{'':52}{'dlbridge':>12}{'its own':>12}{'ratio':>7}{'GB/s':>7}{'back':>11}{'its own':>11}")
     for group in options.groups:
-        for row in GROUPS[group]():
-            if options.only not in row.name:
-                continue
-            rounds = options.rounds if row.nbytes < 64 * MIB else max(5, options.rounds // 4)
-            each = measure(row, rounds)
-            found.append(each)
-            speed = f"{each.gigabytes:7.1f}" if each.gigabytes else " " * 7
-            print(f"{each.name:52}{each.ours_us:9.0f} us{each.own_us:9.0f} us{each.ours_us / each.own_us:7.2f}{speed}"
-                  f"{each.ours_back_us:8.0f} us{each.own_back_us:8.0f} us", flush=True)
+        try:
+            for row in GROUPS[group]():
+                if options.only in row.name:
+                    found += measured(row, options.rounds if row.nbytes < 64 * MIB else max(5, options.rounds // 4))
+        except Exception as error:      # a library that a row is made of may have no device
+            print(f"{group}: {shown(error)}; the rest of it is not measured", flush=True)
+            failed = True
     if options.json:
-        options.json.write_text(json.dumps([asdict(each) for each in found], indent=1) + "\n")
-    return 0
+        options.json.write_text(json.dumps([asdict(each) for each in found if each], indent=1) + "\n")
+    return 1 if failed or None in found else 0
+
+
+def measured(row: Row, rounds: int) -> list[Measured | None]:
+    """What a row says, which is printed. Another row may go where this one fails: time on a GPU is dear."""
+    try:
+        each = measure(row, rounds)
+    except Exception as error:
+        print(f"{row.name:52}{shown(error)}", flush=True)
+        return [None]
+    speed = f"{each.gigabytes:7.1f}" if each.gigabytes else " " * 7
+    print(f"{each.name:52}{each.ours_us:9.0f} us{each.own_us:9.0f} us{each.ours_us / each.own_us:7.2f}{speed}"
+          f"{each.ours_back_us:8.0f} us{each.own_back_us:8.0f} us", flush=True)
+    return [each]
+
+
+def shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 if __name__ == "__main__":
