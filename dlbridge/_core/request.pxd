@@ -46,7 +46,7 @@ ctypedef struct Request:
     CurrentStream current_stream    # of the target; NULL if its library names its stream itself
     PyObject* target            # borrowed
     bint peek                   # only look: leave capsules as they are, and order no streams
-    PyObject* queued            # a borrowed list of small uploads, for which the caller waits; NULL: each is waited for
+    PyObject* queued            # a list, borrowed, of small uploads that the caller waits for; NULL: none is left to it
 
 
 cdef Request NOTHING_ASKED      # every keyword at its default

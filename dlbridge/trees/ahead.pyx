@@ -33,6 +33,7 @@ from dlbridge._core.request cimport (
 )
 from dlbridge._core.route cimport Route, delivery_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
+from dlbridge._core.targets.consumer cimport await_uploads
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
@@ -105,9 +106,7 @@ def upload(Tensor source, Target target, device, copy, narrow, list queued):
 
 
 def await_queued(list queued):
-    """Wait for uploads to one device."""
-    if queued:
-        device_operations().await_producer((<Tensor> queued[len(queued) - 1][0]).managed)
+    await_uploads(queued)
 
 
 def seal(Tensor tensor):

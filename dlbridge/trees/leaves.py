@@ -12,10 +12,10 @@ from dlbridge.libraries.library import Facts
 from dlbridge.trees.containers import attributes_of
 from dlbridge.trees.failure import Failure, is_of_column, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of, why_no_array
-from dlbridge.trees.walk import Converter, TakeArray, map_leaves
+from dlbridge.trees.walk import Converter, TakeArray, map_tree
 
 Memo = dict[int, tuple[Any, Any]]               # by the id of a leaf: the leaf, which keeps its id, and its copy
-Takers = dict[int, Any]         # a function of a leaf, and of the memo, for each role
+Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each role
 
 OTHERS = ("pass", "raise")
 # Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
@@ -33,11 +33,9 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
         load_module("dlbridge._core.meant").check_order(tree, "convert_tree")
         raise
     try:
-        return map_leaves(take, tree, {})
+        return map_tree(take, tree)
     except Failure as failure:
         report(failure, [("", tree)])
-    finally:
-        take[ARRAY].settle()
 
 
 def takers(
@@ -46,14 +44,14 @@ def takers(
 ) -> Takers:
     """What is done with a leaf, by its role: :func:`convert_tree` for one leaf. ``convert`` may convert the arrays.
 
-    If this ``queues``, it is for one call, which is to settle what is done with arrays before it ends.
+    If this ``queues``, it is for one call of map_tree().
 
     Errors about what was given name the function that was called.
     """
     check_given(call, to, others, columns, keywords)
     other = unchanged if others == "pass" else refuse_leaf
-    convert = convert or Converter(to, keywords, queues)
-    take_array = taker(convert, to, others)
+    convert = convert or Converter(to, keywords)
+    take_array = taker(convert, to, others, queues)
     return {OTHER: other, VALUE: other, ARRAY: take_array,
             TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert)}
 
@@ -161,7 +159,7 @@ def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[st
 cached_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
 
 
-def taker(convert: Callable[[Any], Any], to: Any, others: str) -> TakeArray:
+def taker(convert: Callable[[Any], Any], to: Any, others: str, queues: bool = False) -> TakeArray:
     """What is given for an array, which is copied once for all its places."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
         if others == "pass" and not isinstance(error, DeviceError) and has_texts(leaf):
@@ -169,7 +167,7 @@ def taker(convert: Callable[[Any], Any], to: Any, others: str) -> TakeArray:
             return leaf
         raise Failure(leaf, error) from None
 
-    return TakeArray(convert, failed)
+    return TakeArray(convert, failed, queues)
 
 
 def has_texts(array: Any) -> bool:

@@ -10,11 +10,13 @@ from dlbridge._core.conversion cimport convert_to
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.numpy_api cimport array_type
 from dlbridge._core.place cimport copies_made
-from dlbridge._core.request cimport Request, parse_keywords
-from dlbridge._core.route cimport delivery_to
+from dlbridge._core.request cimport KEYWORD_STREAM, Request, parse_keyword, parse_keywords
+from dlbridge._core.sources.offer cimport Offer
+from dlbridge._core.sources.registry cimport offers_for_type
 from dlbridge._core.targets.consumer cimport await_uploads
-from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of
+from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, ROLE_TABLE, role_of
 
+from contextlib import suppress
 from operator import is_
 
 import numpy as np
@@ -28,72 +30,66 @@ cdef extern from "Python.h":
     void Py_LeaveRecursiveCall()
 
 cdef enum:
-    MOST_QUEUED = 256           # uploads that are waited for together, which keep what they read
+    MOST_QUEUED = 256           # uploads that are waited for together, since what they read is kept
 
 cdef type ndarray = np.ndarray
 
 
 @cython.final
 cdef class Converter:
-    """convert(src, to, …) for many arrays, whose keywords are read once.
-
-    One that ``queues`` is for a single call, which ends with TakeArray.settle(). Small uploads are waited for together.
-    """
+    """convert(src, to, …) for many arrays, whose keywords are read once."""
 
     cdef object to
     cdef dict keywords          # which keep the stream that the request borrows
     cdef Request request
-    cdef list queued            # uploads that are not waited for yet, or None
 
-    def __init__(self, to, dict keywords, queues=False):
+    def __init__(self, to, dict keywords):
         self.to = to
         self.keywords = keywords
         parse_keywords(&self.request, keywords)
-        if queues and self.request.has_device:
-            self.queued = []
-            self.request.queued = <PyObject*> self.queued
 
     def __reduce__(self):
         """A function behind accepts() is sent to other processes by what is in its closure."""
         return Converter, (self.to, self.keywords)
 
     def __call__(self, src):
-        return convert_by(self, src)
+        return convert_by(self, src, None)
 
 
-cdef object convert_by(Converter self, object src):
+cdef object convert_by(Converter self, object src, list queued):
     cdef PyObject* arguments[2]
     cdef Request request
     if self.keywords:
         request = self.request      # each conversion notes in it what its target says
-        result = convert_to(src, self.to, &request)
-        if self.queued is not None and len(self.queued) >= MOST_QUEUED:
-            settle(self)
-        return result
+        if request.has_stream:
+            parse_keyword(&request, KEYWORD_STREAM, self.keywords["stream"])    # it may mean another stream by now
+        if queued is not None and is_kept(src):
+            request.queued = <PyObject*> queued
+        return convert_to(src, self.to, &request)
     arguments[0], arguments[1] = <PyObject*> src, <PyObject*> self.to
     return convert_plainly(NULL, arguments, 2, NULL)
 
 
-cdef int settle(Converter self) except -1:
-    cdef Request request = self.request
-    await_uploads(self.queued, delivery_to(self.to, "numpy", &request).target, &request.device)
-    self.queued.clear()
-
-
 @cython.final
 cdef class TakeArray:
-    """What is given for an array of a tree. ``failed(array, error)`` says what becomes of one that is refused."""
+    """What is given for an array of a tree. ``failed(array, error)`` says what becomes of one that is refused.
+
+    One that ``queues`` is for a single map_tree(), which waits for small uploads together.
+    """
 
     cdef object convert
     cdef object failed
     cdef Converter converter    # the same as convert, or None
     cdef bint shares            # whether the memory of a result may be that of its source
+    cdef list queued            # uploads that are not waited for yet, or None
 
-    def __init__(self, convert, failed):
+    def __init__(self, convert, failed, queues=False):
         self.convert = convert
         self.failed = failed
         self.converter = convert if type(convert) is Converter else None
         self.shares = self.converter is not None and not self.converter.keywords
+        if queues and self.converter is not None and self.converter.request.has_device:
+            self.queued = []
 
     def __reduce__(self):
         return TakeArray, (self.convert, self.failed)
@@ -101,13 +97,26 @@ cdef class TakeArray:
     def __call__(self, array, dict memo):
         return take_array(self, array, memo)
 
-    def settle(self):
-        """Wait for what is queued."""
-        if self.converter is not None and self.converter.queued:
-            settle(self.converter)
+
+cdef bint is_kept(object array) except -1:
+    """Whether an array keeps its memory itself: no code of a producer, which might write to it, runs to convert it."""
+    return (<Offer> offers_for_type(type(array))[0]).describe != NULL
+
+
+cdef int await_tree(dict take) except -1:
+    """Wait for what is queued. Code that is not a library's may write to it afterwards."""
+    cdef TakeArray taker = take[<int> ROLE_ARRAY] if type(take[<int> ROLE_ARRAY]) is TakeArray else None
+    return 0 if taker is None or not taker.queued else await_queued(taker.queued)
+
+
+cdef int await_queued(list queued) except -1:
+    await_uploads(queued)
+    queued.clear()
 
 
 cdef object take_array(TakeArray self, object array, dict memo):
+    if self.queued and (len(self.queued) >= MOST_QUEUED or not is_kept(array)):
+        await_queued(self.queued)
     try:
         return convert_once(self, array, memo)
     except DLBridgeError as error:
@@ -125,7 +134,7 @@ cdef object convert_once(TakeArray self, object array, dict memo):
         found = memo.get(<size_t> <PyObject*> array)
         if found is not None:
             return found[1]
-    result = self.convert(array) if self.converter is None else convert_by(self.converter, array)
+    result = self.convert(array) if self.converter is None else convert_by(self.converter, array, self.queued)
     if not self.shares or load(&copies_made) != before:
         memo[<size_t> <PyObject*> array] = array, result
     return result
@@ -155,12 +164,15 @@ cpdef object map_leaves(dict take, object tree, dict memo):
     """A container of what the function of each leaf's role gives for it."""
     cdef int role = role_of(tree)
     if role != ROLE_OTHER:
+        if role == ROLE_TABLE:
+            await_tree(take)
         return take[role](tree, memo)
     Py_EnterRecursiveCall(" while walking through a container")
     try:
         container = EXACT.get(type(tree))
         if container is not None:
             return container.remake(tree, give_values(take, container.values(tree), memo))
+        await_tree(take)
         container = container_of(tree)
         return take[<int> ROLE_OTHER](tree, memo) if container is None else map_container(take, tree, memo, container)
     finally:
@@ -175,5 +187,18 @@ cdef object map_container(dict take, object tree, dict memo, object container):
         if container.is_described:
             locate(failure, tree, zip(container.labels(tree), before, strict=True))
         raise
+    await_tree(take)
     # Many objects of a batch have no arrays in them, and not all of them can be made again.
     return tree if not container.is_read and all(map(is_, values, before)) else container.remake(tree, values)
+
+
+def map_tree(dict take, tree):
+    """map_leaves() for a whole tree, whose uploads are there when this returns."""
+    try:
+        made = map_leaves(take, tree, {})
+    except BaseException:
+        with suppress(DLBridgeError):       # the first error is the one to tell
+            await_tree(take)
+        raise
+    await_tree(take)
+    return made

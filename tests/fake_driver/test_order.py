@@ -47,6 +47,22 @@ def test_the_consumers_stream_waits_for_the_producers(platform):
 
 @both
 @in_child
+def test_a_stream_of_a_tree_may_become_another_one(platform):
+    from fake_driver.producers import Interface, Stream, driver, ordered
+
+    import dlbridge
+
+    driver.make_current(0)
+    start, first, *others = driver.allocate(0, 16), *(driver.stream() for _ in range(4))
+    source, named = Interface(start, stream=first), Stream(first)
+    call = dlbridge.accepts("dlbridge", stream=named)(lambda *tensors: tensors)
+    for other in others:
+        named.handle = other
+        assert ordered(lambda: call(source)) == [(first, other)]
+
+
+@both
+@in_child
 def test_no_other_call_is_made_than_those_that_order_and_locate(platform):
     from fake_driver.producers import Interface, driver
 

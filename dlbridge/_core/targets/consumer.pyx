@@ -48,20 +48,17 @@ cdef object call_upload(Managed* managed, Target target, const DLDevice* device,
         raise_of_upload(target, device, nbytes, error)
 
 
-cdef int keep_queued(const Request* request, object array, object source) except -1:
-    """Note an upload that was only queued, and keep what it reads."""
-    (<list> request.queued).append((array, source))
+cdef list new_queued(const Request* request, Target target, object source):
+    cdef list upload = [target, source, None]       # no memory is needed to put the array there
+    (<list> request.queued).append(upload)
+    return upload
 
 
-cdef int await_uploads(list queued, Target target, const DLDevice* device) except -1:
-    """Wait for uploads of one library that were only queued."""
-    arrays = [array for array, _ in queued]
-    try:
-        return target.await_uploads(arrays, target) if arrays else 0
-    except DLBridgeError:
-        raise
-    except Exception as error:
-        raise_of_upload(target, device, sum(array.nbytes for array in arrays), error)
+cdef int await_uploads(list queued) except -1:
+    """Wait for uploads that are in one stream, which ends with the last of them."""
+    for target, _, array in reversed(queued):
+        if array is not None:           # it is None where the upload failed
+            return (<Target> target).await_upload(array)
 
 
 cdef object call_stage(Managed* source, Target target, const DLDevice* device):

@@ -6,7 +6,7 @@ from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row, row_name, rows_named
 from dlbridge._core.request cimport Request
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, keep_queued, tensor_to_share
+from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share
 from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
 from dlbridge._core.targets.target cimport Target
 
@@ -17,7 +17,6 @@ def prepare(Target target):
     target.accepts = accepts
     target.deliver = deliver
     target.upload = upload
-    target.await_uploads = await_uploads
     target.adjust = adjust
 
 
@@ -48,18 +47,10 @@ cdef object deliver(Managed* managed, Target target):
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready."""
+    """Copy host memory to a device by JAX's own copy. JAX reads the source until the copy is ready, so this waits."""
     cdef int index = max(0, device.device_id)
     cdef bint host = device.device_type == kDLCPU
     # An ndarray would be shared by a device of the host (jax.device_put does not copy it).
-    source = deliver(managed, target) if host else numpy.deliver(managed, target)
+    array = deliver(managed, target) if host else numpy.deliver(managed, target)
     jax = target.namespace
-    array = jax.device_put(source, jax.local_devices(backend="cpu" if host else "gpu")[index])
-    if request.queued == NULL:
-        return array.block_until_ready()
-    keep_queued(request, array, source)
-    return array
-
-
-cdef int await_uploads(list arrays, Target target) except -1:
-    target.namespace.block_until_ready(arrays)
+    return jax.device_put(array, jax.local_devices(backend="cpu" if host else "gpu")[index]).block_until_ready()

@@ -18,8 +18,8 @@ ctypedef object (*Deliver)(Managed* managed, Target target)
 ctypedef object (*Share)(const Managed* memory, object keeper)
 # Makes the library's array on a device, from host memory and by the library's own copy; steals managed, too.
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device, const Request* request)
-# Waits for arrays that upload only queued.
-ctypedef int (*AwaitUploads)(list arrays, Target target) except -1
+# Waits for an array that upload only queued, and for those before it on the same stream.
+ctypedef int (*AwaitUpload)(object array) except -1
 # Makes the library's array on a device of large memory of the host, in any layout, through pinned buffers. Borrows
 # source; None if it was not done.
 ctypedef object (*Stage)(Managed* source, Target target, const DLDevice* device)
@@ -45,7 +45,7 @@ cdef class Target:
     cdef Deliver deliver
     cdef Share share                    # or NULL: the library needs a block
     cdef Upload upload                  # or NULL
-    cdef AwaitUploads await_uploads     # or NULL: what upload gave is complete
+    cdef AwaitUpload await_upload       # or NULL: what upload gave is complete
     cdef Stage stage                    # or NULL: what is large goes into memory of the device's pool, which is shared
     cdef uint32_t upload_types          # bits of DLPack's types of the devices that upload copies to
     cdef bint copies_own                # whether it copies device memory itself, since its streams are not known

@@ -11,7 +11,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport get_row, rows_named
 from dlbridge._core.place cimport sent_to_pool
 from dlbridge._core.request cimport READONLY_COPY, READONLY_SHARE, Request
-from dlbridge._core.targets.consumer cimport keep_queued
+from dlbridge._core.targets.consumer cimport UPLOADED, new_queued
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
@@ -21,22 +21,22 @@ from dlbridge._core.dtypes import NAMES
 def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
-    target.await_uploads = await_uploads
+    target.await_upload = await_upload
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to memory of a device's pool."""
     source = new_tensor(managed, READONLY_SHARE)
-    tensor = new_tensor(sent_to_pool(managed, device, request.queued == NULL), READONLY_COPY)
-    if request.queued != NULL:
-        keep_queued(request, tensor, source)
+    upload = None if request.queued == NULL else new_queued(request, target, source)
+    tensor = new_tensor(sent_to_pool(managed, device, upload is None), READONLY_COPY)
+    if upload is not None:
+        upload[UPLOADED] = tensor
     return tensor
 
 
-cdef int await_uploads(list tensors, Target target) except -1:
-    """Wait for dlbridge's own stream of each device, of which the last Tensor is the last upload."""
-    for tensor in {tensor.device: tensor for tensor in tensors}.values():
-        device_operations().await_producer((<Tensor> tensor).managed)
+cdef int await_upload(object tensor) except -1:
+    """Wait for dlbridge's own stream."""
+    return device_operations().await_producer((<Tensor> tensor).managed)
 
 
 cdef object deliver(Managed* managed, Target target):

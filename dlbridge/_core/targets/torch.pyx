@@ -14,7 +14,7 @@ from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.targets.consumer cimport filled, keep_queued
+from dlbridge._core.targets.consumer cimport UPLOADED, filled, new_queued
 from dlbridge._core.targets.exchange cimport deliver, deliver_capsule, table_stream
 from dlbridge._core.targets.target cimport Target
 
@@ -24,7 +24,7 @@ cdef int BYTES = find_sized(b"u", 1)
 def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
-    target.await_uploads = await_uploads
+    target.await_upload = await_upload
     target.stage = stage
     target.current_stream = current_stream
     target.adjust = adjust
@@ -69,23 +69,21 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
     """Copy host memory to a device by torch's own copy. Of other than dense memory that reads one of its own."""
     cdef bint queues = request.queued != NULL and not managed.marks & STRIDED
     host = target.deliver(managed, target)
+    upload = new_queued(request, target, host) if queues else None
     tensor = host.to(cuda_name(device), non_blocking=queues)
     if queues:
-        keep_queued(request, tensor, host)
+        upload[UPLOADED] = tensor
     return tensor
 
 
-cdef int await_uploads(list tensors, Target target) except -1:
-    """Wait for the stream of each device, of which the last tensor is the last upload."""
+cdef int await_upload(object tensor) except -1:
+    """Wait for torch's current stream, on which it copies."""
     cdef Request sharing = NOTHING_ASKED
-    cdef Managed* managed
-    sharing.detach = True       # nothing is done with it
-    for tensor in {tensor.device: tensor for tensor in tensors}.values():
-        managed = acquire_by(offers_for_type(type(tensor)), tensor, &sharing)
-        try:
-            device_operations().await_producer(managed)
-        finally:
-            managed_release(managed)
+    cdef Managed* managed = acquire_by(offers_for_type(type(tensor)), tensor, &sharing)
+    try:
+        return device_operations().await_producer(managed)
+    finally:
+        managed_release(managed)
 
 
 cdef object stage(Managed* source, Target target, const DLDevice* device):
