@@ -5,6 +5,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
 
 from dlbridge._core.atomic cimport load
+from dlbridge._core.cache cimport OFFERS, cached_of_type, steal
 from dlbridge._core.calls cimport convert_plainly
 from dlbridge._core.conversion cimport convert_to
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
@@ -12,9 +13,9 @@ from dlbridge._core.numpy_api cimport array_type
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport KEYWORD_STREAM, Request, parse_keyword, parse_keywords
 from dlbridge._core.sources.offer cimport Offer
-from dlbridge._core.sources.registry cimport offers_for_type
+from dlbridge._core.sources.registry cimport Offers
 from dlbridge._core.targets.consumer cimport await_uploads
-from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, ROLE_TABLE, role_of
+from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of
 
 from contextlib import suppress
 from operator import is_
@@ -24,6 +25,7 @@ import numpy as np
 from dlbridge.errors import DLBridgeError
 from dlbridge.trees.containers import EXACT, container_of
 from dlbridge.trees.failure import Failure, locate
+from dlbridge.trees.leaf import VALUES
 
 cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char* where) except *
@@ -33,6 +35,8 @@ cdef enum:
     MOST_QUEUED = 256           # uploads that are waited for together, since what they read is kept
 
 cdef type ndarray = np.ndarray
+# Besides arrays of numbers, and others that keep their memory themselves.
+cdef frozenset QUIET = frozenset((*EXACT, *VALUES, bool))
 
 
 @cython.final
@@ -63,8 +67,7 @@ cdef object convert_by(Converter self, object src, list queued):
         request = self.request      # each conversion notes in it what its target says
         if request.has_stream:
             parse_keyword(&request, KEYWORD_STREAM, self.keywords["stream"])    # it may mean another stream by now
-        if queued is not None and is_kept(src):
-            request.queued = <PyObject*> queued
+        request.queued = <PyObject*> queued if queued is not None else NULL
         return convert_to(src, self.to, &request)
     arguments[0], arguments[1] = <PyObject*> src, <PyObject*> self.to
     return convert_plainly(NULL, arguments, 2, NULL)
@@ -80,14 +83,14 @@ cdef class TakeArray:
     cdef object convert
     cdef object failed
     cdef Converter converter    # the same as convert, or None
-    cdef bint shares            # whether the memory of a result may be that of its source
+    cdef bint counts            # whether copies_made tells what was copied: without keywords
     cdef list queued            # uploads that are not waited for yet, or None
 
     def __init__(self, convert, failed, queues=False):
         self.convert = convert
         self.failed = failed
         self.converter = convert if type(convert) is Converter else None
-        self.shares = self.converter is not None and not self.converter.keywords
+        self.counts = self.converter is not None and not self.converter.keywords
         if queues and self.converter is not None and self.converter.request.has_device:
             self.queued = []
 
@@ -98,13 +101,21 @@ cdef class TakeArray:
         return take_array(self, array, memo)
 
 
-cdef bint is_kept(object array) except -1:
-    """Whether an array keeps its memory itself: no code of a producer, which might write to it, runs to convert it."""
-    return (<Offer> offers_for_type(type(array))[0]).describe != NULL
+cdef bint runs_no_code(object value) except -1:
+    """Whether no code runs that somebody else wrote, while a value is looked at and converted."""
+    cdef object kind = type(value)
+    cdef PyObject* found
+    if kind is ndarray:
+        return has_numbers(value)       # objects are compared
+    if kind in QUIET:
+        return True
+    found = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
+    return found != NULL and (<Offer> (<Offers> steal(found)).offers[0]).describe != NULL and not isinstance(
+        value, ndarray)
 
 
 cdef int await_tree(dict take) except -1:
-    """Wait for what is queued. Code that is not a library's may write to it afterwards."""
+    """Wait for what is queued, before code runs that may write to the memory that is read."""
     cdef TakeArray taker = take[<int> ROLE_ARRAY] if type(take[<int> ROLE_ARRAY]) is TakeArray else None
     return 0 if taker is None or not taker.queued else await_queued(taker.queued)
 
@@ -115,8 +126,6 @@ cdef int await_queued(list queued) except -1:
 
 
 cdef object take_array(TakeArray self, object array, dict memo):
-    if self.queued and (len(self.queued) >= MOST_QUEUED or not is_kept(array)):
-        await_queued(self.queued)
     try:
         return convert_once(self, array, memo)
     except DLBridgeError as error:
@@ -127,7 +136,7 @@ cdef object convert_once(TakeArray self, object array, dict memo):
     """Convert an array of a tree: what is in several places is copied once.
 
     The memo has copies by the id of their source, with the source, so that no other object gets its id meanwhile. What
-    is shared needs no memo. If another thread copies meanwhile, the memo is right all the same.
+    is known to be shared needs no memo. If another thread copies meanwhile, the memo is right all the same.
     """
     cdef int32_t before = load(&copies_made)
     if memo:
@@ -135,7 +144,7 @@ cdef object convert_once(TakeArray self, object array, dict memo):
         if found is not None:
             return found[1]
     result = self.convert(array) if self.converter is None else convert_by(self.converter, array, self.queued)
-    if not self.shares or load(&copies_made) != before:
+    if not self.counts or load(&copies_made) != before:
         memo[<size_t> <PyObject*> array] = array, result
     return result
 
@@ -151,6 +160,8 @@ cpdef list give_values(dict take, object values, dict memo):
     give = take[<int> ROLE_ARRAY]
     cdef TakeArray taker = give if type(give) is TakeArray else None
     for value in values:
+        if taker is not None and taker.queued and (len(taker.queued) >= MOST_QUEUED or not runs_no_code(value)):
+            await_queued(taker.queued)
         if role_of(value) != ROLE_ARRAY:
             made.append(map_leaves(take, value, memo))
         elif taker is None:
@@ -164,15 +175,12 @@ cpdef object map_leaves(dict take, object tree, dict memo):
     """A container of what the function of each leaf's role gives for it."""
     cdef int role = role_of(tree)
     if role != ROLE_OTHER:
-        if role == ROLE_TABLE:
-            await_tree(take)
         return take[role](tree, memo)
     Py_EnterRecursiveCall(" while walking through a container")
     try:
         container = EXACT.get(type(tree))
         if container is not None:
             return container.remake(tree, give_values(take, container.values(tree), memo))
-        await_tree(take)
         container = container_of(tree)
         return take[<int> ROLE_OTHER](tree, memo) if container is None else map_container(take, tree, memo, container)
     finally:

@@ -588,16 +588,42 @@ def test_the_small_uploads_of_a_tree_are_waited_for_together(platform):
     driver.clear()
     dlbridge.convert_tree([*arrays(5), Batch(arrays(5)), *arrays(5)], "dlbridge", device=where)
     assert (seen, waited()) == ([1, 2], 3)
+
+    class Asks:
+        def __getattr__(self, name):
+            seen.append(waited())
+            raise AttributeError(name)
+
+        def __lt__(self, other):
+            seen.append(waited())
+            return False
+
+    class Derived(np.ndarray):
+        @property
+        def dtype(self):
+            seen.append(waited())
+            return super().dtype
+
+    for asks in Asks(), np.array([Asks(), Asks()]), np.zeros(3).view(Derived):
+        seen = []
+        driver.clear()
+        dlbridge.convert_tree([[*arrays(5), "name", 1.5], asks], "dlbridge", device=where)
+        assert set(seen) <= {1} and waited() >= 1, asks
+    driver.clear()
+    dlbridge.convert_tree([*given, "name", 7, None, {"x": [*given], "y": (1.5, given[0])}], "dlbridge", device=where)
+    assert waited() == 1
     # What is queued before an error is waited for, too, and what that wait says does not take its place.
     for code in 0, 700:
         driver.clear()
         driver.fail("StreamSynchronize", code)
+        driver.fail("MemAllocAsync", 2, after=5)
         try:
-            dlbridge.convert_tree([*given, np.ones(3, "longdouble")], "dlbridge", device=where)
-        except dlbridge.ConversionError as error:
+            dlbridge.convert_tree(arrays(9), "dlbridge", device=where)
+        except dlbridge.DeviceMemoryError as error:
             assert "leaf [5]" in str(error) and waited() == 1
         else:
             raise AssertionError("the error was lost")
+    driver.fail("MemAllocAsync", 0)
     driver.fail("StreamSynchronize", 0)
     # Nor is an error of what was queued lost.
     driver.fail("StreamSynchronize", 700)

@@ -11,12 +11,6 @@ from dlbridge._core.targets.target cimport Target
 cdef object call_consumer(object importer, Target target, object producer)
 cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes)
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device, const Request* request)
-cdef enum:
-    UPLOADED = 2        # the place of the array
-
-# Notes an upload that is only queued, before it begins, with what it reads; its array is put there when there is one.
-cdef list new_queued(const Request* request, Target target, object source)
-cdef int await_uploads(list queued) except -1
 cdef object call_stage(Managed* source, Target target, const DLDevice* device)
 # A library's new array on a device, filled with elements of the host; None if that was not done.
 cdef object filled(object array, Managed* source)
@@ -25,3 +19,10 @@ cdef object tensor_to_share(Managed* managed, Target target)
 cdef object waited_capsule(Managed* managed)
 cdef object consumer_error(Target target)
 cdef object wrap_error(Target target, object error)
+
+cdef enum:
+    UPLOADED = 2        # the place of its array in what is noted of an upload
+
+# Notes an upload that is only queued, before it begins, with what it reads. The caller puts the array there.
+cdef list new_queued(const Request* request, Target target, object source)
+cdef int await_uploads(list queued) except -1

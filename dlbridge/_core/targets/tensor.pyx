@@ -27,10 +27,10 @@ def prepare(Target target):
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to memory of a device's pool."""
     source = new_tensor(managed, READONLY_SHARE)
-    upload = None if request.queued == NULL else new_queued(request, target, source)
-    tensor = new_tensor(sent_to_pool(managed, device, upload is None), READONLY_COPY)
-    if upload is not None:
-        upload[UPLOADED] = tensor
+    noted = None if request.queued == NULL else new_queued(request, target, source)
+    tensor = new_tensor(sent_to_pool(managed, device, noted is None), READONLY_COPY)
+    if noted is not None:
+        noted[UPLOADED] = tensor
     return tensor
 
 

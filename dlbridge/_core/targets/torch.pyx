@@ -69,10 +69,10 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
     """Copy host memory to a device by torch's own copy. Of other than dense memory that reads one of its own."""
     cdef bint queues = request.queued != NULL and not managed.marks & STRIDED
     host = target.deliver(managed, target)
-    upload = new_queued(request, target, host) if queues else None
+    noted = new_queued(request, target, host) if queues else None
     tensor = host.to(cuda_name(device), non_blocking=queues)
     if queues:
-        upload[UPLOADED] = tensor
+        noted[UPLOADED] = tensor
     return tensor
 
 
