@@ -33,7 +33,6 @@ from dlbridge._core.request cimport (
 )
 from dlbridge._core.route cimport Route, delivery_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.targets.consumer cimport await_uploads
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
@@ -83,7 +82,7 @@ def on_gpu(array):
 def upload(Tensor source, Target target, device, copy, narrow, list queued):
     """A Tensor over a copy on a device of memory of the host. ``narrow`` is the keyword of convert().
 
-    A copy that may only be queued comes into the list, with what it reads, until await_queued() has waited for it.
+    A copy that may only be queued comes into the list, with what it reads: see await_uploads().
     """
     cdef Managed* block
     cdef Request request
@@ -103,10 +102,6 @@ def upload(Tensor source, Target target, device, copy, narrow, list queued):
         source = new_tensor(place(managed_share(source.managed), steps, NULL), READONLY_COPY)
     request.queued = <PyObject*> queued
     return convert_to(source, "dlbridge", &request)
-
-
-def await_queued(list queued):
-    await_uploads(queued)
 
 
 def seal(Tensor tensor):

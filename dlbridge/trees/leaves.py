@@ -28,7 +28,7 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
     known = not keywords and all(type(given) is str for given in (to, others, columns))
     try:
         take = cached_takers(to, others, columns) if known else takers(
-            "convert_tree", to, others, columns, keywords, queues=True)
+            "convert_tree", to, others, columns, keywords, queued=[])
     except UnsupportedError:
         load_module("dlbridge._core.meant").check_order(tree, "convert_tree")
         raise
@@ -40,18 +40,18 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
 
 def takers(
     call: str, to: Any, others: str, columns: str, keywords: dict[str, Any],
-    convert: Callable[[Any], Any] | None = None, queues: bool = False,
+    convert: Callable[[Any], Any] | None = None, queued: list[Any] | None = None,
 ) -> Takers:
     """What is done with a leaf, by its role: :func:`convert_tree` for one leaf. ``convert`` may convert the arrays.
 
-    If this ``queues``, it is for one call of map_tree().
+    ``queued`` is as for TakeArray.
 
     Errors about what was given name the function that was called.
     """
     check_given(call, to, others, columns, keywords)
     other = unchanged if others == "pass" else refuse_leaf
     convert = convert or Converter(to, keywords)
-    take_array = taker(convert, to, others, queues)
+    take_array = taker(convert, to, others, queued)
     return {OTHER: other, VALUE: other, ARRAY: take_array,
             TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert)}
 
@@ -159,7 +159,7 @@ def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[st
 cached_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
 
 
-def taker(convert: Callable[[Any], Any], to: Any, others: str, queues: bool = False) -> TakeArray:
+def taker(convert: Callable[[Any], Any], to: Any, others: str, queued: list[Any] | None = None) -> TakeArray:
     """What is given for an array, which is copied once for all its places."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
         if others == "pass" and not isinstance(error, DeviceError) and has_texts(leaf):
@@ -167,7 +167,7 @@ def taker(convert: Callable[[Any], Any], to: Any, others: str, queues: bool = Fa
             return leaf
         raise Failure(leaf, error) from None
 
-    return TakeArray(convert, failed, queues)
+    return TakeArray(convert, failed, queued)
 
 
 def has_texts(array: Any) -> bool:

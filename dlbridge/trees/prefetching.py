@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
 from dlbridge.tensor import Tensor
-from dlbridge.trees.ahead import addresses, await_queued, destination, on_gpu, seal, traits, upload
+from dlbridge.trees.ahead import addresses, destination, on_gpu, seal, traits, upload
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaf import ARRAY
 from dlbridge.trees.leaves import AS_THEY_ARE, Takers, taker, takers
-from dlbridge.trees.walk import map_leaves
+from dlbridge.trees.walk import map_leaves, map_tree
 
 SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
 Spans = list[tuple[int, int]]   # of addresses, sorted, none of which touches another
@@ -39,8 +39,9 @@ class Conversion:
     """The two halves of what becomes of a batch: ``begin`` in the thread, ``finish`` in the caller's."""
 
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
+        self.queued: list[Any] = []     # uploads of a batch, which are waited for together
         self.take = takers("prefetch", to, others, columns, keywords,
-                           functools.partial(self.convert_ahead, to=to, **keywords))
+                           functools.partial(self.convert_ahead, to=to, **keywords), self.queued)
         self.keywords = keywords
         self.target, self.device = destination(to, keywords.get("device"))
         self.immutable, self.copies_own = traits(self.target)
@@ -51,18 +52,14 @@ class Conversion:
         self.finishing: Takers = {
             **AS_THEY_ARE, ARRAY: taker(functools.partial(self.hand_out, to=to, **late), to, "pass")}
         self.handed = False
-        self.queued: list[Any] = []     # uploads of a batch, which are waited for once
         self.shared: Spans = []
 
     def begin(self, batch: Any) -> Batch:
         self.handed, self.shared = False, []
         try:
-            tree = map_leaves(self.take, batch, {})
+            tree = map_tree(self.take, batch)
         except Failure as failure:
             report(failure, [("", batch)])
-        finally:
-            await_queued(self.queued)       # if that fails, what the copies read is still kept
-            self.queued = []
         return Batch(tree, self.handed, merged(self.shared))
 
     def finish(self, batch: Batch) -> Any:

@@ -77,7 +77,8 @@ cdef object convert_by(Converter self, object src, list queued):
 cdef class TakeArray:
     """What is given for an array of a tree. ``failed(array, error)`` says what becomes of one that is refused.
 
-    One that ``queues`` is for a single map_tree(), which waits for small uploads together.
+    ``queued`` is a list of uploads that map_tree() waits for, if what converts may leave that to it; it is for one tree
+    at a time.
     """
 
     cdef object convert
@@ -86,13 +87,12 @@ cdef class TakeArray:
     cdef bint counts            # whether copies_made tells what was copied: without keywords
     cdef list queued            # uploads that are not waited for yet, or None
 
-    def __init__(self, convert, failed, queues=False):
+    def __init__(self, convert, failed, list queued=None):
         self.convert = convert
         self.failed = failed
         self.converter = convert if type(convert) is Converter else None
         self.counts = self.converter is not None and not self.converter.keywords
-        if queues and self.converter is not None and self.converter.request.has_device:
-            self.queued = []
+        self.queued = queued
 
     def __reduce__(self):
         return TakeArray, (self.convert, self.failed)
