@@ -26,6 +26,14 @@ ctypedef struct Axis:
     int64_t source_step
 
 
+# Pixels of the last two axes that 16 bytes of the source have, and the result has side by side.
+ctypedef struct Window:
+    int64_t pixels          # 0: the last two axes are no such pixels
+    int64_t begin           # bytes from the first element of its first pixel to its first byte
+    int64_t rest            # pixels that have to be left, so that nothing beside the memory is read or written
+    uint8_t[MAX_WORD] order     # the bytes of the source that come into the result
+
+
 # A line that narrows has the address of Copy.lost in place of the flips.
 ctypedef void (*Line)(
     char* into, const char* source, int64_t count, int64_t into_step, int64_t source_step, const uint8_t* flips,
@@ -54,6 +62,7 @@ ctypedef struct Copy:
     bint runs               # words along the last axis follow each other on both sides, and nothing changes
     bint planes             # the last two axes are walked together
     bint pixels             # the last axis is a short run, which is copied as a whole
+    Window window
     Line line
     Line gather             # a line that changes nothing
     Tile tile

@@ -10,7 +10,7 @@ from libc.stdlib cimport free, llabs, malloc
 from libc.string cimport memcpy, memset
 
 from dlbridge._core.system cimport Thread, cores, join_thread, start_thread
-from dlbridge._core.words cimport FEW_ROWS, TILE_BYTES, line_of, tile_of
+from dlbridge._core.words cimport FEW_ROWS, TILE_BYTES, can_shuffle, line_of, shuffle, tile_of
 
 cdef enum:
     BLOCK = 1024                # words of a line that are copied before the next line, so that both stay in the cache
@@ -19,6 +19,8 @@ cdef enum:
     CACHE_WAY = 4096            # bytes; addresses that far apart share a place in the first cache
     SHORT = 8                   # words; a shorter line costs more to begin than it saves
     SHORT_RUN = 48              # bytes that are copied faster one by one than by a call of memcpy()
+    WINDOW = 16                 # bytes that are shuffled at once
+    FEW_PIXELS = 32             # of which so much is copied in another way that shuffling the rest does not pay
     MAX_THREADS = 64
 
 cdef int64_t split_above = 1 << 26      # bytes; for smaller copies, starting threads costs more than they save
@@ -117,8 +119,9 @@ cdef void choose_loops(Copy* copy) noexcept nogil:
     copy.tile = <Tile> tile_of(copy.change, column)
     copy.gather = <Line> line_of(KEEP, column)
     copy.runs = is_run(copy)
+    choose_window(copy)
     copy.pixels = copy.runs and copy.ndim > 1 and run_bytes(copy) <= SHORT_RUN
-    partner = -1 if copy.pixels else plane_partner(copy)
+    partner = -1 if copy.pixels or copy.window.pixels else plane_partner(copy)
     copy.planes = partner >= 0
     if copy.planes:
         move_axis(copy, partner, copy.ndim - 2)
@@ -126,6 +129,35 @@ cdef void choose_loops(Copy* copy) noexcept nogil:
 
 cdef int64_t run_bytes(const Copy* copy) noexcept nogil:
     return copy.axes[copy.ndim - 1].extent * copy.word_bytes
+
+
+cdef void choose_window(Copy* copy) noexcept nogil:
+    """Find out how many pixels are shuffled at once, such as those of an image that is flipped, or has BGR for RGB."""
+    cdef const Axis* band = &copy.axes[copy.ndim - 1]
+    cdef const Axis* pixel
+    cdef Window* window = &copy.window
+    cdef int64_t run = run_bytes(copy), step, reach, from_first, place, at
+    window.pixels = 0
+    if copy.ndim < 2 or changes(copy) or run > WINDOW or band.into_step != copy.word_bytes or not can_shuffle:
+        return
+    pixel = band - 1
+    if pixel.into_step != run or pixel.extent < FEW_PIXELS:
+        return
+    step, reach = llabs(pixel.source_step), (band.extent - 1) * llabs(band.source_step) + copy.word_bytes
+    if not 0 < step <= WINDOW or reach > WINDOW:
+        return
+    window.pixels = min(WINDOW // run, 1 + (WINDOW - reach) // step)
+    window.rest = max((WINDOW + run - 1) // run, 1 + (WINDOW - reach + step - 1) // step)
+    # The window begins with the lowest byte of its pixels, or, where they go backwards, ends with the highest.
+    window.begin = min(0, (band.extent - 1) * band.source_step)
+    if pixel.source_step < 0:
+        window.begin += reach - WINDOW
+    for at in range(window.pixels * run):
+        place = at % run
+        from_first = at // run * pixel.source_step + place // copy.word_bytes * band.source_step
+        window.order[at] = from_first + place % copy.word_bytes - window.begin
+    if 2 * window.pixels * run < WINDOW:
+        window.pixels = 0
 
 
 cdef int32_t plane_partner(const Copy* copy) noexcept nogil:
@@ -174,6 +206,8 @@ cdef void copy_from(const Copy* copy, int32_t axis, char* into, const char* sour
     cdef int64_t index
     if axis == copy.ndim - 1:
         copy_line(copy, into, source)
+    elif copy.window.pixels and axis == copy.ndim - 2:
+        copy_windows(copy, into, source)
     elif copy.planes and axis == copy.ndim - 2:
         copy_plane(copy, into, source)
     elif copy.pixels and axis == copy.ndim - 2:
@@ -181,6 +215,23 @@ cdef void copy_from(const Copy* copy, int32_t axis, char* into, const char* sour
     else:
         for index in range(along.extent):
             copy_from(copy, axis + 1, into + index * along.into_step, source + index * along.source_step)
+
+
+cdef void copy_windows(const Copy* copy, char* into, const char* source) noexcept nogil:
+    """Shuffle pixels while a window lies between elements on both sides, and copy the others by their bands."""
+    cdef const Axis* band = &copy.axes[copy.ndim - 1]
+    cdef const Axis* pixel = &copy.axes[copy.ndim - 2]
+    cdef const Window* window = &copy.window
+    cdef int64_t left = pixel.extent - window.rest
+    cdef int64_t windows = left // window.pixels + 1 if left >= 0 else 0
+    cdef int64_t done = windows * window.pixels, index
+    shuffle(into, source + window.begin, windows, window.pixels * pixel.into_step, window.pixels * pixel.source_step,
+            window.order)
+    into += done * pixel.into_step
+    source += done * pixel.source_step
+    for index in range(band.extent):
+        copy.line(into + index * band.into_step, source + index * band.source_step, pixel.extent - done,
+                  pixel.into_step, pixel.source_step, copy.flips)
 
 
 cdef void copy_pixels(char* into, const char* source, const Axis* along, int64_t nbytes) noexcept nogil:

@@ -1,10 +1,10 @@
-"""The innermost loops of a copy, in C: a line of words, and a tile that is transposed.
+"""The innermost loops of a copy, in C: a line of words, a tile that is transposed, and pixels that are shuffled.
 
 Words have 1, 2, 4, 8 or 16 bytes and can lie at any address: memcpy() of a word is a single instruction. The bytes of a
 word are changed, and its signs are inverted, on the way; or its numbers become narrower.
 """
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint8_t
 
 
 cdef extern from *:
@@ -231,6 +231,35 @@ cdef extern from *:
             memcpy(into + row * into_step, tile[row], sizeof tile[row]);                                               \
     }
 
+    /* ---- pixels ----
+       One instruction puts 16 bytes of the source, a window, into any order. The first of them are whole pixels of the
+       result; the next window is written over the others. AVX2 and ARM have such an instruction. */
+    #if defined(__x86_64__) && !defined(_MSC_VER)
+    #include <immintrin.h>
+    #define DLBRIDGE_SHUFFLES __builtin_cpu_supports("avx2")
+    #define DLBRIDGE_SHUFFLE(bytes, order) (dlbridge_vector_1) _mm_shuffle_epi8((__m128i) bytes, (__m128i) order)
+    __attribute__((target("avx2")))
+    #elif defined(__aarch64__)
+    #include <arm_neon.h>
+    #define DLBRIDGE_SHUFFLES 1
+    #define DLBRIDGE_SHUFFLE(bytes, order) (dlbridge_vector_1) vqtbl1q_u8((uint8x16_t) bytes, (uint8x16_t) order)
+    #else
+    #define DLBRIDGE_SHUFFLES 0
+    #define DLBRIDGE_SHUFFLE(bytes, order) (bytes)
+    #endif
+    static void dlbridge_shuffle(
+            char *restrict into, const char *restrict source, int64_t windows, int64_t into_step, int64_t source_step,
+            const uint8_t *order_at) {
+        dlbridge_vector_1 bytes, order;
+        memcpy(&order, order_at, sizeof order);
+        _Pragma("GCC unroll 4")
+        for (int64_t at = 0; at < windows; at++) {
+            memcpy(&bytes, source + at * source_step, sizeof bytes);
+            bytes = DLBRIDGE_SHUFFLE(bytes, order);
+            memcpy(into + at * into_step, &bytes, sizeof bytes);
+        }
+    }
+
     /* ---- the tables ---- */
     #define DLBRIDGE_KERNELS(suffix, target)                                                                           \
         DLBRIDGE_KEEPING_LINE(1, suffix, target)                                                                       \
@@ -301,6 +330,11 @@ cdef extern from *:
     """
     const int64_t TILE_BYTES "DLBRIDGE_TILE_BYTES"
     const int64_t FEW_ROWS "DLBRIDGE_FEW_ROWS"
+    # Whether this machine has shuffle().
+    bint can_shuffle "(DLBRIDGE_SHUFFLES)"
+    void shuffle "dlbridge_shuffle"(
+        char* into, const char* source, int64_t windows, int64_t into_step, int64_t source_step, const uint8_t* order,
+    ) noexcept nogil
     # A Line and a Tile of copying.pxd; column is log2 of the bytes of a word.
     const void* line_of "DLBRIDGE_LINE_OF"(int change, int column) noexcept nogil
     const void* tile_of "DLBRIDGE_TILE_OF"(int change, int column) noexcept nogil

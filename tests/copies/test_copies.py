@@ -260,6 +260,19 @@ def test_pixels_of_any_size(dtype, bands):
         check(source)
 
 
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("bands", range(2, 17))
+def test_bands_in_another_order(dtype, bands):
+    """BGR for RGB, with and without the band that is dropped, in images of any width."""
+    image = random_bits((5, 150, bands), dtype)
+    for width in (*range(30, 52), 150):
+        wide = image[:, :width]
+        for source in (wide[..., ::-1], wide[:, ::-1, ::-1], wide[..., 1::-1], wide[:, ::-1, :-1], wide[:, ::-2, ::-1],
+                       wide[:, ::3, ::2], wide[:, ::-1, ::2], wide[..., ::-1].transpose(1, 0, 2)):
+            check(source)
+
+
 @pytest.mark.parametrize("step", [-3, -1, 2, 5])
 @pytest.mark.parametrize("dtype", [word for word in WORDS if np.dtype(word).itemsize > 1])
 def test_lines_of_any_length_in_the_other_byte_order(dtype, step):
@@ -381,7 +394,7 @@ def test_dense_memory_keeps_the_order_of_its_axes(target):
 
 @in_child
 def test_nothing_before_and_behind_the_memory_is_read_or_written():
-    """A page that may not be touched lies on either side of the source."""
+    """A page that may not be touched lies on either side of the source, and of the result."""
     import ctypes
     import mmap
 
@@ -391,12 +404,15 @@ def test_nothing_before_and_behind_the_memory_is_read_or_written():
 
     PAGE = mmap.PAGESIZE
     libc = ctypes.CDLL(None)
-    memory = mmap.mmap(-1, 6 * PAGE)
-    whole = np.frombuffer(memory, "uint8")
-    whole[:] = np.random.default_rng(0).integers(0, 256, whole.size)
-    for page in (0, 5):
-        assert not libc.mprotect(ctypes.c_void_p(whole.ctypes.data + page * PAGE), PAGE, 0)
-    inner = whole[PAGE:-PAGE]
+
+    def guarded():
+        whole = np.frombuffer(mmap.mmap(-1, 6 * PAGE), "uint8")
+        whole[:] = np.random.default_rng(0).integers(0, 256, whole.size)
+        for page in (0, 5):
+            assert not libc.mprotect(ctypes.c_void_p(whole.ctypes.data + page * PAGE), PAGE, 0)
+        return whole[PAGE:-PAGE]
+
+    inner, room = guarded(), guarded()
     for dtype in ("u1", "u2", "u4", "u8", "c16", ">u2", ">u4", ">u8", ">c16"):
         line = inner.view(dtype)
         for step in (-1, 1, 2, 3, 4, 5, -2, -3):
@@ -404,8 +420,14 @@ def test_nothing_before_and_behind_the_memory_is_read_or_written():
                 copied = dlbridge.convert(array, "numpy", copy=True)
                 assert copied.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
         square = line[-(int(line.size ** 0.5) ** 2):].reshape(int(line.size ** 0.5), -1)
-        for array in (square[::-1].T, square[:, 1:].T, square[1:, ::-1].T, square[:, :-1].T):
-            copied = dlbridge.convert(array, "numpy", copy=True)
+        images = [line[begin:][:line.size // bands * bands].reshape(1, -1, bands)[:, ::step, ::order]
+                  for bands in (2, 3, 4, 5, 8) for begin in (0, line.size % bands) for step in (1, -1, 2, -2)
+                  for order in (1, -1, 2)]
+        images += [np.broadcast_to(grey[:, None], (100, bands)) for grey in (line[-100:], line[:100][::-1])
+                   for bands in (2, 3, 4, 5, 8)]
+        for array in (square[::-1].T, square[:, 1:].T, square[1:, ::-1].T, square[:, :-1].T, *images):
+            out = room[-array.nbytes:].view(array.dtype.newbyteorder("=")).reshape(array.shape)
+            copied = dlbridge.convert(array, "numpy", out=out)
             assert copied.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
 
 
