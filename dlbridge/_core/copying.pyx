@@ -125,6 +125,7 @@ cdef void choose_loops(Copy* copy) noexcept nogil:
     copy.planes = partner >= 0
     if copy.planes:
         move_axis(copy, partner, copy.ndim - 2)
+        turn_forwards(copy, copy.ndim - 2)
 
 
 cdef int64_t run_bytes(const Copy* copy) noexcept nogil:
@@ -136,9 +137,10 @@ cdef void choose_window(Copy* copy) noexcept nogil:
     cdef const Axis* band = &copy.axes[copy.ndim - 1]
     cdef const Axis* pixel
     cdef Window* window = &copy.window
-    cdef int64_t run = run_bytes(copy), step, reach, from_first, place, at
+    cdef int64_t run = run_bytes(copy), step, reach, from_first, byte, at
     window.pixels = 0
-    if copy.ndim < 2 or changes(copy) or run > WINDOW or band.into_step != copy.word_bytes or not can_shuffle:
+    if (copy.ndim < 2 or copy.change > SWAP or copy.flipped or run > WINDOW or band.into_step != copy.word_bytes
+            or not can_shuffle):
         return
     pixel = band - 1
     if pixel.into_step != run or pixel.extent < FEW_PIXELS:
@@ -153,9 +155,9 @@ cdef void choose_window(Copy* copy) noexcept nogil:
     if pixel.source_step < 0:
         window.begin += reach - WINDOW
     for at in range(window.pixels * run):
-        place = at % run
-        from_first = at // run * pixel.source_step + place // copy.word_bytes * band.source_step
-        window.order[at] = from_first + place % copy.word_bytes - window.begin
+        byte = at % copy.word_bytes
+        from_first = at // run * pixel.source_step + at % run // copy.word_bytes * band.source_step
+        window.order[at] = from_first - window.begin + (byte if copy.change == KEEP else copy.word_bytes - 1 - byte)
     if 2 * window.pixels * run < WINDOW:
         window.pixels = 0
 
@@ -163,22 +165,21 @@ cdef void choose_window(Copy* copy) noexcept nogil:
 cdef int32_t plane_partner(const Copy* copy) noexcept nogil:
     """The axis that is best walked together with the last one, or -1.
 
-    It is the axis along which the source has its neighbours. If the last axis and that one are too short, it is the
-    longest axis.
+    It is the axis along which the source has its neighbours. If the last axis and that one are short, it is the last of
+    those that are not.
     """
     cdef const Axis* last = &copy.axes[copy.ndim - 1]
-    cdef int32_t axis, nearest = -1, longest = -1
-    cdef int64_t step, least = llabs(last.source_step), most = last.extent
+    cdef int32_t axis, nearest = -1, long_one = -1
+    cdef int64_t step, least = llabs(last.source_step)
     for axis in range(copy.ndim - 1):
         step = llabs(copy.axes[axis].source_step)
         if 0 < step < least:
             least = step
             nearest = axis
-        if copy.axes[axis].extent > most:
-            most = copy.axes[axis].extent
-            longest = axis
-    if last.extent < SHORT and (nearest < 0 or copy.axes[nearest].extent < SHORT):
-        return longest
+        if copy.axes[axis].extent >= SHORT:
+            long_one = axis
+    if long_one >= 0 and last.extent < SHORT and (nearest < 0 or copy.axes[nearest].extent < SHORT):
+        return long_one
     return nearest
 
 
@@ -188,6 +189,15 @@ cdef void move_axis(Copy* copy, int32_t axis, int32_t to) noexcept nogil:
         copy.axes[axis] = copy.axes[axis + 1]
         axis += 1
     copy.axes[to] = moved
+
+
+cdef void turn_forwards(Copy* copy, int32_t axis) noexcept nogil:
+    """Let an axis be walked forwards in the source, where the neighbours of a tile then need not be gathered."""
+    cdef Axis* turned = &copy.axes[axis]
+    if turned.source_step < 0:
+        copy.into += (turned.extent - 1) * turned.into_step
+        copy.source += (turned.extent - 1) * turned.source_step
+        turned.into_step, turned.source_step = -turned.into_step, -turned.source_step
 
 
 cdef int64_t total_bytes(const Copy* copy) noexcept nogil:

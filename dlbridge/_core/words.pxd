@@ -72,6 +72,22 @@ cdef extern from *:
             return;                                                                                                    \
         }
 
+    /* Backwards, the compiler knows no quick way to every second, third or fourth word. So small ones are gathered
+       forwards, and then reversed. */
+    #define DLBRIDGE_BACKWARDS(forwards)                                                                               \
+        if (size <= 2 && into_step == size && -4 * size <= source_step && source_step < -size && count >= 64) {        \
+            char words[DLBRIDGE_GATHERED_BYTES];                                                                       \
+            while (count > 0) {                                                                                        \
+                int64_t some = count < (int64_t) sizeof words / size ? count : (int64_t) sizeof words / size;          \
+                forwards(words, source + (some - 1) * source_step, some, size, -source_step, dlbridge_no_flips);       \
+                forwards(into, words + (some - 1) * size, some, size, -size, flips_at);                                \
+                into += some * size;                                                                                   \
+                source += some * source_step;                                                                          \
+                count -= some;                                                                                         \
+            }                                                                                                          \
+            return;                                                                                                    \
+        }
+
     #define DLBRIDGE_LINE(name, Word, change, source_is_apart, target)                                                 \
     target static void name(                                                                                           \
             char *restrict into, const char *restrict source, int64_t count, int64_t into_step, int64_t source_step,   \
@@ -103,7 +119,8 @@ cdef extern from *:
                       DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 0 * size)                               \
                       DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 2 * size)                               \
                       DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 3 * size)                               \
-                      DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 4 * size), target)
+                      DLBRIDGE_KNOWN_STEP(dlbridge_word_##size, DLBRIDGE_KEEP, 4 * size)                               \
+                      DLBRIDGE_BACKWARDS(dlbridge_keep_##size##suffix), target)
     #define DLBRIDGE_CHANGING_LINE(name, size, change, suffix, target)                                                 \
         DLBRIDGE_LINE(name##suffix, dlbridge_word_##size, change,                                                      \
                       DLBRIDGE_GATHER(dlbridge_word_##size, change, dlbridge_keep_##size##suffix), target)

@@ -261,7 +261,7 @@ def test_pixels_of_any_size(dtype, bands):
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", ">u2", "float32", ">f4", "float64"])
 @pytest.mark.parametrize("bands", range(2, 17))
 def test_bands_in_another_order(dtype, bands):
     """BGR for RGB, with and without the band that is dropped, in images of any width."""
@@ -269,7 +269,8 @@ def test_bands_in_another_order(dtype, bands):
     for width in (*range(30, 52), 150):
         wide = image[:, :width]
         for source in (wide[..., ::-1], wide[:, ::-1, ::-1], wide[..., 1::-1], wide[:, ::-1, :-1], wide[:, ::-2, ::-1],
-                       wide[:, ::3, ::2], wide[:, ::-1, ::2], wide[..., ::-1].transpose(1, 0, 2)):
+                       wide[:, ::3, ::2], wide[:, ::-1, ::2], wide[..., ::-1].transpose(1, 0, 2),
+                       wide[:, ::-1].transpose(2, 0, 1), wide[:, ::-1].transpose(1, 0, 2)):
             check(source)
 
 

@@ -44,6 +44,7 @@ LAYOUTS = {
     "every third": lambda dtype: random_bits((3001,), dtype)[1::3],
     "every fourth": lambda dtype: random_bits((4001,), dtype)[3::4],
     "every fifth": lambda dtype: random_bits((5001,), dtype)[::5],
+    "every third backwards": lambda dtype: random_bits((5001,), dtype)[::-3],
     "every seventh backwards": lambda dtype: random_bits((5001,), dtype)[::-7],
     "rows": lambda dtype: random_bits((50, 90), dtype)[:, 3:70],
     "short rows": lambda dtype: random_bits((500, 9), dtype)[:, :5],
