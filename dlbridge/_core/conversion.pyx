@@ -17,6 +17,7 @@ from dlbridge._core.handover cimport (
     hand_over_upload,
     settle,
 )
+from dlbridge._core.layout cimport STRIDED
 from dlbridge._core.location cimport is_on
 from dlbridge._core.place cimport (
     COPY,
@@ -155,8 +156,8 @@ cdef object uploaded(Managed* managed, Target target, const Decision* decision, 
     """Upload memory that the target can take, by its library's own copy unless that is slow; managed is stolen."""
     cdef Request asked = request[0]
     cdef Managed* block
-    if managed_nbytes(managed) > QUEUED_BYTES:
-        asked.queued = NULL
+    if managed_nbytes(managed) > QUEUED_BYTES or managed.marks & STRIDED:
+        asked.queued = NULL         # strided memory may be uploaded from a copy that nobody keeps
     if target.stage == NULL and is_large_upload(managed, &decision.upload):
         try:
             block = sent_to_pool(managed, &decision.upload, True)

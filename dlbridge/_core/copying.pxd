@@ -26,11 +26,12 @@ ctypedef struct Axis:
     int64_t source_step
 
 
-# Pixels of the last two axes that 16 bytes of the source have, and the result has side by side.
+# How pixels, which are the last two axes, are shuffled: 16 bytes of the source have whole ones, and those of the result
+# touch.
 ctypedef struct Window:
-    int64_t pixels          # 0: the last two axes are no such pixels
+    int64_t pixels          # 0: they are not shuffled
     int64_t begin           # bytes from the first element of its first pixel to its first byte
-    int64_t rest            # pixels that have to be left, so that nothing beside the memory is read or written
+    int64_t rest            # where fewer pixels are left, a window would reach beyond them
     uint8_t[MAX_WORD] order     # the bytes of the source that come into the result
 
 
@@ -91,6 +92,7 @@ cdef inline void flip(Copy* copy, int64_t byte) noexcept nogil:
 # Puts the axes into the order of the result, and merges those that are walked as one; copy_words() does it, too.
 cdef void arrange(Copy* copy) noexcept nogil
 cdef int64_t total_bytes(const Copy* copy) noexcept nogil
+# The Copy cannot be used again.
 cdef void copy_words(Copy* copy) noexcept nogil
 # Puts packed elements one into each byte, the low bits of a byte first; or packs elements that have a byte each.
 cdef void repack(char* into, const char* source, int64_t count, int32_t bits, bint unpacks) noexcept nogil

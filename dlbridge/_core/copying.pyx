@@ -18,9 +18,10 @@ cdef enum:
     STRIP = 32                  # how many tiles are done beside each other, where a tile has many rows
     CACHE_WAY = 4096            # bytes; addresses that far apart share a place in the first cache
     SHORT = 8                   # words; a shorter line costs more to begin than it saves
+    LONG = 24                   # words; a longer line saves nothing more by its length
     SHORT_RUN = 48              # bytes that are copied faster one by one than by a call of memcpy()
     WINDOW = 16                 # bytes that are shuffled at once
-    FEW_PIXELS = 32             # of which so much is copied in another way that shuffling the rest does not pay
+    FEW_PIXELS = 32             # fewer are not worth a shuffle: too many of them are left for lines
     MAX_THREADS = 64
 
 cdef int64_t split_above = 1 << 26      # bytes; for smaller copies, starting threads costs more than they save
@@ -149,6 +150,9 @@ cdef void choose_window(Copy* copy) noexcept nogil:
     if not 0 < step <= WINDOW or reach > WINDOW:
         return
     window.pixels = min(WINDOW // run, 1 + (WINDOW - reach) // step)
+    if 2 * window.pixels * run < WINDOW:        # lines are faster than windows most of which is written over
+        window.pixels = 0
+        return
     window.rest = max((WINDOW + run - 1) // run, 1 + (WINDOW - reach + step - 1) // step)
     # The window begins with the lowest byte of its pixels, or, where they go backwards, ends with the highest.
     window.begin = min(0, (band.extent - 1) * band.source_step)
@@ -158,28 +162,28 @@ cdef void choose_window(Copy* copy) noexcept nogil:
         byte = at % copy.word_bytes
         from_first = at // run * pixel.source_step + at % run // copy.word_bytes * band.source_step
         window.order[at] = from_first - window.begin + (byte if copy.change == KEEP else copy.word_bytes - 1 - byte)
-    if 2 * window.pixels * run < WINDOW:
-        window.pixels = 0
 
 
 cdef int32_t plane_partner(const Copy* copy) noexcept nogil:
     """The axis that is best walked together with the last one, or -1.
 
-    It is the axis along which the source has its neighbours. If the last axis and that one are short, it is the last of
-    those that are not.
+    It is the axis along which the source has its neighbours. If the last axis and that one are too short, it is the
+    longest axis; of those that are long enough it is the last, whose lines are near each other in the result.
     """
     cdef const Axis* last = &copy.axes[copy.ndim - 1]
-    cdef int32_t axis, nearest = -1, long_one = -1
-    cdef int64_t step, least = llabs(last.source_step)
+    cdef int32_t axis, nearest = -1, longest = -1
+    cdef int64_t step, length, least = llabs(last.source_step), most = last.extent + 1
     for axis in range(copy.ndim - 1):
         step = llabs(copy.axes[axis].source_step)
+        length = min(copy.axes[axis].extent, <int64_t> LONG)
         if 0 < step < least:
             least = step
             nearest = axis
-        if copy.axes[axis].extent >= SHORT:
-            long_one = axis
-    if long_one >= 0 and last.extent < SHORT and (nearest < 0 or copy.axes[nearest].extent < SHORT):
-        return long_one
+        if length >= most:
+            most = length
+            longest = axis
+    if last.extent < SHORT and (nearest < 0 or copy.axes[nearest].extent < SHORT):
+        return longest
     return nearest
 
 

@@ -72,7 +72,7 @@ cdef extern from *:
             return;                                                                                                    \
         }
 
-    /* Backwards, the compiler knows no quick way to every second, third or fourth word. So small ones are gathered
+    /* Backwards, the compiler knows no quick way to every second, third or fourth word. So small words are gathered
        forwards, and then reversed. */
     #define DLBRIDGE_BACKWARDS(forwards)                                                                               \
         if (size <= 2 && into_step == size && -4 * size <= source_step && source_step < -size && count >= 64) {        \
@@ -250,7 +250,7 @@ cdef extern from *:
 
     /* ---- pixels ----
        One instruction puts 16 bytes of the source, a window, into any order. The first of them are whole pixels of the
-       result; the next window is written over the others. AVX2 and ARM have such an instruction. */
+       result; the next window is written over the others. AVX2 and 64-bit ARM have such an instruction. */
     #if defined(__x86_64__) && !defined(_MSC_VER)
     #include <immintrin.h>
     #define DLBRIDGE_SHUFFLES __builtin_cpu_supports("avx2")

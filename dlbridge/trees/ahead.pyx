@@ -82,7 +82,7 @@ def on_gpu(array):
 def upload(Tensor source, Target target, device, copy, narrow, list queued):
     """A Tensor over a copy on a device of memory of the host. ``narrow`` is the keyword of convert().
 
-    A copy that may only be queued comes into the list, with what it reads: see await_uploads().
+    If there is a list, a copy that is only queued comes into it, with what it reads: see await_uploads().
     """
     cdef Managed* block
     cdef Request request
@@ -100,7 +100,7 @@ def upload(Tensor source, Target target, device, copy, narrow, list queued):
         if block != NULL:
             return new_tensor(block, READONLY_COPY)
         source = new_tensor(place(managed_share(source.managed), steps, NULL), READONLY_COPY)
-    request.queued = <PyObject*> queued
+    request.queued = <PyObject*> queued if queued is not None else NULL
     return convert_to(source, "dlbridge", &request)
 
 

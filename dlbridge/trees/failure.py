@@ -25,11 +25,12 @@ class Failure(Exception):
 def report(
     failure: Failure, trees: Iterable[tuple[str, Any]], passes: bool = True,
     hint_of: Callable[[DLBridgeError], str] = operator.attrgetter("hint"), call: str = "",
+    function: str = "convert_tree",
 ) -> NoReturn:
     """Raise the error of a failure. It says where the leaf is, behind the name of its tree.
 
     ``passes``: whether the function has ``columns="pass"``. ``call``: how a call of a function is written, with {} for
-    the place of the leaf; nothing for convert_tree().
+    the place of the leaf; nothing for a ``function`` of dlbridge, which is called with the tree.
     """
     error, several = failure.error, bool(failure.others)
     parts = {part.rest: part.error for part in (failure, *failure.others)}      # by what is written after the leaf
@@ -44,7 +45,7 @@ def report(
         if not where:
             raise error from error.__cause__
         word = f"{failure.word}s" if several else failure.word
-        raise refusal(type(error), call.format(path) or "convert_tree", word, where, reason, hint) from error
+        raise refusal(type(error), call.format(path) or function, word, where, reason, hint) from error
     finally:
         error.__context__ = None        # it is the failure, which has the error: the leaf would live on in a cycle
         del error, failure, parts       # so it would by the traceback, which has this frame

@@ -40,11 +40,11 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
 
 def takers(
     call: str, to: Any, others: str, columns: str, keywords: dict[str, Any],
-    convert: Callable[[Any], Any] | None = None, queued: list[Any] | None = None,
+    convert: Callable[..., Any] | None = None, queued: list[Any] | None = None,
 ) -> Takers:
     """What is done with a leaf, by its role: :func:`convert_tree` for one leaf. ``convert`` may convert the arrays.
 
-    ``queued`` is as for TakeArray.
+    ``queued`` is a list, for one tree at a time, of uploads that map_tree() waits for. Columns of tables wait each.
 
     Errors about what was given name the function that was called.
     """
@@ -159,7 +159,7 @@ def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[st
 cached_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
 
 
-def taker(convert: Callable[[Any], Any], to: Any, others: str, queued: list[Any] | None = None) -> TakeArray:
+def taker(convert: Callable[..., Any], to: Any, others: str, queued: list[Any] | None = None) -> TakeArray:
     """What is given for an array, which is copied once for all its places."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
         if others == "pass" and not isinstance(error, DeviceError) and has_texts(leaf):

@@ -39,9 +39,8 @@ class Conversion:
     """The two halves of what becomes of a batch: ``begin`` in the thread, ``finish`` in the caller's."""
 
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
-        self.queued: list[Any] = []     # uploads of a batch, which are waited for together
         self.take = takers("prefetch", to, others, columns, keywords,
-                           functools.partial(self.convert_ahead, to=to, **keywords), self.queued)
+                           functools.partial(self.convert_ahead, to=to, **keywords), queued=[])
         self.keywords = keywords
         self.target, self.device = destination(to, keywords.get("device"))
         self.immutable, self.copies_own = traits(self.target)
@@ -59,16 +58,16 @@ class Conversion:
         try:
             tree = map_tree(self.take, batch)
         except Failure as failure:
-            report(failure, [("", batch)])
+            report(failure, [("", batch)], function="prefetch")
         return Batch(tree, self.handed, merged(self.shared))
 
     def finish(self, batch: Batch) -> Any:
         try:
             return map_leaves(self.finishing, batch.tree, {}) if batch.handed else batch.tree
         except Failure as failure:
-            report(failure, [("", batch.tree)])
+            report(failure, [("", batch.tree)], function="prefetch")
 
-    def convert_ahead(self, array: Any, to: Any, **keywords: Any) -> Any:
+    def convert_ahead(self, array: Any, queued: list[Any] | None = None, *, to: Any, **keywords: Any) -> Any:
         """The array of the target, or a Tensor that becomes one in the caller's thread."""
         there, copy, detach = on_gpu(array), keywords.get("copy"), keywords.get("detach", False)
         if self.device is None and (keywords.get("device") is not None or not there):
@@ -82,7 +81,7 @@ class Conversion:
             shared = convert(array, "dlbridge", device=self.device, copy=copy, detach=detach)
             self.note(shared)
             return shared
-        tensor = upload(array, self.target, self.device, copy, keywords.get("narrow", False), self.queued)
+        tensor = upload(array, self.target, self.device, copy, keywords.get("narrow", False), queued)
         self.uploaded.add(tensor)
         return seal(tensor) if self.immutable else tensor
 

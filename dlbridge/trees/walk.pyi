@@ -9,7 +9,7 @@ class Converter:
 
 class TakeArray:
     def __init__(
-        self, convert: Callable[[Any], Any], failed: Callable[[Any, Any], Any], queued: list[Any] | None = None,
+        self, convert: Callable[..., Any], failed: Callable[[Any, Any], Any], queued: list[Any] | None = None,
     ) -> None: ...
     def __call__(self, array: object, memo: dict[int, tuple[Any, Any]]) -> Any: ...
 

@@ -77,8 +77,8 @@ cdef object convert_by(Converter self, object src, list queued):
 cdef class TakeArray:
     """What is given for an array of a tree. ``failed(array, error)`` says what becomes of one that is refused.
 
-    ``queued`` is a list of uploads that map_tree() waits for, if what converts may leave that to it; it is for one tree
-    at a time.
+    ``queued`` is a list, for one tree at a time, into which conversions may put uploads that map_tree() is to wait for.
+    ``convert`` is called with it, too, if there is one.
     """
 
     cdef object convert
@@ -143,7 +143,10 @@ cdef object convert_once(TakeArray self, object array, dict memo):
         found = memo.get(<size_t> <PyObject*> array)
         if found is not None:
             return found[1]
-    result = self.convert(array) if self.converter is None else convert_by(self.converter, array, self.queued)
+    if self.converter is not None:
+        result = convert_by(self.converter, array, self.queued)
+    else:
+        result = self.convert(array) if self.queued is None else self.convert(array, self.queued)
     if not self.counts or load(&copies_made) != before:
         memo[<size_t> <PyObject*> array] = array, result
     return result

@@ -427,9 +427,10 @@ def test_nothing_before_and_behind_the_memory_is_read_or_written():
         images += [np.broadcast_to(grey[:, None], (100, bands)) for grey in (line[-100:], line[:100][::-1])
                    for bands in (2, 3, 4, 5, 8)]
         for array in (square[::-1].T, square[:, 1:].T, square[1:, ::-1].T, square[:, :-1].T, *images):
-            out = room[-array.nbytes:].view(array.dtype.newbyteorder("=")).reshape(array.shape)
-            copied = dlbridge.convert(array, "numpy", out=out)
-            assert copied.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
+            for end in (room[-array.nbytes:], room[:array.nbytes]):
+                out = end.view(array.dtype.newbyteorder("=")).reshape(array.shape)
+                dlbridge.convert(array, "numpy", out=out)
+                assert out.tobytes() == array.astype(array.dtype.newbyteorder("=")).tobytes()
 
 
 # ---- the GIL, threads, forks, signals --------------------------------------------------------------------------------

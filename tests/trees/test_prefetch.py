@@ -142,7 +142,7 @@ def test_an_error_of_a_conversion_comes_in_its_place_and_is_the_end():
     given = [{"x": np.zeros(2)}, {"x": {"y": np.zeros(2, "M8[s]")}}, {"x": np.zeros(2)}]
     found = dlbridge.prefetch(given, "torch")
     next(found)
-    with pytest.raises(dlbridge.ConversionError, match=r"\['x'\]\['y'\]"):
+    with pytest.raises(dlbridge.ConversionError, match=r"^prefetch: leaf \['x'\]\['y'\]"):
         next(found)
     assert list(found) == []
 

@@ -19,10 +19,4 @@ cdef object tensor_to_share(Managed* managed, Target target)
 cdef object waited_capsule(Managed* managed)
 cdef object consumer_error(Target target)
 cdef object wrap_error(Target target, object error)
-
-cdef enum:
-    UPLOADED = 2        # the place of its array in what is noted of an upload
-
-# Notes an upload that is only queued, before it begins, with what it reads. The caller puts the array there.
-cdef list new_queued(const Request* request, Target target, object source)
 cdef int await_uploads(list queued) except -1

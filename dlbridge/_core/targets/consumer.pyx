@@ -3,7 +3,7 @@
 from dlbridge._core.abi cimport DLDevice
 from libc.stdint cimport int64_t
 
-from dlbridge._core.block cimport Managed, managed_nbytes, managed_release
+from dlbridge._core.block cimport Managed, managed_nbytes, managed_release, managed_share
 from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams
@@ -14,7 +14,7 @@ from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.sources.offer cimport library
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
-from dlbridge.tensor cimport new_tensor
+from dlbridge.tensor cimport Tensor, new_tensor
 
 from dlbridge.errors import ConversionError, DeviceError, DeviceMemoryError, DLBridgeError, refusal
 
@@ -33,25 +33,29 @@ cdef object call_consumer(object importer, Target target, object producer):
 
 
 cdef object call_upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Let the library copy host memory to a device; steals managed, also when it fails."""
+    """Let the library copy host memory to a device; steals managed, also when it fails.
+
+    What is only queued is noted before it begins, with what it reads, in a list that needs no memory for the array.
+    """
     cdef int64_t nbytes = managed_nbytes(managed)
+    cdef list upload = [target, None, None]
     try:
         device_operations()         # imported before the block is stolen
     except BaseException:
         managed_release(managed)
         raise
+    if request.queued != NULL and target.await_upload != NULL:
+        upload[1] = new_tensor(managed, READONLY_SHARE)
+        (<list> request.queued).append(upload)
+        managed = managed_share((<Tensor> upload[1]).managed)
     try:
-        return target.upload(managed, target, device, request)
+        array = target.upload(managed, target, device, request)
     except DLBridgeError:
         raise
     except Exception as error:
         raise_of_upload(target, device, nbytes, error)
-
-
-cdef list new_queued(const Request* request, Target target, object source):
-    cdef list upload = [target, source, None]       # no memory is needed to put the array there
-    (<list> request.queued).append(upload)
-    return upload
+    upload[2] = array
+    return array
 
 
 cdef int await_uploads(list queued) except -1:

@@ -5,13 +5,12 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
-from dlbridge._core.block cimport Managed
+from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport get_row, rows_named
 from dlbridge._core.place cimport sent_to_pool
-from dlbridge._core.request cimport READONLY_COPY, READONLY_SHARE, Request
-from dlbridge._core.targets.consumer cimport UPLOADED, new_queued
+from dlbridge._core.request cimport READONLY_COPY, Request
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
@@ -26,12 +25,12 @@ def prepare(Target target):
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Copy host memory to memory of a device's pool."""
-    source = new_tensor(managed, READONLY_SHARE)
-    noted = None if request.queued == NULL else new_queued(request, target, source)
-    tensor = new_tensor(sent_to_pool(managed, device, noted is None), READONLY_COPY)
-    if noted is not None:
-        noted[UPLOADED] = tensor
-    return tensor
+    cdef Managed* block
+    try:
+        block = sent_to_pool(managed, device, request.queued == NULL)
+    finally:
+        managed_release(managed)
+    return new_tensor(block, READONLY_COPY)
 
 
 cdef int await_upload(object tensor) except -1:

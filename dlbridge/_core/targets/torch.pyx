@@ -8,13 +8,12 @@ from dlbridge._core.block cimport Managed, managed_release, managed_shape
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
-from dlbridge._core.layout cimport STRIDED
 from dlbridge._core.native.libtorch cimport is_own_stream
 from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.targets.consumer cimport UPLOADED, filled, new_queued
+from dlbridge._core.targets.consumer cimport filled
 from dlbridge._core.targets.exchange cimport deliver, deliver_capsule, table_stream
 from dlbridge._core.targets.target cimport Target
 
@@ -66,14 +65,8 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Copy host memory to a device by torch's own copy. Of other than dense memory that reads one of its own."""
-    cdef bint queues = request.queued != NULL and not managed.marks & STRIDED
-    host = target.deliver(managed, target)
-    noted = new_queued(request, target, host) if queues else None
-    tensor = host.to(cuda_name(device), non_blocking=queues)
-    if queues:
-        noted[UPLOADED] = tensor
-    return tensor
+    """Copy host memory to a device by torch's own copy."""
+    return target.deliver(managed, target).to(cuda_name(device), non_blocking=request.queued != NULL)
 
 
 cdef int await_upload(object tensor) except -1:
