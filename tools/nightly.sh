@@ -30,6 +30,7 @@ cythons tools/with_libraries.sh cythons
 heavy tools/heavy.sh
 clients tools/clients.sh
 walks tools/with_libraries.sh walks
+processors tools/with_libraries.sh processors
 latest tools/versions.sh latest
 STAGES
     local version target

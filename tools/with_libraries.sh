@@ -6,6 +6,7 @@
 #   walks [FIRST [COUNT]]   random walks through the libraries (tests/support/walks.py), by other seeds than the tests' own
 #   faults [NAME...]        whether the tests find faults that are seeded into the package (faults.py has them)
 #   cythons                 the example in Cython, with every Cython that can cimport dlbridge
+#   processors              what compares numbers of two libraries, as on other processors
 #   matrix                  every pair of libraries, in a process of its own: none may have got worse than docs/matrix.md
 source "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -14,6 +15,28 @@ shift || true
 work=$work/$name            # of its own: these may run side by side, with other environments
 logs=$work/logs
 mkdir -p "$logs"
+
+# As on other processors: the kernels that torch, MKL, XLA and NumPy choose there. What this one does not have is left out.
+processors() {
+    local line flags
+    flags=$(grep -m 1 -w flags /proc/cpuinfo || true)
+    while read -r line; do
+        case $line in
+            *=avx512) [[ $flags == *avx512dq* ]] || continue ;;
+            *AVX2* | *=avx2) [[ $flags == *avx2* ]] || continue ;;
+        esac
+        check "$line" env "$line" "$bin/pytest" -q --full -n auto "$tree"/tests/trees/test_gradients_in_{jax,torch}.py
+    done <<'ROWS'
+ATEN_CPU_CAPABILITY=default
+ATEN_CPU_CAPABILITY=avx2
+ATEN_CPU_CAPABILITY=avx512
+MKL_CBWR=COMPATIBLE
+MKL_CBWR=AVX2
+XLA_FLAGS=--xla_cpu_max_isa=AVX2
+XLA_FLAGS=--xla_cpu_max_isa=SSE4_2
+NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 AVX512F AVX512_SKX
+ROWS
+}
 
 # build_and_test CYTHON: the example, by a version of Cython.
 build_and_test() {
@@ -26,7 +49,7 @@ build_and_test() {
 
 stage "an environment with the libraries"
 case $name in
-    full | threads | walks | cythons) with_dlbridge test ;;
+    full | threads | walks | cythons | processors) with_dlbridge test ;;
     faults)
         environment_with test
         tree=$work/tree
@@ -34,7 +57,7 @@ case $name in
         copy_tree "$tree"
         must "the package" env -C "$tree" CFLAGS=-O0 "$bin/python" setup.py -q build_ext --inplace ;;
     matrix) with_dlbridge test all ;;
-    *) fail "there is no $name (full, threads, walks, faults, cythons or matrix)" ;;
+    *) fail "there is no $name (full, threads, walks, faults, cythons, processors or matrix)" ;;
 esac
 stage "$name"
 case $name in
@@ -48,9 +71,10 @@ case $name in
         check faults "$bin/python" "$tree/tools/faults.py" "$tree" "$@"
         result "$(grep -c ': found by' "$logs/faults.log" || true) found" ;;
     cythons) for version in 3.0 3.1 3.2 3.3; do check "Cython $version" build_and_test "$version"; done ;;
+    processors) processors ;;
     matrix)
         command -v clang >/dev/null || export DEV=PYTHON    # tinygrad's one device on the host that compiles nothing
         check matrix "$bin/python" "$tree/tools/pages" matrix --check ;;
 esac
-[[ $name == full || $name == faults || $name == cythons ]] || result "$(tail -n 1 "$logs/$name.log" | xargs)"
+[[ $name == full || $name == faults || $name == cythons || $name == processors ]] || result "$(tail -n 1 "$logs/$name.log" | xargs)"
 finish

@@ -217,9 +217,15 @@ def described_container(thing: Any) -> Container | None:
 
 
 def is_of_containers(kind: type[Any]) -> bool:
-    """Whether the instances of a type are containers, beside those that are registered."""
-    return any(base in CONTAINERS for base in kind.__mro__) or any(
-        hasattr(kind, name) for name in ("__dataclass_fields__", "__attrs_attrs__", "__pydantic_fields__"))
+    """Whether the instances of a type are containers, beside those that are registered.
+
+    On the way to an error no function is made: CPython 3.13.0 ends where it has no memory for one.
+    """
+    for base in kind.__mro__:
+        if base in CONTAINERS:
+            return True
+    return hasattr(kind, "__dataclass_fields__") or hasattr(kind, "__attrs_attrs__") or hasattr(
+        kind, "__pydantic_fields__")
 
 
 def registered_container(thing: Any) -> Container | None:

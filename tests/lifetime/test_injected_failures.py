@@ -15,6 +15,7 @@ import types
 
 import numpy as np
 import pytest
+from support import optional
 from support.child import run_in_child
 from support.compiling import HERE, compiled
 
@@ -50,17 +51,21 @@ def run(wrapper, program, *arguments):
 without_memory = pytest.mark.needs("Python 3.11", "a GIL")
 
 
+PARTS = 4               # each a test, so that several workers share what takes minutes
+
+
 @without_memory
-def test_every_allocation_of_every_path_fails(wrapper):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_allocation_of_every_path_fails(wrapper, part):
     """Nobody is killed, nothing is written, nothing is lost and nothing is let go twice."""
-    failed = run(wrapper, "failing.py")
-    assert len(failed) >= 30
-    for source, (paths, _) in failed.items():
-        assert len(paths) >= 30, source
-    outcomes = [sum(outcomes.values()) for paths, _ in failed.values() for outcomes, _ in paths.values()]
-    assert sum(outcomes) > 20_000
-    assert outcomes.count(0) < len(outcomes) / 20, "of few paths the interpreter has all memory in stock"
+    failed = run(wrapper, "failing.py", f"{part}::{PARTS}", *["full"] * optional.FULL)
+    assert len(failed) >= 30 // PARTS
     assert {source: said for source, (_, said) in failed.items() if said} == {}
+    for source, (paths, _) in failed.items():
+        assert len(paths) >= 14, source
+    outcomes = [sum(outcomes.values()) for paths, _ in failed.values() for outcomes, _ in paths.values()]
+    assert sum(outcomes) > 10_000 // PARTS
+    assert outcomes.count(0) < len(outcomes) / 20, "of few paths the interpreter has all memory in stock"
     wrong = {
         f"{source} {path}": wrong
         for source, (paths, _) in failed.items() for path, (_, wrong) in paths.items() if wrong
@@ -216,9 +221,13 @@ def is_told(error, raised):
     return raised is error or (isinstance(raised, dlbridge.DLBridgeError) and raised.__cause__ is error)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("make_target", CONSUMERS, ids=lambda make: make.__name__)
-@pytest.mark.parametrize("make", PRODUCERS, ids=lambda make: make.__name__)
+# Each error of each producer, before a consumer in turn; with --full before all.
+STEPS = [(make, make_target, error) for first, make in enumerate(PRODUCERS) for second, error in enumerate(ERRORS)
+         for make_target in (CONSUMERS if optional.FULL else CONSUMERS[(first + second) % len(CONSUMERS):][:1])]
+
+
+@pytest.mark.parametrize(
+    ("make", "make_target", "error"), STEPS, ids=lambda value: getattr(value, "__name__", type(value).__name__))
 def test_every_call_into_python_raises_in_turn(make, make_target, error):
     failing = 0
     while True:

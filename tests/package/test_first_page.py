@@ -76,7 +76,7 @@ def test_read_only_memory():
     assert dlbridge.convert(mine, "torch", readonly="share").data_ptr() == mine.ctypes.data
 
 
-@pytest.mark.needs("jax")
+@pytest.mark.needs("jax 0.10")
 def test_a_copy_for_jax():
     import jax.numpy
 

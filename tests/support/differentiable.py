@@ -3,12 +3,17 @@
 Both are called with the same arrays, of the shapes in the table. What is not defined for complex numbers is real.
 """
 
+import random
+from math import prod
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import torch
 import torch.nn.functional as F
+
+from support import optional
 
 
 class Function(NamedTuple):
@@ -18,6 +23,37 @@ class Function(NamedTuple):
     jax: object
     shapes: tuple
     real: bool = False
+
+    def inputs(self, dtype):
+        """Arrays whose numbers all differ, none of them 0, so that no function here has a kink at one or near it.
+
+        They are exact in every type, and small: a complex ``tanh`` has its first pole at 1.57 i.
+        """
+        parts = 2 if dtype.startswith("complex") else 1
+        numbers = random.Random(7).sample(range(-127, 128, 2), parts * sum(map(prod, self.shapes)))
+        arrays = []
+        for shape in self.shapes:
+            taken = [np.array([numbers.pop() for _ in range(prod(shape))]) for _ in range(parts)]
+            arrays.append((taken[0] / 256 if parts == 1 else (taken[0] + 1j * taken[1]) / 512).reshape(shape))
+        return arrays
+
+
+def cotangent(result):
+    """Numbers of size 1 for the numbers of a result, in any direction where those are complex."""
+    turned = np.exp(1j * np.arange(prod(result.shape))).reshape(result.shape)
+    return turned if "complex" in str(result.dtype) else turned.real
+
+
+# How far two libraries may differ, of the largest number: some dozens of roundings.
+TOLERANCES = {"float32": 1e-5, "float64": 1e-13, "bfloat16": 5e-2, "complex64": 1e-5, "complex128": 1e-13}
+
+
+def assert_close(found, expected):
+    """Compare two arrays of one library, whose numbers are those of two libraries."""
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    tolerance = TOLERANCES[str(expected.dtype).removeprefix("torch.")]
+    found, expected = (np.asarray(array.tolist()) for array in (found, expected))
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max()
 
 
 INDEX = [2, 0, 0, 1]
@@ -115,3 +151,12 @@ FUNCTIONS = {
     "recurrence": Function(recurrence_of_torch, recurrence_of_jax, ((4, 3), (3, 3))),
     "newton": Function(newton_of_torch, newton_of_jax, ((4,),)),
 }
+
+
+def in_turn(dtypes):
+    """The name of each function, with one of the dtypes in turn; with ``pytest --full`` with all."""
+    cases = []
+    for index, (name, function) in enumerate(FUNCTIONS.items()):
+        own = [dtype for dtype in dtypes if not (function.real and dtype.startswith("complex"))]
+        cases += [(name, dtype) for dtype in (own if optional.FULL else (own[index % len(own)],))]
+    return cases

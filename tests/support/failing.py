@@ -1,10 +1,11 @@
 """Lets every allocation of a path fail in turn: what test_injected_failures.py runs under its counting wrapper.
 
-    LD_PRELOAD=failing.so PYTHONMALLOC=malloc PYTHONPATH=tests python failing.py
+    LD_PRELOAD=failing.so PYTHONMALLOC=malloc PYTHONPATH=tests python failing.py 0::1
 
-prints, as JSON, what came of each path. With PYTHONMALLOC=malloc the interpreter's objects are blocks of malloc()'s as
-dlbridge's own are, so that one count is of all. Within a path no function of Python's is called: CPython 3.11 itself
-loses the exception where there is no memory for what belongs to a frame. Each source has a child of its own.
+prints, as JSON, what came of each path of the sources in that slice: of each source half of the uses, or with the word
+"full" behind it all. With PYTHONMALLOC=malloc the interpreter's objects are blocks of malloc()'s as dlbridge's own are,
+so that one count is of all. Within a path no function of Python's is called: CPython 3.11 itself loses the exception
+where there is no memory for what belongs to a frame. Each source has a child of its own.
 """
 
 import ctypes
@@ -305,12 +306,12 @@ def fail_all(make, uses):
 def main():
     cases = {name: (make, USES) for name, make in SOURCES.items()}
     cases |= {f"{name} itself": (SOURCES[name], TENSOR_USES) for name in ("Tensor", "read-only Tensor")}
-    if sys.argv[1:] == ["list"]:
-        print(json.dumps(list(cases)))
-        return
+    part = slice(*(int(bound) if bound else None for bound in sys.argv[1].split(":")))
     found = {}
-    for name, (make, uses) in cases.items():
-        child = run_in_child(fail_all, make, uses)
+    for index, (name, (make, uses)) in list(enumerate(cases.items()))[part]:
+        if sys.argv[2:] != ["full"]:
+            uses = dict(list(uses.items())[index // 2 % 2::2])      # half of them, the other half two sources later
+        child = run_in_child(fail_all, make, uses, seconds=600)
         found[name] = [child.value or {}, f"{child.signal or ''} {child.error or ''} {child.stderr}".strip()]
     print(json.dumps(found))
 

@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 import torch
 from jax.test_util import check_grads
-from support.differentiable import FUNCTIONS
+from support.differentiable import FUNCTIONS, assert_close, cotangent, in_turn
 
 import dlbridge
 
 pytestmark = pytest.mark.needs("torch", "jax")
 
-TOLERANCES = {"float32": 1e-5, "float64": 1e-10, "bfloat16": 5e-2, "complex64": 1e-5}
-CASES = [(name, dtype, compiled) for name, function in FUNCTIONS.items() for dtype in TOLERANCES
-         for compiled in (False, True)[:1 + (dtype in ("float32", "complex64"))]
-         if not (function.real and dtype.startswith("complex"))]
+DTYPES = ("float32", "complex64", "float64", "bfloat16")
 
 
 def carried(function, **keywords):
@@ -27,36 +24,27 @@ def carried(function, **keywords):
 
 
 def inputs_of(function, dtype):
-    """Numbers from the same stream for each dtype; of a complex one, both parts."""
-    generator = np.random.default_rng(7)
-    made = [generator.standard_normal((2, *shape)) for shape in function.shapes]
-    return [jnp.asarray(pair[0] + 1j * pair[1] if dtype.startswith("complex") else pair[0], dtype) for pair in made]
+    return [jnp.asarray(array, dtype) for array in function.inputs(dtype)]
 
 
 def x64(dtype):
     return jax.enable_x64(dtype in ("float64", "complex128"))
 
 
-def assert_close(found, expected, tolerance):
-    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
-    found, expected = (np.asarray(array).astype("complex128") for array in (found, expected))
-    assert np.abs(found - expected).max() <= tolerance * max(1, np.abs(expected).max())
-
-
 # ---- values ----------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("name", "dtype", "compiled"), CASES)
-def test_results_and_gradients_are_those_of_jax(name, dtype, compiled):
+@pytest.mark.parametrize(("name", "dtype"), in_turn(DTYPES))
+def test_results_and_gradients_are_those_of_jax(name, dtype):
     function = FUNCTIONS[name]
     with x64(dtype):
         inputs = inputs_of(function, dtype)
         expected, pull_back = jax.vjp(jax.jit(function.jax), *inputs)
         given = carried(function.torch)
-        result, pull_back_too = jax.vjp(jax.jit(given) if compiled else given, *inputs)
-        assert_close(result, expected, TOLERANCES[dtype])
-        cotangent = jnp.asarray(np.cos(np.arange(expected.size)).reshape(expected.shape), expected.dtype)
-        for gradient, own in zip(pull_back_too(cotangent), pull_back(cotangent), strict=True):
-            assert_close(gradient, own, TOLERANCES[dtype])
+        result, pull_back_too = jax.vjp(jax.jit(given) if dtype in DTYPES[:2] else given, *inputs)
+        assert_close(result, expected)
+        seed = jnp.asarray(cotangent(expected), expected.dtype)
+        for gradient, own in zip(pull_back_too(seed), pull_back(seed), strict=True):
+            assert_close(gradient, own)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -240,7 +228,7 @@ def test_a_network_takes_its_parameters_as_arguments():
     found = jax.jit(jax.grad(call))(parameters, jnp.ones((2, 3)))
     network(torch.ones(2, 3)).sum().backward()
     for name, parameter in network.named_parameters():
-        assert np.allclose(found[name], parameter.grad, atol=1e-6)
+        assert np.allclose(found[name], parameter.grad, atol=1e-5)
 
 
 def test_a_closure_over_weights_takes_no_gradient():
