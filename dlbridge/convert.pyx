@@ -45,8 +45,9 @@ def convert(
         The consumer's stream, numbered as in the array API standard. Host memory has no stream.
     readonly : {"copy", "share", "error"}
         What to do with memory that is read-only on one side and writable on the other: read-only memory if the target
-        has no flag for it, and writable memory if the target's arrays are immutable (JAX, TensorFlow, pyarrow). Copy
-        it, share it (you promise that nothing writes to it), or raise. All other memory is shared.
+        has no flag for it, and memory that somebody can write to, though not by this view, if the target's arrays are
+        immutable (JAX, TensorFlow, pyarrow). Copy it, share it (you promise that nothing writes to it, for JAX until
+        its work on it is done, ``block_until_ready()``), or raise. All other memory is shared.
     detach : bool
         Take the data of a torch tensor that requires a gradient.
     narrow : bool
@@ -250,7 +251,8 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
     device : str, tuple or device object
         Where the memory is, as for :func:`convert`. ``"cuda"`` is device 0.
     readonly : bool
-        Whether the memory must not be written to.
+        Whether the memory must not be written to. Other code may write to it all the same, so that a library whose
+        arrays are immutable gets a copy unless it is shared by ``readonly="share"``.
     owner : object, optional
         What keeps the memory alive. The last array over it releases the owner, which is not called: what must be
         freed has an owner with ``__del__``. Without an owner the memory has to outlive all arrays over it.

@@ -50,6 +50,7 @@ from dlbridge._core.block cimport (
     managed_strides,
     managed_take_versioned,
     protocol_name,
+    set_find_block,
 )
 from dlbridge._core.capsule cimport has_arrow_form, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
@@ -100,6 +101,13 @@ cdef Managed* new_nothing() except NULL:
 
 
 cdef Managed* NOTHING = managed_made_lendable(new_nothing())
+
+
+cdef const Managed* find_block(object owner) noexcept:
+    return (<Tensor> owner).managed if isinstance(owner, Tensor) else NULL
+
+
+set_find_block(find_block)
 
 
 cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy):

@@ -55,8 +55,9 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: item.path.name.startswith("test_gradients"))
 
 
-def pytest_collection_finish(session):
-    """The lifetime tests collect garbage; what the libraries made at import is set aside, so that this stays quick."""
+@pytest.fixture(autouse=True, scope="module")
+def what_lasts_set_aside():
+    """Many tests collect garbage. What the libraries have made by now, a million objects, is set aside from that."""
     gc.collect()
     gc.freeze()
 

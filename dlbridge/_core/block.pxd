@@ -216,7 +216,7 @@ cdef inline int managed_take_layout(Managed* managed, const int64_t* shape, cons
         shape, strides = tensor.shape, tensor.strides
     # Most memory is as plain as this, and nothing can be wrong with it.
     if managed.row != NO_ROW and not managed.marks and shape != NULL and tensor.dtype.bits >= 8 and (
-            take_plain(tensor.ndim, shape, strides, tensor.shape, tensor.strides) and tensor.data != NULL
+            take_plain(tensor.ndim, shape, strides, tensor.shape, tensor.strides) and <int64_t> tensor.data > 0
             and not tensor.byte_offset and <int> kDLCPU <= tensor.device.device_type <= <int> kDLOpenCL):
         managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
         return 0
@@ -281,8 +281,11 @@ cdef inline int managed_own_storage(Managed* managed) except -1:
     """Make the memory stay as long as the block, before it is shared. On failure the block is released."""
     return own_storage(managed) if managed.owns == NOT_YET_OWNED else 0
 
-# Keeps a reference to obj beside the owner. On failure the block is released.
+# Keeps a reference to obj beside the owner, and releases it after the owner. On failure the block is released.
 cdef int managed_keep(Managed* managed, object obj) except -1
+
+# Keeps an export beside the owner, and releases it before the owner, which may close what it lies over as it goes.
+cdef int managed_keep_export(Managed* managed, object export) except -1
 
 cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil
 
@@ -348,6 +351,12 @@ cdef Span managed_span(const Managed* managed) noexcept nogil
 cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil
 cdef str protocol_name(Protocol protocol)
 cdef object managed_owner(Managed* managed)
+
+# The block of a Tensor; NULL of any other object. tensor says how it is found.
+ctypedef const Managed* (*FindBlock)(object owner) noexcept
+
+cdef const Managed* block_of(object owner) noexcept
+cdef void set_find_block(FindBlock found) noexcept
 cdef tuple managed_shape(const Managed* managed)
 cdef tuple managed_strides(const Managed* managed)
 cdef tuple integers(const int64_t* values, int32_t count, int64_t factor)

@@ -262,11 +262,19 @@ cdef int own_storage(Managed* managed) except -1:
 
 
 cdef int managed_keep(Managed* managed, object obj) except -1:
+    keep(managed, obj, False)
+
+
+cdef int managed_keep_export(Managed* managed, object export) except -1:
+    keep(managed, export, True)
+
+
+cdef int keep(Managed* managed, object obj, bint released_first) except -1:
     managed_own_storage(managed)
     cdef Wrapped* outer = <Wrapped*> managed.abi.manager_ctx if managed.owns == OWNS_WRAPPED else NULL
     cdef bint inside = outer != NULL and outer.owns != OWNS_NOTHING
-    cdef Wrapped* kept = new_kept(outer.owns, outer.owner, obj) if inside else (
-        new_kept(managed.owns, managed.abi.manager_ctx, obj))
+    cdef Wrapped* kept = new_kept(outer.owns, outer.owner, obj, released_first) if inside else (
+        new_kept(managed.owns, managed.abi.manager_ctx, obj, released_first))
     if kept == NULL:
         managed_release(managed)
         raise MemoryError
@@ -449,9 +457,10 @@ cdef void drop_legacy(void* owner) noexcept nogil:
 ctypedef struct Kept:
     Wrapped wrapped             # first: release_wrapped() finds the struct by it
     PyObject* object
+    bint released_first         # before the owner
 
 
-cdef Wrapped* new_kept(uint8_t owns, void* owner, object obj) noexcept:
+cdef Wrapped* new_kept(uint8_t owns, void* owner, object obj, bint released_first) noexcept:
     cdef Kept* kept = <Kept*> malloc(sizeof(Kept))
     if kept == NULL:
         return NULL
@@ -459,13 +468,17 @@ cdef Wrapped* new_kept(uint8_t owns, void* owner, object obj) noexcept:
     kept.wrapped.owns, kept.wrapped.owner = owns, owner
     Py_INCREF(obj)
     kept.object = <PyObject*> obj
+    kept.released_first = released_first
     return &kept.wrapped
 
 
 cdef void release_kept(void* owner) noexcept nogil:
     cdef Kept* kept = <Kept*> owner
+    if kept.released_first:
+        release_object(kept.object)
     release_owner(kept.wrapped.owns, kept.wrapped.owner)
-    release_object(kept.object)
+    if not kept.released_first:
+        release_object(kept.object)
     free(kept)
 
 
@@ -582,6 +595,18 @@ cdef object managed_owner(Managed* managed):
     return None
 
 
+cdef FindBlock find_block = NULL
+
+
+cdef void set_find_block(FindBlock found) noexcept:
+    global find_block
+    find_block = found
+
+
+cdef const Managed* block_of(object owner) noexcept:
+    return find_block(owner) if find_block != NULL else NULL
+
+
 cdef tuple managed_shape(const Managed* managed):
     return integers(managed.abi.dl_tensor.shape, managed.abi.dl_tensor.ndim, 1)
 
@@ -652,6 +677,7 @@ cdef enum Fault:                # the numbers go on after those of layout.Layout
     NO_MEMORY
     UNKNOWN_DEVICE
     FAR_OFFSET
+    BEYOND_ADDRESSES
 
 
 cdef int find_fault(Managed* managed, const int64_t* shape, const int64_t* strides) noexcept nogil:
@@ -707,7 +733,16 @@ cdef int memory_fault(Managed* managed, int64_t count) noexcept nogil:
         # any other (cutlass#3450).
         tensor.data = managed_data(managed)
         tensor.byte_offset = 0
+    if count and 1 << tensor.device.device_type & ADDRESSED and goes_around(managed):
+        return BEYOND_ADDRESSES
     return 0
+
+
+cdef bint goes_around(const Managed* managed) noexcept nogil:
+    """Whether the touched bytes go around the end of the address space."""
+    cdef Span span = managed_span(managed)
+    cdef size_t begin = <size_t> managed_data(managed) + <size_t> span.low_bytes
+    return begin > <size_t> managed_data(managed) or begin + <size_t> (span.high_bytes - span.low_bytes) - 1 < begin
 
 
 cdef bint is_device(int32_t device_type) noexcept nogil:
@@ -729,6 +764,8 @@ cdef dict FAULTS = {
     UNKNOWN_DEVICE: (DeviceError, "device_type", "is no device of DLPack 1.3",
                      "update dlbridge, or move it to the CPU"),
     FAR_OFFSET: (ConversionError, "byte_offset", "is beyond any address", REPORT),
+    BEYOND_ADDRESSES: (
+        ConversionError, "data", "is so near to one end of all addresses that shape {shape} goes around it", REPORT),
 }
 
 
@@ -745,7 +782,7 @@ cdef object release_and_refuse(Managed* managed, int fault):
             "strides": managed_strides(managed) if fault not in (NO_EXTENTS, UNKNOWN_DTYPE) else None,
             # With other faults the count may not fit into 64 bits.
             "count": managed_count(managed) if fault == NO_MEMORY else None,
-            "data": "NULL",
+            "data": "NULL" if tensor.data == NULL else f"{<size_t> tensor.data:#x}",
             "device_type": tensor.device.device_type,
             "byte_offset": tensor.byte_offset,
         }

@@ -10,6 +10,9 @@ cdef object new_versioned_capsule(Managed* managed)
 cdef object new_legacy_capsule(Managed* managed)
 cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor)
 
+# Of the capsules that are bases of ndarrays: their pointer is to the block.
+cdef const char* OWNER_NAME
+
 # ---- Arrow
 
 # Whether memory is an array of Arrow, but for its layout: of numbers, with one axis, and the host's.

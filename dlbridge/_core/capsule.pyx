@@ -27,6 +27,9 @@ cdef extern from "Python.h":
     PyObject* PyCapsule_New(void* pointer, const char* name, PyCapsule_Destructor destructor) noexcept
 
 
+OWNER_NAME = "dlbridge.Managed"
+
+
 cdef object new_versioned_capsule(Managed* managed):
     return new_capsule(managed, &managed.abi, VERSIONED_NAME, _drop_versioned)
 

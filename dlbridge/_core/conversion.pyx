@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, STREAM_UNORDERED, DLDevice
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
-from dlbridge._core.decision cimport READ_ONLY_MEMORY, WRITABLE_MEMORY, Decision, fits_there, is_copy
+from dlbridge._core.decision cimport READ_ONLY_MEMORY, READ_ONLY_VIEW, WRITABLE_MEMORY, Decision, fits_there, is_copy
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport get_row, nearest_row, row_name
@@ -200,7 +200,7 @@ cdef Managed* placed(Managed* managed, Target target, const Decision* decision) 
     try:
         return place(managed, decision.steps, target.api)
     except MemoryError as error:
-        if decision.reason != READ_ONLY_MEMORY and decision.reason != WRITABLE_MEMORY:
+        if decision.reason not in (READ_ONLY_MEMORY, READ_ONLY_VIEW, WRITABLE_MEMORY):
             raise
         raise MemoryError(str(error).replace(PASS_A_PART, SHARE)) from None
 

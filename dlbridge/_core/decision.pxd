@@ -29,6 +29,7 @@ cdef enum Reason:
     OTHER_DEVICE
     READ_ONLY_MEMORY
     WRITABLE_MEMORY
+    READ_ONLY_VIEW
     ANOTHER_HOST
     SPREAD
     UNKEPT_COPY
@@ -64,6 +65,7 @@ ctypedef struct Findings:
     bint readable           # whether the CPU can read this managed memory where it is
     bint kernel             # whether a library can make a compact copy of this device's memory, by its kernels
     bint copied             # whether the producer gave a copy; asked for explain() alone
+    bint constant           # whether nobody can write to read-only memory; asked for a target of immutable arrays
     int32_t host            # the target's device of the host, if it numbers them, for memory that is the host's
 
 ctypedef struct Decision:
@@ -74,9 +76,16 @@ ctypedef struct Decision:
 
 
 cdef inline bint supports_access(const Managed* managed, Target target) noexcept nogil:
-    """Whether the target has read-only arrays for read-only memory, or writable ones for writable memory."""
-    return target.supports & (
-        <uint32_t> READ_ONLY if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else <uint32_t> WRITABLE)
+    """Whether the target has read-only arrays for read-only memory, or writable ones for writable memory.
+
+    For immutable arrays, which are neither, it depends on who keeps read-only memory: see Findings.constant.
+    """
+    cdef uint32_t needed = READ_ONLY | WRITABLE if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY else WRITABLE
+    return target.supports & needed == needed
+
+cdef inline bint is_immutable(Target target) noexcept nogil:
+    """Whether the target's arrays never change."""
+    return not target.supports & <uint32_t> WRITABLE
 
 cdef inline bint fits(const Managed* managed, Target target, const Request* request) noexcept:
     """Whether memory can be shared as it is: the target supports its marks, and the caller asks for nothing else.

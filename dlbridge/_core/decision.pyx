@@ -38,6 +38,7 @@ from dlbridge._core.facts cimport (
     PACKED,
     PADDED,
     PINNED,
+    READ_ONLY,
     SHARING,
     SWAPPED_BYTES,
     UNIFIED,
@@ -104,7 +105,8 @@ cdef void decide(
         want(out, copy_step(managed, target, out), COPY_ASKED)
     if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & TO_HOST_LABEL:
         want(out, COPY_IN_TARGET, UNKEPT_COPY)
-    if not supports_access(managed, target) and request.readonly != READONLY_SHARE and not is_copy(out):
+    if not (supports_access(managed, target) or findings.constant) and request.readonly != READONLY_SHARE and (
+            not is_copy(out)):
         decide_access(managed, target, request, out)
     # Access comes first, so that an address does not decide whether writable memory is shared.
     if is_misaligned(managed, target) and not out.steps & COPIES & ~COPY_IN_TARGET:
@@ -136,7 +138,7 @@ cdef void finish(
         out.reason = GATHERED_CHUNKS if managed.protocol == PROTOCOL_ARROW else GIVEN_COPY
     if out.reason:
         return
-    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not supports_access(managed, target):
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and not target.supports & <uint32_t> READ_ONLY:
         out.reason = SHARED_READ_ONLY
     elif target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not out.steps:
         out.reason = SHARED_UNTIL_READ
@@ -384,7 +386,7 @@ cdef uint8_t low_bits_of(const Managed* managed, Target target) noexcept:
 cdef void decide_access(const Managed* managed, Target target, const Request* request, Decision* out) noexcept:
     """Decide about memory that is read-only on one side and writable on the other, unless the caller shares it."""
     cdef bint writable = not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
-    cdef Reason reason = WRITABLE_MEMORY if writable else READ_ONLY_MEMORY
+    cdef Reason reason = WRITABLE_MEMORY if writable else READ_ONLY_VIEW if is_immutable(target) else READ_ONLY_MEMORY
     cdef bint host = is_host(managed.abi.dl_tensor.device.device_type)
     if managed_count(managed) == 0:
         return

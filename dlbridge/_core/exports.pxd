@@ -34,3 +34,7 @@ cdef Managed* flattened(Managed* managed, int64_t* offset_bytes) except NULL
 cdef Managed* unpickled(
     object received, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded,
 ) except NULL
+
+# Who can still write to read-only memory, by name; None where nobody does. constant looks for it, which is imported
+# with the first read-only memory for immutable arrays.
+cdef str writer_of(const Managed* managed)

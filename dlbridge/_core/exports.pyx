@@ -56,6 +56,7 @@ from dlbridge._core.capsule cimport new_arrow_capsules, new_legacy_capsule, new_
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, get_row, row_typestr
+from dlbridge._core.late cimport c_function
 from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span
 from dlbridge._core.place cimport (
     COPY,
@@ -316,15 +317,25 @@ cdef object arrow_capsules(Managed* base, ReadonlyPolicy policy):
     return new_arrow_capsules(place(managed, steps, NULL) if steps else managed)
 
 
+ctypedef str (*FindWriter)(const Managed* managed)
+cdef void* find_writer = NULL
+
+
+cdef str writer_of(const Managed* managed):
+    return (<FindWriter> c_function(&find_writer, "dlbridge._core.constant", "find_writer"))(managed)
+
+
 cdef int32_t arrow_steps(const Managed* managed, ReadonlyPolicy policy) except -1:
     """The steps to an array of Arrow, which is compact and aligned, and must not change."""
     if managed.marks or <size_t> managed_data(managed) % managed_item_bytes(managed):
         return COPY | IN_C_ORDER
-    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or policy == READONLY_SHARE or not managed_count(managed):
+    if policy == READONLY_SHARE or not managed_count(managed):
+        return 0
+    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and writer_of(managed) is None:
         return 0
     if policy == READONLY_ERROR:
         raise refusal(ConversionError, "arrow", "readonly", '"error"',
-                      "the memory is writable, and the arrays of Arrow must not change",
+                      "somebody can still write to the memory, and the arrays of Arrow must not change",
                       'pass readonly="copy", or "share" and do not write')
     return COPY
 

@@ -29,7 +29,7 @@ cpdef enum Supports:
 # What is known of a type, by the fields of libraries/library.Arrays: a bit for each fact that is true, or that has a
 # value.
 cpdef enum Known:
-    IMMUTABLE = 1
+    UNFLAGGED = 1
     FORGETS = 2
     NAMES_STREAM = 4
     NONE_IS_UNORDERED = 8
@@ -48,3 +48,4 @@ cpdef enum Known:
     UNORDERED_EXPORT = 65536
     INTERFACE = 131072
     STREAM_KEEPER = 262144
+    CONSTANT = 524288

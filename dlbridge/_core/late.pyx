@@ -15,7 +15,7 @@ from dlbridge._core.atomic cimport (
     store_size,
 )
 
-from dlbridge._core.locks import call_in_child
+from dlbridge._core.locks import call_in_child, importing
 from dlbridge.errors import UnsupportedError, refusal
 
 cdef extern from "Python.h":
@@ -33,7 +33,8 @@ cpdef object load_module(str name):
         return module
     pause_collector()
     try:
-        return loaded.setdefault(name, import_module(name))
+        with importing.lock:
+            return loaded.setdefault(name, import_module(name))
     except ImportError:
         if sys.meta_path is not None:
             raise

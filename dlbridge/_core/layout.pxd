@@ -61,7 +61,8 @@ cdef inline bint take_plain_bytes(
     cdef Py_ssize_t axis = ndim
     while axis:
         axis -= 1
-        if shape[axis] < 1 or strides_bytes[axis] != count << item_shift:
+        # Unsigned, since the product is looked at below, and may be too large until then.
+        if shape[axis] < 1 or strides_bytes[axis] != <int64_t> (<uint64_t> count << item_shift):
             return False
         into_shape[axis], into_strides[axis] = shape[axis], count
         if multiply_overflows(count, shape[axis], &count):

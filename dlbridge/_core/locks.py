@@ -25,3 +25,20 @@ class ForkableLock:
 
     def _renew(self) -> None:
         self.lock = RLock()
+
+
+class ImportLock(ForkableLock):
+    """A lock that a thread which forks takes too, so that the child finds nothing half done.
+
+    Python has a lock for each module that is being imported. In a child nobody would let go of that of another thread.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=lambda: self.lock.acquire(), after_in_parent=lambda: self.lock.release())
+
+
+# For whatever of dlbridge is imported with its first use. No other library is imported under it, nor an entry point:
+# they may start threads that convert something.
+importing = ImportLock()

@@ -30,6 +30,7 @@ cdef extern from *:
     """
     const int NPY_VOID
     const int ARRAY_WRITEABLE "NPY_ARRAY_WRITEABLE"
+    const int ARRAY_OWNDATA "NPY_ARRAY_OWNDATA"
     const int ARRAY_C_CONTIGUOUS "NPY_ARRAY_C_CONTIGUOUS"
     int import_array_api "_import_array"() except -1
     int array_type "dlbridge_array_type"(object array) noexcept

@@ -2,7 +2,14 @@
 
 from libc.stdint cimport int32_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLDevice, DLTensor, kDLCUDA, kDLCUDAManaged
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLDevice,
+    DLTensor,
+    kDLCUDA,
+    kDLCUDAManaged,
+)
 from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE,
     PROTOCOL_DLPACK,
@@ -22,6 +29,7 @@ from dlbridge._core.decision cimport (
     Reason,
     decide,
     is_for_host,
+    is_immutable,
     is_misaligned,
     low_bits_of,
     needs_kernel,
@@ -29,11 +37,12 @@ from dlbridge._core.decision cimport (
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, nearest_row, row_name
+from dlbridge._core.exports cimport writer_of
 from dlbridge._core.facts cimport OTHER_DEVICES, REARRANGED
 from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.layout cimport LENGTH_1
 from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, REARRANGE, is_bool, is_spread
-from dlbridge._core.request cimport Request
+from dlbridge._core.request cimport READONLY_SHARE, Request
 from dlbridge._core.sources.offer cimport Offer, hints, library
 from dlbridge._core.sources.registry cimport offers_for_type
 from dlbridge._core.targets.registry cimport loaded_target
@@ -77,6 +86,9 @@ cdef dict REASONS = {
     Reason.READ_ONLY_MEMORY: (
         "readonly", "memory would become writable, since {target} cannot be told otherwise", "", SHARE),
     Reason.WRITABLE_MEMORY: ("memory", "is writable, and the arrays of {target} must not change", "", SHARE),
+    Reason.READ_ONLY_VIEW: (
+        "memory", "is read-only, but somebody can still write to it ({writer}), and the arrays of {target} must not "
+        "change", "", SHARE),
     Reason.UNKEPT_COPY: (
         "memory", "is a copy that nobody keeps until {target}, which does not say when, has read it", "", COPIED),
     Reason.ANOTHER_HOST: (
@@ -116,6 +128,8 @@ cdef dict REFUSALS = {
 cdef dict ACCESS = {
     Reason.READ_ONLY_MEMORY: "the memory is read-only, and {target} cannot be told",
     Reason.WRITABLE_MEMORY: "the memory is writable, and the arrays of {target} must not change",
+    Reason.READ_ONLY_VIEW: "the memory is read-only, but somebody can still write to it ({writer}), and the arrays of "
+                           "{target} must not change",
 }
 
 
@@ -148,6 +162,8 @@ cdef int gather(
         out.host = target.facts.default_host.value(target.namespace)
     out.kernel = may_be_rearranged(managed, target, request, out.row) and find_kernel(managed, src) is not None
     out.copied = request.peek and is_given_copy(managed, src)
+    out.constant = is_immutable(target) and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and (
+        request.readonly != READONLY_SHARE and writer_of(managed) is None)
 
 
 cdef int row_for(const Managed* managed, Target target, const Request* request) except -2:
@@ -189,6 +205,7 @@ cdef dict values_for(const Managed* managed, Target target, const Decision* deci
         "fewest": target.fewest_axes, "most": target.most_axes, "gpus": target.gpus, "hosts": target.hosts,
         "host": decision.upload.device_id, "device": device_name(tensor.device),
         "own": own_device(target),
+        "writer": writer_of(managed) if decision.reason == Reason.READ_ONLY_VIEW else "",
         "fetched": 'pass device="cpu"' if has_streams(tensor.device.device_type) else FETCH_THERE,
     }
 
@@ -250,7 +267,7 @@ cdef object refusal_of(const Managed* managed, Target target, const Request* req
                        f"needs a copy, which cannot be made on {device_name(device)}", kernel_hint(managed, decision))
     if decision.refused == BY_POLICY:
         return refusal(ConversionError, target.name, "readonly", '"error"',
-                       ACCESS[decision.reason].format(target=target.name),
+                       ACCESS[decision.reason].format(**values_for(managed, target, decision)),
                        'pass readonly="copy", or "share" and do not write')
     if decision.reason == Reason.NOT_MOVED:
         return not_moved(managed, target, &request.device)

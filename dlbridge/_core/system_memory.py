@@ -100,7 +100,7 @@ def number_in(path: str) -> int:
 def lines_of(path: str) -> list[str]:
     """The lines of a file without their ends; none if it cannot be read."""
     try:
-        with open(path) as file:
+        with open(path, errors="replace") as file:
             return file.read().splitlines()
     except OSError:
         return []
@@ -112,15 +112,45 @@ WRITE_ENDS = ('a write ends the process: map the file with mode="c" of numpy.mem
               "does not")
 
 
+# Their files are memory, which other programs write as that.
+IN_MEMORY = {"tmpfs", "devtmpfs", "ramfs", "hugetlbfs"}
+
+
 def is_write_protected(address: int) -> bool:
     """Whether an address is in pages without leave to write; False where the system does not list its pages."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            for line in maps:
-                pages, leave = line.split(maxsplit=2)[:2]
-                begin, _, end = pages.partition("-")
-                if int(begin, 16) <= address < int(end, 16):
-                    return "w" not in leave
-    except OSError:
-        pass
-    return False
+    leave = pages_at(address)[:1]
+    return bool(leave) and "w" not in leave[0]
+
+
+def is_file_for_reading(address: int) -> bool:
+    """Whether an address is in pages of a file on a disk, without leave to write; False where the system does not say.
+
+    A file of a memory's file system, or without a name, is memory that other programs may write.
+    """
+    pages = pages_at(address)
+    if len(pages) < 5 or "w" in pages[0]:
+        return False
+    _, _, device, _, path = pages
+    kinds = {}
+    for line in lines_of("/proc/self/mountinfo"):
+        mount, _, described = line.partition(" - ")
+        _, _, number, _, point = mount.split(" ")[:5]
+        kinds[number] = kinds[point] = described.split(" ")[0]
+    major, minor = (int(part, 16) for part in device.split(":"))
+    kind = kinds.get(f"{major}:{minor}")
+    while kind is None and path.startswith("/") and os.path.exists(path):    # of an overlay the system names a layer
+        path = os.path.dirname(path)
+        kind = kinds.get(path)
+        if path == "/":
+            break
+    return kind is not None and kind not in IN_MEMORY
+
+
+def pages_at(address: int) -> list[str]:
+    """Of the pages around an address: the leave, the offset, the device, the inode, and the file if they have one."""
+    for line in lines_of("/proc/self/maps"):
+        pages, *said = line.split(maxsplit=5)
+        begin, _, end = pages.partition("-")
+        if int(begin, 16) <= address < int(end, 16):
+            return said
+    return []

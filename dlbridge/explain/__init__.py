@@ -57,8 +57,7 @@ class Plan(NamedTuple):
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from dlbridge.explain import picture  # imported with the first picture
-
+        picture = load_module("dlbridge.explain.picture")       # with the first picture
         memory = None
         if self.shape is not None and self.strides is not None:
             value_bits = next(bits * lanes for name, _, bits, lanes, *_ in TABLE if name == self.dtype)
@@ -68,8 +67,8 @@ class Plan(NamedTuple):
             step_bits = 8 if self.strides_unit == "bytes" else item_bits
             memory = picture.Memory(self.shape, self.strides, step_bits, item_bits, value_bits, self.dtype, self.device,
                                     self.nbytes, self.readonly)
-        return picture.of_plan(
-            self.action, self.source, self.protocol, self.target, self.reason, self.hint, memory)
+        return str(picture.of_plan(
+            self.action, self.source, self.protocol, self.target, self.reason, self.hint, memory))
 
 
 def explain(
@@ -127,8 +126,6 @@ def explain(
 
 def about_values(src: object, target: str) -> str:
     """What is known of the values of such an array where they are not what they seem; its own library knows it."""
-    from dlbridge.libraries.library import Facts
-
-    known = Facts(type(src))
+    known = load_module("dlbridge.libraries.library").Facts(type(src))
     tell = known.find("about_values")
     return "" if tell is None or any(library.name == target for library, _ in known.records) else str(tell(src))

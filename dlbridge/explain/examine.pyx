@@ -3,6 +3,7 @@
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
     BYTE_STRIDES,
+    PROTOCOL_EXCHANGE_API,
     Managed,
     Protocol,
     managed_nbytes,
@@ -61,7 +62,8 @@ cdef bint state_plan(dict facts, Managed* managed, Target target, const Request*
     if decision.reason:
         facts["reason"] = reason_text(managed, target, &decision, src) or facts.get("reason", "")
         facts["hint"] = reason_hint(managed, target, &decision)
-    return decision.reason == GIVEN_COPY
+    # A table of functions cannot be told what copy=False is.
+    return decision.reason == GIVEN_COPY and managed.protocol != PROTOCOL_EXCHANGE_API
 
 
 cdef int examine_out(

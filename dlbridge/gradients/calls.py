@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
 from dlbridge.errors import UnsupportedError, refusal, shown
 from dlbridge.gradients.forms import take_out
@@ -80,6 +81,7 @@ class Crossing:
     def __init__(self, function: Any, inside: str, keywords: dict[str, Any]) -> None:
         self.given = function, keywords
         self.inside = inside
+        self.made: Any = None
         self.hides: Callable[..., Any] | None = None
         self.outside, self.kind, self.module, self.name = CROSSINGS[inside]
 
@@ -88,9 +90,15 @@ class Crossing:
         function, keywords = self.given
         return Crossing, (function, self.inside, keywords)
 
-    @functools.cached_property
+    @property
     def function(self) -> Any:
-        return getattr(importlib.import_module(self.module), self.name)(*self.given)
+        """The function as the library outside calls it, made with the first such call."""
+        if self.made is None:
+            for library in ("torch", "jax.numpy"):      # which load_module() is not to import under its lock
+                importlib.import_module(library)
+            made = getattr(load_module(self.module), self.name)(*self.given)
+            self.made = self.made or made       # another thread may have been quicker
+        return self.made
 
     def hidden(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The same function, which torch.compile leaves as it is: it would look into the code of JAX."""

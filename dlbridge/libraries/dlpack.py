@@ -6,7 +6,7 @@ from dlbridge.libraries.profiles import DLPACK
 LIBRARY = Library(
     name="dlpack",
     # The types of pydlpack, whose module has this name too.
-    arrays=(Arrays("*", immutable=Fact(True, "seen in 0.2.1", "exports the memory of any library without a flag")),),
+    arrays=(Arrays("*", unflagged=Fact(True, "seen in 0.2.1", "exports the memory of any library without a flag")),),
     delivery="tensor:prepare_legacy",
     lacks=(
         Fact("READ_ONLY", "dlpack 1.3", "has no flags"),

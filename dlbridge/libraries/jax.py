@@ -108,7 +108,8 @@ LIBRARY = Library(
             },
             preferred=Fact("buffer", "seen in 0.10.2", "takes a tenth of the time of __dlpack__ on the CPU, and flags "
                            "read-only memory; it declines elsewhere, and for bfloat16"),
-            immutable=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags", below="0.12"),
+            unflagged=Fact(True, "jax#40789", "gives a legacy capsule, which has no flags", below="0.12"),
+            constant=Fact(True, "seen in 0.10.2", "never writes to an array"),
             none_is_unordered=Fact(True, "seen in jaxlib 0.10.2", "takes -1 for the handle of a stream"),
             pinned_memory=Fact(pinned_memory, "seen in 0.11.2", "exports it under its own device type", since="0.11"),
             replicas=Fact(replicas, "seen in 0.10.2", "exports nothing of an array that is on several devices"),

@@ -15,6 +15,8 @@ from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from dlbridge._core.locks import importing
+
 # Files of this folder that have no library of that name.
 HELPERS = ("hints", "library", "names", "numba_arrays", "others", "pandas_blocks", "profiles", "tensor_types")
 
@@ -60,7 +62,9 @@ class Arrays(NamedTuple):
     gives: Fact | None = None               # a function of the array that gives a capsule, a buffer or another array;
     #                                         None where the array's own protocols serve it
     # ---- what the export does not say
-    immutable: Fact | None = None           # True: the memory is read-only, which the export cannot say
+    unflagged: Fact | None = None           # True: the memory is read-only, which the export cannot say
+    constant: Fact | None = None            # True: nobody writes to the memory where it is read-only; or a function of
+    #                                         the array, and of an address in its memory: whether that is so
     forgets: Fact | None = None             # True: the export does not keep the memory alive, the array does
     element_type: Fact | None = None        # a function of the array: its dtype's name, None where the export says it
     gradient_free: Fact | None = None       # the attribute that is False where a gradient would be lost
@@ -237,7 +241,8 @@ def files() -> frozenset[str]:
 @cache
 def in_file(name: str) -> tuple[Library, ...]:
     """The libraries of a file of this folder."""
-    module = importlib.import_module(f"{__package__}.{name}")
+    with importing.lock:
+        module = importlib.import_module(f"{__package__}.{name}")
     return module.LIBRARIES if hasattr(module, "LIBRARIES") else (module.LIBRARY,)
 
 

@@ -3,8 +3,10 @@
 import operator
 import os
 import sys
+import weakref
 from typing import Any
 
+from dlbridge._core.system_memory import is_file_for_reading
 from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
 from dlbridge.libraries.profiles import IN_TREE, OF_POINTER
 
@@ -98,6 +100,16 @@ def hint_for_volume(image: Any) -> str:
     return f"pass SimpleITK.GetArrayFromImage({'SimpleITK.LabelMapToLabel(x)' if labels else 'x'})"
 
 
+asked: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def is_for_reading(mapped: Any, address: int) -> bool:
+    """Whether a mapping is of a file, for reading. The system is asked once, which takes a millisecond."""
+    if mapped not in asked:
+        asked[mapped] = is_file_for_reading(address)
+    return asked[mapped]
+
+
 def read(member: Any) -> Any:
     """What is in a file: an array is read, and a group stays one."""
     return member[...] if hasattr(member, "shape") else member
@@ -150,6 +162,10 @@ LIBRARIES = (
             Arrays("dict", {"": "call dlbridge.convert_tree(x, to), or pass its values one by one"}),
             Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
             Arrays("type", {"": "pass an instance, not the class"}),
+            Arrays("PySeries", constant=Fact(True, "seen in polars 2.1.0", "is the array of Arrow that an ndarray of "
+                                             "polars lies on")),
+            Arrays("tensorflow_wrapper", constant=Fact(True, "seen in TensorFlow 2.21", "is the tensor that an "
+                                                       "ndarray of TensorFlow lies on")),
         ),
     ),
     Library(
@@ -187,6 +203,10 @@ LIBRARIES = (
         Arrays("date", {"": "pass numpy.datetime64(x)"}),
         Arrays("timedelta", {"": "pass numpy.timedelta64(x)"}),
     )),
+    Library(name="mmap", arrays=(Arrays("mmap", constant=Fact(
+        is_for_reading, "seen in 3.11", "maps a file for reading, or memory that others write")),)),
+    Library(name="ray", arrays=tuple(Arrays(name, constant=Fact(True, "seen in 2.60", "is sealed in its store"))
+                                     for name in ("Buffer", "SubBuffer"))),
     Library(name="multiprocessing", arrays=(
         Arrays("SharedMemory", {"": "pass x.buf"}),
         Arrays("SynchronizedArray", {"": "pass x.get_obj()"}),

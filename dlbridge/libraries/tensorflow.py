@@ -32,7 +32,8 @@ LIBRARY = Library(
         Arrays(
             "EagerTensor",
             {"element type": hint_for_type},
-            immutable=Fact(True, "seen in 2.21", "gives a legacy capsule, which has no flags"),
+            unflagged=Fact(True, "seen in 2.21", "gives a legacy capsule, which has no flags"),
+            constant=Fact(True, "seen in 2.21", "never writes to a tensor"),
             element_type=Fact(lambda tensor: tensor.dtype.name, "seen in 2.21",
                               "ends the process where strings or resources are exported"),
         ),

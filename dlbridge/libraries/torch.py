@@ -85,7 +85,7 @@ LIBRARY = Library(
         ),
         Arrays("ReadOnlyTensorWrapper",
                gives=Fact(unwrapped, "seen in 2.15.0", "raises an error for all but its own export"),
-               immutable=Fact(True, "seen in 2.15.0", "is a promise that nobody writes")),
+               unflagged=Fact(True, "seen in 2.15.0", "says it by its type alone")),
         Arrays("DTensor", {"no_memory": "pass x.to_local(), the part of this process, or x.full_tensor()"},
                no_memory=Fact(True, SEEN, "exports an address of NULL")),
         Arrays("MaskedTensor", {"type": "pass x.to_tensor(0), or x.get_data() if the mask does not matter"},

@@ -79,9 +79,9 @@ class Lists:
             source.choice(LIST_CHANGES)(self, source)
 
     def is_sound(self):
-        return (self.size >= 0 and self.length >= 0 and self.offset >= 0 and self.offset + self.length <= LARGEST
-                and self.null_count in (0, -1) and self.n_buffers == 1 and self.n_children == 1 and self.has_child
-                and self.null_count <= self.length)
+        return (0 <= self.size < 1 << 31 and self.length >= 0 and self.offset >= 0
+                and self.offset + self.length <= LARGEST and self.null_count in (0, -1) and self.n_buffers == 1
+                and self.n_children == 1 and self.has_child and self.null_count <= self.length)
 
     def children(self, child):
         return BLOCKS.new(packed([BLOCKS.new(child) if self.has_child else 0]))

@@ -103,7 +103,7 @@ def test_jax_refuses_read_only_numpy():
     source.flags.writeable = False
     with pytest.raises(BufferError) if JAX_READS_LEGACY_ONLY else contextlib.nullcontext():
         jnp.from_dlpack(source)
-    made = dlbridge.convert(source, "jax")
+    made = dlbridge.convert(source, "jax", readonly="share")
     assert made.tolist() == list(range(16))
     assert made.unsafe_buffer_pointer() == source.ctypes.data
 

@@ -78,14 +78,6 @@ def test_no_address_decides_what_is_refused(offset, target, read):
     assert (plan.action, plan.reason) == ("copy", f"memory is writable, and the arrays of {target} must not change")
 
 
-@each_target
-def test_read_only_memory_is_shared(target, read):
-    source = aligned(16)
-    source.flags.writeable = False
-    assert read(dlbridge.convert(source, target, copy=False)).ctypes.data == source.ctypes.data
-    assert read(dlbridge.convert(source, target, readonly="error")).ctypes.data == source.ctypes.data
-
-
 @pytest.mark.needs("jax")
 def test_what_jax_gives_stays_read_only():
     made = dlbridge.convert(dlbridge.convert(aligned(16), "jax"), "numpy")

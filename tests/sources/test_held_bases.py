@@ -140,3 +140,35 @@ def test_without_a_conversion_nothing_is_held(block):
     array = np.ndarray((64,), "float32", buffer=block.buf)
     assert dlbridge.convert(array, "numpy") is array
     block.close()
+
+
+class Closing(np.ndarray):
+    """Closes the memory that it lies over as it goes, as the shared memory of grain's loaders does."""
+
+    def __del__(self):
+        if getattr(self, "block", None) is not None:
+            closed.append(None)
+            try:
+                self.block.close()
+            except BufferError as error:
+                closed[-1] = error
+
+
+closed = []
+
+
+@pytest.mark.parametrize("to", [*TARGETS, *params(["numpy"])])
+def test_an_array_that_closes_its_memory_as_it_goes_can(to):
+    closed.clear()
+    memory = shared_memory.SharedMemory(create=True, size=1 << 12)
+    memory.unlink()
+    array = np.ndarray.__new__(Closing, (64,), "f4", buffer=memory.buf)
+    array.block = memory
+    del memory
+    result = dlbridge.convert(array, to)
+    del array
+    gc.collect()
+    assert closed == []
+    del result
+    gc.collect()
+    assert closed == [None]

@@ -232,8 +232,7 @@ def test_new_arrays_are_where_jax_makes_them():
     import dlbridge
 
     int4 = np.arange(8).astype(jnp.int4)
-    frozen = host.view()
-    frozen.flags.writeable = False
+    frozen = np.asarray(jax.device_put(host, devices[0]))
     for default in devices[2], devices[0], "cpu", None:
         expected = {default if default in devices else devices[0]}
         with jax.default_device(default):

@@ -245,6 +245,7 @@ class Exporter(NamedTuple):
     shape: tuple = (6, 4)
     dtype: str = "float32"
     readonly: bool = False
+    written: bool = False                           # … though somebody can still write to it
     keeps: str = "base"
     address: Callable[[Any], int] | None = None     # None: that of the elements; see also ``unseen``
     unseen: bool = False                            # each export makes new memory, so no address is to be expected
@@ -264,7 +265,7 @@ def base_address(obj):
 OF_TORCH = "exchange_api" if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "dlpack"      # before 2.10
 EXPORTERS = (
     Exporter("ndarray", lambda e, s: e, library="numpy", protocol="numpy"),
-    Exporter("ndarray read-only", make_read_only, readonly=True, library="numpy", protocol="numpy"),
+    Exporter("ndarray read-only", make_read_only, readonly=True, written=True, library="numpy", protocol="numpy"),
     Exporter("ndarray subclass", lambda e, s: e.view(ArraySubclass), protocol="numpy"),
     Exporter("memmap", make_memmap, keeps="count", address=base_address, protocol="numpy"),
     Exporter("torch.Tensor", lambda e, s: torch.from_numpy(e), library="torch", protocol=OF_TORCH, needs=("torch",)),
@@ -315,7 +316,7 @@ EXPORTERS = (
     Exporter("versioned capsule", lambda e, s: versioned(e).__dlpack__(max_version=(1, 0)), once=True,
              protocol="dlpack"),
     Exporter("versioned capsule read-only", lambda e, s: versioned(make_read_only(e, s)).__dlpack__(
-        max_version=(1, 0)), once=True, readonly=True, protocol="dlpack"),
+        max_version=(1, 0)), once=True, readonly=True, written=True, protocol="dlpack"),
     Exporter("legacy __dlpack__", lambda e, s: LegacyProducer(e), protocol="dlpack (legacy)"),
     Exporter("versioned __dlpack__", lambda e, s: VersionedProducer(versioned(e)), protocol="dlpack"),
     Exporter("dlbridge.Tensor", lambda e, s: dlbridge.asdlpack(e), library="dlbridge", protocol="exchange_api"),

@@ -86,7 +86,7 @@ def is_shared(exporter, importer, case, readonly="copy"):
     """Whether the contract promises shared memory."""
     if exporter.readonly and not importer.told and readonly == "copy":
         return exporter.library == importer.library      # the object itself
-    if importer.immutable and not exporter.readonly and readonly == "copy":
+    if importer.immutable and (not exporter.readonly or exporter.written) and readonly == "copy":
         return exporter.library == importer.library
     if importer.dense and exporter.step > 1:
         return False
@@ -161,7 +161,7 @@ def test_readonly_share_shares(exporter, importer, stack):
 @each_read_only_pair
 def test_readonly_error_refuses_where_the_consumer_cannot_be_told(exporter, importer, stack):
     case = make(exporter, stack)
-    if importer.told:
+    if importer.told and not (importer.library == "jax" and exporter.written):
         assert importer.look(deliver(importer, case.src, readonly="error")).bits == case.bits
     else:
         with pytest.raises(dlbridge.ConversionError, match='readonly "error"'):

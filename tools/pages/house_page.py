@@ -62,6 +62,7 @@ FLOORS = (
         Room("place: copies", ("_core.place", "_core.narrowing"), on_the_way=True),
         Room("location", ("_core.location",)),
         Room("exports, capsule", ("_core.exports", "_core.capsule")),
+        Room("constant", ("_core.constant",)),
     )),
     Floor(4, (
         Room("request: the keywords, checked once", ("_core.request",)),

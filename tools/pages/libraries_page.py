@@ -97,7 +97,8 @@ DELIVERIES = {
 SOURCE_FACTS = {
     "preferred": "is read by {}", "exchange": "its exchange table is used as it is",
     "gives": "is read by its own function",
-    "immutable": "has read-only memory", "forgets": "the array is kept alive beside its export",
+    "unflagged": "has read-only memory", "constant": "nobody writes to its read-only memory",
+    "forgets": "the array is kept alive beside its export",
     "element_type": "its own word for the type counts", "gradient_free": "`{}` is asked",
     "copies": "reading copies", "arrow_form": "is shared so with copy=False",
     "masked": "is refused where its mask hides a value",

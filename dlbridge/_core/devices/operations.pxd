@@ -2,12 +2,10 @@
 
 from dlbridge._core.atomic cimport load_flag
 from dlbridge._core.devices.table cimport Operations, operations
-
-cdef extern from "Python.h":
-    object PyImport_ImportModule(const char* name)
+from dlbridge._core.late cimport load_module
 
 
 cdef inline Operations* device_operations() except NULL:
     if not load_flag(&operations.ready):
-        PyImport_ImportModule("dlbridge._core.devices.transfers")
+        load_module("dlbridge._core.devices.transfers")
     return &operations

@@ -322,9 +322,9 @@ cdef bint stage(
             if count > 1:
                 divide(&transfer, count)
                 run_parts(&transfer, parts, count, failure)
-        if transfer.ready != NULL:
-            driver.calls.event_destroy(transfer.ready)
         leave(driver, &entered, failure)
+    if transfer.ready != NULL:
+        driver.calls.event_destroy(transfer.ready)
     for index in range(count):
         give_back(parts[index].worker, driver)
     return count > 1 and is_well(failure)

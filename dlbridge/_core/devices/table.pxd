@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.block cimport Managed
+from dlbridge._core.block cimport Managed, Wrapped
 from dlbridge._core.copying cimport Copy
 
 
@@ -54,6 +54,7 @@ ctypedef struct Operations:
     Managed* (*allocate)(Managed* block, const DLDevice* device) except NULL     # steals block
     Managed* (*duplicate)(Managed* source) except NULL
     bint (*is_readable)(Managed* managed) except -1
+    bint (*is_pooled)(const Wrapped* owner) noexcept nogil
     int (*check_device)(const DLDevice* device) except -1
 
 cdef Operations operations

@@ -251,6 +251,11 @@ cdef int fill_pooled(Pooled* pooled, void* source, size_t nbytes) except -1:
     check(pooled.driver, &failure)
 
 
+cdef bint is_pooled(const Wrapped* owner) noexcept nogil:
+    """Whether it is memory that dlbridge has of a driver's pool."""
+    return owner.release == release_pooled
+
+
 cdef void release_pooled(void* owner) noexcept nogil:
     """Give the memory back in the order of its stream.
 
@@ -297,5 +302,6 @@ operations.send = send
 operations.allocate = allocate
 operations.duplicate = duplicate
 operations.is_readable = is_readable
+operations.is_pooled = is_pooled
 operations.check_device = cuda.check_device
 store_flag(&operations.ready, True)

@@ -26,7 +26,7 @@ from dlbridge._core.block cimport (
     managed_checked,
     managed_data,
     managed_item_bytes,
-    managed_keep,
+    managed_keep_export,
     managed_new,
     managed_own_object,
     managed_release,
@@ -130,6 +130,14 @@ cdef Managed* acquire_scalar(object obj, Offer offer, const Request* request) ex
     return managed
 
 
+cdef object base_of(object array):
+    """What an array has its memory from, as NumPy noted it; None if it is its own."""
+    cdef PyObject* base = array_base(array)
+    if base == NULL:
+        return None
+    return (<object> base).base if type(<object> base) is between else <object> base
+
+
 cdef int hold_base(Managed* managed, object array) except -1:
     """Hold the buffer that an array lies over; on failure the block is released.
 
@@ -137,11 +145,8 @@ cdef int hold_base(Managed* managed, object array) except -1:
     which close() takes away if nothing holds an export.
     """
     cdef object base = array
-    while array_base(base) != NULL:
-        base = <object> array_base(base)
-        base = base.base if type(base) is between else base
-        if not isinstance(base, ndarray):
-            break
+    while isinstance(base, ndarray) and array_base(base) != NULL:
+        base = base_of(base)
     if not counts_exports(Py_TYPE(<PyObject*> base)):
         return 0
     try:
@@ -154,7 +159,7 @@ cdef int hold_base(Managed* managed, object array) except -1:
             raise
         raise refusal(ConversionError, "numpy", "base", shown(type(base), full_name),
                       f"has released its memory: {error}", "convert the array before that") from error
-    managed_keep(managed, held)
+    managed_keep_export(managed, held)
 
 
 cdef bint describe(object obj, Offer offer, Managed* out, int64_t* room) noexcept:

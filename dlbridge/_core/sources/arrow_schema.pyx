@@ -4,7 +4,7 @@ Lists of one length, and lists of them, are axes. So are those of a tensor type 
 of libraries), which says the shape of its elements.
 """
 
-from libc.stdint cimport int32_t
+from libc.stdint cimport INT32_MAX, int32_t
 from libc.string cimport memcpy
 
 from dlbridge._core.arrow_abi cimport ArrowSchema
@@ -70,8 +70,10 @@ cdef bint find_list(const ArrowSchema* schema, bint is_tensor, Description* out)
     out.offset_bytes[out.levels] = 0
     if text.startswith("+w:"):
         digits = text.removeprefix("+w:")
-        if not (digits.isascii() and digits.isdecimal() and len(digits) < 19):
+        if not (digits.isascii() and digits.isdecimal()):
             raise refused("format", repr(text), "has no length")
+        if len(digits) > 10 or int(digits) > INT32_MAX:
+            raise refused("format", repr(text), "has a length beyond the 32 bits of Arrow's")
         out.lengths[out.levels] = int(digits)
         return True
     out.lengths[out.levels] = UNKNOWN

@@ -10,7 +10,10 @@ cdef Offer offers(object kind, object facts, str attribute)
 cdef extern from *:
     """
     #define dlbridge_counts_exports(type) ((type)->tp_as_buffer && (type)->tp_as_buffer->bf_releasebuffer)
+    #define dlbridge_has_buffer(type) \\
+        (((PyTypeObject *) (type))->tp_as_buffer && ((PyTypeObject *) (type))->tp_as_buffer->bf_getbuffer)
     """
+    bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
     # Whether the exporters of a type are told when their buffer is released, as those are that can take their memory
     # back.
     bint counts_exports "dlbridge_counts_exports"(PyTypeObject* kind) noexcept

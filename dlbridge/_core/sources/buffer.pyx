@@ -33,13 +33,6 @@ cdef extern from "Python.h":
     # cpython.buffer declares that it raises, and a try around it would cost more than the rest of acquire().
     int PyObject_GetBuffer(object exporter, Py_buffer* view, int flags) noexcept
 
-cdef extern from *:
-    """
-    #define dlbridge_has_buffer(type) \\
-        (((PyTypeObject *) (type))->tp_as_buffer && ((PyTypeObject *) (type))->tp_as_buffer->bf_getbuffer)
-    """
-    bint has_buffer "dlbridge_has_buffer"(object kind) noexcept
-
 
 cdef Offer offers(object kind, object facts, str attribute):
     if not has_buffer(kind):

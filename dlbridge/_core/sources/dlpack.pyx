@@ -53,7 +53,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host, same_device, type_number
-from dlbridge._core.facts cimport FORGETS, IMMUTABLE, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT, UNORDERED_EXPORT
+from dlbridge._core.facts cimport FORGETS, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT, UNFLAGGED, UNORDERED_EXPORT
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, stream_and_keeper
 from dlbridge._core.sources.offer cimport (
@@ -279,7 +279,7 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
         raise
     if offer.known & FORGETS:
         managed_keep(managed, obj)
-    if offer.known & IMMUTABLE:
+    if offer.known & UNFLAGGED:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     elif managed.protocol == PROTOCOL_DLPACK_LEGACY and not offer.known & LEGACY_WRITABLE:
         capsule = None          # for the same reason

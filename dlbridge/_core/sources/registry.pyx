@@ -9,7 +9,7 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMA
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
 from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
-from dlbridge._core.facts cimport COPIES, FORGETS, IMMUTABLE
+from dlbridge._core.facts cimport COPIES, FORGETS, UNFLAGGED
 from dlbridge._core.late cimport c_function, load_module, pause_collector, resume_collector
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport COPY_NEVER, Request
@@ -166,7 +166,7 @@ cdef object exporter_behind(object method):
     """The array whose bound ``__dlpack__`` this is, or None.
 
     A proxy (wrapt, weakref, flax.nnx, pint) hands on the attributes of its array. What is known of that array's type
-    (a mask, lazy bits, immutable memory) holds for the array, and not for the proxy.
+    (a mask, lazy bits, memory that is read-only) holds for the array, and not for the proxy.
     """
     exporter = getattr(method, "__self__", None)
     # Of a function in C, it is the module.
@@ -239,7 +239,7 @@ def add_source(accepts, function, readonly):
     """
     offer = offer_function(function, facts_of(object))
     if readonly is not None:
-        offer.known |= IMMUTABLE if readonly else LEGACY_WRITABLE
+        offer.known |= UNFLAGGED if readonly else LEGACY_WRITABLE
     registered.insert(0, (accepts, offer))
 
 
@@ -280,6 +280,6 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     if offer.known & LEGACY_WRITABLE and managed.protocol == PROTOCOL_DLPACK_LEGACY:
         managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
-    if offer.known & IMMUTABLE:
+    if offer.known & UNFLAGGED:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     return with_row(managed, row, offer)

@@ -15,7 +15,7 @@ from dlbridge._core.block cimport (
     managed_unwrapped,
 )
 from dlbridge._core.cache cimport steal
-from dlbridge._core.capsule cimport new_capsule
+from dlbridge._core.capsule cimport OWNER_NAME, new_capsule
 from dlbridge._core.dtypes cimport get_row, numpy_dtype, rows_named
 from dlbridge._core.native.numpy cimport array_over
 from dlbridge._core.numpy_api cimport array_set_base, import_array_api
@@ -27,8 +27,6 @@ from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError
 
 import_array_api()
-
-cdef const char* OWNER_NAME = "dlbridge.Managed"
 
 # The rows of ml_dtypes' types. complex32 is the only type with a PEP 3118 letter that NumPy lacks.
 cdef uint64_t ml_dtypes_rows = rows_named(
