@@ -45,9 +45,9 @@ def convert(
         The consumer's stream, numbered as in the array API standard. Host memory has no stream.
     readonly : {"copy", "share", "error"}
         What to do with memory that is read-only on one side and writable on the other: read-only memory if the target
-        has no flag for it, and memory that somebody can write to, though not by this view, if the target's arrays are
-        immutable (JAX, TensorFlow, pyarrow). Copy it, share it (you promise that nothing writes to it, for JAX until
-        its work on it is done, ``block_until_ready()``), or raise. All other memory is shared.
+        has no flag for it, and memory that somebody can write to, through this view or another one, if the target's
+        arrays are immutable (JAX, TensorFlow, pyarrow). Copy it, share it (you promise that nothing writes to it, for
+        JAX until its work on it is done, ``block_until_ready()``), or raise. All other memory is shared.
     detach : bool
         Take the data of a torch tensor that requires a gradient.
     narrow : bool

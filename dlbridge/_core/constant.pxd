@@ -3,5 +3,5 @@
 from dlbridge._core.block cimport Managed
 
 
-# By name; None where nobody does, so that the memory is constant.
+# By name; None if nobody can, so that the memory is constant.
 cdef str find_writer(const Managed* managed)

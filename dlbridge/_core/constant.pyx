@@ -1,10 +1,11 @@
 """Who can still write to read-only memory.
 
-A flag says that this view may not write, and not that nobody does. Whether memory is constant is for the one to say who
-really keeps it: bytes, an array of a library whose arrays are immutable, Arrow, a frozen array, a file. So the search
+A flag says that this view may not write, and not that nobody does. Only whoever really keeps the memory can say whether
+it is constant: bytes, an array of a library whose arrays are immutable, Arrow, a frozen array, a file. So the search
 goes through blocks, Tensors, views and memoryviews to the last one that exports the memory.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_CheckExact, PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport uint8_t
@@ -43,7 +44,7 @@ from dlbridge._core.facts cimport CONSTANT
 from dlbridge._core.native.numpy cimport base_of
 from dlbridge._core.numpy_api cimport ARRAY_OWNDATA, ARRAY_WRITEABLE, array_flags, import_array_api
 from dlbridge._core.sources.buffer cimport HeldBuffer, has_buffer
-from dlbridge._core.sources.dlpack cimport frees_immutable
+from dlbridge._core.sources.dlpack cimport frees_constant
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport offers_for_type
 
@@ -61,7 +62,7 @@ import_array_api()
 cdef type ndarray = np.ndarray
 cdef str PRODUCER = "its producer"      # where nothing more is to be seen
 cdef enum:
-    DEEPEST = 100               # of memory that went to and fro more often nothing is known
+    DEEPEST = 100               # memory that was wrapped more often is not traced
 
 
 cdef str find_writer(const Managed* managed):
@@ -92,10 +93,9 @@ cdef str writer_of_block(const Managed* block, size_t address, int depth):
         return writer_by_deleter(<const void*> (<const DLManagedTensor*> owner).deleter)
     if owns == OWNS_BUFFER and exporter(owner) != NULL:
         return writer_behind(<object> exporter(owner), address, depth)
-    # The owner that from_pointer() was given may keep any memory.
     if owns == NOT_YET_OWNED or owns == OWNS_OBJECT and block.protocol != PROTOCOL_DLBRIDGE:
         return writer_behind(<object> <PyObject*> owner, address, depth)
-    return PRODUCER
+    return PRODUCER             # or the owner that from_pointer() was given, which may keep any memory
 
 
 cdef bint is_pooled(const Managed* block, const Wrapped* owner) except -1:
@@ -108,7 +108,7 @@ cdef bint is_own(const DLManagedTensorVersioned* tensor) noexcept:
 
 
 cdef str writer_by_deleter(const void* deleter):
-    return None if frees_immutable(deleter) else PRODUCER
+    return None if frees_constant(deleter) else PRODUCER
 
 
 cdef str writer_behind(object owner, size_t address, int depth):
@@ -125,7 +125,7 @@ cdef str writer_behind(object owner, size_t address, int depth):
             return full_name(type(owner))
         owner = behind
     if depth == DEEPEST:
-        return PRODUCER
+        return "an owner that was not traced"
     if PyCapsule_CheckExact(owner):
         return writer_of_capsule(owner, address, depth + 1)
     block = block_of(owner)
@@ -160,9 +160,14 @@ cdef str writer_of_capsule(object capsule, size_t address, int depth):
 cdef bint is_constant(object owner, size_t address) except -1:
     """Whether an object says that nobody writes to its memory, by what is known of its type."""
     cdef Offer offer
-    if isinstance(owner, bytes):
-        return True
-    offer = offers_for_type(type(owner))[0]
+    cdef size_t begin
+    if isinstance(owner, bytes):        # of which a subclass may export other memory
+        begin = <size_t> PyBytes_AS_STRING(owner)
+        return begin <= address <= begin + <size_t> PyBytes_GET_SIZE(owner)
+    try:
+        offer = offers_for_type(type(owner))[0]
+    except Exception:
+        return False            # a predicate of register_source() does not like this type, which nobody has passed
     if not offer.known & CONSTANT:
         return False
     constant = offer.values[<int> CONSTANT]

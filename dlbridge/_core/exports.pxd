@@ -35,6 +35,6 @@ cdef Managed* unpickled(
     object received, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded,
 ) except NULL
 
-# Who can still write to read-only memory, by name; None where nobody does. constant looks for it, which is imported
-# with the first read-only memory for immutable arrays.
+# Who can still write to read-only memory, by name; None if nobody can. The module constant, which is imported with the
+# first read-only memory for immutable arrays, looks for it.
 cdef str writer_of(const Managed* managed)

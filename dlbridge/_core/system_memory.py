@@ -112,7 +112,7 @@ WRITE_ENDS = ('a write ends the process: map the file with mode="c" of numpy.mem
               "does not")
 
 
-# Their files are memory, which other programs write as that.
+# In-memory file systems, whose files other programs write as they write memory.
 IN_MEMORY = {"tmpfs", "devtmpfs", "ramfs", "hugetlbfs"}
 
 
@@ -125,7 +125,7 @@ def is_write_protected(address: int) -> bool:
 def is_file_for_reading(address: int) -> bool:
     """Whether an address is in pages of a file on a disk, without leave to write; False where the system does not say.
 
-    A file of a memory's file system, or without a name, is memory that other programs may write.
+    A file of an in-memory file system, or without a name, is memory that other programs may write.
     """
     pages = pages_at(address)
     if len(pages) < 5 or "w" in pages[0]:

@@ -126,6 +126,7 @@ LIBRARY = Library(
         Arrays("Tracer", {"is_traced": "call what needs its values by jax.pure_callback"}, refused=(
             Fact(is_traced, "seen in 0.10.2", "has no values while jax.jit or jax.grad trace a function"),)),
     ),
+    constant_exports=Fact(True, "seen in 0.10.2", "exports its arrays alone"),
     private=Fact("_core.targets.jaxlib", "seen in 0.12.0.1", "calls this importer itself, after much Python",
                  since="0.6", below="0.13"),
     delivery="jax",

@@ -63,8 +63,8 @@ class Arrays(NamedTuple):
     #                                         None where the array's own protocols serve it
     # ---- what the export does not say
     unflagged: Fact | None = None           # True: the memory is read-only, which the export cannot say
-    constant: Fact | None = None            # True: nobody writes to the memory where it is read-only; or a function of
-    #                                         the array, and of an address in its memory: whether that is so
+    constant: Fact | None = None            # True: nobody writes to memory that it exports as read-only. A function of
+    #                                         the array, and of an address in its memory, says whether that is so
     forgets: Fact | None = None             # True: the export does not keep the memory alive, the array does
     element_type: Fact | None = None        # a function of the array: its dtype's name, None where the export says it
     gradient_free: Fact | None = None       # the attribute that is False where a gradient would be lost
@@ -114,6 +114,7 @@ class Library(NamedTuple):
     install: str = ""                       # the pip line's last word, the name by default
     roots: tuple[str, ...] = ()             # the first parts of its types' modules, that of ``module`` by default
     arrays: tuple[Arrays, ...] = ()
+    constant_exports: Fact | None = None    # True: nobody writes to anything that it exports by DLPack
     private: Fact | None = None             # the file of dlbridge that uses private parts of it; in other versions
     #                                         than the fact's, it calls public functions
     # ---- as a target; without a delivery it is none

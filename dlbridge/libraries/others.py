@@ -104,7 +104,9 @@ asked: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
 def is_for_reading(mapped: Any, address: int) -> bool:
-    """Whether a mapping is of a file, for reading. The system is asked once, which takes a millisecond."""
+    """Whether a mapping is of a file, for reading. The system takes a millisecond to say it, and is asked once."""
+    if type(mapped) is not sys.modules["mmap"].mmap:        # objects of a subclass may count as equal
+        return is_file_for_reading(address)
     if mapped not in asked:
         asked[mapped] = is_file_for_reading(address)
     return asked[mapped]
@@ -162,8 +164,8 @@ LIBRARIES = (
             Arrays("dict", {"": "call dlbridge.convert_tree(x, to), or pass its values one by one"}),
             Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
             Arrays("type", {"": "pass an instance, not the class"}),
-            Arrays("PySeries", constant=Fact(True, "seen in polars 2.1.0", "is the array of Arrow that an ndarray of "
-                                             "polars lies on")),
+            *(Arrays(name, constant=Fact(True, "seen in polars 2.1.0", "is what an ndarray of polars lies on"))
+              for name in ("PySeries", "PyDataFrame")),
             Arrays("tensorflow_wrapper", constant=Fact(True, "seen in TensorFlow 2.21", "is the tensor that an "
                                                        "ndarray of TensorFlow lies on")),
         ),
@@ -204,7 +206,7 @@ LIBRARIES = (
         Arrays("timedelta", {"": "pass numpy.timedelta64(x)"}),
     )),
     Library(name="mmap", arrays=(Arrays("mmap", constant=Fact(
-        is_for_reading, "seen in 3.11", "maps a file for reading, or memory that others write")),)),
+        is_for_reading, "seen in 3.11", "maps a file of a disk, if the system says so")),)),
     Library(name="ray", arrays=tuple(Arrays(name, constant=Fact(True, "seen in 2.60", "is sealed in its store"))
                                      for name in ("Buffer", "SubBuffer"))),
     Library(name="multiprocessing", arrays=(

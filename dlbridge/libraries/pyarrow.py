@@ -12,6 +12,8 @@ from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 SEEN = "seen in 26.0.1"
+# Buffers and tensors are no arrays: they lie on any memory, and have no flag but that of the view that they were given.
+CONSTANT = Fact(True, SEEN, "has arrays that do not change, by the standard")
 COMPACT = "has compact arrays; of tensors alone it takes others"
 
 
@@ -120,11 +122,10 @@ LIBRARY = Library(
         Arrays("RecordBatchReader", {"+s": COLUMNS},
                columns=Fact(columns_of_reader, SEEN, "is read once"),
                without_rows=Fact(columns_of_schema, SEEN, "is read once")),
-        Arrays("ChunkedArray", {"pyarrow": "x.combine_chunks()"}),
+        Arrays("ChunkedArray", {"pyarrow": "x.combine_chunks()"}, constant=CONSTANT),
+        Arrays("Array", constant=CONSTANT),
         Arrays("*", {"pyarrow": "x"},
-               preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but gives no hint"),
-               constant=Fact(lambda array, address: not getattr(array, "is_mutable", False), SEEN,
-                             "has immutable arrays")),
+               preferred=Fact("arrow", SEEN, "refuses nulls and bools in __dlpack__ too, but gives no hint")),
     ),
     delivery="importer:prepare_for_ndarrays",
     importer=make,

@@ -44,6 +44,7 @@ LIBRARY = Library(
         *(Arrays(name, {"": "it has a value only when its graph runs: call what needs one by numpy_function"})
           for name in ("SymbolicTensor", "KerasTensor")),
     ),
+    constant_exports=Fact(True, "seen in 2.21", "exports its tensors alone"),
     delivery="importer:prepare_for_capsules",
     importer="experimental.dlpack.from_dlpack",
     array_types=("Tensor",),

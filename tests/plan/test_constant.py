@@ -7,6 +7,7 @@ import tempfile
 import types
 
 import numpy as np
+import pyarrow
 import pytest
 from support.optional import of, params
 
@@ -90,6 +91,9 @@ VIEWS = {
     "an address that bytes keep": lambda array: dlbridge.from_pointer(
         array.ctypes.data, (COUNT,), "float32", readonly=True, owner=bytes(8)),
     "a registered source": registered,
+    "a buffer of Arrow": of("pyarrow")(lambda array: pyarrow.py_buffer(read_only(array))),
+    "an ndarray over a buffer of Arrow": of("pyarrow")(
+        lambda array: np.frombuffer(pyarrow.py_buffer(read_only(array)), "f4")),
 }
 
 
@@ -98,7 +102,7 @@ VIEWS = {
 def test_a_write_to_the_owner_changes_no_immutable_array(view, to):
     array = elements()
     result = dlbridge.convert(view(array), to)
-    array[:] = 7
+    array.view("u1")[:] = 7
     assert not np.asarray(result).any()
 
 
@@ -115,7 +119,7 @@ def test_the_policy_decides_about_memory_that_somebody_can_write_to(view, to):
     assert 'pass readonly="share"' in caught.value.hint
     shared = dlbridge.convert(view(array), to, copy=False, readonly="share")
     assert not np.asarray(shared).any()
-    array[:] = 7
+    array.view("u1")[:] = 7
     assert np.asarray(shared).all()
 
 
@@ -131,10 +135,16 @@ def test_explain_says_who_can_write(make, who):
     assert f"somebody can still write to it ({who})" in dlbridge.explain(make(), "pyarrow").reason
 
 
+@pytest.mark.needs("pyarrow", "jax")
+def test_a_tensor_of_arrow_lies_on_any_memory():
+    array = elements()
+    result = dlbridge.convert(pyarrow.Tensor.from_numpy(read_only(array)), "jax")
+    array[:] = 7
+    assert not np.asarray(result).any()
+
+
 @pytest.mark.needs("pyarrow")
 def test_an_array_of_arrow_over_a_tensor_is_a_copy_too():
-    import pyarrow
-
     array = elements()
     given = pyarrow.array(dlbridge.asdlpack(read_only(array)))
     promised = pyarrow.array(dlbridge.asdlpack(read_only(array), readonly="share"))
@@ -180,23 +190,11 @@ def of_jax():
 
 @of("pyarrow")
 def of_arrow():
-    import pyarrow
-
     return pyarrow.array(np.arange(4.0 * COUNT))
 
 
-@of("pyarrow")
-def buffer_of_arrow():
-    import pyarrow
-
-    return pyarrow.py_buffer(bytes(COUNT))
-
-
 def mapped_file():
-    with tempfile.NamedTemporaryFile(dir=os.path.dirname(__file__)) as file:
-        file.write(bytes(4096))
-        file.flush()
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return mmap.mmap(os.open(__file__, os.O_RDONLY), 4 * COUNT, access=mmap.ACCESS_READ)
 
 
 OWNERS = {
@@ -205,7 +203,6 @@ OWNERS = {
     "a frozen array": frozen,
     "JAX": of_jax,
     "Arrow": of_arrow,
-    "a buffer of Arrow": buffer_of_arrow,
     "a file": mapped_file,
     "an unpickled Tensor": lambda: pickle.loads(pickle.dumps(dlbridge.asdlpack(frozen()), protocol=5)),
     "an interface over bytes": lambda: types.SimpleNamespace(

@@ -97,7 +97,7 @@ DELIVERIES = {
 SOURCE_FACTS = {
     "preferred": "is read by {}", "exchange": "its exchange table is used as it is",
     "gives": "is read by its own function",
-    "unflagged": "has read-only memory", "constant": "nobody writes to its read-only memory",
+    "unflagged": "has read-only memory", "constant": "its read-only memory is constant",
     "forgets": "the array is kept alive beside its export",
     "element_type": "its own word for the type counts", "gradient_free": "`{}` is asked",
     "copies": "reading copies", "arrow_form": "is shared so with copy=False",

@@ -9,5 +9,5 @@ cdef Offer offers(object holder, object facts, str attribute)
 # Acquires by the method ``__dlpack__``; NULL if the object has none after all.
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL
 cdef Offer offer_method(object method, object facts)
-# Whether a deleter is code of a library whose arrays are immutable.
-cdef bint frees_immutable(const void* deleter) except -1
+# Whether a deleter is code of a library all of whose exports are constant.
+cdef bint frees_constant(const void* deleter) except -1

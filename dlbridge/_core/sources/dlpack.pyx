@@ -467,21 +467,30 @@ def _refused_capsule(capsule):
 # hands on the ``__dlpack__`` of such an array does not show whose memory it is. The capsule's deleter does: it is code
 # of the library that made the capsule.
 
-cdef dict known_deleters = {}       # frees_immutable() by the deleter's address, for deleters that lie in a file
+cdef dict known_deleters = {}       # said_by() by the deleter's address, for deleters that lie in a file
 
 
 cdef bint frees_immutable(const void* deleter) except -1:
+    return said_by(deleter)[0]
+
+
+cdef bint frees_constant(const void* deleter) except -1:
+    return said_by(deleter)[1]
+
+
+cdef tuple said_by(const void* deleter):
+    """Whether a deleter is code of a library whose arrays are immutable; and of one that exports nothing else."""
     found = known_deleters.get(<size_t> deleter)
     if found is not None:
         return found
     # A function that was made while the program runs, by ctypes for example, is in no file.
     file = file_of(deleter)
     if not file:
-        return False
+        return False, False
     owner = library().library_with(file)
     immutable = owner is not None and library().makes_immutable(owner)
-    known_deleters[<size_t> deleter] = immutable
-    return immutable
+    known_deleters[<size_t> deleter] = immutable, immutable and owner.constant_exports is not None
+    return known_deleters[<size_t> deleter]
 
 
 cdef bint is_read_only_elsewhere(object obj, const Managed* managed) except -1:
