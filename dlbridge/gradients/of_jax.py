@@ -333,6 +333,7 @@ class FunctionForTensors:
         places = places_of(torch.Tensor, arrays)
         wanted = tuple(place for place in places if wants_gradient(arrays[place], transformed))
         tensors = [arrays[place] for place in places]
+        check_no_tangents(tensors)
         others = [None if place in places else array for place, array in enumerate(arrays)]
         keywords = {**self.keywords, "copy": True} if known is None else self.keywords
         call = Call(self.program(bound, form, known, wanted), others, places, keywords)
@@ -349,6 +350,13 @@ class FunctionForTensors:
         part = by_arrays(functools.partial(self.function, *bound), form)
         program = Program(part, wanted, compiles=known is not None)
         return keep(self.programs, key, program) if program.compiles else program
+
+
+def check_no_tangents(tensors: list[Any]) -> None:
+    """Refuse forward mode, which would take what comes back for constants, and their derivatives for zeros."""
+    if any(torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+        raise refusal(UnsupportedError, "accepts", "gradients", True, "has no forward mode",
+                      "call torch.func.jacrev or torch.func.vjp, or leave out strategy= of torch's jacobian()")
 
 
 def wants_gradient(tensor: Any, transformed: bool) -> bool:

@@ -207,6 +207,17 @@ LIBRARIES = (
     )),
     Library(name="mmap", arrays=(Arrays("mmap", constant=Fact(
         is_for_reading, "seen in 3.11", "maps a file of a disk, if the system says so")),)),
+    Library(name="jpype", roots=("_jpype", "jpype"), arrays=(Arrays("_JArray", copies=Fact(
+        True, "jpype#1341", "exports what a Java array had when the oldest export that is still held was made")),)),
+    Library(name="jpy", arrays=(Arrays("JType", copies=Fact(
+        True, "seen in 1.4.0", "exports what a Java array had when the oldest export that is still held was made")),)),
+    Library(name="numkong", arrays=(Arrays(
+        "Tensor", {"element type": 'pass x.astype("complex64")'}, element_type=Fact(
+            lambda tensor: tensor.dtype if tensor.dtype == "bfloat16c" else None, "seen in 7.8.6",
+            "exports its bfloat16c as complex numbers of half floats")),)),
+    Library(name="vtk", roots=("vtkmodules",), arrays=(Arrays(
+        "vtkBitArray", {"": "pass vtkmodules.util.numpy_support.vtk_to_numpy(x)"}, unasked=Fact(
+            "has eight elements in a byte", "seen in 9.7.2", "exports the bytes")),)),
     Library(name="ray", arrays=tuple(Arrays(name, constant=Fact(True, "seen in 2.60", "is sealed in its store"))
                                      for name in ("Buffer", "SubBuffer"))),
     Library(name="multiprocessing", arrays=(

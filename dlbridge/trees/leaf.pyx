@@ -6,9 +6,10 @@ from cpython.object cimport PyObject
 from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
 from dlbridge._core.late cimport load_module
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
-from dlbridge._core.sources.offer cimport Offer, facts_of
+from dlbridge._core.sources.offer cimport Offer, facts_of, library, top_module
 from dlbridge._core.sources.registry cimport has_offer, offers_for_type, unsupported
 
+import sys
 import weakref
 from functools import partial
 
@@ -61,8 +62,17 @@ cdef TypeRole role_of_type(object obj):
     made.kind = kind
     made.role = find_role(kind, obj)
     made.records = made.role == ROLE_ARRAY and issubclass(kind, (np.ndarray, np.void))
-    put(ROLES, made, before)
+    if made.role != ROLE_ARRAY or is_of_a_library(kind):
+        put(ROLES, made, before)
     return made
+
+
+cdef bint is_of_a_library(object kind) except -1:
+    """Whether a type of arrays is a library's own. What somebody else's is may change: JAX may yet learn that it is a
+    container, and does not say when it does.
+    """
+    root = top_module(kind)
+    return root in sys.stdlib_module_names or library().library_of(root) is not None
 
 
 cdef bint is_of_a_class(object obj) except -1:

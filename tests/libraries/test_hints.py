@@ -32,6 +32,7 @@ import jax
 import matplotlib.backends.backend_agg
 import matplotlib.figure
 import netCDF4
+import numkong
 import numpy as np
 import openvino
 import pandas
@@ -53,6 +54,8 @@ import SimpleITK
 import sparse
 import tensorflow
 import torch
+import vtkmodules.util.numpy_support
+import vtkmodules.vtkCommonCore
 import xarray
 import zarr
 from support.hints import code_in
@@ -62,8 +65,8 @@ import dlbridge
 NAMES = {
     "numpy": np, "pandas": pandas, "polars": polars, "pyarrow": pa, "awkward": awkward, "torch": torch, "jax": jax,
     "SimpleITK": SimpleITK, "tensorflow": tensorflow, "dlbridge": dlbridge, "ffi": cffi.FFI(), "to": "numpy",
-    "memoryview": memoryview, "PIL": PIL, "pathlib": pathlib, "shapely": shapely, "ctypes": ctypes, "type": type,
-    "shape": (2,), "dtype": "int32",
+    "memoryview": memoryview, "vtkmodules": vtkmodules, "PIL": PIL, "pathlib": pathlib, "shapely": shapely,
+    "ctypes": ctypes, "type": type, "shape": (2,), "dtype": "int32",
 }
 
 
@@ -149,6 +152,13 @@ class Struct:
     @property
     def __array_struct__(self):
         return self.memory.__array_struct__
+
+
+def bits_of_vtk():
+    bits = vtkmodules.vtkCommonCore.vtkBitArray()
+    for index in range(10):
+        bits.InsertNextValue(index % 3 == 0)
+    return bits
 
 
 def file_of(name):
@@ -347,6 +357,8 @@ PACKAGES = (
         (SPARSE.tolist(), [[0, 1, 1], [1], [[[2.0]]]])),
     Row("scipy.sparse, a matrix", lambda: scipy.sparse.csr_matrix(SPARSE), (SPARSE.tolist(), PARTS_OF_SPARSE)),
     Row("sparse.COO", lambda: sparse.COO(SPARSE), (SPARSE.tolist(),)),
+    Row("NumKong, bfloat16c", lambda: numkong.full((2,), 3.0, dtype="bfloat16c"), ([3 + 3j] * 2,)),    # of both parts
+    Row("vtkBitArray", bits_of_vtk, ([1, 0, 0, 1, 0, 0, 1, 0, 0, 1],)),
     Row("sparse.GCXS", lambda: sparse.GCXS(SPARSE), (SPARSE.tolist(),)),
     Row("scipy.io.netcdf_file", netcdf_of_scipy, (SIX.tolist(),)),
     Row("scipy.io.netcdf_variable", lambda: netcdf_of_scipy().variables["x"], (SIX.tolist(),)),

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-from astropy import units
+from astropy import nddata, units
 from astropy.table import MaskedColumn
 from astropy.utils.masked import Masked
+from support.hints import code_in
 
 import dlbridge
 
@@ -31,6 +32,15 @@ def test_a_mask_is_not_dropped(make, convert):
     with pytest.raises(dlbridge.UnsupportedError, match="mask of Masked") as raised:
         convert(x)
     assert dlbridge.explain(x, "numpy").hint == raised.value.hint
+
+
+def test_a_hint_drops_no_mask():
+    image = nddata.CCDData(np.ones((2, 2)), unit="adu", mask=np.eye(2, dtype=bool))
+    with pytest.raises(dlbridge.UnsupportedError) as raised:
+        dlbridge.convert(image, "torch")
+    [code] = code_in(raised.value.hint, ("numpy",))
+    with pytest.raises(dlbridge.UnsupportedError, match="mask of MaskedArray: hides 2 of 4"):
+        dlbridge.convert(eval(code, {"numpy": np, "x": image}), "torch")
 
 
 def test_a_mask_that_hides_nothing_is_no_reason():

@@ -12,6 +12,7 @@ import importlib.machinery
 import itertools
 import os
 import platform
+import shutil
 import sys
 import sysconfig
 import types
@@ -46,6 +47,7 @@ CONDITIONS = {
     # main thread, which clears that dictionary, then waits for ever (seen 3 times in 35 runs).
     "an end beside daemon threads": lambda: (
         sys.version_info >= (3, 14) or not sysconfig.get_config_var("Py_GIL_DISABLED")),
+    "Java": lambda: shutil.which("java") is not None,
     # The one that the first page is about.
     "jax 0.10": lambda: importlib.import_module("jax").__version_info__ >= (0, 10),
     # JAX 0.12 makes arrays of float6, but neither computes with them nor exports them; docs/dtypes.md is older.

@@ -260,10 +260,28 @@ def test_in_a_function_that_torch_compiles():
 
 # torch imports what forward mode needs.
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is (deprecated|not supported)")
-def test_forward_mode_is_refused_by_torch():
-    forward_mode = torch.autograd.forward_ad
-    with forward_mode.dual_level(), pytest.raises(NotImplementedError, match="jvp"):
-        carried(cubes_of_jax)(forward_mode.make_dual(torch.ones(2, requires_grad=True), torch.ones(2)))
+@pytest.mark.parametrize("way", [
+    lambda f, x: in_dual_level(f, x),
+    lambda f, x: in_dual_level(f, x.requires_grad_()),
+    lambda f, x: torch.no_grad()(in_dual_level)(f, x),
+    lambda f, x: torch.autograd.functional.jacobian(f, x, strategy="forward-mode", vectorize=True),
+    lambda f, x: torch.func.jvp(f, (x,), (x,)),
+    lambda f, x: torch.func.jacfwd(f)(x),
+], ids=["dual", "dual with gradient", "dual without gradients", "jacobian", "jvp", "jacfwd"])
+def test_forward_mode_is_refused(way):
+    """It would take what comes back for constants, and their derivatives for zeros."""
+    cubes = carried(lambda x: x ** 3)
+    with pytest.raises(dlbridge.UnsupportedError, match=r"no forward mode \(call torch\.func\.jacrev"):
+        way(cubes, torch.ones(2))
+    # What the hint says.
+    assert torch.func.jacrev(cubes)(torch.ones(2)).diagonal().tolist() == [3, 3]
+    assert torch.func.vjp(cubes, torch.ones(2))[1](torch.ones(2))[0].tolist() == [3, 3]
+    assert torch.autograd.functional.jacobian(cubes, torch.ones(2)).diagonal().tolist() == [3, 3]
+
+
+def in_dual_level(function, x):
+    with torch.autograd.forward_ad.dual_level():
+        return function(torch.autograd.forward_ad.make_dual(x, torch.ones(2)))
 
 
 def test_a_batch_of_cotangents_is_refused():

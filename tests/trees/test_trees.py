@@ -474,6 +474,26 @@ def test_a_registered_container_that_poses_as_an_array_is_one_for_convert_alone(
     assert type(dlbridge.convert(Param(array), "torch")) is torch.Tensor
 
 
+@pytest.mark.needs("torch", "jax", "optree")
+@libraries_with_trees
+def test_a_class_that_posed_as_an_array_before_it_was_registered_is_a_container_then(library):
+    class Param:
+        def __init__(self, array):
+            self.array = array
+
+        @property
+        def __array_interface__(self):
+            return self.array.__array_interface__
+
+    def kinds():
+        tree = [Param(np.ones(2)), np.ones(2)]
+        return [type(made) for made in dlbridge.convert_tree(tree, "torch")]
+
+    assert kinds() == [torch.Tensor, torch.Tensor]
+    register_for(library, Param, lambda param: ((param.array,), None), lambda extra, values: Param(*values))
+    assert kinds() == [Param, torch.Tensor]
+
+
 # ---- records ---------------------------------------------------------------------------------------------------------
 
 RECORDS = np.array([(1, 2.5), (3, 4.5)], [("id", "i8"), ("x", "f8")])

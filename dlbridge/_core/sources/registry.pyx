@@ -221,7 +221,7 @@ cdef str usual_hint(object kind):
     CPython 3.11 loses the arguments of a call that it has no memory for, so the object is none of them.
     """
     if hasattr(kind, "__array__"):
-        return "pass numpy.asarray(x)"
+        return "pass numpy.asanyarray(x)"       # which keeps a mask
     if load_module("dlbridge.trees.containers").is_of_containers(kind):
         return hints().IN_TREE
     if hasattr(kind, "to_dlpack"):
