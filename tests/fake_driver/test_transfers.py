@@ -773,3 +773,62 @@ def test_batches_become_tensors_of_either_driver(platform):
     del batch
     assert count == 20
     settled()
+
+
+@both
+@in_child
+def test_a_wait_that_fails_lets_nothing_go_early(platform):
+    """Whichever wait of a transfer it is, once or from then on: what is copied stays until the copy has ended."""
+    import contextlib
+
+    import numpy as np
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import filled
+    from fake_driver.scenes.staged import PIECE
+
+    import dlbridge
+
+    where = "rocm" if driver.hip else "cuda"
+    small, large = np.zeros(100, "u1"), np.zeros(13 * PIECE, "u1")
+    ways = {
+        "upload": lambda: dlbridge.asdlpack(small, device=where),
+        "large upload": lambda: dlbridge.asdlpack(large, device=where),
+        "strided upload": lambda: dlbridge.asdlpack(large.reshape(13, -1).T, device=where),
+        "download": lambda: dlbridge.convert(filled(100)[0], "numpy", device="cpu"),
+        "large download": lambda: dlbridge.convert(filled(13 * PIECE)[0], "numpy", device="cpu"),
+        "batches": lambda: list(dlbridge.prefetch([[small, large, small]] * 3, "dlbridge", device=where)),
+        "a tree": lambda: dlbridge.convert_tree([small, small.copy(), large], "dlbridge", device=where),
+    }
+    for name, way in ways.items():
+        for times in 1, 2, 0:
+            for after in range(8):
+                driver.fail("StreamSynchronize", 700, after=after, times=times)
+                with contextlib.suppress(dlbridge.DeviceError):
+                    way()
+                driver.fail("StreamSynchronize", 0)
+                assert driver.races() == [], (name, times, after)
+
+
+@both
+@in_child
+def test_a_transfer_whose_context_is_refused_leaves_no_event(platform):
+    import contextlib
+
+    import numpy as np
+    from fake_driver.producers import driver
+    from fake_driver.scenes.downloads import filled
+    from fake_driver.scenes.staged import PIECE
+
+    import dlbridge
+
+    source, content = filled(13 * PIECE)
+    refused = 0
+    for after in range(30):
+        driver.fail("CtxGetCurrent", 700, after=after, times=1)
+        with contextlib.suppress(dlbridge.DeviceError):
+            dlbridge.convert(source, "numpy", device="cpu", out=np.zeros(13 * PIECE, "u1"))
+            refused -= 1
+        refused += 1
+        driver.fail("CtxGetCurrent", 0)
+        assert driver.alive("events") == 0, after
+    assert refused

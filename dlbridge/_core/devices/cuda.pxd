@@ -118,6 +118,7 @@ cdef void order_after_event(
 # An event that happens when a stream has done the work that it was given so far; NULL on failure.
 cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait) noexcept nogil
+cdef bint has_finished(Driver* driver, void* stream, Failure* failure) noexcept nogil
 cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
 cdef void move(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,

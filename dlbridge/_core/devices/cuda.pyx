@@ -564,13 +564,29 @@ cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcep
     return failed(driver, &driver.calls.stream_is_capturing, error, failure) or status != 0
 
 
+cdef bint has_finished(Driver* driver, void* stream, Failure* failure) noexcept nogil:
+    """Wait for the work of a stream. False if that fails.
+
+    After it the memory that is copied is given back, so a stream that cannot be waited for is waited for by an event.
+    """
+    cdef Calls* calls = &driver.calls
+    cdef Failure second = Failure(0, 0, 0, 0, False)
+    cdef void* event
+    if not failed(driver, &calls.stream_synchronize, calls.stream_synchronize(stream), failure):
+        return True
+    event = recorded_event(driver, stream, &second)
+    if event != NULL:
+        calls.event_synchronize(event)
+        calls.event_destroy(event)
+    return False
+
+
 cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
     """Block this thread until a stream has done the work that it was given."""
     cdef Entered entered
     if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(
             driver, stream, failure):
-        failed(driver, &driver.calls.stream_synchronize,
-               driver.calls.stream_synchronize(handle_of(driver, stream)), failure)
+        has_finished(driver, handle_of(driver, stream), failure)
     leave(driver, &entered, failure)
 
 
@@ -591,7 +607,7 @@ cdef void move(
     if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(
             driver, stream, failure) and not failed(
             driver, call, call[0](into, source, nbytes, handle), failure) and waits:
-        failed(driver, &calls.stream_synchronize, calls.stream_synchronize(handle), failure)
+        has_finished(driver, handle, failure)
     leave(driver, &entered, failure)
 
 

@@ -19,6 +19,7 @@ from dlbridge._core.devices.cuda cimport (
     Failure,
     enter,
     failed,
+    has_finished,
     is_pageable,
     is_well,
     leave,
@@ -254,9 +255,7 @@ cdef bint is_ready(Part* part) noexcept nogil:
 
 cdef bint is_done(Part* part, int slot) noexcept nogil:
     """Wait until a buffer is free, or filled."""
-    cdef Driver* driver = part.transfer.driver
-    return not failed(driver, &driver.calls.stream_synchronize,
-                      driver.calls.stream_synchronize(stream_of(part, slot)), &part.failure)
+    return has_finished(part.transfer.driver, stream_of(part, slot), &part.failure)
 
 
 cdef void move_up(Part* part) noexcept nogil:
@@ -284,7 +283,8 @@ cdef void move_down(Part* part) noexcept nogil:
             break
         copy_words(&pieces[slot].copy)
         slot = other
-    is_done(part, other)
+    for slot in range(SLOTS):
+        is_done(part, slot)
 
 
 cdef bint fetch_piece(Part* part, int slot, Piece* piece) noexcept nogil:
