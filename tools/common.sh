@@ -49,7 +49,10 @@ copy_tree() {
 
 # seeded_tree FOLDER: and the seeded bugs as one more module of the package, so that they are built as everything else is.
 seeded_tree() {
+    mkdir -p "$1.seeded"
+    mv "$1"/dlbridge/seeded.* "$1.seeded" 2>/dev/null || true       # what was built of them stays
     copy_tree "$1"
+    mv "$1.seeded"/* "$1/dlbridge" 2>/dev/null || true
     cp -p "$repository/tests/support/seeded.pyx" "$1/dlbridge/seeded.pyx"
 }
 

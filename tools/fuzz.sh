@@ -24,11 +24,15 @@ CLANG=clang-19
 SANITIZERS="-fsanitize=address,undefined,fuzzer-no-link -fno-sanitize=function,pointer-overflow"
 SANITIZERS+=" -fno-sanitize-recover=undefined"
 
+# Once for each state of the tree, whichever target it is for.
 build() (
     cd "$tree"
+    state=$(xargs -d '\n' sha256sum <"$tree.files" | sha256sum)
+    [ "$(cat "$work/built" 2>/dev/null)" != "$state" ] || exit 0
+    rm -f "$work/built"
     CC=$CLANG LDSHARED="$CLANG -shared" LDFLAGS=$SANITIZERS \
         CFLAGS="-O1 -g -fno-wrapv -fno-omit-frame-pointer $SANITIZERS" \
-        "$venv/bin/python" setup.py build_ext --inplace
+        "$venv/bin/python" setup.py build_ext --inplace && echo "$state" >"$work/built"
 )
 
 # fuzz TARGET OPTION...: with atheris' runtime in place of clang's. Freed memory is kept for as long as a case lasts.

@@ -821,7 +821,7 @@ def test_a_transfer_whose_context_is_refused_leaves_no_event(platform):
 
     import dlbridge
 
-    source, content = filled(13 * PIECE)
+    source, _ = filled(13 * PIECE)
     refused = 0
     for after in range(30):
         driver.fail("CtxGetCurrent", 700, after=after, times=1)

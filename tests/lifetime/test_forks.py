@@ -61,7 +61,7 @@ def test_a_child_that_is_forked_during_a_first_call(CALL):
         def find_spec(self, name, path=None, target=None):
             if name.startswith("dlbridge.") and threading.current_thread() is first:
                 begun.set()
-                time.sleep(0.02)
+                time.sleep(0.005)
 
     def refused(function):
         with contextlib.suppress(dlbridge.DLBridgeError):

@@ -123,6 +123,7 @@ def test_the_policy_decides_about_memory_that_somebody_can_write_to(view, to):
     assert np.asarray(shared).all()
 
 
+@pytest.mark.needs("pyarrow")
 @pytest.mark.parametrize(("make", "who"), [
     (lambda: read_only(elements()), "numpy.ndarray"),
     (lambda: memoryview(bytearray(COUNT)).toreadonly(), "bytearray"),
