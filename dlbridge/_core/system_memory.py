@@ -101,9 +101,10 @@ def lines_of(path: str) -> list[str]:
     """The lines of a file without their ends; none if it cannot be read."""
     try:
         with open(path, errors="replace") as file:
-            return file.read().splitlines()
+            text = file.read()
     except OSError:
         return []
+    return text.removesuffix("\n").split("\n") if text else []       # the name of a file may have other ends of lines
 
 
 # ---- pages without leave to write ------------------------------------------------------------------------------------

@@ -210,7 +210,7 @@ LIBRARIES = (
     Library(name="jpype", roots=("_jpype", "jpype"), arrays=(Arrays("_JArray", copies=Fact(
         True, "jpype#1341", "exports what a Java array had when the oldest export that is still held was made")),)),
     Library(name="jpy", arrays=(Arrays("JType", copies=Fact(
-        True, "seen in 1.4.0", "exports what a Java array had when the oldest export that is still held was made")),)),
+        True, "seen in 2.2.0", "exports what a Java array had when the oldest export that is still held was made")),)),
     Library(name="numkong", arrays=(Arrays(
         "Tensor", {"element type": 'pass x.astype("complex64")'}, element_type=Fact(
             lambda tensor: tensor.dtype if tensor.dtype == "bfloat16c" else None, "seen in 7.8.6",

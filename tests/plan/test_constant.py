@@ -195,7 +195,9 @@ def of_arrow():
 
 
 def mapped_file():
-    return mmap.mmap(os.open(__file__, os.O_RDONLY), 4 * COUNT, access=mmap.ACCESS_READ)
+    """A module of Python's own, which is on a disk."""
+    with open(os.__file__, "rb") as file:
+        return mmap.mmap(file.fileno(), 4 * COUNT, access=mmap.ACCESS_READ)
 
 
 OWNERS = {
@@ -233,6 +235,15 @@ def test_constant_memory_is_shared_through_what_wraps_it(owner, through):
     source = THROUGH[through](owner())
     assert dlbridge.explain(source, "pyarrow").action in ("share", "return")
     dlbridge.convert(source, "pyarrow", copy=False)
+
+
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("name", ["a b", "a (deleted)", "a\u2028ff-fe r--p", "a\nb"])
+def test_a_mapped_file_may_have_any_name(name, tmp_path):
+    (tmp_path / name).write_bytes(bytes(4096))
+    mapped = np.memmap(tmp_path / name, "f4", "r")
+    assert dlbridge.explain(mapped, "pyarrow").action in ("share", "copy")      # the folder may be in memory
+    assert dlbridge.explain(mapped_file(), "pyarrow").action == "share"
 
 
 @pytest.mark.needs("jax")
