@@ -6,8 +6,10 @@ import sys
 import weakref
 from typing import Any
 
+import numpy as np
+
 from dlbridge._core.system_memory import is_file_for_reading
-from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
+from dlbridge.libraries.library import Arrays, Copied, Fact, Library, as_dict
 from dlbridge.libraries.profiles import IN_TREE, OF_POINTER
 
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
@@ -98,6 +100,14 @@ def hint_for_volume(image: Any) -> str:
     """An image of SimpleITK; of a map of labels it would end the process."""
     labels = image.GetPixelIDTypeAsString().startswith("label")
     return f"pass SimpleITK.GetArrayFromImage({'SimpleITK.LabelMapToLabel(x)' if labels else 'x'})"
+
+
+def copy_of_java(array: Any) -> Any:
+    """The numbers of an array of Java now. Its buffer is let go of at once, or the next export would be the same."""
+    try:
+        return Copied(np.array(memoryview(array)))
+    except (BufferError, TypeError):
+        return None             # it has objects
 
 
 asked: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
@@ -207,10 +217,10 @@ LIBRARIES = (
     )),
     Library(name="mmap", arrays=(Arrays("mmap", constant=Fact(
         is_for_reading, "seen in 3.11", "maps a file of a disk, if the system says so")),)),
-    Library(name="jpype", roots=("_jpype", "jpype"), arrays=(Arrays("_JArray", copies=Fact(
-        True, "jpype#1341", "exports what a Java array had when the oldest export that is still held was made")),)),
-    Library(name="jpy", arrays=(Arrays("JType", copies=Fact(
-        True, "seen in 2.2.0", "exports what a Java array had when the oldest export that is still held was made")),)),
+    *(Library(name=name, roots=roots, arrays=(Arrays(kind, gives=Fact(
+        copy_of_java, evidence, "exports what a Java array had when the oldest export that is still held was made")),))
+      for name, roots, kind, evidence in (
+          ("jpype", ("_jpype", "jpype"), "_JArray", "jpype#1341"), ("jpy", ("jpy",), "JType", "seen in 2.2.0"))),
     Library(name="numkong", arrays=(Arrays(
         "Tensor", {"element type": 'pass x.astype("complex64")'}, element_type=Fact(
             lambda tensor: tensor.dtype if tensor.dtype == "bfloat16c" else None, "seen in 7.8.6",

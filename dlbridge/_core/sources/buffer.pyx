@@ -5,8 +5,7 @@ from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY
-from dlbridge._core.atomic cimport add
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
     PROTOCOL_BUFFER,
     SWAPPED,
@@ -21,14 +20,13 @@ from dlbridge._core.block cimport (
     managed_take_bytes,
 )
 from dlbridge._core.dtypes cimport find_format, get_row
-from dlbridge._core.facts cimport COPIES, PINNED_MEMORY
+from dlbridge._core.facts cimport PINNED_MEMORY
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.pending cimport raise_pending
-from dlbridge._core.place cimport COPY, copies_made, place
-from dlbridge._core.request cimport COPY_NEVER, Request
+from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, hints, new_offer
 
-from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, refusal
+from dlbridge.errors import REPORT, ConversionError, refusal
 
 
 cdef extern from "Python.h":
@@ -71,18 +69,6 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         nbytes = managed_nbytes(managed)
         managed_release(managed)
         raise _refused("len", view.len, f"does not match the {nbytes} bytes of its shape")
-    return copied(managed, obj, request) if offer.known & COPIES else managed
-
-
-cdef Managed* copied(Managed* managed, object obj, const Request* request) except NULL:
-    """A copy of an export that is a copy itself, and that its exporter gives again as long as anybody has it."""
-    if request.copy == COPY_NEVER:
-        managed_release(managed)
-        raise refusal(CopyRequiredError, "buffer", "copy", False,
-                      f"but {type(obj).__qualname__} gives its elements by a copy alone", "pass copy=None")
-    managed = place(managed, COPY, NULL)
-    add(&copies_made, 1)
-    managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     return managed
 
 
