@@ -226,7 +226,7 @@ LIBRARIES = (
             lambda tensor: tensor.dtype if tensor.dtype == "bfloat16c" else None, "seen in 7.8.6",
             "exports its bfloat16c as complex numbers of half floats")),)),
     Library(name="vtk", roots=("vtkmodules",), arrays=(Arrays(
-        "vtkBitArray", {"": "pass vtkmodules.util.numpy_support.vtk_to_numpy(x)"}, unasked=Fact(
+        "vtkBitArray", {"": "pass numpy.unpackbits(memoryview(x), count=x.GetNumberOfValues())"}, unasked=Fact(
             "has eight elements in a byte", "seen in 9.7.2", "exports the bytes")),)),
     Library(name="ray", arrays=tuple(Arrays(name, constant=Fact(True, "seen in 2.60", "is sealed in its store"))
                                      for name in ("Buffer", "SubBuffer"))),

@@ -54,7 +54,6 @@ import SimpleITK
 import sparse
 import tensorflow
 import torch
-import vtkmodules.util.numpy_support
 import vtkmodules.vtkCommonCore
 import xarray
 import zarr
@@ -65,8 +64,8 @@ import dlbridge
 NAMES = {
     "numpy": np, "pandas": pandas, "polars": polars, "pyarrow": pa, "awkward": awkward, "torch": torch, "jax": jax,
     "SimpleITK": SimpleITK, "tensorflow": tensorflow, "dlbridge": dlbridge, "ffi": cffi.FFI(), "to": "numpy",
-    "memoryview": memoryview, "vtkmodules": vtkmodules, "PIL": PIL, "pathlib": pathlib, "shapely": shapely,
-    "ctypes": ctypes, "type": type, "shape": (2,), "dtype": "int32",
+    "memoryview": memoryview, "PIL": PIL, "pathlib": pathlib, "shapely": shapely, "ctypes": ctypes, "type": type,
+    "shape": (2,), "dtype": "int32",
 }
 
 
