@@ -354,7 +354,8 @@ class FunctionForTensors:
 
 def check_no_tangents(tensors: list[Any]) -> None:
     """Refuse forward mode, which would take what comes back for constants, and their derivatives for zeros."""
-    if any(torch.autograd.forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
+    dual: Any = torch.autograd.forward_ad.unpack_dual
+    if any(dual(tensor).tangent is not None for tensor in tensors):
         raise refusal(UnsupportedError, "accepts", "gradients", True, "has no forward mode",
                       "call torch.func.jacrev or torch.func.vjp, or leave out strategy= of torch's jacobian()")
 
