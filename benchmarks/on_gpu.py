@@ -250,7 +250,7 @@ def prefetch() -> Iterator[Row]:
             return batch.sum()
 
         yield Row("10 batches, torch", lambda: [work(batch) for batch in dlbridge.prefetch(
-            batches(), "torch", device="cuda", copy=True)],
+            batches(), "torch", device="cuda")],
             lambda: [work(torch.from_numpy(batch).to("cuda")) for batch in batches()], 10 * array.nbytes)
     if jax is not None:
         square = jax.numpy.ones((4096, 4096), "float16")
@@ -258,7 +258,7 @@ def prefetch() -> Iterator[Row]:
         products = jax.jit(lambda batch, square: (square @ square @ square @ square @ square)[0, 0] + batch.sum())
         gpu = jax.devices("gpu")[0]
         yield Row("10 batches, jax", lambda: [products(batch, square) for batch in dlbridge.prefetch(
-            batches(), "jax", device="cuda", copy=True)],
+            batches(), "jax", device="cuda")],
             lambda: [products(jax.device_put(batch, gpu), square) for batch in batches()], 10 * array.nbytes)
 
 

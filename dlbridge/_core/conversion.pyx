@@ -2,13 +2,27 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, STREAM_UNORDERED, DLDevice
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_UNORDERED,
+    DLDevice,
+)
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
-from dlbridge._core.decision cimport READ_ONLY_MEMORY, READ_ONLY_VIEW, WRITABLE_MEMORY, Decision, fits_there, is_copy
+from dlbridge._core.decision cimport (
+    READ_ONLY_MEMORY,
+    READ_ONLY_VIEW,
+    WRITABLE_MEMORY,
+    Decision,
+    fits_there,
+    is_copy,
+    is_immutable,
+)
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport get_row, nearest_row, row_name
+from dlbridge._core.exports cimport writer_of
 from dlbridge._core.handover cimport (
     hand_over,
     hand_over_copy,
@@ -35,14 +49,21 @@ from dlbridge._core.place cimport (
     staged_in_pool,
 )
 from dlbridge._core.plan cimport SHARE, find_kernel, make_plan
-from dlbridge._core.request cimport COPY_ALWAYS, COPY_IF_NEEDED, NOTHING_ASKED, READONLY_SHARE, Request
+from dlbridge._core.request cimport (
+    COPY_ALWAYS,
+    COPY_IF_NEEDED,
+    COPY_UNLESS_CONSTANT,
+    NOTHING_ASKED,
+    READONLY_SHARE,
+    Request,
+)
 from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport call_kernel, call_stage, call_upload
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
-from dlbridge.errors import DeviceError
+from dlbridge.errors import DeviceError, DLBridgeError
 
 cdef enum:
     # Steps that one pass through pinned buffers can do.
@@ -51,8 +72,14 @@ cdef enum:
 
 
 cdef bint is_already(object src, Route route, const Request* request) except -1:
-    return request.copy != COPY_ALWAYS and (
-        not request.has_device or is_on(src, route.target.hosts, &request.device))
+    if request.copy == COPY_ALWAYS or request.copy == COPY_UNLESS_CONSTANT and not is_immutable(route.target):
+        return False
+    return is_there(src, route, request)
+
+
+cdef bint is_there(object src, Route route, const Request* request) except -1:
+    """Whether an array is on the device that is asked for, if one is."""
+    return not request.has_device or is_on(src, route.target.hosts, &request.device)
 
 
 cdef object convert_to(object src, object to, Request* request):
@@ -81,12 +108,29 @@ cdef object convert_own(object src, Route route, const Request* request):
     cdef Request asked = request[0]
     if is_already(src, route, request):
         return hand_over_itself(src, request) if request.has_stream else src
-    duplicate = route.target.facts.duplicate
-    if duplicate is not None:
-        return duplicate.value(src)
+    facts = route.target.facts
+    if facts.clone is not None and request.copy == COPY_UNLESS_CONSTANT and is_there(src, route, request):
+        return src if is_constant(src, route) else facts.clone.value(src)
+    if facts.duplicate is not None:
+        return facts.duplicate.value(src)
     if route.target.hosts > 1:
         note_device(src, route, &asked)
     return deliver_out_of_line(acquire_by(route.offers, src, &asked), route.target, &asked, src)
+
+
+cdef bint is_constant(object src, Route route) except -1:
+    """Whether nobody can write to an array's memory; False of one without memory that can be described."""
+    cdef Request looking = NOTHING_ASKED
+    cdef Managed* managed
+    looking.detach = looking.peek = True
+    try:
+        managed = acquire_by(route.offers, src, &looking)
+    except DLBridgeError:
+        return False
+    try:
+        return managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and writer_of(managed) is None
+    finally:
+        managed_release(managed)
 
 
 cdef object deliver_out_of_line(Managed* managed, Target target, const Request* request, object src):

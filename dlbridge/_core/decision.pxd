@@ -65,7 +65,7 @@ ctypedef struct Findings:
     bint readable           # whether the CPU can read this managed memory where it is
     bint kernel             # whether a library can make a compact copy of this device's memory, by its kernels
     bint copied             # whether the producer gave a copy; asked for explain() alone
-    bint constant           # whether nobody can write to read-only memory; asked for a target of immutable arrays
+    bint constant           # whether nobody can write to read-only memory; asked where that may save a copy
     int32_t host            # the target's device of the host, if it numbers them, for memory that is the host's
 
 ctypedef struct Decision:
@@ -98,7 +98,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
         and load_rows(&target.plain_rows) >> managed.row & 1
         and tensor.device.device_type == kDLCPU
         and <size_t> managed_data(managed) & target.low_bits[managed.row] == 0
-        and request.copy != COPY_ALWAYS
+        and request.copy < COPY_ALWAYS
         and (not request.has_device or same_device(&request.device, &tensor.device))
         and (supports_access(managed, target) or request.readonly == READONLY_SHARE)
     )
@@ -114,7 +114,7 @@ cdef inline bint fits_there(const Managed* managed, Target target, const Request
         and target.device_rows >> managed.row & 1
         and (target.gpus < 0 or tensor.device.device_id < target.gpus)
         and <size_t> managed_data(managed) & target.device_low_bits[managed.row] == 0
-        and request.copy != COPY_ALWAYS
+        and request.copy < COPY_ALWAYS
         and not request.has_device
         and (supports_access(managed, target) or request.readonly == READONLY_SHARE)
     )

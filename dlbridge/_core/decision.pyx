@@ -54,6 +54,7 @@ from dlbridge._core.place cimport (
     COPY_SPAN,
     FETCH,
     IN_C_ORDER,
+    IN_PINNED_MEMORY,
     NARROW,
     PACK,
     PACKED_TO_PAIRS,
@@ -70,7 +71,14 @@ from dlbridge._core.place cimport (
     pack_steps,
     separate_steps,
 )
-from dlbridge._core.request cimport COPY_ALWAYS, COPY_NEVER, READONLY_ERROR, READONLY_SHARE, Request
+from dlbridge._core.request cimport (
+    COPY_ALWAYS,
+    COPY_NEVER,
+    COPY_UNLESS_CONSTANT,
+    READONLY_ERROR,
+    READONLY_SHARE,
+    Request,
+)
 from dlbridge._core.targets.target cimport Target, uploads_to
 
 
@@ -101,12 +109,14 @@ cdef void decide(
         out.steps |= RESET_LENGTH_1
     if not target.supports & SHARING:
         want(out, COPY_BY_TARGET, NO_SHARING)
-    if request.copy == COPY_ALWAYS and not is_copy(out) and managed.owns != OWNS_MEMORY:
+    if is_copy_asked(managed, request, findings) and not is_copy(out):
         want(out, copy_step(managed, target, out), COPY_ASKED)
+        if request.copy == COPY_UNLESS_CONSTANT and is_pinned(managed):
+            out.steps |= IN_PINNED_MEMORY
     if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & TO_HOST_LABEL:
         want(out, COPY_IN_TARGET, UNKEPT_COPY)
-    if not (supports_access(managed, target) or findings.constant) and request.readonly != READONLY_SHARE and (
-            not is_copy(out)):
+    if not (supports_access(managed, target) or findings.constant and is_immutable(target)) and (
+            request.readonly != READONLY_SHARE and not is_copy(out)):
         decide_access(managed, target, request, out)
     # Access comes first, so that an address does not decide whether writable memory is shared.
     if is_misaligned(managed, target) and not out.steps & COPIES & ~COPY_IN_TARGET:
@@ -123,6 +133,7 @@ cdef void finish(
         out.refused = NO_COPY
     elif findings.kernel and (
             needs_kernel(managed, out) or has_any_bytes(managed, out) or fetches_holes(managed, out)
+            or copies_holes(managed, request, out)
             or (out.steps & NARROW and not is_host(managed.abi.dl_tensor.device.device_type))):     # fetched narrower
         if fetches_holes(managed, out) and out.reason == OTHER_DEVICE:
             out.reason = SPREAD
@@ -156,6 +167,18 @@ cdef void refuse(Decision* out, Reason reason) noexcept:
         out.reason, out.refused = reason, IN_ANY_FORM
 
 
+cdef bint is_copy_asked(const Managed* managed, const Request* request, const Findings* findings) noexcept:
+    """Whether the caller wants memory of his own, and this is not such memory yet."""
+    if request.copy < COPY_ALWAYS or managed.owns == OWNS_MEMORY:
+        return False
+    return request.copy == COPY_ALWAYS or not (findings.constant or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
+
+
+cdef bint is_pinned(const Managed* managed) noexcept:
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    return is_host(device_type) and has_streams(device_type)
+
+
 cdef int32_t copy_step(const Managed* managed, Target target, const Decision* decision) noexcept:
     """The copy of memory that stays where it is, and needs no other change.
 
@@ -184,6 +207,14 @@ cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcep
 cdef bint fetches_holes(const Managed* managed, const Decision* decision) noexcept:
     """Whether many more bytes than the elements have would be fetched."""
     return decision.steps & FETCH and is_spread(managed)
+
+
+cdef bint copies_holes(const Managed* managed, const Request* request, const Decision* decision) noexcept:
+    """Whether the bytes between elements would be copied on a device, for a copy that many batches need."""
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    return request.copy == COPY_UNLESS_CONSTANT and decision.steps & COPY_SPAN and not is_host(
+        tensor.device.device_type) and managed.marks & STRIDED and separate_steps(managed) == COPY and not is_dense(
+        tensor.ndim, tensor.shape, tensor.strides, managed_count(managed))
 
 
 cdef bint is_unkept_copy(const Managed* managed) noexcept:

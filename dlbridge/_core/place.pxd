@@ -30,6 +30,8 @@ cdef enum Step:
     UPLOAD = 1 << 15            # it copies host memory to a device
     COPY_BY_TARGET = 1 << 16    # it takes this memory only by a copy of its own
     COPY_IN_TARGET = 1 << 17    # it shares the memory, and copies it on its own stream
+    # place
+    IN_PINNED_MEMORY = 1 << 18  # with COPY: the copy is in pinned memory, as the source is
     COPIES = COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD | REARRANGE
 
 

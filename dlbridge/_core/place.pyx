@@ -95,14 +95,15 @@ cdef enum:
 
 cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL:
     """Take the steps in their order."""
-    if steps & TO_HOST_LABEL:
-        managed.abi.dl_tensor.device.device_type = kDLCPU
-        managed.abi.dl_tensor.device.device_id = 0
+    if steps & TO_HOST_LABEL and not steps & IN_PINNED_MEMORY:
+        label_as_host(managed)
     try:
         if steps & FETCH:
             managed = replaced(managed, fetched(managed))
         if steps & (COPY | COPY_SPAN):
             managed = replaced(managed, copied(managed, steps, api))
+        if steps & TO_HOST_LABEL:
+            label_as_host(managed)
         if steps & PAIRS_TO_PACKED:
             managed = replaced(managed, with_lanes(managed, 1))
         if steps & UNPACK:
@@ -121,6 +122,11 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
         managed_release(managed)
         raise
     return managed
+
+
+cdef void label_as_host(Managed* managed) noexcept nogil:
+    managed.abi.dl_tensor.device.device_type = kDLCPU
+    managed.abi.dl_tensor.device.device_id = 0
 
 
 cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
@@ -176,7 +182,11 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     if steps & NARROW:
         return narrowed(source, steps)
     nbytes = managed_nbytes(source)
-    block = allocated_by(api, source) if api != NULL and nbytes >= THEIRS else NULL
+    block = NULL
+    if steps & IN_PINNED_MEMORY:
+        block = allocated_pinned(source, nbytes)
+    elif api != NULL and nbytes >= THEIRS:
+        block = allocated_by(api, source)
     if block == NULL:
         block = managed_checked(allocated(source, nbytes))
     keep_order(block, source, steps)
@@ -364,6 +374,19 @@ cdef bint has_room_for(int64_t nbytes) except -1:
     if nbytes < LARGE:
         return True
     return nbytes <= <int64_t> load_module("dlbridge._core.system_memory").available_bytes()
+
+
+cdef Managed* allocated_pinned(Managed* like, int64_t nbytes) except? NULL:
+    """As allocated(), in pinned memory; NULL where the driver has none left."""
+    cdef Managed* block = allocated(like, 0)
+    try:
+        if device_operations().pin(block, like, nbytes):
+            return block
+    except BaseException:
+        managed_release(block)
+        raise
+    managed_release(block)
+    return NULL
 
 
 cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? NULL:

@@ -15,6 +15,8 @@ cdef int gather(
 ) except -1
 cdef int row_for(const Managed* managed, Target target, const Request* request) except -2
 cdef tuple find_kernel(const Managed* managed, object src)
+# The error of a copy that is needed, for a reason, where copy=False forbids it.
+cdef object copy_required(const Managed* managed, Target target, const Decision* decision)
 
 # The hint where one side could write what the other must not.
 cdef str SHARE

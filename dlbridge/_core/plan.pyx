@@ -40,9 +40,9 @@ from dlbridge._core.dtypes cimport NO_ROW, dtype_name, nearest_row, row_name
 from dlbridge._core.exports cimport writer_of
 from dlbridge._core.facts cimport OTHER_DEVICES, REARRANGED
 from dlbridge._core.late cimport c_function, load_module
-from dlbridge._core.layout cimport LENGTH_1
+from dlbridge._core.layout cimport LENGTH_1, STRIDED
 from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, REARRANGE, is_bool, is_spread
-from dlbridge._core.request cimport READONLY_SHARE, Request
+from dlbridge._core.request cimport COPY_UNLESS_CONSTANT, READONLY_SHARE, Request
 from dlbridge._core.sources.offer cimport Offer, hints, library
 from dlbridge._core.sources.registry cimport offers_for_type
 from dlbridge._core.targets.registry cimport loaded_target
@@ -162,8 +162,9 @@ cdef int gather(
         out.host = target.facts.default_host.value(target.namespace)
     out.kernel = may_be_rearranged(managed, target, request, out.row) and find_kernel(managed, src) is not None
     out.copied = request.peek and is_given_copy(managed, src)
-    out.constant = is_immutable(target) and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and (
-        request.readonly != READONLY_SHARE and writer_of(managed) is None)
+    out.constant = managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and (
+        request.copy == COPY_UNLESS_CONSTANT or is_immutable(target) and request.readonly != READONLY_SHARE) and (
+        writer_of(managed) is None)
 
 
 cdef int row_for(const Managed* managed, Target target, const Request* request) except -2:
@@ -343,6 +344,7 @@ cdef bint may_be_rearranged(const Managed* managed, Target target, const Request
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     return has_streams(device_type) and not is_host(device_type) and (
         managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed) or row != managed.row
+        or (request.copy == COPY_UNLESS_CONSTANT and managed.marks & STRIDED)
         or (is_for_host(managed, target, request) and is_spread(managed)))
 
 

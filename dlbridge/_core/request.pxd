@@ -9,10 +9,12 @@ from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
 cdef extern from *:
     const int64_t LARGEST_HANDLE "INT64_MAX"
 
+# The keyword copy; and what prefetch() asks for, whose batches are the caller's own.
 cdef enum CopyPolicy:
     COPY_IF_NEEDED
     COPY_NEVER
     COPY_ALWAYS
+    COPY_UNLESS_CONSTANT
 
 cdef enum ReadonlyPolicy:
     READONLY_COPY

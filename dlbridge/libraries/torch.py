@@ -35,6 +35,14 @@ def rearranged(tensor: Any, dtype: str | None) -> Any:
     return made
 
 
+def clone(tensor: Any) -> Any:
+    """A copy, with its gradient. Pinned memory is torch's, which keeps it until its own copies to a device are done."""
+    torch = sys.modules["torch"]
+    if tensor.layout is torch.strided and not tensor.is_nested and tensor.is_pinned():
+        return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
+    return tensor.clone()
+
+
 def is_compressed(tensor: Any) -> bool:
     """Whether a tensor is sparse in columns or blocks; of rows it says so itself."""
     return str(getattr(tensor, "layout", "")) in ("torch.sparse_csc", "torch.sparse_bsr", "torch.sparse_bsc")
@@ -104,6 +112,7 @@ LIBRARY = Library(
     delivery="torch",
     importer="from_dlpack",
     array_types=("Tensor",),
+    clone=Fact(clone, SEEN, "has gradients, lazy bits, and layouts that are no memory"),
     written=Fact(lambda tensor: sys.modules["torch"].autograd.graph.increment_version(tensor), SEEN,
                  "would not notice that a tensor was written which it needs for a gradient"),
     moves={"cuda": '.to("cuda{}")', "rocm": '.to("cuda{}")', "metal": '.to("mps{}")'},

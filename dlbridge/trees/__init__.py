@@ -104,22 +104,22 @@ def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords
         How many batches there are at most beside the caller's: the one that is being read, and those that wait.
     others, columns, **keywords
         As for :func:`convert_tree`. With ``device="cuda"`` a batch is on the device when the caller gets it. A device
-        without a number is the one that is current where this is called.
+        without a number is the one that is current where this is called. ``copy=False`` is the caller's word that the
+        source gives new memory each time: its batches are shared where :func:`dlbridge.convert` can, and refused where
+        it cannot. The copy to the device that is asked for needs no such word.
 
     Returns
     -------
     iterator
-        It gives what ``convert_tree(batch, to, …)`` gives for each batch, in their order. An error of the source or of
-        a conversion is raised in the place of its batch, and is the end. ``close()``, or the end of a ``with`` block,
-        ends the thread and closes a generator; so does the end of the iterator's life. An array of a device is ready
-        for the stream that is current where it is taken.
+        It gives what ``convert_tree(batch, to, …)`` gives for each batch, in their order and as soon as it is there. A
+        batch is the caller's own: memory that somebody else can write to is copied in the thread, and so are, without
+        their objects, arrays of strings and objects that are handed on. An error of the source or of a conversion is
+        raised in the place of its batch, and is the end. ``close()``, or the end of a ``with`` block, ends the thread
+        and lets the source go; so does the end of the iterator's life. An array of a device is ready for the stream
+        that is current where it is taken.
 
     Raises
     ------
-    ConversionError
-        A batch is in memory of an earlier one that is still in use, or between its elements: a source that fills one
-        buffer again and again, and one that gives parts of one array, need ``copy=True``, unless each batch is copied
-        anyway, to another device.
     DLBridgeError, ValueError, TypeError
         For ``to``, ``depth`` and the keywords, at once; for a batch, in its place.
 

@@ -1,29 +1,24 @@
-"""What prefetch() asks of memory (where it goes, whose it is, which addresses it has), and its uploads."""
+"""What prefetch() asks of memory (where it is, and where it goes), and its uploads."""
 
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_CheckExact
 from libc.stdint cimport int32_t
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.block cimport (
-    Managed,
-    managed_count,
-    managed_data,
-    managed_release,
-    managed_seal,
-    managed_share,
-    managed_span,
-)
-from dlbridge._core.conversion cimport convert_to
+from dlbridge._core.block cimport Managed, managed_release, managed_share
+from dlbridge._core.conversion cimport convert_to, deliver_out_of_line
+from dlbridge._core.decision cimport AXIS_ORDER, WIDE_TYPE, Decision, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
-from dlbridge._core.facts cimport ANY_ORDER, ANY_STRIDES, WRITABLE
-from dlbridge._core.layout cimport STRIDED, Span
-from dlbridge._core.location cimport find_device
+from dlbridge._core.facts cimport ANY_ORDER, ANY_STRIDES
+from dlbridge._core.layout cimport STRIDED
+from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.place cimport COPY, IN_C_ORDER, NARROW, is_stageable, place, staged_in_pool
-from dlbridge._core.plan cimport row_for
+from dlbridge._core.plan cimport copy_required, row_for
 from dlbridge._core.request cimport (
+    COPY_IF_NEEDED,
     COPY_NEVER,
+    COPY_UNLESS_CONSTANT,
     KEYWORD_DEVICE,
     NOTHING_ASKED,
     READONLY_COPY,
@@ -31,34 +26,48 @@ from dlbridge._core.request cimport (
     parse_keyword,
     parse_request,
 )
-from dlbridge._core.route cimport Route, delivery_to
+from dlbridge._core.route cimport Route, delivery_to, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
 
-def destination(to, device):
-    """The target, and the GPU that memory is to go to, as a pair, or None.
+cdef class Destination:
+    """Where prefetch() takes arrays: the target, and its device if one is asked for.
 
-    A device without a number is this thread's current one.
+    A GPU is a pair. One without a number is the one that is current in the thread that makes this.
     """
-    cdef Request request = NOTHING_ASKED
-    cdef Route route = delivery_to(to, "numpy", &request)
-    cdef int32_t device_type, number
-    if device is not None:
-        parse_keyword(&request, KEYWORD_DEVICE, device)
-    route.target.load()
-    device_type, number = request.device.device_type, request.device.device_id
-    if not request.has_device or is_host(device_type) or not has_streams(device_type):
-        return route.target, None
-    if number == ANY_DEVICE_ID:
-        number = device_operations().current_device(device_type)
-    return route.target, (device_type, number)
 
+    cdef readonly Target target
+    cdef readonly object gpu
+    cdef readonly bint immutable        # whether the library's arrays never change
+    cdef readonly bint copies_own       # whether it copies device memory itself
+    cdef Request request
 
-def traits(Target target):
-    """Whether a library has immutable arrays, and whether it copies device memory itself."""
-    return not target.supports & WRITABLE, target.copies_own
+    def __init__(self, to, device):
+        cdef DLDevice* wanted = &self.request.device
+        self.request = NOTHING_ASKED
+        self.target = delivery_to(to, "numpy", &self.request).target
+        if device is not None:
+            parse_keyword(&self.request, KEYWORD_DEVICE, device)
+        self.target.load()
+        self.immutable, self.copies_own = is_immutable(self.target), self.target.copies_own
+        if not self.request.has_device or is_host(wanted.device_type) or not has_streams(wanted.device_type):
+            return
+        if wanted.device_id == ANY_DEVICE_ID:
+            wanted.device_id = device_operations().current_device(wanted.device_type)
+        self.gpu = wanted.device_type, wanted.device_id
+
+    def is_asked(self):
+        """Whether a device is asked for."""
+        return self.request.has_device
+
+    def has(self, array):
+        """Whether an array is on the device that is asked for, as far as it says; True of what is refused."""
+        try:
+            return is_on(array, self.target.hosts, &self.request.device)
+        except Exception:
+            return True             # the conversion raises it again, and says more
 
 
 def on_gpu(array):
@@ -79,21 +88,46 @@ def on_gpu(array):
     return has_streams(device.device_type) and not is_host(device.device_type)
 
 
+def tensor_of(array, device, copy, detach):
+    """A Tensor over an array's memory. Memory of a device is the caller's own, unless it is constant, or not asked for.
+
+    Memory of the host is shared where it can be: it is copied to the device.
+    """
+    cdef Request request
+    cdef Route route
+    cdef Managed* managed
+    parse_request(&request, device, copy, None, "share", detach, False)
+    route = route_to(array, "dlbridge", &request)
+    managed = acquire_by(route.offers, array, &request)
+    if is_host(managed.abi.dl_tensor.device.device_type) or not has_streams(managed.abi.dl_tensor.device.device_type):
+        request.has_device = False
+        request.copy = COPY_NEVER if copy is False else COPY_IF_NEEDED
+    elif copy is None:
+        request.copy = COPY_UNLESS_CONSTANT
+    return deliver_out_of_line(managed, route.target, &request, array)
+
+
 def upload(Tensor source, Target target, device, copy, narrow, list queued):
-    """A Tensor over a copy on a device of memory of the host. ``narrow`` is the keyword of convert().
+    """A Tensor over a copy on a device of memory of the host. ``copy`` and ``narrow`` are keywords of convert().
+
+    With copy=False, only what the way to the device changes is refused.
 
     If there is a list, a copy that is only queued comes into it, with what it reads: see await_uploads().
     """
     cdef Managed* block
     cdef Request request
+    cdef Decision decision
     cdef int32_t steps
     cdef int row
-    parse_request(&request, device, copy, None, "copy", False, narrow)
+    parse_request(&request, device, None, None, "copy", False, narrow)
     row = row_for(source.managed, target, &request) if request.narrow else source.managed.row
     steps = COPY | NARROW if row != source.managed.row else 0
     if source.managed.marks & STRIDED and not target.supports & (ANY_STRIDES | ANY_ORDER):
         steps |= COPY | IN_C_ORDER          # on the device nobody may be there to do it
-    if steps and request.copy != COPY_NEVER:
+    if steps:
+        if copy is False:
+            decision.steps, decision.reason = steps, WIDE_TYPE if steps & NARROW else AXIS_ORDER
+            raise copy_required(source.managed, target, &decision)
         block = NULL
         if is_stageable(source.managed, row, &request.device):
             block = staged_in_pool(source.managed, row, steps, &request.device)
@@ -102,19 +136,3 @@ def upload(Tensor source, Target target, device, copy, narrow, list queued):
         source = new_tensor(place(managed_share(source.managed), steps, NULL), READONLY_COPY)
     request.queued = <PyObject*> queued if queued is not None else NULL
     return convert_to(source, "dlbridge", &request)
-
-
-def seal(Tensor tensor):
-    """Make a copy read-only that nobody else has, so that a library of immutable arrays shares it."""
-    managed_seal(tensor.managed)
-    return tensor
-
-
-def addresses(Tensor tensor):
-    """The first address that elements touch, and the one after the last; None of no elements."""
-    cdef Span span
-    if not managed_count(tensor.managed):
-        return None
-    span = managed_span(tensor.managed)
-    begin = <size_t> managed_data(tensor.managed)
-    return begin + span.low_bytes, begin + span.high_bytes

@@ -16,6 +16,7 @@ from dlbridge.trees.walk import Converter, TakeArray, map_tree
 
 Memo = dict[int, tuple[Any, Any]]               # by the id of a leaf: the leaf, which keeps its id, and its copy
 Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each role
+Keep = Callable[[Any], Any]
 
 OTHERS = ("pass", "raise")
 # Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
@@ -40,20 +41,21 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
 
 def takers(
     call: str, to: Any, others: str, columns: str, keywords: dict[str, Any],
-    convert: Callable[..., Any] | None = None, queued: list[Any] | None = None,
+    convert: Callable[..., Any] | None = None, queued: list[Any] | None = None, keep: Keep | None = None,
 ) -> Takers:
     """What is done with a leaf, by its role: :func:`convert_tree` for one leaf. ``convert`` may convert the arrays.
 
     ``queued`` is a list, for one tree at a time, of uploads that map_tree() waits for. Columns of tables wait each.
+    ``keep`` gives what is handed on for an array of words, or for a column that is no array.
 
     Errors about what was given name the function that was called.
     """
     check_given(call, to, others, columns, keywords)
     other = unchanged if others == "pass" else refuse_leaf
-    convert = convert or Converter(to, keywords)
-    take_array = taker(convert, to, others, queued)
+    convert, keep = convert or Converter(to, keywords), keep or itself
+    take_array = taker(convert, to, others, queued, keep)
     return {OTHER: other, VALUE: other, ARRAY: take_array,
-            TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert)}
+            TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert, keep)}
 
 
 def refuse_leaf(leaf: Any, memo: Memo) -> Any:
@@ -72,13 +74,14 @@ class Tables:
     """A function that converts a table to a dictionary of its columns."""
 
     def __init__(
-        self, call: str, columns: str, unpack: bool, take_array: TakeArray, convert: Callable[[Any], Any],
+        self, call: str, columns: str, unpack: bool, take_array: TakeArray, convert: Callable[[Any], Any], keep: Keep,
     ) -> None:
         self.call = call
         self.passes = columns == "pass"
         self.unpack = unpack
         self.take_array = take_array
         self.convert_array = convert
+        self.keep = keep
 
     def __call__(self, table: Any, memo: Memo) -> Any:
         unread, was_read = columns_without_rows(table, self.unpack), False
@@ -124,7 +127,7 @@ class Tables:
                 raise Failure(table, raised, "column", f"[{name!r}]") from None
             if not self.passes:
                 failures.append(Failure(table, raised, "column", f"[{name!r}]"))
-        return column
+        return self.keep(column)
 
     def convert_unknown(self, table: Any, array: Any, memo: Memo) -> Any:
         """An array of words is handed on, since the table may have been a stream."""
@@ -159,12 +162,18 @@ def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[st
 cached_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
 
 
-def taker(convert: Callable[..., Any], to: Any, others: str, queued: list[Any] | None = None) -> TakeArray:
+def itself(array: Any) -> Any:
+    return array
+
+
+def taker(
+    convert: Callable[..., Any], to: Any, others: str, queued: list[Any] | None = None, keep: Keep = itself,
+) -> TakeArray:
     """What is given for an array, which is copied once for all its places."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
         if others == "pass" and not isinstance(error, DeviceError) and has_texts(leaf):
             target_name(to)        # the error may be about that
-            return leaf
+            return keep(leaf)
         raise Failure(leaf, error) from None
 
     return TakeArray(convert, failed, queued)

@@ -1,5 +1,7 @@
 """What ``prefetch`` does: a thread reads and converts the next batches while the caller works on this one.
 
+What it gives is the caller's own: memory that the source may write again is copied in the thread.
+
 The thread gives no array of a device to its library. It makes Tensors, and the caller's thread hands them out: only
 there it is known which stream will use the memory. What was uploaded is complete by then, so the host does not wait.
 """
@@ -7,8 +9,8 @@ there it is known which stream will use the memory. What was uploaded is complet
 import atexit
 import collections
 import contextlib
+import copy
 import functools
-import itertools
 import os
 import threading
 import time
@@ -17,107 +19,100 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from dlbridge.convert import asdlpack, convert
-from dlbridge.errors import ConversionError, DLBridgeError, refusal, shown
+from dlbridge.errors import shown
 from dlbridge.tensor import Tensor
-from dlbridge.trees.ahead import addresses, destination, on_gpu, seal, traits, upload
+from dlbridge.trees.ahead import Destination, on_gpu, tensor_of, upload
 from dlbridge.trees.failure import Failure, report
-from dlbridge.trees.leaf import ARRAY
-from dlbridge.trees.leaves import AS_THEY_ARE, Takers, taker, takers
-from dlbridge.trees.walk import map_leaves, map_tree
+from dlbridge.trees.leaf import ARRAY, OTHER
+from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, taker, takers
+from dlbridge.trees.walk import Converter, map_leaves, map_tree
 
 SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
-Spans = list[tuple[int, int]]   # of addresses, sorted, none of which touches another
 
 
 class Batch(NamedTuple):
     tree: Any
-    handed: bool        # whether the caller's thread has to hand out Tensors in it
-    spans: Spans        # of memory that the source may have, too
+    pending: bool       # whether there are Pending arrays in it
+
+
+class Pending:
+    """A Tensor on a device, which becomes an array of the target in the caller's thread."""
+
+    def __init__(self, tensor: Tensor, ours: bool) -> None:
+        self.tensor = tensor
+        self.ours = ours        # whether nobody else has its memory
+
+
+class Ahead:
+    """convert(), as far as the thread may go: it gives an array of the target, or what is Pending."""
+
+    def __init__(self, to: Any, keywords: dict[str, Any]) -> None:
+        self.destination = Destination(to, keywords.get("device"))
+        self.keywords = keywords
+        self.take = Converter(to, keywords, own=True)
+        self.move = Converter(to, {**keywords, "copy": None})
+        self.pending = False        # whether anything was, since somebody looked
+
+    def __call__(self, array: Any, queued: list[Any] | None = None) -> Any:
+        gpu, asked, copied = self.destination.gpu, self.destination.is_asked(), self.keywords.get("copy")
+        if gpu is None and (asked or not on_gpu(array)):
+            # A copy to the device that was asked for is no copy of the batch's own, so copy=False does not forbid it.
+            moves = copied is False and asked and not self.destination.has(array)
+            return self.move(array) if moves else self.take(array)
+        self.pending = True
+        tensor = tensor_of(array, gpu, copied, self.keywords.get("detach", False))
+        if on_gpu(tensor):
+            return Pending(tensor, copied is not False and not tensor.readonly)
+        narrow = self.keywords.get("narrow", False)
+        return Pending(upload(tensor, self.destination.target, gpu, copied, narrow, queued), True)
 
 
 class Conversion:
     """The two halves of what becomes of a batch: ``begin`` in the thread, ``finish`` in the caller's."""
 
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
-        self.take = takers("prefetch", to, others, columns, keywords,
-                           functools.partial(self.convert_ahead, to=to, **keywords), queued=[])
-        self.keywords = keywords
-        self.target, self.device = destination(to, keywords.get("device"))
-        self.immutable, self.copies_own = traits(self.target)
-        copied = keywords.get("copy") or (self.immutable and keywords.get("readonly") != "share")
-        self.shares = not copied        # whether a result may be in memory of the source
-        self.uploaded: weakref.WeakSet[Tensor] = weakref.WeakSet()      # Tensors over copies that nobody else has
+        check_given("prefetch", to, others, columns, keywords)
+        self.ahead = Ahead(to, keywords)
+        self.take = takers("prefetch", to, others, columns, keywords, self.ahead, queued=[], keep=copy_of_words)
         late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
-        self.finishing: Takers = {
-            **AS_THEY_ARE, ARRAY: taker(functools.partial(self.hand_out, to=to, **late), to, "pass")}
-        self.handed = False
-        self.shared: Spans = []
+        take_pending = taker(functools.partial(
+            hand_out, to=to, destination=self.ahead.destination, copied=keywords.get("copy"), late=late), to, "pass")
+        self.finishing: Takers = {**AS_THEY_ARE, OTHER: take_pending, ARRAY: take_pending}
 
     def begin(self, batch: Any) -> Batch:
-        self.handed, self.shared = False, []
+        self.ahead.pending = False
         try:
             tree = map_tree(self.take, batch)
         except Failure as failure:
             report(failure, [("", batch)], function="prefetch")
-        return Batch(tree, self.handed, merged(self.shared))
+        return Batch(tree, self.ahead.pending)
 
     def finish(self, batch: Batch) -> Any:
         try:
-            return map_leaves(self.finishing, batch.tree, {}) if batch.handed else batch.tree
+            return map_leaves(self.finishing, batch.tree, {}) if batch.pending else batch.tree
         except Failure as failure:
             report(failure, [("", batch.tree)], function="prefetch")
 
-    def convert_ahead(self, array: Any, queued: list[Any] | None = None, *, to: Any, **keywords: Any) -> Any:
-        """The array of the target, or a Tensor that becomes one in the caller's thread."""
-        there, copy, detach = on_gpu(array), keywords.get("copy"), keywords.get("detach", False)
-        if self.device is None and (keywords.get("device") is not None or not there):
-            result: Any = convert(array, to, **keywords)
-            self.note(result)
-            return result
-        self.handed = True
-        if not there:           # as far as the type says; the Tensor says where the memory really is
-            array = asdlpack(array, copy=False if copy is False else None, readonly="share", detach=detach)
-        if there or on_gpu(array):
-            shared = convert(array, "dlbridge", device=self.device, copy=copy, detach=detach)
-            self.note(shared)
-            return shared
-        tensor = upload(array, self.target, self.device, copy, keywords.get("narrow", False), queued)
-        self.uploaded.add(tensor)
-        return seal(tensor) if self.immutable else tensor
 
-    def note(self, result: Any) -> None:
-        """Note memory that a later batch of the source may be in, too. A capsule may be asked only once."""
-        if self.shares and type(result).__name__ != "PyCapsule":
-            with contextlib.suppress(DLBridgeError):
-                span = addresses(convert(result, "dlbridge", detach=True))
-                self.shared.extend([span] if span else [])
-
-    def hand_out(self, tensor: Any, to: Any, **keywords: Any) -> Any:
-        if type(tensor) is not Tensor:
-            return tensor
-        if self.target.name == "dlbridge":
-            keywords.pop("narrow", None)
-            return asdlpack(tensor, **keywords)
+def hand_out(leaf: Any, to: Any, destination: Destination, copied: bool | None, late: dict[str, Any]) -> Any:
+    """The array of what is Pending, ready for the stream that is current here. All else is handed on."""
+    if type(leaf) is not Pending:
+        return leaf
+    if destination.target.name == "dlbridge":
+        return asdlpack(leaf.tensor, **{name: late[name] for name in late if name != "narrow"})
+    if leaf.ours:
         # A library that lets memory go before it has read it gets no copy that only a Tensor keeps.
-        ours = tensor in self.uploaded
-        copy = True if ours and self.copies_own else None if ours else self.keywords.get("copy")
-        return convert(tensor, to, device=self.device, copy=copy, **keywords)
+        copied = True if destination.copies_own else None
+        late = {**late, "readonly": "share"} if destination.immutable else late
+    return convert(leaf.tensor, to, device=destination.gpu, copy=copied, **late)
 
 
-def merged(spans: Spans) -> Spans:
-    together: Spans = []
-    for first, last in sorted(spans):
-        if together and first <= together[-1][1]:
-            together[-1] = together[-1][0], max(last, together[-1][1])
-        else:
-            together.append((first, last))
-    return together
-
-
-def overlap(spans: Spans, others: Spans) -> bool:
-    """Whether two lists of spans share an address. None of a list's own overlap, so two neighbours do, if any do."""
-    together = sorted([*spans, *others])        # quick, since it is two sorted runs
-    return any(begin < end for (_, end), (begin, _) in itertools.pairwise(together))
+def copy_of_words(array: Any) -> Any:
+    """A shallow copy of what is handed on for an array; itself where it cannot be copied."""
+    try:
+        return copy.copy(array)
+    except Exception:
+        return array
 
 
 # ---- the thread ------------------------------------------------------------------------------------------------------
@@ -125,25 +120,43 @@ def overlap(spans: Spans, others: Spans) -> bool:
 readers: "weakref.WeakSet[Reader]" = weakref.WeakSet()
 
 
-class Reader:
-    """What the thread and the iterator share. The thread does not know the iterator, so that it can be abandoned."""
+class Latch:
+    """Says that something may have changed. It may be said before it is waited for, and more than once."""
 
-    def __init__(self, source: Iterator[Any], closes: bool, conversion: Conversion, depth: int) -> None:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.wait = self.lock.acquire
+        self.wait()
+
+    def set(self) -> None:
+        with contextlib.suppress(RuntimeError):     # it is set
+            self.lock.release()
+
+
+class Reader:
+    """What the thread and the iterator share. The thread does not know the iterator, so that it can be abandoned.
+
+    An interrupt may end a call of the caller's between any two steps. So a call leaves no lock taken that another one
+    needs, and what it was told by a latch the next one sees for itself.
+    """
+
+    def __init__(self, source: Iterator[Any], conversion: Conversion, depth: int) -> None:
         self.source: Iterator[Any] | None = source
-        self.closes = closes            # the source, when it ends
         self.conversion = conversion
         self.depth = depth
         self.process = os.getpid()
-        self.changed = threading.Condition()
-        # All of these under its lock:
         self.batches: collections.deque[Batch] = collections.deque()
-        self.error: BaseException | None = None
-        self.given: Batch | None = None         # the caller's
-        self.before: list[Batch] = []           # of batches when the one began that is being read
-        self.stopped = False                    # the caller wants no more
-        self.ended = False                      # there are no more
+        self.error: BaseException | None = None     # that ended them
+        self.asked = False              # the caller has asked for a batch
+        self.stopped = False            # … and wants no more
+        self.ended = False              # there are no more
+        self.room, self.arrived, self.over = Latch(), Latch(), Latch()
         self.thread = threading.Thread(target=self.run, name="dlbridge.prefetch", daemon=True)
-        self.thread.start()
+        try:
+            self.thread.start()
+        except BaseException:
+            self.stopped = True
+            raise
         readers.add(self)
 
     def run(self) -> None:
@@ -153,23 +166,19 @@ class Reader:
                 pass
         except BaseException as raised:
             error = raised
-        try:
-            self.close_source()
-        except BaseException as raised:
-            error = error or raised
-        with self.changed:
-            self.error, self.ended = error, True
-            self.changed.notify_all()
+        self.source = None      # which closes a generator that nobody else has
+        if not self.stopped:
+            self.error = error
         del error               # whose traceback has this frame
+        self.ended = True
+        self.arrived.set()
+        self.over.set()
 
     def has_room(self) -> bool:
-        """Wait until one more batch may be read, also in the place of the caller's; False if none is wanted."""
-        with self.changed:
-            while len(self.batches) + bool(self.given) > self.depth and not self.stopped:
-                self.changed.wait()
-            # These are in use while the next one is read. They are kept, so that their memory is not given out again.
-            self.before = [batch for batch in (*self.batches, self.given) if batch and batch.spans]
-            return not self.stopped
+        """Wait until one more batch may be read; False if none is wanted."""
+        while not self.stopped and len(self.batches) + self.asked > self.depth:
+            self.room.wait()
+        return not self.stopped
 
     def read(self) -> bool:
         """Read and convert a batch; False at the end."""
@@ -178,45 +187,28 @@ class Reader:
             read = next(self.source)
         except StopIteration:
             return False
-        batch = self.conversion.begin(read)
-        del read
-        with self.changed:
-            before, self.before = self.before, []
-            self.check_memory(batch, before)
-            self.batches.append(batch)
-            self.changed.notify_all()
+        self.batches.append(self.conversion.begin(read))
+        self.arrived.set()
         return True
 
-    def check_memory(self, batch: Batch, before: list[Batch]) -> None:
-        """Refuse memory of a batch that waits, which nobody is to see then, or that the caller had meanwhile."""
-        spoilt = next((place for place, other in enumerate(self.batches) if overlap(batch.spans, other.spans)), None)
-        while spoilt is not None and len(self.batches) > spoilt:
-            self.batches.pop()
-        if spoilt is not None or any(overlap(batch.spans, other.spans) for other in before):
-            raise refusal(ConversionError, "prefetch", "memory", "of a batch",
-                          "is that of an earlier one, which is still in use, and may have been written again",
-                          "pass copy=True")
-
-    def close_source(self) -> None:
-        source, self.source = self.source, None
-        close = getattr(source, "close", None) if self.closes else None
-        if close is not None:
-            close()
-
     def take(self) -> Batch:
-        """The next batch, which is the caller's until the next call."""
+        """The next batch."""
         if os.getpid() != self.process:
             raise RuntimeError("prefetch: this process was forked from the one that reads (call prefetch here)")
-        with self.changed:
-            self.given = None
-            self.changed.notify_all()
-            while not (self.ended or self.stopped or self.is_ready()):
-                self.changed.wait()
-            if self.batches and not self.stopped:
-                self.given = self.batches.popleft()
-                self.changed.notify_all()
-                return self.given
-            error, self.error = self.error, None
+        self.asked = True
+        self.room.set()         # an interrupt may have come before the last call did it
+        while not self.stopped:
+            ended = self.ended  # before the last look
+            try:
+                return self.batches.popleft()
+            except IndexError:
+                if ended:
+                    break
+                self.arrived.wait()
+        self.arrived.set()      # for another thread that waits
+        if self.ended:
+            self.join()         # so that nothing is left of the source, or of the target
+        error, self.error = self.error, None
         try:
             if isinstance(error, StopIteration):
                 raise RuntimeError("prefetch: a conversion raised StopIteration") from error
@@ -224,21 +216,27 @@ class Reader:
         finally:
             del error
 
-    def is_ready(self) -> bool:
-        """Whether there is a batch to give. Before one that shares memory the next one is read, and checked."""
-        return len(self.batches) > 1 or (len(self.batches) == 1 and not self.batches[0].spans)
-
     def stop(self, seconds: float | None = 0) -> None:
         """Read no more, and wait so long, or for ever, for what is being read."""
         if os.getpid() != self.process:
             return
-        with self.changed:
-            self.stopped = True
-            self.batches.clear()
-            self.given = None
-            self.changed.notify_all()
-        if self.thread is not threading.current_thread():
+        self.stopped, self.error = True, None
+        self.batches.clear()
+        self.room.set()
+        self.arrived.set()
+        if seconds is None:
+            self.join()
+        elif seconds:
             self.thread.join(seconds)
+
+    def join(self) -> None:
+        """Wait for the thread. Its own join() takes it for ended once that was interrupted."""
+        if self.thread is threading.current_thread():
+            return
+        if not self.ended:
+            self.over.wait()
+            self.over.set()     # for another thread that waits
+        self.thread.join()
 
 
 @atexit.register
@@ -258,23 +256,24 @@ class Prefetched(Iterator[Any], contextlib.AbstractContextManager[Any]):
         conversion = Conversion(to, others, columns, keywords)
         if type(depth) is not int or depth < 1:
             raise ValueError(f"prefetch: depth {shown(depth)}: is no number of batches (pass 1 or more)")
-        source = iter(batches)
-        # An iterator that was handed in belongs to the caller, unless nobody else can go on with it.
-        closes = source is not batches or hasattr(source, "gi_frame")
-        self._reader = Reader(source, closes, conversion, depth)
+        self._reader = Reader(iter(batches), conversion, depth)
         self._abandoned = weakref.finalize(self, self._reader.stop)
         self._abandoned.atexit = False
 
     def __next__(self) -> Any:
         batch = self._reader.take()
         try:
+            self._reader.room.set()
             return self._reader.conversion.finish(batch)
-        except BaseException:
+        except Exception:
             self._reader.stop()         # an error is the end
+            raise
+        except BaseException:
+            self._reader.batches.appendleft(batch)      # an interrupt is not
             raise
 
     def close(self) -> None:
-        """End the thread, and close the source. It waits for the batch that is being read."""
+        """End the thread, once it has read its batch. The source is let go, and no batch comes any more."""
         self._reader.stop(None)
 
     def __exit__(self, *raised: object) -> None:

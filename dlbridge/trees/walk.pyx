@@ -11,7 +11,14 @@ from dlbridge._core.conversion cimport convert_to
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.numpy_api cimport array_type
 from dlbridge._core.place cimport copies_made
-from dlbridge._core.request cimport KEYWORD_STREAM, Request, parse_keyword, parse_keywords
+from dlbridge._core.request cimport (
+    COPY_IF_NEEDED,
+    COPY_UNLESS_CONSTANT,
+    KEYWORD_STREAM,
+    Request,
+    parse_keyword,
+    parse_keywords,
+)
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers
 from dlbridge._core.targets.consumer cimport await_uploads
@@ -41,20 +48,27 @@ cdef frozenset QUIET = frozenset((*EXACT, *VALUES, bool))
 
 @cython.final
 cdef class Converter:
-    """convert(src, to, …) for many arrays, whose keywords are read once."""
+    """convert(src, to, …) for many arrays, whose keywords are read once.
+
+    With ``own``, what it gives is the caller's own, unless it is constant, or was asked for with copy=False.
+    """
 
     cdef object to
     cdef dict keywords          # which keep the stream that the request borrows
     cdef Request request
+    cdef bint own
 
-    def __init__(self, to, dict keywords):
+    def __init__(self, to, dict keywords, bint own=False):
         self.to = to
         self.keywords = keywords
+        self.own = own
         parse_keywords(&self.request, keywords)
+        if own and self.request.copy == COPY_IF_NEEDED:
+            self.request.copy = COPY_UNLESS_CONSTANT
 
     def __reduce__(self):
         """A function behind accepts() is sent to other processes by what is in its closure."""
-        return Converter, (self.to, self.keywords)
+        return Converter, (self.to, self.keywords, self.own)
 
     def __call__(self, src):
         return convert_by(self, src, None)
@@ -63,7 +77,7 @@ cdef class Converter:
 cdef object convert_by(Converter self, object src, list queued):
     cdef PyObject* arguments[2]
     cdef Request request
-    if self.keywords:
+    if self.keywords or self.own:
         request = self.request      # each conversion notes in it what its target says
         if request.has_stream:
             parse_keyword(&request, KEYWORD_STREAM, self.keywords["stream"])    # it may mean another stream by now
@@ -91,7 +105,7 @@ cdef class TakeArray:
         self.convert = convert
         self.failed = failed
         self.converter = convert if type(convert) is Converter else None
-        self.counts = self.converter is not None and not self.converter.keywords
+        self.counts = self.converter is not None and not (self.converter.keywords or self.converter.own)
         self.queued = queued
 
     def __reduce__(self):

@@ -15,6 +15,7 @@ OF_HIP = {                      # others are called alike
     "CtxGetDevice": "GetDevice",
     "StreamCreate": "StreamCreateWithFlags",
     "MemHostAlloc": "HostMalloc",
+    "MemFreeHost": "HostFree",
     "MemAllocAsync": "MallocAsync",
     "MemFreeAsync": "FreeAsync",
 }

@@ -621,6 +621,7 @@ BOTH("StreamCreate", cuStreamCreate, hipStreamCreateWithFlags, (handle *stream, 
 BOTH("MemHostAlloc", cuMemHostAlloc, hipHostMalloc, (handle *start, size_t n, unsigned flags),
      allocate(HOST, start, n, current(), 0), "pointer=0x%lx bytes=%zu flags=%u device=%d", code ? 0 : *start, n, flags,
      current())
+BOTH("MemFreeHost", cuMemFreeHost, hipHostFree, (handle start), release(start, 0), "pointer=0x%lx", start)
 BOTH("StreamSynchronize", cuStreamSynchronize, hipStreamSynchronize, (handle stream),
      synchronize(stream), "stream=0x%lx device=%d", stream, current())
 
@@ -686,7 +687,6 @@ ALLOCATION("MemAlloc", cuMemAlloc_v2, DEVICE, (handle *start, size_t n))
 ALLOCATION("MemAllocHost", cuMemAllocHost_v2, HOST, (handle *start, size_t n))
 ALLOCATION("MemAllocManaged", cuMemAllocManaged, MANAGED, (handle *start, size_t n, UNUSED(unsigned flags)))
 CUDA("MemFree", cuMemFree_v2, (handle start), free_after_all(start), "pointer=0x%lx", start)
-CUDA("MemFreeHost", cuMemFreeHost, (handle start), release(start, 0), "pointer=0x%lx", start)
 
 #define COPIES(name) \
     COPY(#name, cu##name##_v2, (handle to, handle from, size_t n), 0, 1) \

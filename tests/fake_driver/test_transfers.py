@@ -499,7 +499,7 @@ def test_the_uploads_of_a_batch_are_waited_for_once(platform):
     except dlbridge.DeviceMemoryError:
         driver.fail("MemAllocAsync", 0)
     assert sorted(waited) == [*range(10)] and all(seen >= min(index + 1, 9) for index, seen in waited.items())
-    # Memory that turns out to be on the device is shared there, and those before it are waited for all the same.
+    # Memory that turns out to be on the device is copied there, and those before it are waited for all the same.
     class Box:
         def __init__(self, producer):
             self.producer = producer
@@ -515,7 +515,7 @@ def test_the_uploads_of_a_batch_are_waited_for_once(platform):
     dlbridge.register_source(Box, lambda box: box.producer)
     driver.clear()
     [batch] = dlbridge.prefetch([[*arrays[:3], Box(OnDevice())]], "dlbridge", device=where)
-    assert batch[3].data_ptr == there.data_ptr
+    assert batch[3].data_ptr != there.data_ptr and driver.read(batch[3].data_ptr, 100) == bytes([7]) * 100
     used = {line.partition("stream=")[2].split()[0] for line in driver.log("MemcpyHtoDAsync")}
     assert used == {line.partition("stream=")[2].split()[0] for line in driver.log("StreamSynchronize")}
     # A larger copy is waited for at once, so that its source need not be kept.
@@ -709,23 +709,115 @@ def test_memory_that_is_on_the_device_is_handed_out_on_the_callers_stream(platfo
     assert not driver.races()
 
 
+@both
+@pytest.mark.parametrize("copy", [None, True])
 @in_child
-def test_a_buffer_of_the_device_that_is_filled_again_is_an_error():
-    from fake_driver.producers import Interface, driver
+def test_a_batch_on_the_device_is_the_callers_own(platform, copy):
+    """The source writes to its buffer again, on its own stream, as soon as the thread asks for the next batch."""
+    import time
+
+    from fake_driver.producers import Interface, Stream, driver
 
     import dlbridge
 
     driver.make_current(0)
+    producers, callers = Stream(driver.stream()), Stream(driver.stream())
     start = driver.allocate(0, 16)
+
+    def camera(take):
+        driver.make_current(0)
+        for index in range(6):
+            driver.use(start, producers.handle, "write")
+            driver.write(start, bytes([index]) * 16)
+            yield take(Interface(start, stream=producers.handle))
+
+    for take in lambda source: source, dlbridge.asdlpack:
+        for index, tensor in enumerate(dlbridge.prefetch(camera(take), "dlbridge", copy=copy, stream=callers)):
+            time.sleep(0.01)        # the source goes on
+            assert tensor.data_ptr != start and not tensor.readonly
+            assert driver.read(tensor.data_ptr, 16) == bytes([index]) * 16
+            driver.use(tensor.data_ptr, callers.handle, "write")
+        del tensor
+        assert len(driver.log("MemcpyDtoDAsync")) == 6 and driver.races() == []
+        driver.clear()
+    # copy=False is the caller's word that the memory is new.
+    driver.clear()
     for target in "dlbridge", "dlpack":
-        for source in Interface(start), dlbridge.asdlpack(Interface(start)):
-            try:
-                list(dlbridge.prefetch([source] * 3, target))
-            except dlbridge.ConversionError as error:
-                assert "copy=True" in str(error)
-            else:
-                raise AssertionError(source)
-            assert len(list(dlbridge.prefetch([source] * 3, target, copy=True))) == 3
+        [tensor] = dlbridge.prefetch([Interface(start)], target, copy=False)
+        assert dlbridge.asdlpack(tensor).data_ptr == start
+    assert driver.log("MemcpyDtoDAsync") == []
+
+
+@both
+@in_child
+def test_holes_are_not_copied_where_a_library_has_kernels(platform):
+    import numpy as np
+    from fake_driver.kernels import Array
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    def batches():
+        driver.make_current(0)
+        yield source
+
+    driver.make_current(0)
+    base = np.arange(3000.0).reshape(3, 1000)
+    views = {"strided": (base[:, ::100], 30), "transposed": (base.T, 3000),
+             "repeated": (np.broadcast_to(base[0], (5, 1000)), 1000)}
+    for name, (values, count) in views.items():
+        source = Array(values)
+        [tensor] = dlbridge.prefetch(batches(), "dlbridge")
+        assert np.array_equal(dlbridge.convert(tensor, "numpy", device="cpu"), values), name
+        touched = 1 + sum((extent - 1) * stride for extent, stride in zip(tensor.shape, tensor.strides, strict=True))
+        assert touched == count, name
+
+
+@both
+@pytest.mark.parametrize("target", ["dlbridge", "numpy"])
+@in_child
+def test_pinned_memory_stays_pinned(platform, target):
+    import ctypes
+    import gc
+
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    class Pinned:
+        """As CuPy's and torch's: memory of the host under the driver's own type."""
+
+        def __dlpack__(self, **keywords):
+            return tensor.__dlpack__(max_version=(1, 0))
+
+        def __dlpack_device__(self):
+            return tensor.__dlpack_device__()
+
+    driver.make_current(0)
+    memory = (ctypes.c_int32 * 12).from_address(driver.allocate(0, 48, "host"))
+    buffer = np.frombuffer(memory, "i4").reshape(3, 4)
+    where = "rocm_host" if driver.hip else "cuda_host"
+    tensor = dlbridge.from_pointer(ctypes.addressof(memory), (4, 3), "int32", strides=(1, 4), device=where)
+
+    def camera():
+        for index in range(4):
+            buffer[:] = index
+            yield Pinned()
+
+    for index, given in enumerate(dlbridge.prefetch(camera(), target)):
+        array = dlbridge.convert(given, "numpy")
+        assert (array == index).all() and array.shape == (4, 3) and not np.shares_memory(array, buffer)
+        start = array.__array_interface__["data"][0]
+        assert driver.value("PointerGetAttribute", 2, start) & 0xff == 1, "it is pageable"
+        assert target != "dlbridge" or given.device.startswith(where)
+    del array, given
+    gc.collect()
+    assert len(driver.log("MemHostAlloc")) == len(driver.log("MemFreeHost")) == 4
+    # Without such memory it is copied all the same.
+    driver.fail("MemHostAlloc", 2)
+    [given] = dlbridge.prefetch([Pinned()], target)
+    assert (dlbridge.convert(given, "numpy") == 3).all()
 
 
 @in_child
@@ -765,14 +857,18 @@ def test_batches_become_tensors_of_either_driver(platform):
     import dlbridge
 
     name = "rocm:0" if driver.hip else "cuda:0"
-    count = 0
-    for index, batch in enumerate(dlbridge.prefetch(batches(20), "dlbridge", device=name)):
-        assert (batch["x"].device, batch["index"]) == (name, index)
-        assert set(dlbridge.convert(batch["y"][0], "numpy", device="cpu").tolist()) == {index}
-        count += 1
-    del batch
-    assert count == 20
-    settled()
+    for copy in None, True, False:      # the copy to the device is always made, and no other
+        count, before = 0, len(driver.log("MemAllocAsync"))
+        for index, batch in enumerate(dlbridge.prefetch(batches(20), "dlbridge", device=name, copy=copy)):
+            assert (batch["x"].device, batch["index"]) == (name, index)
+            assert set(dlbridge.convert(batch["y"][0], "numpy", device="cpu").tolist()) == {index}
+            count += 1
+        assert count == 20 and len(driver.log("MemAllocAsync")) - before == 40 and driver.log("MemcpyDtoDAsync") == []
+        # … and back.
+        given = list(dlbridge.prefetch([batch], "numpy", device="cpu", copy=copy))
+        assert set(given[0]["x"].tolist()) == {19}
+        del batch
+        settled()
 
 
 @both

@@ -4,6 +4,7 @@ import gc
 import itertools
 import operator
 import os
+import signal
 import threading
 import time
 import weakref
@@ -114,7 +115,7 @@ def test_no_more_batches_live_than_the_depth_and_the_callers():
             del array
 
     most = 0
-    for batch in dlbridge.prefetch(source(), "numpy", depth=2):
+    for batch in dlbridge.prefetch(source(), "numpy", depth=2, copy=False):
         del batch
         most = max(most, len(living))
     assert 2 <= most <= 4, most     # … and the one that is handed over
@@ -194,61 +195,249 @@ def test_what_is_wrong_with_the_call_is_said_at_once(arguments, keywords, error,
         dlbridge.prefetch(*arguments, **keywords)
 
 
-# ---- one buffer ------------------------------------------------------------------------------------------------------
+# ---- what it gives is the caller's own -------------------------------------------------------------------------------
 
-def refilled(buffers, count=8):
-    """A camera: it fills the same buffers again and again."""
-    for index, buffer in zip(range(count), itertools.cycle(buffers), strict=False):
-        buffer[:] = index
-        yield {"x": buffer}
-
-
-@pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_buffer_that_is_filled_again_is_an_error_and_never_a_wrong_value(depth):
-    found = dlbridge.prefetch(refilled([np.zeros(3, int)]), "numpy", depth=depth)
-    with pytest.raises(dlbridge.ConversionError, match=r"\(pass copy=True\)"):
-        next(found)
+def frozen(array):
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
-@pytest.mark.parametrize("slow", ["source", "caller"])
-def test_it_is_an_error_whoever_is_slow(slow):
-    """The caller may be done with a batch before the next one is read into its memory, or not."""
-    def source():
-        for batch in refilled([np.zeros(3, int) for _ in range(2)], 30):
-            time.sleep(0.02 if slow == "source" else 0)
-            yield batch
-
-    def work():
-        for _ in dlbridge.prefetch(source(), "numpy"):
-            time.sleep(0.005)
-
-    with pytest.raises(dlbridge.ConversionError, match="copy=True"):
-        work()
+def packed(array):
+    return array.view([("flag", "i1"), ("x", "<f4"), ("rest", "V3")])["x"]
 
 
-def test_a_tensor_over_the_buffer_is_no_way_round_it():
-    with pytest.raises(dlbridge.ConversionError, match="copy=True"):
-        list(dlbridge.prefetch(({"x": dlbridge.asdlpack(batch["x"])} for batch in refilled([np.zeros(3)])), "numpy"))
+VIEWS = {
+    "ndarray": lambda buffer: buffer,
+    "strides": lambda buffer: buffer[::2],
+    "backwards": lambda buffer: buffer[::-1],
+    "repeated": lambda buffer: np.broadcast_to(buffer[:1], (3, 8)),
+    "without axes": lambda buffer: buffer[:1].reshape(()),
+    "read-only": frozen,
+    "big-endian": lambda buffer: buffer.view(">f4"),
+    "a field of packed records": packed,
+    "records": lambda buffer: buffer.view([("x", "f4"), ("y", "f4")]),
+    "one record": lambda buffer: buffer.view([("x", "f4"), ("y", "f4")])[1],
+    "subclass": lambda buffer: buffer.view(np.memmap),
+    "memoryview": lambda buffer: memoryview(buffer).toreadonly(),
+    "Tensor": dlbridge.asdlpack,
+    "read-only Tensor": lambda buffer: dlbridge.asdlpack(frozen(buffer)),
+    "capsule": lambda buffer: dlbridge.to_dlpack(buffer, max_version=(1, 0)),
+    "legacy capsule": lambda buffer: dlbridge.to_dlpack(buffer),
+    "a tree": lambda buffer: {"a": [buffer, (frozen(buffer), buffer[2:])]},
+}
+OF_TORCH = {
+    "tensor": lambda tensor: tensor,
+    "conjugated": lambda tensor: tensor.view(dtype=complex_type()).conj(),
+    "negated": lambda tensor: tensor.view(dtype=complex_type()).conj().imag,
+    "expanded": lambda tensor: tensor[:1].expand(5),
+    "by NumPy": lambda tensor: np.from_dlpack(tensor),
+}
+TARGETS = ("numpy", "torch", "jax", "memoryview", "dlbridge", "dlpack")
 
 
-def test_so_is_one_that_is_filled_in_turn():
-    with pytest.raises(dlbridge.ConversionError, match="copy=True"):
-        list(dlbridge.prefetch(refilled([np.zeros(3, int) for _ in range(2)]), "numpy"))
-    windows = np.lib.stride_tricks.sliding_window_view(np.arange(9), 4)
-    with pytest.raises(dlbridge.ConversionError, match="copy=True"):
-        list(dlbridge.prefetch(windows, "numpy"))
+def complex_type():
+    import torch
+
+    return torch.complex64
+
+
+def numbers(tree):
+    """The numbers of arrays of any library, without a look at who has them."""
+    if isinstance(tree, dict):
+        return {name: numbers(value) for name, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [numbers(value) for value in tree]
+    tree = tree.resolve_conj().resolve_neg() if hasattr(tree, "resolve_conj") else tree
+    return np.array(dlbridge.convert(tree, "numpy", readonly="share")).tolist()
+
+
+def refilled(view, buffer, count=6):
+    """A camera: it fills the same buffer again and again."""
+    for index in range(count):
+        buffer[:] = index + 1
+        yield view(buffer)
+
+
+def check_own(view, to, buffer):
+    expected = [numbers(dlbridge.convert_tree(batch, to, copy=True)) for batch in refilled(view, buffer)]
+    assert len({str(each) for each in expected}) == 6
+    # All of them are read before the first one is looked at.
+    assert [numbers(batch) for batch in list(dlbridge.prefetch(refilled(view, buffer), to))] == expected
+
+
+@pytest.mark.needs("torch", "jax")
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_buffer_may_be_filled_again(view, to):
+    from support.exporters import aligned
+
+    check_own(view, to, aligned(8, "f4"))
+
+
+@pytest.mark.needs("torch", "jax")
+@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("view", OF_TORCH.values(), ids=OF_TORCH)
+def test_a_tensor_may_be_filled_again(view, to):
+    import torch
+
+    check_own(view, to, torch.zeros(8))
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_a_buffer_may_be_large_and_the_caller_slow(depth):
+    buffer = np.zeros(1 << 20, "u1")
+    for index, tensor in enumerate(dlbridge.prefetch(refilled(np.asarray, buffer, 12), "torch", depth=depth)):
+        time.sleep(0.002 * (index % 3))
+        assert bool((tensor == index + 1).all())
+
+
+@pytest.mark.needs("torch")
+def test_what_is_the_callers_may_be_written():
+    buffer = frozen(np.zeros(3))
+    for to in "numpy", "torch":
+        first, second = list(dlbridge.prefetch([buffer, buffer], to))
+        first[:] = 7
+        assert second.tolist() == buffer.tolist() == [0, 0, 0]
+
+
+def test_other_byte_orders_dates_and_orders_of_axes_stay_as_they_are():
+    given = [np.arange(3, dtype=">i4"), np.arange(3).view("M8[s]"), np.asfortranarray(np.zeros((2, 3)))]
+    for array, like in zip(dlbridge.prefetch(given, "numpy"), given, strict=True):
+        assert (array.dtype.str, array.strides, array.tolist()) == (like.dtype.str, like.strides, like.tolist())
+
+
+@pytest.mark.needs("torch")
+def test_a_gradient_goes_through_a_batch():
+    import torch
+
+    weight = torch.ones(3, requires_grad=True)
+    [given] = dlbridge.prefetch([weight], "torch")
+    assert given.data_ptr() != weight.data_ptr()
+    given.sum().backward()
+    assert weight.grad.tolist() == [1, 1, 1]
+    sparse = torch.eye(3).to_sparse()
+    [given] = dlbridge.prefetch([sparse], "torch")
+    assert given is not sparse
+    assert given.is_sparse
 
 
 @pytest.mark.needs("jax")
-def test_where_it_is_copied_a_buffer_may_be_filled_again():
-    buffer = np.zeros(3, "int32")
-    assert values(dlbridge.prefetch(refilled([buffer]), "numpy", copy=True)) == list(range(8))
-    assert values(dlbridge.prefetch(refilled([buffer]), "jax")) == list(range(8))
+def test_what_is_constant_is_shared():
+    import jax
+
+    content = np.frombuffer(b"0123", "u1")
+    own = jax.numpy.arange(3)
+    for to in "numpy", "memoryview", "dlbridge":
+        [given] = dlbridge.prefetch([content], to)
+        assert np.shares_memory(np.asarray(given), content)
+    [given] = dlbridge.prefetch([own], "jax")
+    assert given is own
+    [given] = dlbridge.prefetch([own], "numpy")
+    assert given.__array_interface__["data"][0] == own.unsafe_buffer_pointer()
+    # With copy=True it is copied, too.
+    [given] = dlbridge.prefetch([content], "numpy", copy=True)
+    assert not np.shares_memory(given, content)
 
 
-def test_memory_that_is_not_in_use_any_more_may_come_again():
-    buffers = [np.zeros(3, int) for _ in range(6)]
-    assert values(dlbridge.prefetch(refilled(buffers, 30), "numpy", depth=2)) == list(range(30))
+@pytest.mark.needs("torch", "jax")
+def test_without_its_copy_convert_has_its_way():
+    from support.exporters import aligned
+
+    array = aligned(3, "f4")
+    array[:] = 5
+    start = array.__array_interface__["data"][0]
+    for given in array, dlbridge.asdlpack(array):
+        for to in "numpy", "torch":
+            [shared] = dlbridge.prefetch([given], to, copy=False)
+            assert np.asarray(shared).__array_interface__["data"][0] == start
+    # What convert() refuses with copy=False is refused in its place.
+    for given, to, keywords in (
+            (array.astype(">f4"), "torch", {}), (array, "jax", {}), (frozen(array), "torch", {}),
+            (array.astype("f8"), "jax", {"narrow": True})):
+        with pytest.raises(dlbridge.CopyRequiredError):
+            dlbridge.convert(given, to, copy=False, **keywords)
+        with pytest.raises(dlbridge.CopyRequiredError):
+            list(dlbridge.prefetch([given], to, copy=False, **keywords))
+    # readonly= is about writing, and takes no copy away.
+    [shared] = dlbridge.prefetch([array], "jax", copy=False, readonly="share")
+    assert shared.unsafe_buffer_pointer() == start
+    [own] = dlbridge.prefetch([array], "jax", readonly="share")
+    assert own.unsafe_buffer_pointer() != start
+    # The device that is asked for needs no permission.
+    for to in "numpy", "torch", "dlbridge":
+        [shared] = dlbridge.prefetch([array], to, device="cpu", copy=False)
+        assert np.asarray(shared).__array_interface__["data"][0] == start
+
+
+@pytest.mark.needs("jax")
+@in_child(says="", warnings="ignore", XLA_FLAGS="--xla_force_host_platform_device_count=2")
+def test_another_device_of_the_host_needs_no_permission():
+    import jax
+    import numpy
+
+    import dlbridge
+
+    array = numpy.ones(3, "float32")
+    for keywords in {}, {"copy": False}:
+        [given] = dlbridge.prefetch([array], "jax", device="cpu:1", **keywords)
+        assert given.devices() == {jax.devices("cpu")[1]}
+    [back] = dlbridge.prefetch([given], "jax", device="cpu:0", copy=False)
+    assert back.devices() == {jax.devices("cpu")[0]}
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("keywords", [{}, {"copy": True}])
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", ["U8", "S8", "O", "T"])
+def test_words_are_those_of_their_batch(dtype, to, keywords):
+    """They are handed on, by a shallow copy."""
+    dtype = np.dtypes.StringDType() if dtype == "T" else dtype
+    words, anything = np.empty(2, dtype), object()
+
+    def source():
+        for index in range(5):
+            words[:] = f"image {index}"
+            yield {"image": np.full(2, index), "name": words, "names": (words[:1],), "else": anything}
+
+    for index, batch in enumerate(list(dlbridge.prefetch(source(), to, **keywords))):
+        assert int(batch["image"][0]) == index
+        for word in (*batch["name"], batch["names"][0][0]):
+            assert (word if isinstance(word, str) else word.decode()) == f"image {index}"
+        assert batch["else"] is anything
+    things = np.array([anything, None])
+    [given] = dlbridge.prefetch([things], to)
+    assert given is not things
+    assert given[0] is anything
+
+
+@pytest.mark.needs("torch")
+def test_columns_that_are_handed_on_are_those_of_their_batch():
+    rows = np.zeros(2, [("name", "U8"), ("x", "f4")])
+
+    def source():
+        for index in range(5):
+            rows["name"], rows["x"] = f"row {index}", index
+            yield rows
+
+    for index, batch in enumerate(list(dlbridge.prefetch(source(), "torch", columns="pass"))):
+        assert batch["x"].tolist() == [index, index]
+        assert batch["name"].tolist() == [f"row {index}"] * 2
+
+
+def test_a_batch_comes_as_soon_as_it_is_there():
+    """An environment gives the next one only when something was done about this one."""
+    done = threading.Semaphore(0)
+
+    def environment():
+        for index in range(5):
+            yield {"x": np.full(3, index)}
+            assert done.acquire(timeout=SECONDS)
+
+    for index, batch in enumerate(dlbridge.prefetch(environment(), "numpy")):
+        assert values([batch]) == [index]
+        done.release()
 
 
 # ---- the end ---------------------------------------------------------------------------------------------------------
@@ -316,22 +505,134 @@ def test_an_abandoned_iterator_ends_the_thread():
     assert source.closed.wait(SECONDS)
 
 
-def test_the_callers_own_iterator_is_left_open():
-    class Mine:
-        closed = False
+class Camera:
+    """An iterator that its loader keeps, as persistent workers are."""
 
+    def __init__(self):
+        self.index, self.closed = 0, False
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        assert not self.closed
+        self.index += 1
+        if self.index % 4 == 0:
+            raise StopIteration
+        return np.full(2, self.index)
+
+    def close(self):
+        self.closed = True
+
+
+def test_nothing_of_the_callers_is_closed():
+    camera, generator = Camera(), (np.full(2, index) for index in range(4))
+
+    class Loader:
         def __iter__(self):
-            return self
+            return iter(camera)
 
-        def __next__(self):
-            return np.zeros(2)
+    for source in camera, Loader():
+        dlbridge.prefetch(source, "numpy").close()
+        camera.index = 0
+        assert [int(batch[0]) for _ in range(2) for batch in dlbridge.prefetch(source, "numpy")] == [1, 2, 3, 5, 6, 7]
+    found = dlbridge.prefetch(generator, "numpy", depth=1)
+    next(found)
+    found.close()
+    assert list(generator)          # the caller goes on with it
 
-        def close(self):
-            self.closed = True
 
-    source = Mine()
-    dlbridge.prefetch(source, "numpy").close()
-    assert not source.closed
+def test_after_the_end_there_is_no_error():
+    found = dlbridge.prefetch(failing(2), "numpy", depth=5)
+    next(found)
+    until(lambda: found._reader.ended)
+    found.close()
+    assert list(found) == []
+    with dlbridge.prefetch(failing(0), "numpy") as found:
+        until(lambda: found._reader.ended)
+    assert list(found) == []
+
+
+def test_no_cycle_keeps_what_it_was_given():
+    class Like(np.ndarray):
+        pass
+
+    class Source(list):
+        pass
+
+    like, source = np.zeros(3).view(Like), Source([np.zeros(2), np.array(["a"])])
+    alive = [weakref.ref(like), weakref.ref(source)]
+    gc.collect()
+    gc.disable()
+    try:
+        list(dlbridge.prefetch(source, like))
+        found = dlbridge.prefetch(source, like)
+        next(found)
+        found.close()
+        del like, source, found
+        assert [each() for each in alive] == [None, None]
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers here")
+@pytest.mark.parametrize("seed", [1, 2])
+@in_child(says="", timeout=100)
+def test_an_interrupt_at_any_moment_leaves_no_lock_taken(seed):
+    """Signals every 20 to 300 us make in a second what Ctrl-C makes seldom. What a call has in hand may be lost."""
+    import random
+    import signal
+
+    import numpy
+
+    import dlbridge
+
+    armed, interrupts = False, 0
+
+    def interrupt(*_):
+        if armed:
+            raise KeyboardInterrupt
+
+    def calls():
+        """The calls of a caller, each of which may be interrupted."""
+        found, expected = dlbridge.prefetch((numpy.full(3, index) for index in range(30)), "numpy"), 0
+        while expected < 30:
+            batch = yield lambda: next(found, None)
+            if batch is None:
+                break
+            assert int(batch[0]) >= expected, "it came again, or late"
+            expected = int(batch[0]) + 1
+        if seed % 2:
+            yield found.close
+        else:
+            yield lambda: found.__exit__(None, None, None)
+        found.close()
+        assert list(found) == []
+
+    signal.signal(signal.SIGALRM, interrupt)
+    choose = random.Random(seed)
+    while interrupts < 3000:
+        steps = calls()
+        call = next(steps, None)
+        while call is not None:
+            result = None
+            try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, choose.choice([2e-5, 5e-5, 1e-4, 3e-4]))
+                result = call()
+                armed = False
+            except KeyboardInterrupt:
+                armed = False
+                interrupts += 1
+                continue
+            finally:
+                armed = False
+            try:
+                call = steps.send(result)
+            except StopIteration:
+                call = None
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def test_an_error_leaves_nothing_behind():

@@ -7,6 +7,7 @@ from dlbridge._core.abi cimport DLDevice
 
 cdef enum:
     MAX_DEVICES = 64
+    PORTABLE = 1                # …_PORTABLE: memory that is pinned for all devices
 
 cdef enum Family:
     CUDA
@@ -48,6 +49,7 @@ ctypedef struct Calls:
     int (*allocate)(void** memory, size_t nbytes, void* stream) noexcept nogil
     int (*deallocate)(void* memory, void* stream) noexcept nogil
     int (*allocate_pinned)(void** memory, size_t nbytes, unsigned int flags) noexcept nogil
+    int (*free_pinned)(void* memory) noexcept nogil
     int (*error_get_name)(int error, const char** text) noexcept nogil
     int (*error_get_string)(int error, const char** text) noexcept nogil
 
@@ -128,6 +130,9 @@ cdef int32_t current_device(Driver* driver) noexcept nogil
 cdef void allocate(
     Driver* driver, int32_t device_id, void** memory, size_t nbytes, void* source, int64_t stream, Failure* failure,
 ) noexcept nogil
+# Pinned memory for all devices; NULL where there is none left.
+cdef void* allocate_pinned(Driver* driver, int32_t device_id, size_t nbytes) noexcept nogil
+cdef void free_pinned(Driver* driver, int32_t device_id, void* memory) noexcept nogil
 # A stream of dlbridge's own, which has no order with others; NULL on failure.
 cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil
 cdef void deallocate(

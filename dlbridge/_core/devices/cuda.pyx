@@ -95,6 +95,7 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.allocate): ("cuMemAllocAsync", "hipMallocAsync"),
     offset_in_calls(&PATTERN.deallocate): ("cuMemFreeAsync", "hipFreeAsync"),
     offset_in_calls(&PATTERN.allocate_pinned): ("cuMemHostAlloc", "hipHostMalloc"),
+    offset_in_calls(&PATTERN.free_pinned): ("cuMemFreeHost", "hipHostFree"),
     offset_in_calls(&PATTERN.error_get_name): ("cuGetErrorName", "hipDrvGetErrorName"),
     offset_in_calls(&PATTERN.error_get_string): ("cuGetErrorString", "hipDrvGetErrorString"),
 }
@@ -681,3 +682,23 @@ cdef void deallocate(Driver* driver, int32_t device_id, void* memory, int64_t st
             driver, stream, failure):
         failed(driver, &driver.calls.deallocate, driver.calls.deallocate(memory, handle_of(driver, stream)), failure)
     leave(driver, &entered, failure)
+
+
+cdef void* allocate_pinned(Driver* driver, int32_t device_id, size_t nbytes) noexcept nogil:
+    cdef void* memory = NULL
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef Entered entered
+    if enter(driver, device_id, &entered, &failure) and relax(driver, &entered, &failure):
+        if driver.calls.allocate_pinned(&memory, nbytes, PORTABLE):
+            memory = NULL
+    leave(driver, &entered, &failure)
+    return memory
+
+
+cdef void free_pinned(Driver* driver, int32_t device_id, void* memory) noexcept nogil:
+    """Give pinned memory back. The driver waits for the work that uses it."""
+    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef Entered entered
+    if enter(driver, device_id, &entered, &failure) and relax(driver, &entered, &failure):
+        driver.calls.free_pinned(memory)
+    leave(driver, &entered, &failure)

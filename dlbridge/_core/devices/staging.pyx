@@ -13,6 +13,7 @@ from dlbridge._core.copying cimport Copy, arrange, copy_words, total_bytes
 from dlbridge._core.devices.cuda cimport (
     FAMILIES,
     MAX_DEVICES,
+    PORTABLE,
     Calls,
     Driver,
     Entered,
@@ -34,7 +35,6 @@ cdef enum:
     MOST_THREADS = 8            # from 8 to 16, the rate rises by a tenth
     SLOTS = 2                   # buffers of a thread
     BUFFER_BYTES = 1 << 22      # so that all of them together are 64 MiB
-    PORTABLE = 1                # …_PORTABLE: pinned for all devices
     NON_BLOCKING = 1            # …_NON_BLOCKING: a stream that has no order with the legacy default one
 
 # On an H200, 4 MiB up take 335 us by four threads and 370 by one; 8 MiB 516 and 631, 16 MiB 745 and 1199.

@@ -278,6 +278,45 @@ cdef void release_pooled(void* owner) noexcept nogil:
     free(pooled)
 
 
+# ---- pinned memory ---------------------------------------------------------------------------------------------------
+
+ctypedef struct Pinned:
+    Wrapped wrapped             # first, and without an owner of its own, as in Pooled
+    Driver* driver
+    int32_t device_id
+    void* memory
+
+
+cdef bint pin(Managed* block, Managed* like, int64_t nbytes) except -1:
+    """Give a block on the host so many bytes of pinned memory, under the label of ``like``, which has some, too.
+
+    False if there are none.
+    """
+    cdef int64_t stream
+    cdef Handover* handover = with_stream(like, &stream)
+    cdef Pinned* pinned = <Pinned*> calloc(1, sizeof(Pinned))
+    if pinned == NULL:
+        raise MemoryError
+    pinned.wrapped.release = release_pinned
+    pinned.driver, pinned.device_id = handover.driver, handover.device_id
+    with nogil:
+        pinned.memory = cuda.allocate_pinned(pinned.driver, pinned.device_id, max(nbytes, 1))
+    managed_own(block, OWNS_WRAPPED, pinned)
+    block.abi.dl_tensor.data = pinned.memory
+    block.abi.dl_tensor.device = like.abi.dl_tensor.device
+    return pinned.memory != NULL
+
+
+cdef void release_pinned(void* owner) noexcept nogil:
+    cdef Pinned* pinned = <Pinned*> owner
+    cdef PyThreadState* gil
+    if pinned.memory != NULL and python_runs():
+        gil = give_up_gil()
+        cuda.free_pinned(pinned.driver, pinned.device_id, pinned.memory)
+        take_gil(gil)
+    free(pinned)
+
+
 cdef int32_t current_device(int32_t device_type) except -1:
     """The number of the device that is current in this thread."""
     return cuda.current_device(find_driver(device_type))
@@ -301,6 +340,7 @@ operations.upload = upload
 operations.send = send
 operations.allocate = allocate
 operations.duplicate = duplicate
+operations.pin = pin
 operations.is_readable = is_readable
 operations.is_pooled = is_pooled
 operations.check_device = cuda.check_device
