@@ -16,8 +16,8 @@ def accepting(dlbridge: Any, *to: Any, **keywords: Any) -> Any:
 
 
 def reader(batch: Any) -> Iterator[Any]:
-    """Give 40 batches in one buffer."""
-    for _ in range(40):
+    """Give 25 batches in one buffer."""
+    for _ in range(25):
         sleep(SECONDS)
         yield batch
 
@@ -47,7 +47,7 @@ GROUP = Group("batches", (
     Row("accepts, returns like", "there_and_back(ndarray)", {
         "two conversions": 'dlbridge.convert(dlbridge.convert(ndarray, to="torch"), to="numpy")',
     }),
-    Row("40 batches of 10 ms, ahead", 'work(dlbridge.prefetch(reader(ndarrays), to="torch"))', {
+    Row("25 batches of 10 ms, ahead", 'work(dlbridge.prefetch(reader(ndarrays), to="torch"))', {
         "one after the other": 'work(dlbridge.convert_tree(batch, to="torch") for batch in reader(ndarrays))',
     }, share=0.01, pinned=False),
 ), {
