@@ -111,7 +111,7 @@ cdef void decide(
         want(out, COPY_BY_TARGET, NO_SHARING)
     if is_copy_asked(managed, request, findings) and not is_copy(out):
         want(out, copy_step(managed, target, out), COPY_ASKED)
-        if request.copy == COPY_UNLESS_CONSTANT and is_pinned(managed):
+        if request.copy == COPY_UNLESS_CONSTANT and out.steps & COPY and is_pinned(managed):
             out.steps |= IN_PINNED_MEMORY
     if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & TO_HOST_LABEL:
         want(out, COPY_IN_TARGET, UNKEPT_COPY)
@@ -174,6 +174,11 @@ cdef bint is_copy_asked(const Managed* managed, const Request* request, const Fi
     return request.copy == COPY_ALWAYS or not (findings.constant or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
 
 
+cdef bint is_read_by_host(const Managed* managed, const Decision* decision) noexcept:
+    """Whether a copy is made on the host, as of pinned memory unless it becomes its device's."""
+    return is_host(managed.abi.dl_tensor.device.device_type) and not decision.steps & TO_DEVICE_LABEL
+
+
 cdef bint is_pinned(const Managed* managed) noexcept:
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     return is_host(device_type) and has_streams(device_type)
@@ -185,14 +190,14 @@ cdef int32_t copy_step(const Managed* managed, Target target, const Decision* de
     On a device, a library that does not tell its streams frees memory once the last work on it is queued. So a copy of
     dlbridge's own would be given back too early, and the library makes one.
     """
-    if is_host(managed.abi.dl_tensor.device.device_type):
+    if is_read_by_host(managed, decision):
         return COPY
     return COPY_IN_TARGET if target.copies_own and not decision.steps & TO_HOST_LABEL else COPY_SPAN
 
 
 cdef int32_t misaligned_steps(const Managed* managed, Target target, const Decision* decision) noexcept:
     """The copy of memory whose address is its only fault. A library that copies shared memory itself copies that."""
-    if is_host(managed.abi.dl_tensor.device.device_type) or decision.steps & TO_HOST_LABEL:
+    if is_read_by_host(managed, decision) or decision.steps & TO_HOST_LABEL:
         return COPY
     return COPY_SPAN | COPY_IN_TARGET if target.copies_own else COPY_SPAN
 
@@ -201,7 +206,8 @@ cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcep
     """Whether memory of a device would have to be rearranged there. dlbridge copies its bytes as they lie."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
-    return decision.steps & steps and not is_host(device_type) and not decision.steps & (FETCH | TO_HOST_LABEL)
+    return decision.steps & steps and not is_read_by_host(managed, decision) and not (
+        decision.steps & (FETCH | TO_HOST_LABEL))
 
 
 cdef bint fetches_holes(const Managed* managed, const Decision* decision) noexcept:
@@ -225,7 +231,7 @@ cdef bint is_unkept_copy(const Managed* managed) noexcept:
 cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexcept:
     """Whether bools would be copied on a device as they lie. A copy of bools has only the bytes 0 and 1."""
     return is_bool(managed) and decision.steps & (COPY_SPAN | COPY_IN_TARGET) and not (
-        is_host(managed.abi.dl_tensor.device.device_type) or decision.steps & (FETCH | TO_HOST_LABEL)
+        is_read_by_host(managed, decision) or decision.steps & (FETCH | TO_HOST_LABEL)
         or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
 
 
@@ -418,7 +424,7 @@ cdef void decide_access(const Managed* managed, Target target, const Request* re
     """Decide about memory that is read-only on one side and writable on the other, unless the caller shares it."""
     cdef bint writable = not managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
     cdef Reason reason = WRITABLE_MEMORY if writable else READ_ONLY_VIEW if is_immutable(target) else READ_ONLY_MEMORY
-    cdef bint host = is_host(managed.abi.dl_tensor.device.device_type)
+    cdef bint host = is_read_by_host(managed, out)
     if managed_count(managed) == 0:
         return
     if writable and managed_alone(managed) and (host or not target.copies_own):

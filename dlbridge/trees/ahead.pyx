@@ -7,10 +7,10 @@ from libc.stdint cimport int32_t
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed, managed_release, managed_share
 from dlbridge._core.conversion cimport convert_to, deliver_out_of_line
-from dlbridge._core.decision cimport AXIS_ORDER, WIDE_TYPE, Decision, is_immutable
+from dlbridge._core.decision cimport AXIS_ORDER, WIDE_TYPE, Decision, is_for_host, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
-from dlbridge._core.facts cimport ANY_ORDER, ANY_STRIDES
+from dlbridge._core.facts cimport ANY_ORDER, ANY_STRIDES, HOST
 from dlbridge._core.layout cimport STRIDED
 from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.place cimport COPY, IN_C_ORDER, NARROW, is_stageable, place, staged_in_pool
@@ -62,6 +62,16 @@ cdef class Destination:
         """Whether a device is asked for."""
         return self.request.has_device
 
+    def takes_there(self, array):
+        """Whether the target takes an array's memory as that of a device with streams; False of what is refused."""
+        cdef Managed memory         # of which nothing else is looked at
+        cdef DLDevice* device = &memory.abi.dl_tensor.device
+        if not find_place(array, device) or not has_streams(device.device_type):
+            return False
+        if is_host(device.device_type) and self.target.supports & HOST:
+            return False
+        return not is_for_host(&memory, self.target, &self.request)
+
     def has(self, array):
         """Whether an array is on the device that is asked for, as far as it says; True of what is refused."""
         try:
@@ -70,36 +80,43 @@ cdef class Destination:
             return True             # the conversion raises it again, and says more
 
 
-def on_gpu(array):
-    """Whether an array, or a capsule, has memory of a device with streams; False of what is refused."""
+cdef bint find_place(object array, DLDevice* out) except -1:
+    """Find the device of an array, or a capsule, as far as its type says it; False of what is refused."""
     cdef Request request = NOTHING_ASKED
-    cdef DLDevice device
     cdef Managed* managed
     try:
         if PyCapsule_CheckExact(array):
             request.peek = True
             managed = acquire_by(offers_for_type(type(array)), array, &request)
-            device = managed.abi.dl_tensor.device
+            out[0] = managed.abi.dl_tensor.device
             managed_release(managed)
         else:
-            find_device(array, 0, &device)
+            find_device(array, 0, out)
     except Exception:
         return False            # the conversion raises it again, and says more
-    return has_streams(device.device_type) and not is_host(device.device_type)
+    return True
+
+
+def on_gpu(Tensor tensor):
+    """Whether a Tensor has memory of a device with streams."""
+    cdef int32_t device_type = tensor.managed.abi.dl_tensor.device.device_type
+    return has_streams(device_type) and not is_host(device_type)
 
 
 def tensor_of(array, device, copy, detach):
-    """A Tensor over an array's memory. Memory of a device is the caller's own, unless it is constant, or not asked for.
+    """A Tensor over memory that is the caller's own, unless it is constant, or was asked for with copy=False.
 
-    Memory of the host is shared where it can be: it is copied to the device.
+    If a device is asked for, memory of the host is shared where it can be: it is copied to the device.
     """
     cdef Request request
     cdef Route route
     cdef Managed* managed
+    cdef int32_t device_type
     parse_request(&request, device, copy, None, "share", detach, False)
     route = route_to(array, "dlbridge", &request)
     managed = acquire_by(route.offers, array, &request)
-    if is_host(managed.abi.dl_tensor.device.device_type) or not has_streams(managed.abi.dl_tensor.device.device_type):
+    device_type = managed.abi.dl_tensor.device.device_type
+    if device is not None and (is_host(device_type) or not has_streams(device_type)):
         request.has_device = False
         request.copy = COPY_NEVER if copy is False else COPY_IF_NEEDED
     elif copy is None:

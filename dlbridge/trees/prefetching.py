@@ -55,13 +55,13 @@ class Ahead:
 
     def __call__(self, array: Any, queued: list[Any] | None = None) -> Any:
         gpu, asked, copied = self.destination.gpu, self.destination.is_asked(), self.keywords.get("copy")
-        if gpu is None and (asked or not on_gpu(array)):
+        if gpu is None and (asked or not self.destination.takes_there(array)):
             # A copy to the device that was asked for is no copy of the batch's own, so copy=False does not forbid it.
             moves = copied is False and asked and not self.destination.has(array)
             return self.move(array) if moves else self.take(array)
         self.pending = True
         tensor = tensor_of(array, gpu, copied, self.keywords.get("detach", False))
-        if on_gpu(tensor):
+        if gpu is None or on_gpu(tensor):
             return Pending(tensor, copied is not False and not tensor.readonly)
         narrow = self.keywords.get("narrow", False)
         return Pending(upload(tensor, self.destination.target, gpu, copied, narrow, queued), True)

@@ -773,6 +773,42 @@ def test_holes_are_not_copied_where_a_library_has_kernels(platform):
         assert touched == count, name
 
 
+@pytest.mark.needs("numba")
+@in_child
+def test_memory_that_both_can_read_is_the_callers_own_where_convert_has_it():
+    import ctypes
+
+    import numpy as np
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+
+    driver.make_current(0)
+    pinned, managed = driver.allocate(0, 16, "host"), driver.allocate(0, 16, "managed")
+    sources = {pinned: dlbridge.from_pointer(pinned, (4,), "float32", device="cuda_host"),
+               managed: Interface(managed)}
+    for start, source in sources.items():
+        for to in "numpy", "numba", "dlbridge":
+            def camera(start=start, source=source):
+                driver.make_current(0)
+                for index in range(5):
+                    (ctypes.c_float * 4).from_address(start)[:] = [index] * 4
+                    yield source
+
+            for index, array in enumerate(list(dlbridge.prefetch(camera(), to))):
+                like = dlbridge.convert(source, to)
+                assert type(array) is type(like)
+                values = dlbridge.convert(array, "numpy", device="cpu")
+                assert values.tolist() == [index] * 4, (start, to)
+                assert values.__array_interface__["data"][0] != start
+    # So with copy=True.
+    for to in "numpy", "numba":
+        for source in sources.values():
+            assert dlbridge.convert(dlbridge.convert(source, to, copy=True), "numpy", device="cpu").tolist() == [4] * 4
+    del array, like, values
+    assert np.frombuffer((ctypes.c_float * 4).from_address(pinned), "f4").tolist() == [4] * 4
+
+
 @both
 @pytest.mark.parametrize("target", ["dlbridge", "numpy"])
 @in_child
