@@ -216,7 +216,7 @@ cdef bint fetches_holes(const Managed* managed, const Decision* decision) noexce
 
 
 cdef bint copies_holes(const Managed* managed, const Request* request, const Decision* decision) noexcept:
-    """Whether the bytes between elements would be copied on a device, for a copy that many batches need."""
+    """Whether the copy that each batch on a device needs would take the bytes between its elements, too."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     return request.copy == COPY_UNLESS_CONSTANT and decision.steps & COPY_SPAN and not is_host(
         tensor.device.device_type) and managed.marks & STRIDED and separate_steps(managed) == COPY and not is_dense(
