@@ -119,7 +119,7 @@ FAULTS = (
     Fault("memory of a Tensor counts as nobody else's", CORE + "block.pyx", "load(&lent.references) <= 2",
           "load(&lent.references) <= 3", "immutable_targets"),
     Fault("an object beside the owner is never dropped", CORE + "block.pyx",
-          "    if not kept.released_first:\n        release_object(kept.object)\n", "", "lifetime leaks"),
+          "    if not kept.released_first:\n        release_object(kept.object)\n", "", "storages lifetime leaks"),
     Fault("an export is given back after its owner", CORE + "block.pyx", "keep(managed, export, True)",
           "keep(managed, export, False)", "held_bases"),
     Fault("an object beside the owner is dropped twice", CORE + "block.pyx", "    Py_INCREF(obj)\n", "",

@@ -44,36 +44,35 @@ RESIZES = {
 
 
 @in_child
-def change_each(kind, ways, changes, refused):
-    """Convert a tensor in every way, and change it in every way, which is refused or leaves what was converted."""
+def change_each(kinds, ways, changes, refused):
+    """Convert every kind of tensor in every way, and change it in every way, which is refused or leaves the result."""
+    import itertools
+
     import numpy  # noqa: F401 (ways and changes are made of them)
     import torch
     from sources.tensor_kinds import COUNT, Described, MoreSpecial, Special, is_kept, tensor_of  # noqa: F401
 
     import dlbridge  # noqa: F401
 
-    for way in ways:
-        for change in changes:
-            tensor = tensor_of(eval(kind))
-            if "module" in change and not isinstance(tensor, torch.nn.Parameter):
-                continue
-            array, error = eval(way), None
-            try:
-                exec(change)
-            except RuntimeError as raised:
-                error = raised
-            assert ("not resizable" in str(error)) if refused else error is None, (way, change, error)
-            assert is_kept(array), (way, change)
+    for kind, way, change in itertools.product(kinds, ways, changes):
+        tensor = tensor_of(eval(kind))
+        if "module" in change and not isinstance(tensor, torch.nn.Parameter):
+            continue
+        array, error = eval(way), None
+        try:
+            exec(change)
+        except RuntimeError as raised:
+            error = raised
+        assert ("not resizable" in str(error)) if refused else error is None, (kind, way, change, error)
+        assert is_kept(array), (kind, way, change)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_memory_stays_when_a_tensor_gets_other_memory(kind):
-    change_each(kind=kind, ways=list(WAYS.values()), changes=list(REPLACES.values()), refused=False)
+def test_memory_stays_when_a_tensor_gets_other_memory():
+    change_each(kinds=KINDS, ways=list(WAYS.values()), changes=list(REPLACES.values()), refused=False)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_storage_that_is_shared_cannot_be_resized(kind):
-    change_each(kind=kind, ways=list(WAYS.values()), changes=list(RESIZES.values()), refused=True)
+def test_a_storage_that_is_shared_cannot_be_resized():
+    change_each(kinds=KINDS, ways=list(WAYS.values()), changes=list(RESIZES.values()), refused=True)
 
 
 @in_child
