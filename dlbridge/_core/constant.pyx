@@ -184,7 +184,9 @@ cdef object what_it_exports(object owner):
         return owner
     try:
         view = memoryview(owner)
-    except (BufferError, TypeError, ValueError):
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
         return owner
     behind = exporter_of(view)
     return owner if behind is view else behind

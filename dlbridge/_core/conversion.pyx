@@ -110,7 +110,7 @@ cdef object convert_own(object src, Route route, const Request* request):
         return hand_over_itself(src, request) if request.has_stream else src
     facts = route.target.facts
     if facts.clone is not None and request.copy == COPY_UNLESS_CONSTANT and is_there(src, route, request):
-        return src if is_constant(src, route) else facts.clone.value(src)
+        return src if is_constant(src, route) else facts.clone.value(src, request.detach)
     if facts.duplicate is not None:
         return facts.duplicate.value(src)
     if route.target.hosts > 1:

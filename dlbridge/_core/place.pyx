@@ -102,7 +102,7 @@ cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* ap
             managed = replaced(managed, fetched(managed))
         if steps & (COPY | COPY_SPAN):
             managed = replaced(managed, copied(managed, steps, api))
-        if steps & TO_HOST_LABEL:
+        if steps & TO_HOST_LABEL and steps & IN_PINNED_MEMORY:      # the copy had to know where such memory is
             label_as_host(managed)
         if steps & PAIRS_TO_PACKED:
             managed = replaced(managed, with_lanes(managed, 1))

@@ -100,11 +100,11 @@ def number_in(path: str) -> int:
 def lines_of(path: str) -> list[str]:
     """The lines of a file without their ends; none if it cannot be read."""
     try:
-        with open(path, errors="replace") as file:
+        with open(path, errors="replace", newline="\n") as file:     # the name of a file may have other ends of lines
             text = file.read()
     except OSError:
         return []
-    return text.removesuffix("\n").split("\n") if text else []       # the name of a file may have other ends of lines
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 # ---- pages without leave to write ------------------------------------------------------------------------------------
@@ -113,8 +113,8 @@ WRITE_ENDS = ('a write ends the process: map the file with mode="c" of numpy.mem
               "does not")
 
 
-# In-memory file systems, whose files other programs write as they write memory.
-IN_MEMORY = {"tmpfs", "devtmpfs", "ramfs", "hugetlbfs"}
+# File systems of memory and of devices, whose files other programs write as they write memory.
+IN_MEMORY = {"tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "sysfs", "debugfs", "proc"}
 
 
 def is_write_protected(address: int) -> bool:

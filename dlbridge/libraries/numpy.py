@@ -23,7 +23,7 @@ LIBRARY = Library(
     ),
     delivery="numpy",
     array_types=("ndarray",),
-    clone=Fact(np.array, "numpy 2.0", "has dates, strings and objects, and either byte order"),
+    clone=Fact(lambda array, detach: np.array(array), "numpy 2.0", "has dates, words and objects, and any byte order"),
     exact=True,         # a subclass goes through its source, which refuses a mask and leaves all else behind
     lacks=(
         Fact("PACKED", "dlpack#158", "has sub-byte types from ml_dtypes, which keeps one element in a byte"),

@@ -35,10 +35,12 @@ def rearranged(tensor: Any, dtype: str | None) -> Any:
     return made
 
 
-def clone(tensor: Any) -> Any:
-    """A copy, with its gradient. Pinned memory is torch's, which keeps it until its own copies to a device are done."""
+def clone(tensor: Any, detach: bool) -> Any:
+    """A copy. Pinned memory is torch's own, which keeps it until its copies to a device are done."""
     torch = sys.modules["torch"]
+    tensor = tensor.detach() if detach else tensor
     if tensor.layout is torch.strided and not tensor.is_nested and tensor.is_pinned():
+        torch.cuda.current_stream().synchronize()       # which may be filling it
         return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
     return tensor.clone()
 

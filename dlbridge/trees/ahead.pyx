@@ -7,7 +7,7 @@ from libc.stdint cimport int32_t
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed, managed_release, managed_share
 from dlbridge._core.conversion cimport convert_to, deliver_out_of_line
-from dlbridge._core.decision cimport AXIS_ORDER, WIDE_TYPE, Decision, is_for_host, is_immutable
+from dlbridge._core.decision cimport AXIS_ORDER, NO_COPY, WIDE_TYPE, Decision, is_for_host, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
 from dlbridge._core.facts cimport ANY_ORDER, ANY_STRIDES, HOST
@@ -144,6 +144,7 @@ def upload(Tensor source, Target target, device, copy, narrow, list queued):
     if steps:
         if copy is False:
             decision.steps, decision.reason = steps, WIDE_TYPE if steps & NARROW else AXIS_ORDER
+            decision.refused, decision.upload = NO_COPY, request.device
             raise copy_required(source.managed, target, &decision)
         block = NULL
         if is_stageable(source.managed, row, &request.device):

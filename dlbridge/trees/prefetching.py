@@ -73,7 +73,8 @@ class Conversion:
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
         check_given("prefetch", to, others, columns, keywords)
         self.ahead = Ahead(to, keywords)
-        self.take = takers("prefetch", to, others, columns, keywords, self.ahead, queued=[], keep=copy_of_words)
+        keep = None if keywords.get("copy") is False else copy_of_words
+        self.take = takers("prefetch", to, others, columns, keywords, self.ahead, queued=[], keep=keep)
         late: dict[str, Any] = {name: keywords[name] for name in ("stream", "readonly", "narrow") if name in keywords}
         take_pending = taker(functools.partial(
             hand_out, to=to, destination=self.ahead.destination, copied=keywords.get("copy"), late=late), to, "pass")
@@ -137,7 +138,7 @@ class Reader:
     """What the thread and the iterator share. The thread does not know the iterator, so that it can be abandoned.
 
     An interrupt may end a call of the caller's between any two steps. So a call leaves no lock taken that another one
-    needs, and what it was told by a latch the next one sees for itself.
+    needs, and what it was told by a latch the next one sees for itself. What it has in hand then may be lost.
     """
 
     def __init__(self, source: Iterator[Any], conversion: Conversion, depth: int) -> None:
@@ -156,6 +157,7 @@ class Reader:
             self.thread.start()
         except BaseException:
             self.stopped = True
+            self.room.set()
             raise
         readers.add(self)
 
@@ -167,10 +169,11 @@ class Reader:
         except BaseException as raised:
             error = raised
         self.source = None      # which closes a generator that nobody else has
-        if not self.stopped:
-            self.error = error
+        self.error = error
         del error               # whose traceback has this frame
         self.ended = True
+        if self.stopped:
+            self.clear()
         self.arrived.set()
         self.over.set()
 
@@ -208,6 +211,8 @@ class Reader:
         self.arrived.set()      # for another thread that waits
         if self.ended:
             self.join()         # so that nothing is left of the source, or of the target
+        if self.stopped:
+            self.clear()
         error, self.error = self.error, None
         try:
             if isinstance(error, StopIteration):
@@ -216,18 +221,29 @@ class Reader:
         finally:
             del error
 
+    def taken(self) -> None:
+        """Let the thread read one more, and another thread of the caller's have the batches that are left."""
+        self.room.set()
+        if self.batches:
+            self.arrived.set()
+
     def stop(self, seconds: float | None = 0) -> None:
         """Read no more, and wait so long, or for ever, for what is being read."""
         if os.getpid() != self.process:
             return
-        self.stopped, self.error = True, None
-        self.batches.clear()
+        self.stopped = True
+        self.clear()
         self.room.set()
         self.arrived.set()
         if seconds is None:
             self.join()
         elif seconds:
             self.thread.join(seconds)
+
+    def clear(self) -> None:
+        """Drop what nobody asks for any more."""
+        self.batches.clear()
+        self.error = None
 
     def join(self) -> None:
         """Wait for the thread. Its own join() takes it for ended once that was interrupted."""
@@ -263,13 +279,13 @@ class Prefetched(Iterator[Any], contextlib.AbstractContextManager[Any]):
     def __next__(self) -> Any:
         batch = self._reader.take()
         try:
-            self._reader.room.set()
+            self._reader.taken()
             return self._reader.conversion.finish(batch)
         except Exception:
             self._reader.stop()         # an error is the end
             raise
         except BaseException:
-            self._reader.batches.appendleft(batch)      # an interrupt is not
+            self._reader.batches.appendleft(batch)      # an interrupt is not, and the batch comes again
             raise
 
     def close(self) -> None:

@@ -238,7 +238,7 @@ def test_constant_memory_is_shared_through_what_wraps_it(owner, through):
 
 
 @pytest.mark.needs("pyarrow")
-@pytest.mark.parametrize("name", ["a b", "a (deleted)", "a\u2028ff-fe r--p", "a\nb"])
+@pytest.mark.parametrize("name", ["a b", "a (deleted)", "a\u2028ff-fe r--p", "a\nb", "a\rb", "a\r\nb"])
 def test_a_mapped_file_may_have_any_name(name, tmp_path):
     (tmp_path / name).write_bytes(bytes(4096))
     mapped = np.memmap(tmp_path / name, "f4", "r")

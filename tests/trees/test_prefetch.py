@@ -317,6 +317,9 @@ def test_a_gradient_goes_through_a_batch():
     assert given.data_ptr() != weight.data_ptr()
     given.sum().backward()
     assert weight.grad.tolist() == [1, 1, 1]
+    [given] = dlbridge.prefetch([weight], "torch", detach=True)
+    assert not given.requires_grad
+    assert given.data_ptr() != weight.data_ptr()
     sparse = torch.eye(3).to_sparse()
     [given] = dlbridge.prefetch([sparse], "torch")
     assert given is not sparse
@@ -410,6 +413,7 @@ def test_words_are_those_of_their_batch(dtype, to, keywords):
     [given] = dlbridge.prefetch([things], to)
     assert given is not things
     assert given[0] is anything
+    assert list(dlbridge.prefetch([things], to, copy=False)) == [things]
 
 
 @pytest.mark.needs("torch")
@@ -540,6 +544,57 @@ def test_nothing_of_the_callers_is_closed():
     next(found)
     found.close()
     assert list(generator)          # the caller goes on with it
+
+
+def test_several_threads_take_what_is_there():
+    free, taken = threading.Event(), []
+
+    def source():
+        for index in range(4):
+            yield np.full(2, index)
+        free.wait(SECONDS)
+
+    def take():
+        for batch in found:
+            taken.append(int(batch[0]))
+
+    for depth in 1, 3:
+        free.clear()
+        taken.clear()
+        found = dlbridge.prefetch(source(), "numpy", depth=depth)
+        workers = [threading.Thread(target=take) for _ in range(4)]
+        for worker in workers:
+            worker.start()
+        until(lambda: len(taken) == 4)      # though the source gives no more
+        free.set()
+        for worker in workers:
+            worker.join(SECONDS)
+        assert sorted(taken) == [0, 1, 2, 3]
+
+
+def test_what_was_being_read_is_gone_after_the_end():
+    begun, free = threading.Event(), threading.Event()
+
+    def source(then):
+        yield np.zeros(2)
+        begun.set()
+        free.wait(SECONDS)
+        yield then()
+
+    for then in lambda: np.ones(2), failing(0).__next__:
+        begun.clear()
+        free.clear()
+        found = dlbridge.prefetch(source(then), "numpy", depth=1)
+        next(found)
+        assert begun.wait(SECONDS)
+        closing = threading.Thread(target=found.close)
+        closing.start()
+        until(lambda found=found: found._reader.stopped)
+        free.set()
+        closing.join()
+        assert list(found) == []
+        assert not found._reader.batches
+        assert found._reader.error is None
 
 
 def test_after_the_end_there_is_no_error():

@@ -696,7 +696,6 @@ cdef void* allocate_pinned(Driver* driver, int32_t device_id, size_t nbytes) noe
 
 
 cdef void free_pinned(Driver* driver, int32_t device_id, void* memory) noexcept nogil:
-    """Give pinned memory back. The driver waits for the work that uses it."""
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef Entered entered
     if enter(driver, device_id, &entered, &failure) and relax(driver, &entered, &failure):

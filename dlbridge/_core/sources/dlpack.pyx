@@ -489,8 +489,9 @@ cdef tuple said_by(const void* deleter):
         return False, False
     owner = library().library_with(file)
     immutable = owner is not None and library().makes_immutable(owner)
-    known_deleters[<size_t> deleter] = immutable, immutable and owner.constant_exports is not None
-    return known_deleters[<size_t> deleter]
+    found = immutable, immutable and owner.constant_exports is not None
+    known_deleters[<size_t> deleter] = found
+    return found
 
 
 cdef bint is_read_only_elsewhere(object obj, const Managed* managed) except -1:
