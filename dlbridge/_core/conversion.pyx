@@ -63,7 +63,7 @@ from dlbridge._core.targets.consumer cimport call_kernel, call_stage, call_uploa
 from dlbridge._core.targets.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
-from dlbridge.errors import DeviceError, DLBridgeError
+from dlbridge.errors import DeviceError
 
 cdef enum:
     # Steps that one pass through pinned buffers can do.
@@ -119,13 +119,15 @@ cdef object convert_own(object src, Route route, const Request* request):
 
 
 cdef bint is_constant(object src, Route route) except -1:
-    """Whether nobody can write to an array's memory; False of one without memory that can be described."""
+    """Whether nobody can write to an array's memory; False of one whose memory its library does not show."""
     cdef Request looking = NOTHING_ASKED
     cdef Managed* managed
     looking.detach = looking.peek = True
     try:
         managed = acquire_by(route.offers, src, &looking)
-    except DLBridgeError:
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
         return False
     try:
         return managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and writer_of(managed) is None

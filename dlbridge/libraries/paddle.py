@@ -19,6 +19,8 @@ LIBRARY = Library(
     written=Fact(lambda tensor: tensor._bump_inplace_version(), "seen in 3.3.1",
                  "would not notice that a tensor was written which it needs for a gradient"),
     array_types=("Tensor",),
+    clone=Fact(lambda tensor, detach: (tensor.detach() if detach else tensor).clone(), "seen in 3.3.1",
+               "has gradients"),
     devices=Fact(
         dict.fromkeys(("Place", "CPUPlace", "CUDAPlace"), lambda place: str(place).removeprefix("Place(").rstrip(")")),
         "seen in 3.3.1"),

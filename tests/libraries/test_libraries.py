@@ -52,6 +52,26 @@ def numbers(dtype="float32"):
 # ---- values and memory -----------------------------------------------------------------------------------------------
 
 @rows
+def test_a_batch_is_the_callers_own(row):
+    source = numbers_for(row)
+    own = row.make(source)
+    [given] = dlbridge.prefetch([own], row.name)
+    assert isinstance(given, row.array_type)
+    assert row.values(given) == row.values(own)
+    assert (given is own) == (row.name in ("jax", "tensorflow", "pyarrow"))
+    if row.address is not None and given is not own:
+        assert row.address(given) != row.address(own)
+
+    def camera():
+        for index in range(4):
+            source[:] = index
+            yield source
+
+    found = list(dlbridge.prefetch(camera(), row.name))
+    assert [row.values(each) for each in found] == [np.full(source.shape, index).tolist() for index in range(4)]
+
+
+@rows
 @dtypes
 def test_into_the_library(row, dtype):
     source = numbers_for(row, dtype)

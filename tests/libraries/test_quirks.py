@@ -36,3 +36,25 @@ def test_every_quirk_stops_a_conversion(quirk):
     expected = dlbridge.DeviceError if quirk.lacks == "OTHER_DEVICES" else dlbridge.ConversionError
     with pytest.raises(expected, match=r"\(.+\)$"):
         dlbridge.convert(given(quirk), quirk.library, copy=False)
+
+
+def test_batches_of_mlx_are_computed_where_they_were_asked_for():
+    import mlx.core as mx
+
+    late = mx.ones((3,)) + 1
+    [given] = dlbridge.prefetch([late], "mlx")
+    late[0] = 5
+    assert given.tolist() == [2, 2, 2]
+
+
+def test_a_gradient_of_paddle_goes_through_a_batch():
+    import paddle
+
+    weight = paddle.ones([3])
+    weight.stop_gradient = False
+    [given] = dlbridge.prefetch([weight], "paddle")
+    given.sum().backward()
+    assert weight.grad.tolist() == [1, 1, 1]
+    [given] = dlbridge.prefetch([weight], "paddle", detach=True)
+    assert given.stop_gradient
+    assert given.data_ptr() != weight.data_ptr()
