@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import shown
 from dlbridge.tensor import Tensor
@@ -109,9 +111,14 @@ def hand_out(leaf: Any, to: Any, destination: Destination, copied: bool | None, 
 
 
 def copy_of_words(array: Any) -> Any:
-    """A shallow copy of what is handed on for an array; itself where it cannot be copied."""
+    """A copy of what is handed on for an array, without its objects; itself where it cannot be copied.
+
+    copy.copy() makes a new view of some arrays, such as those of pandas and xarray, whose copy() copies their memory.
+    """
     try:
-        return copy.copy(array)
+        if isinstance(array, np.ndarray):
+            return np.array(array, subok=True)
+        return array.copy() if hasattr(array, "copy") else copy.copy(array)
     except Exception:
         return array
 
@@ -198,6 +205,8 @@ class Reader:
         """The next batch."""
         if os.getpid() != self.process:
             raise RuntimeError("prefetch: this process was forked from the one that reads (call prefetch here)")
+        if self.thread is threading.current_thread():
+            raise RuntimeError("prefetch: its source asks for batches that it would have to give itself")
         self.asked = True
         self.room.set()         # an interrupt may have come before the last call did it
         while not self.stopped:

@@ -261,3 +261,21 @@ def test_the_same_answers_by_pandas_blocks_and_without(used):
     words = dlbridge.convert_tree({"x": pandas.Series(["a"], dtype=object)}, "numpy")["x"]
     assert isinstance(words, pandas.Series)
     assert pandas_blocks.in_use() == used
+
+
+def test_words_of_pandas_and_xarray_are_those_of_their_batch():
+    """They are handed on, by a copy."""
+    import xarray
+
+    holders = {
+        "series": pandas.Series(np.array(["", ""], object), dtype=object, copy=False),
+        "xarray": xarray.DataArray(np.zeros(2, "U2"), dims="x"),
+    }
+    for name, holder in holders.items():
+        def source(holder=holder):
+            for index in range(4):
+                holder[:] = str(index)
+                yield holder
+
+        found = list(dlbridge.prefetch(source(), "torch"))
+        assert [np.asarray(each).tolist() for each in found] == [[str(index)] * 2 for index in range(4)], name

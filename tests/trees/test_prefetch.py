@@ -430,6 +430,20 @@ def test_columns_that_are_handed_on_are_those_of_their_batch():
         assert batch["name"].tolist() == [f"row {index}"] * 2
 
 
+def test_a_source_cannot_ask_for_its_own_batches():
+    ready, given = threading.Event(), []
+
+    def source():
+        ready.wait(SECONDS)
+        yield next(given[0])
+
+    given.append(dlbridge.prefetch(source(), "numpy"))
+    ready.set()
+    with pytest.raises(RuntimeError, match="its source asks"):
+        next(given[0])
+    given.clear()
+
+
 def test_a_batch_comes_as_soon_as_it_is_there():
     """An environment gives the next one only when something was done about this one."""
     done = threading.Semaphore(0)
