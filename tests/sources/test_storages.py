@@ -107,13 +107,20 @@ def test_a_conversion_that_fails_leaves_the_storage():
     assert tensor.untyped_storage().resizable()
 
 
-def test_nothing_is_kept_once_the_result_is_gone():
-    tensor = torch.zeros(3)
+class OwnExport(torch.Tensor):
+    def __dlpack__(self, **keywords):
+        return super().__dlpack__(**keywords)
+
+
+@pytest.mark.parametrize("to", ["numpy", "dlbridge"])
+@pytest.mark.parametrize("kind", [torch.Tensor, OwnExport])
+def test_nothing_is_kept_once_the_result_is_gone(kind, to):
+    tensor = torch.zeros(3).as_subclass(kind)
     gone = weakref.ref(tensor.untyped_storage())
-    array = dlbridge.convert(tensor, "numpy")
+    array = dlbridge.convert(tensor, to)
     del tensor
     gc.collect()
-    array[:] = 1
+    np.asarray(array)[:] = 1
     assert gone() is not None
     del array
     gc.collect()
