@@ -75,7 +75,7 @@ def test_every_goal_is_about_a_row():
 
 def test_everything_is_measured_where_every_library_is(tmp_path):
     path = tmp_path / "all.json"
-    groups = GROUPS if optional.FULL else ("from_jax", "views", "batches", "paddle")
+    groups = GROUPS if optional.FULL else ("from_jax", "batches", "paddle")
     command = [sys.executable, "-W", "error", BENCHMARKS / "run.py", "--rounds", "1", "--calls", "10"]
     command += [word for name in groups for word in ("--group", name)]
     done = subprocess.run([*command, "--json", str(path)], cwd=tmp_path, capture_output=True, text=True,
@@ -232,7 +232,7 @@ def test_a_goal_without_its_library_fails(tmp_path):
 
 
 def test_with_numpy_alone_the_rest_is_named():
-    groups = [name for name in GROUPS if name not in ("copies", "memory", "threads") or optional.FULL]
+    groups = GROUPS if optional.FULL else ("numpy_torch", "startup", "wrap", "paddle", "tables", "from_jax")
     words = [word for name in groups for word in ("--group", name)]
     done = without(["torch", "jax", "ml_dtypes", "dlpack", "paddle", "pandas", "polars", "rich", "matplotlib"], *words)
     assert (done.returncode, done.stderr) == (0, "")

@@ -36,13 +36,10 @@ def demonstration():
     return run("demo")
 
 
-@pytest.fixture(scope="module")
-def selftest():
-    return run("selftest")
-
-
-def numpy_alone(*words):
-    return subprocess.run([sys.executable, "-c", NUMPY_ALONE, *words], capture_output=True, text=True)
+def numpy_alone(*words, **options):
+    """Run the program without the libraries whose import takes most of its time."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    return subprocess.run([sys.executable, "-c", NUMPY_ALONE, *words], text=True, **options)
 
 
 def journeys(text):
@@ -94,7 +91,7 @@ def test_demo_into_a_closed_pipe():
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "wb") as pipe:
-        done = subprocess.run([*PROGRAMS["script"], "demo"], stdout=pipe, stderr=subprocess.PIPE, text=True)
+        done = numpy_alone("demo", stdout=pipe)
     assert (done.returncode, done.stderr) == (1, "")
 
 
@@ -106,24 +103,23 @@ UNWRITABLE = ((">&-", "standard output is closed"), (">/dev/full", "[Errno 28] N
     *product(COMMANDS, ("", "1"), UNWRITABLE), *product(["--help"], [""], UNWRITABLE)])
 def test_an_output_that_cannot_be_written_is_one_line(words, unbuffered, unwritable):
     closing, said = unwritable
-    done = subprocess.run(["bash", "-c", f'"$0" -m dlbridge "$@" {closing}', sys.executable, *words.split()],
-                          stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+    command = ["bash", "-c", f'"$0" -c "$@" {closing}', sys.executable, NUMPY_ALONE, *words.split()]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     assert (done.returncode, done.stderr) == (1, f"dlbridge: {said}\n")
 
 
-def test_selftest_passes(selftest):
+def test_selftest_passes():
+    selftest = run("selftest")
     assert (selftest.returncode, selftest.stderr) == (0, "")
     passed, failed = re.search(r"(\d+) passed, (\d+) failed, \d+ skipped", selftest.stdout.splitlines()[-1]).groups()
     assert int(passed) > 0
     assert failed == "0"
 
 
-def test_selftest_verbose_says_more(selftest):
-    assert len(run("selftest", "-v").stdout) > len(selftest.stdout)
-
-
 def test_selftest_with_numpy_alone_says_what_it_skips():
     done = numpy_alone("selftest")
+    assert len(numpy_alone("selftest", "-v").stdout) > len(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(re.search(r"(\d+) skipped", done.stdout.splitlines()[-1])[1]) > 0
     for library in ("torch", "jax", "ml_dtypes", "array_api_strict"):
@@ -150,8 +146,7 @@ COLOUR = "\x1b["
 @pytest.mark.parametrize("words", ["demo", "info", "explain numpy memoryview", "matrix numpy memoryview"])
 def test_colour_is_what_the_environment_says(words):
     plain, forced, forbidden = (
-        subprocess.run([*PROGRAMS["script"], *words.split()], capture_output=True, text=True,
-                       env={**os.environ, "NO_COLOR": no, "FORCE_COLOR": yes, "TERM": "xterm"}).stdout
+        numpy_alone(*words.split(), env={**os.environ, "NO_COLOR": no, "FORCE_COLOR": yes, "TERM": "xterm"}).stdout
         for no, yes in (("", ""), ("", "1"), ("1", "1")))
     assert COLOUR not in plain + forbidden
     assert COLOUR in forced

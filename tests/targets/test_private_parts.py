@@ -108,37 +108,46 @@ def test_jax_takes_arrays():
 
 
 @pytest.mark.needs("torch", "jax")
-@pytest.mark.parametrize("without", [
-    "torch.__version__ = '99.0'",
-    "ctypes.CDLL = no_library",         # on macOS torch's libraries have other names
-    "del os.RTLD_NOLOAD",               # on Windows
-])
 @in_child(says="", warnings="default")
-def test_the_same_answers_without_private_parts_of_torch(without):
-    import ctypes  # noqa: F401 (what is done without is one of these)
-    import os  # noqa: F401
+def test_the_same_answers_without_private_parts_of_torch():
+    import ctypes
+    import os
 
     import hypothesis  # noqa: F401 (its own imports, and pytest's, need ctypes.CDLL)
     import jax  # noqa: F401
     import pytest  # noqa: F401
-    import torch  # noqa: F401
+    import torch
+    from support.child import run_in_child
 
     import dlbridge.testing.producers  # noqa: F401
 
-    def no_library(*arguments):
-        raise OSError
+    def version():
+        torch.__version__ = "99.0"
 
-    exec(without)
-    from targets import test_fast_path
+    def macos():                # where torch's libraries have other names
+        def no_library(*arguments):
+            raise OSError
 
-    from dlbridge.matrix.info import private_parts_in_use
+        ctypes.CDLL = no_library
 
-    test_fast_path.test_lazy_bits_however_they_came()
-    test_fast_path.test_gradients_however_they_came()
-    test_fast_path.test_a_shared_storage_keeps_its_size()
-    test_fast_path.test_a_plain_tensor_leaves_no_trace_in_what_the_caller_has_begun()
-    test_fast_path.test_a_function_mode_is_not_asked_what_a_tensor_holds()
-    assert private_parts_in_use("torch") == "not used"
+    def windows():
+        del os.RTLD_NOLOAD
+
+    def answers(without):
+        without()
+        from targets import test_fast_path
+
+        from dlbridge.matrix.info import private_parts_in_use
+
+        test_fast_path.test_lazy_bits_however_they_came()
+        test_fast_path.test_gradients_however_they_came()
+        test_fast_path.test_a_shared_storage_keeps_its_size()
+        test_fast_path.test_a_plain_tensor_leaves_no_trace_in_what_the_caller_has_begun()
+        test_fast_path.test_a_function_mode_is_not_asked_what_a_tensor_holds()
+        return private_parts_in_use("torch")
+
+    for without in version, macos, windows:
+        assert run_in_child(answers, without).result() == "not used", without
 
 
 @pytest.mark.needs("torch", "jax")
