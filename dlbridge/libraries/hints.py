@@ -4,6 +4,8 @@ Tests run the code, with the object that was refused as x.
 """
 
 import datetime
+import inspect
+import numbers
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,8 +17,7 @@ import numpy as np
 
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Facts
-from dlbridge.libraries.profiles import IN_TREE as IN_TREE
-from dlbridge.libraries.profiles import OF_POINTER
+from dlbridge.libraries.profiles import IN_TREE, OF_POINTER
 
 # ---- NumPy's types ---------------------------------------------------------------------------------------------------
 
@@ -42,6 +43,9 @@ OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((int, float, Decimal, Fraction, np.integer, np.floating, type(None)),
      'pass x.astype("float64"), where None becomes NaN, and integers from 2**53 on are rounded'),
     ((int, float, complex, np.number), 'pass x.astype("complex128")'),
+    # Those of mpmath, sympy and gmpy2.
+    ((Decimal, numbers.Real), 'pass x.astype("float64"), if all its objects have a value'),
+    ((numbers.Number,), 'pass x.astype("complex128"), if all its objects have a value'),
     ((str,), 'pass numpy.asarray(x).astype("U")'),
     ((list, tuple), "pass all side by side, numpy.concatenate(x.tolist())"),
     ((bytes,), 'pass numpy.asarray(x).astype("S")'),
@@ -123,6 +127,93 @@ def for_struct(kind: str, is_native: bool) -> str:
 
 def hint(kind: str, order: str, x: str, compact: str) -> str:
     return BY_KIND.get(kind, NO_HINT).format(x=x, compact=compact, order=order if order == SWAPPED else "")
+
+
+# ---- objects of unknown libraries ------------------------------------------------------------------------------------
+
+# How an attribute is called that gives the array of an object, the best first; in lower case and without underscores,
+# since each library writes it in its own way. Those of the last line mean something else where there are keys.
+GIVES_AN_ARRAY = (
+    "todlpack", "tonumpy", "asnumpy", "getnumpy", "numpy", "tonumpyarray", "asnumpyarray", "getnumpyarray", "tonparray",
+    "asnparray", "nparray", "tondarray", "asndarray", "getndarray", "ndarray", "toarray", "asarray", "getarray",
+    "getasarray", "getfdata", "todense", "asdense", "full", "dequantize", "astensor", "totensor", "totorch", "astorch",
+    "getpixelarray", "pixelarray", "getbuffer", "getframe", "getimage", "getpositions", "getdata", "array", "magnitude",
+)
+GIVES_A_TABLE = ("topyarrowtable", "toarrowtable", "toarrow", "topyarrow", "topolars", "topandas")
+GIVES_ITS_VALUES = ("values", "value", "data", "getvalues", "getvalue", "read", "get", "tobytes", "tolist")
+
+
+def for_tree(own: Any, container: Any) -> str:
+    """Of a container with arrays in it, which may have a hint of its own."""
+    hint: str = own(container) if callable(own) else own or IN_TREE
+    return hint
+
+
+def for_type(kind: Any) -> str | None:
+    """What to pass in place of an object, by what its type has and nobody has called; or None.
+
+    The type is asked, and not the object, since a proxy has every attribute. Some types have none of these because
+    their objects say so; then what the hint gives is an array only perhaps, and the hint says so, too.
+    """
+    if has(kind, "__array__"):
+        return "pass numpy.asanyarray(x), if that gives an array"           # which keeps a mask
+    named = attributes_of(kind)
+    code = code_of(named, GIVES_AN_ARRAY)
+    table = None if code else code_of(named, GIVES_A_TABLE)
+    if table is not None:
+        return f"call dlbridge.convert_tree({table}, to)"
+    if code is None and callable(named.get("keys", ("", None))[1]) and has(kind, "__getitem__"):
+        return "call dlbridge.convert_tree(dict(x), to)"
+    code = code or code_of(named, GIVES_ITS_VALUES)
+    if code is None and has(kind, "__bytes__"):
+        code = "bytes(x)"
+    if code is None and has(kind, "__len__") and has(kind, "__getitem__"):
+        code = "numpy.array(x)"
+    return None if code is None else f"pass {code}, if that gives an array"
+
+
+def has(kind: Any, name: str) -> bool:
+    """Whether a type has a method itself, whatever its metaclass answers; None in a class takes one away."""
+    for base in kind.__mro__:
+        if name in vars(base):
+            return vars(base)[name] is not None
+    return False
+
+
+def attributes_of(kind: Any) -> dict[str, tuple[str, Any]]:
+    """What a type has by its names as in GIVES_AN_ARRAY: the name as it is, and the attribute."""
+    found: dict[str, tuple[str, Any]] = {}
+    for base in kind.__mro__:
+        for name, value in vars(base).items():
+            if not name.startswith("_"):
+                found.setdefault(name.replace("_", "").lower(), (name, value))
+    return found
+
+
+def code_of(named: dict[str, tuple[str, Any]], wanted: Iterable[str]) -> str | None:
+    """The code for the first attribute that is there and can be had without arguments."""
+    for plain in wanted:
+        name, value = named.get(plain, ("", None))
+        if name and not callable(value):
+            return f"x.{name}"
+        if name and isinstance(value, (staticmethod, classmethod, type)):
+            continue
+        if name and needs_nothing(value):
+            return f"x.{name}()"
+    return None
+
+
+def needs_nothing(method: Any) -> bool:
+    """Whether a method can be called without arguments, as far as it says so."""
+    try:
+        parameters = list(inspect.signature(method).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return True                 # few functions in C say it
+    for parameter in parameters:
+        if parameter.default is parameter.empty and parameter.kind not in (
+                parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            return False
+    return True
 
 
 # ---- frames ---------------------------------------------------------------------------------------------------------

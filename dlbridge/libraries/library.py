@@ -55,7 +55,7 @@ class Arrays(NamedTuple):
     name: str                               # of the type, without its module; "*" for every type of the library
     # What to do instead, by the field of the error; "" for every other field. Tests run the code in it, with the array
     # as x. A function of the array gives one. hints.ARROW has the fields of Arrow's errors, with {x} for the array.
-    hints: Mapping[str, str | Callable[[Any], str]] = MappingProxyType({})
+    hints: Mapping[str, str | Callable[[Any], str | None]] = MappingProxyType({})
     # ---- which protocol, and what to call
     preferred: Fact | None = None           # the protocol that serves this type best, by the name of its source
     exchange: Fact | None = None            # the type's full name: its exchange table may be used as it is
@@ -87,9 +87,11 @@ class Arrays(NamedTuple):
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     without_rows: Fact | None = None        # of tables that can be read once: a function of one: its columns, unread
     container: Fact | None = None           # of what has arrays by name: flatten and unflatten, as register_container()
-    #                                         takes them
+    #                                         takes them; or a function of the type that gives them, or None
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
     unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked
+    partial: Fact | None = None             # what part of it they offer, so that none is asked, and in a batch it is no
+    #                                         array and no table
     # ---- streams
     names_stream: Fact | None = None        # True: its exchange table names the stream that the memory is ready on
     none_is_unordered: Fact | None = None   # True: __dlpack__ takes None where the standard has -1
@@ -355,6 +357,10 @@ class Facts:
     def __init__(self, kind: Any) -> None:
         self.records = tuple(records_of(kind))
 
+    def is_known_beside_builtins(self) -> bool:
+        """Whether a library's file has the type or a base of it before one of Python's own."""
+        return bool(self.records) and self.records[0][0].name != "builtins"
+
     def find(self, field: str) -> Any:
         """The value of a field of :class:`Arrays`, or None."""
         for library, record in self.records:
@@ -373,7 +379,7 @@ class Facts:
                 return name, fact
         return None
 
-    def own_hint(self, field: str) -> str | Callable[[Any], str] | None:
+    def own_hint(self, field: str) -> str | Callable[[Any], str | None] | None:
         """What the table has for exactly this field, or None."""
         return next((record.hints[field] for _, record in self.records if field in record.hints), None)
 

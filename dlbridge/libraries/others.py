@@ -1,5 +1,6 @@
 """Libraries whose arrays are never taken as they are, and what to do instead; and those with one fact only."""
 
+import numbers
 import operator
 import os
 import sys
@@ -39,11 +40,8 @@ def hint_for_text(text: Any) -> str:
 
 
 def hint_for_sequence(sequence: Any) -> str:
-    """Of a list or a tuple: a tree, if there are arrays in it."""
+    """Of a list or a tuple without arrays."""
     first = next(iter(sequence), None)
-    if hasattr(first, "shape") or isinstance(first, dict):
-        detach = ", detach=True" if any(getattr(item, "requires_grad", False) for item in sequence) else ""
-        return f"call dlbridge.convert_tree(x, to{detach})"
     if isinstance(first, (list, tuple)) and not all(isinstance(item, (list, tuple)) for item in sequence):
         return "its items are of different depths"
     if isinstance(first, (list, tuple)) and len({*map(len, sequence)}) > 1:
@@ -52,7 +50,9 @@ def hint_for_sequence(sequence: Any) -> str:
         return "pass numpy.array(x, dtype=float), where None becomes NaN"
     if any(isinstance(item, str) for item in sequence):
         return "it has strings, which no array library has"
-    return AS_NUMPY[""]
+    if all(isinstance(item, (numbers.Number, np.generic, list, tuple)) for item in sequence):
+        return AS_NUMPY[""]
+    return "it has no arrays and no numbers: pass its items one by one, x[0]"
 
 
 def hint_for_group(group: Any) -> str:
@@ -76,6 +76,14 @@ def hint_for_sparse(matrix: Any) -> str:
     return "pass x.toarray()" + (compressed if hasattr(matrix, "indptr") else "")
 
 
+def hint_for_list(sequence: Any) -> str:
+    """Of a list or a tuple with arrays."""
+    if len(sequence) == 2 and all(type(item).__name__ == "PyCapsule" for item in sequence):
+        return "pass pyarrow.Array._import_from_c_capsule(*x)"
+    detach = ", detach=True" if any(getattr(item, "requires_grad", False) for item in sequence) else ""
+    return f"call dlbridge.convert_tree(x, to{detach})"
+
+
 def hint_for_cdata(pointer: Any) -> str:
     """Of cffi: an array says how many elements it has, and a pointer does not."""
     try:
@@ -94,6 +102,28 @@ def hint_for_awkward(array: Any) -> str:
     if "var" in text or "?" in text:
         return "pass awkward.flatten(x, axis=None)"
     return "pass awkward.to_numpy(x)"
+
+
+def hint_for_java(thing: Any) -> str:
+    """Of what is not primitive: an array of objects, a buffer that is not direct, a list."""
+    if hasattr(thing, "hasArray"):
+        return "pass x.array()" if thing.hasArray() else "pass a direct buffer"
+    if hasattr(thing, "__len__") and any(hasattr(item, "__len__") for item in thing):
+        return "pass all side by side, numpy.concatenate([*map(numpy.array, x)])"
+    return "pass numpy.array(list(x)), if they are numbers"
+
+
+def hint_for_graph(values: Any) -> str:
+    """Of a vector or a matrix of GraphBLAS, in which values may be missing."""
+    size = values.size if hasattr(values, "size") else values.nrows * values.ncols
+    return "pass x.to_dense()" if values.nvals == size else "pass x.to_dense(0), where what is missing becomes 0"
+
+
+def hint_for_root(thing: Any) -> str | None:
+    """Of what is in a file of ROOT; the ``__array__`` of some refuses."""
+    ways = [name for name in ("values", "array", "arrays") if callable(getattr(thing, name, None))]
+    ways = [name for name in ways if name != "values" or not hasattr(thing, "keys")]
+    return f"pass x.{ways[0]}()" if ways else None
 
 
 def hint_for_volume(image: Any) -> str:
@@ -144,15 +174,34 @@ def parts_of_tree(tree: Any) -> dict[str, Any]:
     return {**parts_of_dataset(tree), **tree.children}
 
 
+def parts_of_tensordict(container: Any) -> dict[str, Any]:
+    """The values by their keys; where the parts of a stack have several shapes, a list of them."""
+    parts = {}
+    for key in container.keys():            # noqa: SIM118 (a TensorDict is walked by its first axis)
+        try:
+            parts[key] = container.get(key)
+        except RuntimeError:
+            parts[key] = container.get(key, as_list=True)
+    return parts
+
+
 def tensordict_of(container: Any, parts: dict[str, Any]) -> Any:
     """A TensorDict of torch's tensors and what else was in it; the arrays of others have no place in one."""
-    kinds = sys.modules["torch"].Tensor, type(container)
-    if any(isinstance(container.get(name), kinds) and not isinstance(part, kinds) for name, part in parts.items()):
+    library = sys.modules["tensordict"]
+    kinds = sys.modules["torch"].Tensor, library.TensorDictBase
+    before = parts_of_tensordict(container)
+    if any(isinstance(before[name], (*kinds, list)) and not isinstance(part, kinds) for name, part in parts.items()):
         return parts
+    if type(container) is not library.TensorDict:       # a stack, a view, parameters: they say what they were made of
+        return library.TensorDict(parts, container.batch_size)
     made = container.clone(False).unlock_()
     for name, part in parts.items():
         made.set(name, part)
     return made.lock_() if container.is_locked else made
+
+
+def parts_of_safe_open(file: Any) -> dict[str, Any]:
+    return {name: file.get_tensor(name) for name in file.keys()}        # noqa: SIM118 (it has no __iter__)
 
 
 LAZY = "reads an array when it is asked"
@@ -163,7 +212,7 @@ LIBRARIES = (
         name="builtins",
         arrays=(
             *(Arrays(name, AS_NUMPY) for name in ("range", "int", "float", "complex")),
-            *(Arrays(name, {"": hint_for_sequence}) for name in ("list", "tuple")),
+            *(Arrays(name, {"": hint_for_sequence, "tree": hint_for_list}) for name in ("list", "tuple")),
             *(Arrays(name, AS_LIST) for name in (
                 "set", "frozenset", "generator", "map", "filter", "zip", "enumerate", "reversed", "list_iterator",
                 "tuple_iterator", "range_iterator", "dict_values", "dict_keys", "dict_items")),
@@ -171,9 +220,12 @@ LIBRARIES = (
             *(Arrays(name, {"": "it is a function: pass what it gives"}) for name in (
                 "function", "builtin_function_or_method", "method", "method-wrapper")),
             Arrays("module", {"": "pass an array"}),
-            Arrays("dict", {"": "call dlbridge.convert_tree(x, to), or pass its values one by one"}),
+            Arrays("dict", {"tree": "call dlbridge.convert_tree(x, to), or pass its values one by one",
+                            "": "it has no arrays: pass its values one by one"}),
             Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
             Arrays("type", {"": "pass an instance, not the class"}),
+            Arrays("safe_open", {"": IN_TREE}, container=Fact(
+                (parts_of_safe_open, as_dict), "seen in 0.8.0", "is what the class of safetensors says its module is")),
             *(Arrays(name, constant=Fact(True, "seen in polars 2.1.0", "is what an ndarray of polars lies on"))
               for name in ("PySeries", "PyDataFrame")),
             Arrays("tensorflow_wrapper", constant=Fact(True, "seen in TensorFlow 2.21", "is the tensor that an "
@@ -201,6 +253,7 @@ LIBRARIES = (
     ),
     Library(name="awkward", arrays=(
         Arrays("Array", {"": hint_for_awkward}),
+        Arrays("Content", {"": "pass awkward.Array(x)"}),
         Arrays("Record", {"": lambda record: f"pass its fields one by one, x[{record.fields[0]!r}]"}),
     )),
     Library(name="pathlib", arrays=(Arrays("PurePath", {"": hint_for_text}),)),
@@ -217,8 +270,8 @@ LIBRARIES = (
     )),
     Library(name="mmap", arrays=(Arrays("mmap", constant=Fact(
         is_for_reading, "seen in 3.11", "maps a file of a disk, if the system says so")),)),
-    *(Library(name=name, roots=roots, arrays=(Arrays(kind, gives=Fact(
-        copy_of_java, evidence, "exports what a Java array had when the oldest export that is still held was made")),))
+    *(Library(name=name, roots=roots, arrays=(Arrays("_JObject", {"": hint_for_java}), Arrays(kind, gives=Fact(
+        copy_of_java, evidence, "exports what a Java array had when the oldest export that is still held was made"))))
       for name, roots, kind, evidence in (
           ("jpype", ("_jpype", "jpype"), "_JArray", "jpype#1341"), ("jpy", ("jpy",), "JType", "seen in 2.2.0"))),
     Library(name="numkong", arrays=(Arrays(
@@ -252,6 +305,29 @@ LIBRARIES = (
                                    "keeps what its numbers mean beside its memory"))
         for file, name in (("_image", "Image"), ("_video", "Video"), ("_mask", "Mask"), ("_keypoints", "KeyPoints"),
                            ("_bounding_boxes", "BoundingBoxes")))),
+    Library(name="graphblas", arrays=(Arrays("BaseType", {"": hint_for_graph}),)),
+    Library(name="casadi", arrays=(
+        Arrays("DM", {"": "pass x.full()"}),
+        *(Arrays(name, {"": "it is a symbol, and has no numbers"}) for name in ("SX", "MX")),
+    )),
+    Library(name="uproot", arrays=(Arrays("*", {"": hint_for_root}),)),
+    Library(name="mpmath", arrays=(Arrays("_matrix", {"": "pass numpy.array(x.tolist(), dtype=float)"}),)),
+    Library(name="openmm", arrays=(Arrays("Quantity", {"": "pass numpy.array(x.value_in_unit(x.unit))"}),)),
+    Library(name="cvxpy", arrays=(Arrays("Expression", {"": "pass x.value, once it is solved"}),)),
+    Library(name="obspy", arrays=(
+        Arrays("Trace", {"": "pass x.data"}),
+        Arrays("Stream", {"": "call dlbridge.convert_tree([trace.data for trace in x], to)"}),
+    )),
+    Library(name="onnx", arrays=(Arrays("TensorProto", {"": "pass onnx.numpy_helper.to_array(x)"}),)),
+    Library(name="deltalake", arrays=(
+        Arrays("DeltaTable", {"": "call dlbridge.convert_tree(x.to_pyarrow_table(), to)"}),)),
+    Library(name="msgpack", arrays=(Arrays("ExtType", {"": "pass x.data"}),)),
+    Library(name="pyvista", arrays=(
+        Arrays("DataObject", {"": "call dlbridge.convert_tree(x.point_data, to)"}, partial=Fact(
+            "offers its point data alone", "pyvista#8587", "is points, cells and several tables")),
+        Arrays("DataSetAttributes", {"": IN_TREE}, container=Fact(
+            (lambda data: dict(data.items()), as_dict), "seen in 0.48", "takes NumPy's arrays alone")),
+    )),
     Library(name="sparse", arrays=(Arrays("SparseArray", {"": "pass x.todense()"}),)),
     Library(name="shapely", arrays=(
         Arrays("BaseGeometry", dict.fromkeys(("", "objects"), COORDINATES)),)),
@@ -274,8 +350,8 @@ LIBRARIES = (
     Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays(
         "Dataset", {"": lambda dataset: hint_for_group(dataset.variables)},
         container=Fact((parts_of_netcdf, as_dict), "seen in 1.7.5", LAZY)))),
-    Library(name="tensordict", arrays=(Arrays("TensorDict", {"": IN_TREE}, container=Fact(
-        (lambda container: dict(container.items()), tensordict_of), "seen in 0.14",
+    Library(name="tensordict", arrays=(Arrays("TensorDictBase", {"": IN_TREE}, container=Fact(
+        (parts_of_tensordict, tensordict_of), "seen in 0.14",
         "takes arrays of others in, and then says wrong shapes of them")),)),
     Library(name="scipy", arrays=(
         Arrays("_spbase", {"": hint_for_sparse}),

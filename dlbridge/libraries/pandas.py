@@ -136,6 +136,7 @@ LIBRARY = Library(
         Arrays("SparseArray", {"type": "pass x.to_dense()"}),
         *(Arrays(name, {"type": "pass pandas.Series(x)"}) for name in ("Index", "ExtensionArray")),
         *(Arrays(name, {"type": "pass numpy.int64(x.value)"}) for name in ("Timestamp", "Timedelta")),
+        Arrays("BaseGroupBy", {"type": "aggregate it, or pass one group of it"}),
         Arrays("Period", {"type": "pass numpy.int64(x.ordinal)"}),
         Arrays("Interval", {"type": "pass numpy.array([x.left, x.right])"}),
     ),

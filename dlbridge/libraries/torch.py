@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library, TooWide
-from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, INTEGERS
+from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, IN_TREE, INTEGERS
 
 SEEN = "seen in 2.13.0"
 
@@ -50,6 +50,36 @@ def is_compressed(tensor: Any) -> bool:
     return str(getattr(tensor, "layout", "")) in ("torch.sparse_csc", "torch.sparse_bsr", "torch.sparse_bsc")
 
 
+def form_of_wrapper(kind: Any) -> tuple[Any, Any] | None:
+    """How the tensors of a class are taken apart that has no memory, and keeps others instead: torchao's, quanto's.
+
+    torch's own classes of the kind have facts of their own.
+    """
+    of_torch = kind.__module__.partition(".")[0] == "torch"
+    return None if of_torch or not hasattr(kind, "__tensor_flatten__") else (parts_of_wrapper, wrapper_with)
+
+
+def parts_of_wrapper(tensor: Any) -> dict[str, Any]:
+    return {name: getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]}
+
+
+def wrapper_with(tensor: Any, parts: dict[str, Any]) -> Any:
+    """A tensor of the same class over other tensors; the arrays of other libraries stay by their names."""
+    if not all(isinstance(part, sys.modules["torch"].Tensor) for part in parts.values()):
+        return parts
+    return type(tensor).__tensor_unflatten__(parts, tensor.__tensor_flatten__()[1], tensor.size(), tensor.stride())
+
+
+def is_wrapper(tensor: Any) -> bool:
+    """Whether a tensor has no memory and others instead."""
+    return form_of_wrapper(type(tensor)) is not None
+
+
+def hint_for_wrapper(tensor: Any) -> str:
+    way = "pass x.dequantize(), or " if hasattr(tensor, "dequantize") else ""
+    return way + IN_TREE
+
+
 def is_own(stream: Any) -> bool:
     """Whether a stream is the default one or of torch's pool, which live for ever. An external one's id is its address.
 
@@ -70,6 +100,7 @@ LIBRARY = Library(
                 "is_mkldnn": "pass x.to_dense()",
                 "is_nested": "pass x.to_padded_tensor(0.0), or its parts, x.unbind()",
                 "is_quantized": "pass x.int_repr(), or x.dequantize()",
+                "is_wrapper": hint_for_wrapper,
                 "is_meta": 'pass torch.empty_like(x, device="cpu"), filled first',
                 "dtype": "pass x.view(torch.uint8)",
             },
@@ -81,7 +112,9 @@ LIBRARY = Library(
                 Fact("is_nested", SEEN, "is a list of tensors"),
                 Fact("is_quantized", SEEN, "keeps a scale beside its integers"),
                 Fact("is_meta", SEEN, "has a shape but no memory"),
+                Fact(is_wrapper, SEEN, "keeps other tensors in place of memory, such as integers and a scale"),
             ),
+            container=Fact(form_of_wrapper, SEEN, "exports an address of NULL of such a class"),
             exchange=Fact("torch.Tensor", SEEN, "has an exchange table since 2.10"),
             rearranged=Fact(rearranged, SEEN, "has the kernels for it, and dlbridge has none"),
             names_stream=Fact(True, SEEN, "gives the current stream of the device"),

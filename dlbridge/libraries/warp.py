@@ -22,12 +22,18 @@ def current_stream(array: Any, index: int) -> Any:
     return array.device.stream if array.device.is_cuda else None
 
 
+def of_structures(array: Any) -> bool:
+    return hasattr(array.dtype, "vars")
+
+
 LIBRARY = Library(
     name="warp",
     install="warp-lang",
     arrays=(
         Arrays("indexedarray", {"": "pass x.contiguous()"}),
-        Arrays("array", stream_object=Fact(current_stream, "seen in 1.19", "makes the consumer's stream wait for it")),
+        Arrays("array", {"of_structures": "pass x.numpy(), whose fields convert_tree gives"},
+               refused=(Fact(of_structures, "warp#381", "has fields, which DLPack has not"),),
+               stream_object=Fact(current_stream, "seen in 1.19", "makes the consumer's stream wait for it")),
     ),
     streams=Fact({"Stream": lambda stream: stream.owner}, "seen in 1.19", "does not keep an external stream alive"),
     delivery="importer",

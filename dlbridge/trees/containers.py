@@ -247,7 +247,8 @@ def form_of(kind: type[Any]) -> Form | None:
     for base in kind.__mro__:
         if base in FORMS:
             return FORMS[base]
-    form: Form | None = Facts(kind).find("container")
+    found: Any = Facts(kind).find("container")
+    form: Form | None = found(kind) if callable(found) else found
     return form
 
 

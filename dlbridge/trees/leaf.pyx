@@ -1,13 +1,14 @@
 """What an object is in a batch: an array, a table, a value that is neither, or something that may contain others."""
 
 cimport cython
+from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
 
 from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
 from dlbridge._core.late cimport load_module
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.sources.offer cimport Offer, facts_of, library, top_module
-from dlbridge._core.sources.registry cimport has_offer, offers_for_type, unsupported
+from dlbridge._core.sources.registry cimport has_offer, has_slot_alone, offers_for_type, unsupported
 
 import sys
 import weakref
@@ -15,6 +16,7 @@ from functools import partial
 
 import numpy as np
 
+from dlbridge._core.sources.registry import NO_BUFFER
 from dlbridge.trees.containers import registered_container
 
 
@@ -29,6 +31,7 @@ cdef class TypeRole(Entry):
 
     cdef Role role
     cdef bint records           # whether its arrays may have fields, as NumPy's
+    cdef bint slot_alone        # whether they have nothing but a buffer slot, which may give no buffer
 
 
 cpdef Role role_of(object obj) except *:
@@ -40,6 +43,8 @@ cpdef Role role_of(object obj) except *:
             return role_of(obj.__init__.__self__)
         if found.records and has_fields(obj):
             return ROLE_TABLE
+        if found.slot_alone and not gives_buffer(obj):
+            return ROLE_OTHER
         if found.role != IN_INSTANCE:
             return found.role
         if not has_offer(offers_for_type(type(obj)), obj) or registered_container(obj) is not None:
@@ -62,6 +67,7 @@ cdef TypeRole role_of_type(object obj):
     made.kind = kind
     made.role = find_role(kind, obj)
     made.records = made.role == ROLE_ARRAY and issubclass(kind, (np.ndarray, np.void))
+    made.slot_alone = made.role == ROLE_ARRAY and has_slot_alone(offers_for_type(kind), kind)
     if made.role != ROLE_ARRAY or is_of_a_library(kind):
         put(ROLES, made, before)
     return made
@@ -94,6 +100,8 @@ cdef Role find_role(object kind, object obj) except *:
         return ROLE_VALUE
     if issubclass(kind, weakref.ProxyTypes):
         return IN_REFERENT
+    if facts_of(kind).find("partial") is not None:
+        return ROLE_OTHER
     if columns_in(kind) is not None:
         return ROLE_TABLE
     if len(offers_for_type(kind)) == 1:
@@ -104,6 +112,17 @@ cdef Role find_role(object kind, object obj) except *:
 cdef inline bint has_fields(object array) except -1:
     """Whether an ndarray, or one of its elements, is of records."""
     return (not isinstance(array, np.ndarray) or array_type(array) == NPY_VOID) and array.dtype.names is not None
+
+
+cdef bint gives_buffer(object obj) except -1:
+    """Whether there is a buffer, or an error that is to be seen."""
+    cdef Py_buffer view
+    try:
+        PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO)
+    except Exception as error:
+        return not isinstance(error, NO_BUFFER)
+    PyBuffer_Release(&view)
+    return True
 
 
 def why_no_array(leaf):

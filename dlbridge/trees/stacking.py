@@ -9,6 +9,7 @@ import numpy as np
 
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
+from dlbridge.errors import UnsupportedError, full_name, refusal
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaves import Takers, takers
 from dlbridge.trees.walk import map_leaves
@@ -38,7 +39,12 @@ def stack_alike(samples: list[Any], path: str) -> Any:
     if len(kinds) == 1 and is_sequence(kind) and len({*map(len, samples)}) == 1:
         parts = [stack_alike(list(parts), f"{path}[{index}]") for index, parts in enumerate(zip(*samples, strict=True))]
         return kind(*parts) if hasattr(kind, "_fields") else parts
-    return stack([as_tensors(sample, path) for sample in samples])
+    tensors = [as_tensors(sample, path) for sample in samples]
+    try:
+        return stack(tensors)
+    except TypeError as error:
+        raise refusal(UnsupportedError, "collate", f"samples[…]{path}", f"of type {full_name(type(samples[0]))}",
+                      f"cannot be stacked: {error}", "leave it out, or stack it yourself") from error
 
 
 NUMBERS = {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}      # NumPy's numbers that torch has too

@@ -27,10 +27,12 @@ import cffi
 import cv2
 import dask.array
 import geopandas
+import graphblas
 import h5py
 import jax
 import matplotlib.backends.backend_agg
 import matplotlib.figure
+import mpmath
 import netCDF4
 import numkong
 import numpy as np
@@ -51,9 +53,12 @@ import scipy.sparse
 import scipy.spatial
 import shapely
 import SimpleITK
+import skia
 import sparse
+import sympy
 import tensorflow
 import torch
+import uproot
 import vtkmodules.vtkCommonCore
 import xarray
 import zarr
@@ -213,6 +218,9 @@ NUMPY = (
     Row("dates as objects", lambda: np.array([DAY], object), ([SECONDS * 1_000_000],)),
     Row("lists as objects", lambda: np.array([[1], [2, 3]], object), ([1, 2, 3],)),
     Row("arrays as objects", lambda: np.array([np.ones(1), np.ones(2)], object), ([[1], [1, 1]],)),
+    Row("numbers of mpmath", lambda: np.array([mpmath.mpf(1), mpmath.mpf(2.5)]), ([1, 2.5],)),
+    Row("complex numbers of mpmath", lambda: np.array([mpmath.mpc(2j), mpmath.mpf(1)]), ([2j, 1],)),
+    Row("numbers of sympy", lambda: np.array([sympy.Rational(1, 2), sympy.Float(1)]), ([0.5, 1],)),
     Row("objects of no kind", lambda: np.array([object(), 1]), no_way="no numbers"),
     Row("strings of any length, and none", lambda: np.array(["a", None], np.dtypes.StringDType(na_object=None)),
         no_way="fill in"),
@@ -231,6 +239,9 @@ PYTHON = (
     Row("a list of weights", lambda: [torch.ones(2, requires_grad=True)], ([[1, 1]],)),
     Row("a ragged list", lambda: [[1, 2], [3]], ([1, 2, 3],)),
     Row("a dictionary", lambda: {"a": np.ones(2)}, ({"a": [1, 1]},)),
+    Row("an image of a camera, a tuple", lambda: (2, 1, np.zeros((1, 2), "u1"), "depth"), ([[[0, 0]]],)),
+    Row("a list of objects with arrays", lambda: [SimpleITK.GetImageFromArray(GRID)] * 2, (GRID.tolist(),)),
+    Row("the pair of Arrow's interface", lambda: pa.array([1, 2]).__arrow_c_array__(), ([1, 2],)),
     Row("a list with nothing in it", lambda: [1, None], (None,)),
     Row("a list of strings", lambda: ["a"], no_way="strings"),
     Row("a list of several depths", lambda: [[1], 2], no_way="different depths"),
@@ -319,6 +330,14 @@ def raster():
     return file.open()
 
 
+def histogram_of_root():
+    path = pathlib.Path(tempfile.mkdtemp(), "x.root")
+    with uproot.recreate(path) as file:
+        file["x"] = np.histogram([0.5, 1.5, 1.6], [0, 1, 2])
+        file["tree"] = {"numbers": SIX}
+    return uproot.open(path)
+
+
 def netcdf_of_scipy():
     file = scipy.io.netcdf_file(io.BytesIO(), "w")
     file.createDimension("x", 6)
@@ -358,6 +377,14 @@ PACKAGES = (
     Row("sparse.COO", lambda: sparse.COO(SPARSE), (SPARSE.tolist(),)),
     Row("NumKong, bfloat16c", lambda: numkong.full((2,), 3.0, dtype="bfloat16c"), ([3 + 3j] * 2,)),    # of both parts
     Row("vtkBitArray", bits_of_vtk, ([1, 0, 0, 1, 0, 0, 1, 0, 0, 1],)),
+    Row("skia.Surface", lambda: skia.Surface(2, 1), ([[[0] * 4] * 2],)),
+    Row("graphblas.Vector", lambda: graphblas.Vector.from_dense([1, 2]), ([1, 2],)),
+    Row("graphblas.Matrix, with nothing", lambda: graphblas.Matrix.from_coo([0, 1], [0, 1], [1, 2]),
+        ([[1, 0], [0, 2]],)),
+    Row("mpmath.matrix", lambda: mpmath.matrix([[1, 2]]), ([[1, 2]],)),
+    Row("a histogram of ROOT", lambda: histogram_of_root()["x"], ([1, 2],)),
+    Row("a branch of ROOT", lambda: histogram_of_root()["tree"]["numbers"], (SIX.tolist(),)),
+    Row("awkward, a layout", lambda: awkward.Array(SIX).layout, (SIX.tolist(),)),
     Row("sparse.GCXS", lambda: sparse.GCXS(SPARSE), (SPARSE.tolist(),)),
     Row("scipy.io.netcdf_file", netcdf_of_scipy, (SIX.tolist(),)),
     Row("scipy.io.netcdf_variable", lambda: netcdf_of_scipy().variables["x"], (SIX.tolist(),)),
@@ -373,7 +400,7 @@ PACKAGES = (
         (np.eye(3).tolist(),)),
     Row("scipy.BSpline", lambda: scipy.interpolate.BSpline([0, 1, 2], [1.0, 2.0], 0), ([1, 2],)),
     Row("scipy.CubicSpline", lambda: scipy.interpolate.CubicSpline([0, 1], [0, 1.0]), ([[0], [0], [1], [0]],)),
-    Row("scipy.KDTree", lambda: scipy.spatial.KDTree(GRID), no_way="__dlpack__"),
+    Row("scipy.KDTree", lambda: scipy.spatial.KDTree(GRID), (GRID.tolist(),)),
     Row("SimpleITK.Image", lambda: SimpleITK.GetImageFromArray(GRID), (GRID.tolist(),)),
     Row("cv2.UMat", lambda: cv2.UMat(np.ones((2, 2), "u1")), ([[1, 1], [1, 1]],)),
     Row("SimpleITK labels", lambda: SimpleITK.Image([2, 2], SimpleITK.sitkLabelUInt8), ([[0, 0], [0, 0]],)),
@@ -482,7 +509,7 @@ PANDAS = (
     Row("Interval", lambda: pandas.Interval(0, 2), ([0, 2],)),
     Row("NA", lambda: pandas.NA, no_way="no value"),
     Row("NaT", lambda: pandas.NaT, no_way="no value"),
-    Row("groups", lambda: pandas.DataFrame({"x": SIX}).groupby("x"), no_way="__dlpack__"),
+    Row("groups", lambda: pandas.DataFrame({"x": SIX}).groupby("x"), no_way="one group"),
 )
 POLARS = (
     Row("nulls", lambda: polars.Series([1, None]), ([1, 0], [1])),
@@ -573,8 +600,10 @@ def values_of(x: Any, hints: int = 4) -> Any:
         x = vars(x)
     if isinstance(x, (dict, collections.UserDict)):
         return {name: values_of(column) for name, column in x.items()}
-    if isinstance(x, (tuple, list, collections.deque)) and x and isinstance(x[0], (torch.Tensor, np.ndarray)):
-        return [values_of(part) for part in x]          # "one by one"
+    if isinstance(x, (tuple, list, collections.deque)):
+        arrays = [part for part in x if isinstance(part, (torch.Tensor, np.ndarray))]
+        if arrays:
+            return [values_of(part) for part in arrays]         # "one by one"
     try:
         return np.asarray(dlbridge.asdlpack(x)).tolist()
     except dlbridge.DLBridgeError as error:

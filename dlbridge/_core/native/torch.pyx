@@ -84,7 +84,8 @@ cdef Offer offers(object kind, object facts, str attribute):
         if method is None:
             return None
         offer = dlpack.offer_method(method, facts)
-        offer.acquire = refuse_type if facts.find("no_memory") else acquire_subclass
+        keeps_others = facts.find("container")
+        offer.acquire = refuse_type if facts.find("no_memory") or keeps_others(kind) else acquire_subclass
     offer.exclusive = True           # no other protocol asks whether there is a gradient
     torch = sys.modules["torch"]
     offer.whole_bytes = (getattr(torch, "uint8", None), getattr(torch, "int8", None))
@@ -407,8 +408,9 @@ cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) 
 
 
 cdef Managed* refuse_type(object obj, Offer offer, const Request* request) except? NULL:
-    raise refusal(UnsupportedError, "torch", "type", type(obj).__qualname__, "has a shape but no memory",
-                  offer.facts.hint("no_memory"))
+    raise refusal_by_facts(obj, offer.facts, "torch") or refusal(
+        UnsupportedError, "torch", "type", type(obj).__qualname__, "has a shape but no memory",
+        offer.facts.hint("no_memory"))
 
 
 cdef object prepare_subclass(object tensor, const Request* request):

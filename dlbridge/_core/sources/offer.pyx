@@ -90,4 +90,4 @@ cdef object refusal_by_facts(object array, object facts, str stage):
     if found is None:
         return None
     name, fact = found
-    return refusal(UnsupportedError, stage, name, True, fact.text, facts.hint(name))
+    return refusal(UnsupportedError, stage, name, True, fact.text, facts.hint(name, array))

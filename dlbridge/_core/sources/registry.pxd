@@ -9,6 +9,10 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer
 
 
+# An Acquire of which the caller looks itself whether it left an exception.
+ctypedef Managed* (*AcquireOrLeave)(object obj, Offer offer, const Request* request) noexcept
+
+
 cdef class Offers(Entry):
     cdef tuple offers           # of Offer, in the order in which they are asked
 
@@ -21,12 +25,13 @@ cdef inline tuple offers_for_type(object kind):
 cdef tuple find_offers(object kind)
 cdef object unsupported(object src, object facts)
 cdef bint has_offer(tuple offers, object obj) except -1
+cdef bint has_slot_alone(tuple offers, object kind) except -1
 
 cdef inline Managed* acquire_by(tuple offers, object src, const Request* request) except NULL:
     """Ask one offer after the other. If a producer's own code raises, no other offer is asked."""
     # The first offer nearly always serves.
     cdef Offer offer = <Offer> PyTuple_GET_ITEM(offers, 0)
-    cdef Managed* managed = offer.acquire(src, offer, request)
+    cdef Managed* managed = (<AcquireOrLeave> offer.acquire)(src, offer, request)
     if managed != NULL:
         return managed
     return acquire_by_others(offers, src, request)

@@ -11,8 +11,10 @@ from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
 from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
 from dlbridge._core.facts cimport COPIES, FORGETS, UNFLAGGED
 from dlbridge._core.late cimport c_function, load_module, pause_collector, resume_collector
+from dlbridge._core.pending cimport PyErr_Occurred, take_error
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport COPY_NEVER, Request
+from dlbridge._core.sources.buffer cimport has_buffer
 from dlbridge._core.sources.offer cimport (
     LEGACY_WRITABLE,
     Offer,
@@ -25,7 +27,11 @@ from dlbridge._core.sources.offer cimport (
     with_row,
 )
 
-from dlbridge.errors import CopyRequiredError, UnsupportedError, full_name, refusal
+import sys
+
+import numpy as np
+
+from dlbridge.errors import CopyRequiredError, DLBridgeError, UnsupportedError, full_name, refusal
 
 cdef extern from "Python.h":
     PyTypeObject PyCapsule_Type
@@ -111,7 +117,7 @@ cdef tuple list_offers(object kind):
                 break
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
-    if facts.find("unasked"):
+    if facts.find("unasked") or facts.find("partial"):
         offers.insert(0, new_offer("refusal", refuse_unasked, facts))
     gives = facts.find("gives")
     if gives is not None:
@@ -183,14 +189,17 @@ cdef Managed* acquire_from(object exporter, const Request* request) except NULL:
 
 
 cdef Managed* acquire_by_others(tuple offers, object src, const Request* request) except NULL:
+    """Ask the other offers, unless the first one left an exception."""
     cdef Managed* managed
     cdef Offer offer
     cdef Py_ssize_t index
     for index in range(1, PyTuple_GET_SIZE(offers)):
+        raise_of_producer(offers, src)
         offer = <Offer> PyTuple_GET_ITEM(offers, index)
-        managed = offer.acquire(src, offer, request)
+        managed = (<AcquireOrLeave> offer.acquire)(src, offer, request)
         if managed != NULL:
             return managed
+    raise_of_producer(offers, src)
     if _load_plugins(type(src)):
         return acquire_by(offers_for_type(type(src)), src, request)
     raise unsupported(src, (<Offer> offers[len(offers) - 1]).facts)
@@ -202,6 +211,48 @@ def _load_plugins(kind):
     return any([plugins.load(plugins.SOURCES, name) for name in {top_module(base): None for base in kind.__mro__}])
 
 
+cdef int raise_of_producer(tuple offers, object src) except -1:
+    """Raise the exception that a producer left behind, if it left one: as it is, with a hint as a note.
+
+    What has a buffer slot and nothing else, and gives no buffer, is no array: all objects of VTK are so. Python's own
+    exporters are arrays, which say why they give none any more.
+    """
+    if PyErr_Occurred() == NULL:
+        return 0
+    error = take_error()
+    if isinstance(error, (DLBridgeError, MemoryError, RecursionError)):
+        raise error
+    hint = hint_for(src, (<Offer> offers[0]).facts)
+    if isinstance(error, NO_BUFFER) and has_slot_alone(offers, type(src)):
+        raise refusal(UnsupportedError, "buffer", "type", full_name(type(src)), f"gives no buffer: {error}",
+                      hint or GENERAL_HINT) from error
+    if hint is not None and hasattr(error, "add_note") and hint not in getattr(error, "__notes__", ()):
+        error.add_note(hint)
+    raise error
+
+
+# What the slot of an object raises that has no buffer.
+NO_BUFFER = (BufferError, TypeError, ValueError)
+
+
+cdef bint has_slot_alone(tuple offers, object kind) except -1:
+    """Whether the buffer slot is all that a type has, and no exporter of Python's own has filled it."""
+    cdef object base
+    cdef Offer offer
+    cdef bint found = False
+    for offer in offers[:len(offers) - 1]:
+        if offer.protocol == "buffer":
+            found = True
+        elif offer.protocol != "function" or not offer.optional:        # by which a library's file, or a user, knows it
+            return False
+    if not found:
+        return False
+    for base in kind.__mro__:
+        if has_buffer(base) and top_module(base) in sys.stdlib_module_names:
+            return False
+    return True
+
+
 cdef Managed* refuse_unasked(object obj, Offer offer, const Request* request) except? NULL:
     raise unsupported(obj, offer.facts)
 
@@ -209,25 +260,50 @@ cdef Managed* refuse_unasked(object obj, Offer offer, const Request* request) ex
 cdef object unsupported(object src, object facts):
     """The error for an object that offers nothing, or whose protocols are not asked."""
     load_module("dlbridge._core.meant").check_order(src)
-    hint = facts.hint("type", src) or usual_hint(type(src))
+    hint = hint_for(src, facts) or GENERAL_HINT
     field, kind = ("class", src) if isinstance(src, type) else ("type", type(src))
     return refusal(UnsupportedError, "source", field, full_name(kind).removeprefix("builtins."),
-                   facts.find("unasked") or "offers no array protocol", hint)
+                   facts.find("unasked") or facts.find("partial") or "offers no array protocol", hint)
 
 
-cdef str usual_hint(object kind):
-    """What to do about an object of whose type nothing is known.
+GENERAL_HINT = ("pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol; "
+                "or register its type")
 
-    CPython 3.11 loses the arguments of a call that it has no memory for, so the object is none of them.
+
+cdef str hint_for(object src, object facts):
+    """What to do about an object that is no array, or None.
+
+    CPython 3.11 loses the arguments of a call that it has no memory for, so most objects are none of them.
     """
-    if hasattr(kind, "__array__"):
-        return "pass numpy.asanyarray(x)"       # which keeps a mask
-    if load_module("dlbridge.trees.containers").is_of_containers(kind):
-        return hints().IN_TREE
-    if hasattr(kind, "to_dlpack"):
-        return "pass x.to_dlpack()"
-    return ("pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol; or "
-            "register its type")
+    containers = load_module("dlbridge.trees.containers")
+    if facts.is_known_beside_builtins() or not containers.is_of_containers(type(src)):
+        return facts.hint("type", src) or hints().for_type(type(src))
+    try:
+        if has_arrays(src):
+            return hints().for_tree(facts.own_hint("tree"), src)
+    except MemoryError:
+        raise
+    except Exception:
+        return None             # it contains itself, or raises errors of its own
+    of_fields = hints().for_type(type(src)) if containers.fields_of(src) else None
+    return facts.hint("type", src) or of_fields or "it has no arrays in it"
+
+
+cdef bint has_arrays(object thing) except -1:
+    """Whether something is an array, or has one in it at any depth; NumPy's numbers count as numbers here."""
+    if thing is None or isinstance(thing, (str, bytes, int, float, complex, np.generic)):
+        return False
+    container = load_module("dlbridge.trees.containers").container_of(thing)
+    if container is None:
+        return has_offer(offers_for_type(type(thing)), thing)
+    Py_EnterRecursiveCall(" while looking for arrays in a container")
+    try:
+        for value in container.values(thing):
+            if has_arrays(value):
+                return True
+        return False
+    finally:
+        Py_LeaveRecursiveCall()
 
 
 # ---- functions that give something with a protocol -------------------------------------------------------------------
