@@ -36,7 +36,7 @@ FAULTS = (
           'Fact("WRITABLE", "seen in 0.10.2", "has immutable arrays"),', "", "immutable_targets"),
     Fault("read-only is constant", CORE + "plan.pyx", "writer_of(managed) is None)", "True)", "constant"),
     Fault("memory of other programs is a file's", "dlbridge/_core/system_memory.py",
-          "return kind is not None and kind not in IN_MEMORY", "return kind is not None", "constant"),
+          "return kind is not None and kind not in NOT_ON_DISK", "return kind is not None", "constant"),
     Fault("JAX shares at 16 bytes", "dlbridge/libraries/jax.py", "alignment=Fact(64,", "alignment=Fact(16,", "layouts"),
     Fault("JAX holds holes", "dlbridge/libraries/jax.py",
           'Fact("ANY_STRIDES", "jax#8082", "takes only arrays without holes, in any order of the axes"),', "",

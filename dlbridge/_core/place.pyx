@@ -377,16 +377,13 @@ cdef bint has_room_for(int64_t nbytes) except -1:
 
 
 cdef Managed* allocated_pinned(Managed* like, int64_t nbytes) except? NULL:
-    """As allocated(), in pinned memory; NULL where the driver has none left."""
-    cdef Managed* block = allocated(like, 0)
+    """As allocated(), in pinned memory; NULL where the driver has none left, or there is no driver."""
+    if not has_room_for(nbytes):
+        return NULL
     try:
-        if device_operations().pin(block, like, nbytes):
-            return block
-    except BaseException:
-        managed_release(block)
-        raise
-    managed_release(block)
-    return NULL
+        return device_operations().pin(allocated(like, 0), like, nbytes)
+    except DeviceError:
+        return NULL
 
 
 cdef Managed* allocated_by(const DLPackExchangeAPI* api, Managed* like) except? NULL:

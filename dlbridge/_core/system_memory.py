@@ -113,8 +113,8 @@ WRITE_ENDS = ('a write ends the process: map the file with mode="c" of numpy.mem
               "does not")
 
 
-# File systems of memory and of devices, whose files other programs write as they write memory.
-IN_MEMORY = {"tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "sysfs", "debugfs", "proc"}
+# File systems whose files are on no disk: of memory, of devices, of the system itself.
+NOT_ON_DISK = {"tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "sysfs", "debugfs", "proc"}
 
 
 def is_write_protected(address: int) -> bool:
@@ -126,7 +126,7 @@ def is_write_protected(address: int) -> bool:
 def is_file_for_reading(address: int) -> bool:
     """Whether an address is in pages of a file on a disk, without leave to write; False where the system does not say.
 
-    A file of an in-memory file system, or without a name, is memory that other programs may write.
+    A file that is on none, or has no name, is memory that other programs, or the system, may write.
     """
     pages = pages_at(address)
     if len(pages) < 5 or "w" in pages[0]:
@@ -144,7 +144,7 @@ def is_file_for_reading(address: int) -> bool:
         kind = kinds.get(path)
         if path == "/":
             break
-    return kind is not None and kind not in IN_MEMORY
+    return kind is not None and kind not in NOT_ON_DISK
 
 
 def pages_at(address: int) -> list[str]:

@@ -150,8 +150,8 @@ class Library(NamedTuple):
     written: Fact | None = None             # a function of an array of its own, called when dlbridge has written to it
     values: Fact | None = None              # True: its arrays are values, which others may be made of later
     duplicate: Fact | None = None           # a function that copies an array of its own, with what memory does not say
-    clone: Fact | None = None               # … of the host, whatever its type and form, for a batch of prefetch(); of
-    #                                         the array, and of whether to leave its gradient behind
+    clone: Fact | None = None               # a function of an array of its own on the host, and of whether to leave its
+    #                                         gradient behind: a copy, also where it is no plain memory
     # How its arrays get to number {} of a device, by the device's name, where dlbridge does not move them.
     moves: Mapping[str, str] = MappingProxyType({})
     uploads: tuple[str, ...] = ()           # the devices that it copies host memory to, as in device=

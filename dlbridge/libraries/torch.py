@@ -36,11 +36,14 @@ def rearranged(tensor: Any, dtype: str | None) -> Any:
 
 
 def clone(tensor: Any, detach: bool) -> Any:
-    """A copy. Pinned memory is torch's own, which keeps it until its copies to a device are done."""
+    """A copy. Pinned memory is torch's own, which keeps it until its copies to a device are done.
+
+    What fills it is waited for on the stream that is current on the current device.
+    """
     torch = sys.modules["torch"]
     tensor = tensor.detach() if detach else tensor
     if tensor.layout is torch.strided and not tensor.is_nested and tensor.is_pinned():
-        torch.cuda.current_stream().synchronize()       # which may be filling it
+        getattr(torch, "accelerator", torch.cuda).current_stream().synchronize()    # which may be filling it
         return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
     return tensor.clone()
 

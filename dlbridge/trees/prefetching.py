@@ -119,6 +119,8 @@ def copy_of_words(array: Any) -> Any:
         if isinstance(array, np.ndarray):
             return np.array(array, subok=True)
         return array.copy() if hasattr(array, "copy") else copy.copy(array)
+    except (MemoryError, RecursionError):
+        raise
     except Exception:
         return array
 
@@ -141,6 +143,10 @@ class Latch:
             self.lock.release()
 
 
+# Of an error that Python would take for the end of the batches.
+NO_END = "prefetch: a conversion raised StopIteration"
+
+
 class Reader:
     """What the thread and the iterator share. The thread does not know the iterator, so that it can be abandoned.
 
@@ -160,12 +166,9 @@ class Reader:
         self.ended = False              # there are no more
         self.room, self.arrived, self.over = Latch(), Latch(), Latch()
         self.thread = threading.Thread(target=self.run, name="dlbridge.prefetch", daemon=True)
-        try:
-            self.thread.start()
-        except BaseException:
-            self.stopped = True
-            self.room.set()
-            raise
+
+    def start(self) -> None:
+        self.thread.start()
         readers.add(self)
 
     def run(self) -> None:
@@ -225,8 +228,8 @@ class Reader:
         error, self.error = self.error, None
         try:
             if isinstance(error, StopIteration):
-                raise RuntimeError("prefetch: a conversion raised StopIteration") from error
-            raise error or StopIteration
+                raise RuntimeError(NO_END) from error
+            raise StopIteration if error is None else error         # an error may count as false
         finally:
             del error
 
@@ -235,6 +238,13 @@ class Reader:
         self.room.set()
         if self.batches:
             self.arrived.set()
+
+    def put_back(self, batch: Batch) -> None:
+        """Have a batch come again, for whoever asks next, or waits already."""
+        self.batches.appendleft(batch)
+        self.arrived.set()
+        if self.stopped:
+            self.clear()
 
     def stop(self, seconds: float | None = 0) -> None:
         """Read no more, and wait so long, or for ever, for what is being read."""
@@ -284,17 +294,20 @@ class Prefetched(Iterator[Any], contextlib.AbstractContextManager[Any]):
         self._reader = Reader(iter(batches), conversion, depth)
         self._abandoned = weakref.finalize(self, self._reader.stop)
         self._abandoned.atexit = False
+        self._reader.start()    # once somebody is there who ends it
 
     def __next__(self) -> Any:
         batch = self._reader.take()
         try:
             self._reader.taken()
             return self._reader.conversion.finish(batch)
-        except Exception:
+        except Exception as error:
             self._reader.stop()         # an error is the end
+            if isinstance(error, StopIteration):
+                raise RuntimeError(NO_END) from error
             raise
         except BaseException:
-            self._reader.batches.appendleft(batch)      # an interrupt is not, and the batch comes again
+            self._reader.put_back(batch)        # an interrupt is not
             raise
 
     def close(self) -> None:

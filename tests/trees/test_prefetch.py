@@ -756,6 +756,46 @@ def test_a_forked_child_is_told_to_read_by_itself():
     assert len(list(found)) == 3
 
 
+class Falsy(Exception):
+    """Counts as false, as an exception that is a collection of nothing does."""
+
+    def __len__(self):
+        return 0
+
+
+def test_an_error_that_counts_as_false_is_no_end():
+    def source():
+        yield np.zeros(2)
+        raise Falsy
+
+    found = dlbridge.prefetch(source(), "numpy")
+    next(found)
+    with pytest.raises(Falsy):
+        next(found)
+
+
+class NoRoom(np.ndarray):
+    """Words of which there is no room for a copy."""
+
+    def __array_finalize__(self, base):
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError
+
+
+def test_words_that_cannot_be_copied_are_not_handed_on():
+    found = dlbridge.prefetch([np.array(["a", "b"]).view(NoRoom)], "torch")
+    with pytest.raises(MemoryError):
+        next(found)
+
+
+def test_pinned_memory_without_a_driver_is_copied():
+    array = np.arange(4.0)
+    pinned = dlbridge.from_pointer(array.ctypes.data, (4,), "float64", device=(3, 0), owner=array)
+    made, = dlbridge.prefetch([pinned], "numpy")
+    array[:] = -1
+    assert made.tolist() == [0, 1, 2, 3]
+
+
 def test_many_batches_leave_nothing_behind():
     before = len(gc.get_objects())
     found = dlbridge.prefetch(batches(10_000), "numpy", depth=4)

@@ -53,7 +53,7 @@ ctypedef struct Operations:
     int (*send)(Managed* into, const void* source, bint waits) except -1
     Managed* (*allocate)(Managed* block, const DLDevice* device) except NULL     # steals block
     Managed* (*duplicate)(Managed* source) except NULL
-    bint (*pin)(Managed* block, Managed* like, int64_t nbytes) except -1
+    Managed* (*pin)(Managed* block, Managed* like, int64_t nbytes) except? NULL
     bint (*is_readable)(Managed* managed) except -1
     bint (*is_pooled)(const Wrapped* owner) noexcept nogil
     int (*check_device)(const DLDevice* device) except -1

@@ -287,16 +287,22 @@ ctypedef struct Pinned:
     void* memory
 
 
-cdef bint pin(Managed* block, Managed* like, int64_t nbytes) except -1:
+cdef Managed* pin(Managed* block, Managed* like, int64_t nbytes) except? NULL:
     """Give a block on the host so many bytes of pinned memory, under the label of ``like``, which has some, too.
 
-    False if there are none.
+    NULL if there are none. Then, and on failure, the block is released.
     """
     cdef int64_t stream
-    cdef Handover* handover = with_stream(like, &stream)
-    cdef Pinned* pinned = <Pinned*> calloc(1, sizeof(Pinned))
-    if pinned == NULL:
-        raise MemoryError
+    cdef Handover* handover
+    cdef Pinned* pinned
+    try:
+        handover = with_stream(like, &stream)
+        pinned = <Pinned*> calloc(1, sizeof(Pinned))
+        if pinned == NULL:
+            raise MemoryError
+    except BaseException:
+        managed_release(block)
+        raise
     pinned.wrapped.release = release_pinned
     pinned.driver, pinned.device_id = handover.driver, handover.device_id
     with nogil:
@@ -304,7 +310,10 @@ cdef bint pin(Managed* block, Managed* like, int64_t nbytes) except -1:
     managed_own(block, OWNS_WRAPPED, pinned)
     block.abi.dl_tensor.data = pinned.memory
     block.abi.dl_tensor.device = like.abi.dl_tensor.device
-    return pinned.memory != NULL
+    if pinned.memory != NULL:
+        return block
+    managed_release(block)
+    return NULL
 
 
 cdef void release_pinned(void* owner) noexcept nogil:

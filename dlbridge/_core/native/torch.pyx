@@ -45,7 +45,7 @@ from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.native cimport libtorch
 from dlbridge._core.native.libtorch cimport FAILED, GRADIENT, TRACED, is_lazy_clone, state_of
 from dlbridge._core.pending cimport raise_pending, take_error
-from dlbridge._core.request cimport COPY_ALWAYS, Request
+from dlbridge._core.request cimport COPY_ALWAYS, COPY_UNLESS_CONSTANT, Request
 from dlbridge._core.sources cimport dlpack, exchange
 from dlbridge._core.sources.offer cimport Offer, facts_of, refusal_by_facts
 
@@ -256,7 +256,7 @@ cdef int keep_storage(Managed* managed, object tensor, const Request* request) e
 
     On failure the block is released.
     """
-    if request.peek or request.copy == COPY_ALWAYS:
+    if request.peek or request.copy in (COPY_ALWAYS, COPY_UNLESS_CONSTANT):     # a tensor is never constant
         return 0
     try:
         storage = find_storage(tensor, managed)
