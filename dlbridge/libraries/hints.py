@@ -185,7 +185,7 @@ def attributes_of(kind: Any) -> dict[str, tuple[str, Any]]:
     found: dict[str, tuple[str, Any]] = {}
     for base in kind.__mro__:
         for name, value in vars(base).items():
-            if not name.startswith("_"):
+            if isinstance(name, str) and not name.startswith("_"):
                 found.setdefault(name.replace("_", "").lower(), (name, value))
     return found
 
@@ -207,8 +207,8 @@ def needs_nothing(method: Any) -> bool:
     """Whether a method can be called without arguments, as far as it says so."""
     try:
         parameters = list(inspect.signature(method).parameters.values())[1:]
-    except (TypeError, ValueError):
-        return True                 # few functions in C say it
+    except Exception:
+        return True                 # few functions in C say it, and an object may raise anything
     for parameter in parameters:
         if parameter.default is parameter.empty and parameter.kind not in (
                 parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
@@ -272,6 +272,7 @@ ARROW = {
     "null lists": ("", "pass {x}.drop_null()"),
     "dictionary": ("", 'pass {x}.indices.cast("int64").fill_null(-1), or {x}.dictionary_decode()'),
     "extension": ("", "pass {x}.storage"),
+    "unknown extension": ("", "pass {x}"),
     "nothing": ("", "convert its values to one type of numbers first"),
 }
 FLATTEN = ".flatten()"                  # what makes lists of one length their values

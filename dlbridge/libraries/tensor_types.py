@@ -1,4 +1,4 @@
-"""Arrow's extension types whose elements are tensors of one shape, with what their metadata say of it."""
+"""Arrow's extension types whose elements are tensors of one shape, or numbers of a type that Arrow lacks."""
 
 import json
 from functools import lru_cache
@@ -20,6 +20,17 @@ TENSOR_TYPES: dict[bytes, Fact] = {
     b"ray.data.arrow_tensor_v2": RAY,
     **{f"datasets.features.features.Array{axes}DExtensionType".encode(): DATASETS for axes in range(2, 6)},
 }
+
+# By the name of the type and the format of its storage: the type whose elements have the same bits.
+SAME_BITS: dict[tuple[bytes, str], Fact] = {
+    (b"lance.bfloat16", "w:2"): Fact("bfloat16", "lance#1002", "keeps its elements as bytes of one length"),
+}
+
+
+def type_of_bits(name: bytes, storage: str) -> str | None:
+    """The name of the type that an extension type's elements are of; None if they are of no type that Arrow lacks."""
+    fact = SAME_BITS.get((name, storage))
+    return None if fact is None else fact.value
 
 
 @lru_cache(maxsize=64)

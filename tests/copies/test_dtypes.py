@@ -2,6 +2,7 @@
 
 import ctypes
 import pathlib
+import sys
 import warnings
 
 import jax
@@ -181,8 +182,24 @@ def test_scalars_are_arrays_without_axes(library, name):
         assert bits_of(array) == bits_of(expected)
     plan = dlbridge.explain(scalar, library)
     assert (plan.action, plan.shape, plan.dtype) == ("copy", (), name)
-    with pytest.raises(dlbridge.CopyRequiredError, match="copy=None"):
-        dlbridge.convert(scalar, library, copy=False)
+
+
+@pytest.mark.needs("torch", "ml_dtypes")
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LACKING["numpy"]])
+def test_the_memory_of_a_scalar_is_shared_read_only(name):
+    scalar = numpy_dtype(name).type(1)
+    address = np.ndarray((), scalar.dtype, scalar).ctypes.data
+    array = dlbridge.convert(scalar, "numpy", copy=False)
+    assert (array.shape, array.dtype, array.ctypes.data, array.flags.writeable) == ((), scalar.dtype, address, False)
+    assert bits_of(array) == bits_of(np.array(scalar))
+    assert dlbridge.explain(scalar, "numpy", copy=False).action == "share"
+    held = sys.getrefcount(scalar)
+    del array
+    assert sys.getrefcount(scalar) == held - 1
+    if name not in LACKING["torch"] and "float4" not in name:
+        with pytest.raises(dlbridge.CopyRequiredError, match='readonly="share"'):
+            dlbridge.convert(scalar, "torch", copy=False)
+        assert dlbridge.convert(scalar, "torch", copy=False, readonly="share").data_ptr() == address
 
 
 @pytest.mark.parametrize("scalar", [np.datetime64(1, "s"), np.str_("a"), np.void(b"abc"), np.longdouble(1)], ids=repr)

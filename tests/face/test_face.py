@@ -387,7 +387,7 @@ REFUSED = {
     "name of a library": ("numpy", 0, {}, "source: src 'numpy': offers no array protocol (pass an array)"),
     "fields": (np.zeros(2, "i4,f4"), 0, {}, "has no DLPack type (pass one field, x['f0'])"),
     "dictionary": ({"a": np.zeros(2)}, 0, {}, "offers no array protocol (pass its values one by one)"),
-    "number, to be written": (np.float64(1), WRITABLE, {}, "numpy.float64 is a value, and not memory (pass an array)"),
+    "number, to be written": (np.float64(1), WRITABLE, {}, "readonly True: is not wanted, since the memory is "),
 }
 
 

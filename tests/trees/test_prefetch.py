@@ -783,7 +783,7 @@ class NoRoom(np.ndarray):
 
 
 def test_words_that_cannot_be_copied_are_not_handed_on():
-    found = dlbridge.prefetch([np.array(["a", "b"]).view(NoRoom)], "torch")
+    found = dlbridge.prefetch([np.array(["a", "b"]).view(NoRoom)], "dlbridge")
     with pytest.raises(MemoryError):
         next(found)
 

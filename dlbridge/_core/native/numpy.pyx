@@ -120,11 +120,18 @@ cdef inline bint fill(Managed* managed, object array, int row) noexcept:
 
 
 cdef Managed* acquire_scalar(object obj, Offer offer, const Request* request) except? NULL:
-    """A number of NumPy is a value, of which an array without axes is a copy. It goes by all types, ml_dtypes' too."""
+    """A number of NumPy is a value, of which an array without axes is a copy. It goes by all types, ml_dtypes' too.
+
+    Its own memory, which nobody writes to, is what its buffer has.
+    """
     cdef Managed* managed
     if request.copy == COPY_NEVER:
-        raise refusal(CopyRequiredError, "numpy", "copy", False,
-                      f"but {shown(type(obj), full_name)} is a value, and not memory", "pass copy=None")
+        try:
+            array = ndarray((), obj.dtype, obj)
+        except (BufferError, TypeError, ValueError) as error:
+            raise refusal(CopyRequiredError, "numpy", "copy", False,
+                          f"but {shown(type(obj), full_name)} does not give its memory", "pass copy=None") from error
+        return acquire(array, offer, request)
     managed = acquire(array_of_scalar(obj), offer, request)
     managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     return managed

@@ -126,6 +126,9 @@ cdef int row_of(const ArrowSchema* schema, Offer offer, int32_t levels) except -
                       hint_of(offer, "dictionary", levels))
     name = extension_of(schema)
     if name:
+        same = load_module("dlbridge.libraries.tensor_types").type_of_bits(name, text)
+        if same is not None:
+            return find_name(same)
         raise refuse_extension(name, f"{text!r} is their storage alone", offer, levels)
     beginning, wrong = hints().unknown_format(text)
     raise refusal(ConversionError, "arrow", "format", repr(text), wrong, hint_of(offer, beginning, levels))
@@ -145,8 +148,11 @@ cdef int row_of_extension(const ArrowSchema* schema, int row, Offer offer, int32
 
 
 cdef object refuse_extension(bytes name, str storage, Offer offer, int32_t levels):
+    # pyarrow knows the standard's types, and takes the storage of all others for the values.
+    known = offer.facts.records or name.startswith(b"arrow.")
     return refusal(ConversionError, "arrow", EXTENSION_NAME.decode(), repr(name.decode("utf-8", "replace")),
-                   f"is what its values are, and {storage}", hint_of(offer, "extension", levels))
+                   f"is what its values are, and {storage}",
+                   hint_of(offer, "extension" if known else "unknown extension", levels))
 
 
 # ---- metadata: a number of pairs, each text after its length ---------------------------------------------------------

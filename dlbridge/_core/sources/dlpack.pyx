@@ -37,6 +37,7 @@ from dlbridge._core.abi cimport (
     kDLCPU,
     kDLROCM,
 )
+from dlbridge._core.arrow_abi cimport STREAM_NAME
 from dlbridge._core.atomic cimport load_bits, store_bits
 from dlbridge._core.block cimport (
     OWNS_LEGACY,
@@ -402,6 +403,8 @@ cdef object _refused_keyword(dict keywords, unsigned int known, str text):
 # ---- capsules ------------------------------------------------------------------------------------------------------
 
 cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) except? NULL:
+    if PyCapsule_IsValid(obj, STREAM_NAME):
+        return NULL             # a stream of Arrow's
     return take_capsule(obj, request.peek)
 
 

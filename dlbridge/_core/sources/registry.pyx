@@ -46,6 +46,7 @@ ctypedef Offer (*OfferOf)(object holder, object facts, str attribute)
 cdef enum:
     SOURCES = 9
     DLPACK = 3
+    ARROW = 7
     BUFFER = 8
 
 # The protocols in the order in which they are asked: those that say the most at the least cost come first. A file is
@@ -72,7 +73,7 @@ cdef Offer ask_source(int index, object holder, object facts):
     for attribute in attributes:
         if hasattr(holder, attribute):
             return offer_with(attribute, index, holder, facts)
-    if attributes and (index != DLPACK or holder is not CAPSULE_TYPE):
+    if attributes and (holder is not CAPSULE_TYPE or index not in (DLPACK, ARROW)):
         return None
     return offer_with(None, index, holder, facts)
 
