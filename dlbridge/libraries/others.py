@@ -5,6 +5,7 @@ import operator
 import os
 import sys
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -207,7 +208,42 @@ def parts_of_safe_open(file: Any) -> dict[str, Any]:
 LAZY = "reads an array when it is asked"
 GROUP = {"": hint_for_group}
 
+# Libraries of which only this is known: what to do instead, by the type.
+INSTEAD: dict[str, dict[str, str | Callable[[Any], str | None]]] = {
+    "SimpleITK": {"Image": hint_for_volume},
+    "_io": {"BytesIO": "pass x.getbuffer()", "TextIOWrapper": "pass x.buffer.read()",
+            **dict.fromkeys(("BufferedReader", "BufferedRandom", "FileIO"), "pass x.read()")},
+    "av": dict.fromkeys(("VideoFrame", "AudioFrame"), "pass x.to_ndarray()"),
+    "awkward": {"Array": hint_for_awkward, "Content": "pass awkward.Array(x)",
+                "Record": lambda record: f"pass its fields one by one, x[{record.fields[0]!r}]"},
+    "casadi": {"DM": "pass x.full()", **dict.fromkeys(("SX", "MX"), "it is a symbol, and has no numbers")},
+    "cv2": {"UMat": "pass x.get()"},
+    "cvxpy": {"Expression": "pass x.value, once it is solved"},
+    "datetime": {"date": "pass numpy.datetime64(x)", "timedelta": "pass numpy.timedelta64(x)"},
+    "decimal": {"Decimal": "pass numpy.float64(x)"},
+    "deltalake": {"DeltaTable": "call dlbridge.convert_tree(x.to_pyarrow_table(), to)"},
+    "fractions": {"Fraction": "pass numpy.float64(x)"},
+    "graphblas": {"BaseType": hint_for_graph},
+    "highdicom": {"Volume": "pass x.array"},
+    "matplotlib": {"FigureCanvasBase": "call x.draw() and pass x.buffer_rgba()",
+                   "Figure": "call x.canvas.draw() and pass x.canvas.buffer_rgba()"},
+    "mpmath": {"_matrix": "pass numpy.array(x.tolist(), dtype=float)"},
+    "msgpack": {"ExtType": "pass x.data"},
+    "multiprocessing": {"SharedMemory": "pass x.buf", "SynchronizedArray": "pass x.get_obj()"},
+    "obspy": {"Trace": "pass x.data", "Stream": "call dlbridge.convert_tree([trace.data for trace in x], to)"},
+    "onnx": {"TensorProto": "pass onnx.numpy_helper.to_array(x)"},
+    "openmm": {"Quantity": "pass numpy.array(x.value_in_unit(x.unit))"},
+    "pathlib": {"PurePath": hint_for_text},
+    "pydicom": {"Dataset": "pass x.pixel_array"},
+    "pygame": {"Surface": 'pass x.get_view("3"), or x.get_buffer() for its bytes'},
+    "rasterio": {"DatasetBase": "pass x.read()"},
+    "sparse": {"SparseArray": "pass x.todense()"},
+    "uproot": {"*": hint_for_root},
+}
+
 LIBRARIES = (
+    *(Library(name=name, arrays=tuple(Arrays(kind, {"": hint}) for kind, hint in hints.items()))
+      for name, hints in INSTEAD.items()),
     Library(
         name="builtins",
         arrays=(
@@ -242,32 +278,12 @@ LIBRARIES = (
                                "keeps a mask beside the values that it exports")),
         ),
     ),
-    Library(name="SimpleITK", arrays=(Arrays("Image", {"": hint_for_volume}),)),
-    Library(name="av", arrays=tuple(
-        Arrays(name, {"": "pass x.to_ndarray()"}) for name in ("VideoFrame", "AudioFrame"))),
     Library(
         name="weakref",
         arrays=tuple(
             Arrays(name, gives=Fact(lambda proxy: proxy.__init__.__self__, "seen in 3.11", "does not keep its object"))
             for name in ("ProxyType", "CallableProxyType")),
     ),
-    Library(name="awkward", arrays=(
-        Arrays("Array", {"": hint_for_awkward}),
-        Arrays("Content", {"": "pass awkward.Array(x)"}),
-        Arrays("Record", {"": lambda record: f"pass its fields one by one, x[{record.fields[0]!r}]"}),
-    )),
-    Library(name="pathlib", arrays=(Arrays("PurePath", {"": hint_for_text}),)),
-    Library(name="_io", arrays=(
-        Arrays("BytesIO", {"": "pass x.getbuffer()"}),
-        Arrays("TextIOWrapper", {"": "pass x.buffer.read()"}),
-        *(Arrays(name, {"": "pass x.read()"}) for name in ("BufferedReader", "BufferedRandom", "FileIO")),
-    )),
-    Library(name="decimal", arrays=(Arrays("Decimal", {"": "pass numpy.float64(x)"}),)),
-    Library(name="fractions", arrays=(Arrays("Fraction", {"": "pass numpy.float64(x)"}),)),
-    Library(name="datetime", arrays=(
-        Arrays("date", {"": "pass numpy.datetime64(x)"}),
-        Arrays("timedelta", {"": "pass numpy.timedelta64(x)"}),
-    )),
     Library(name="mmap", arrays=(Arrays("mmap", constant=Fact(
         is_for_reading, "seen in 3.11", "maps a file of a disk, if the system says so")),)),
     *(Library(name=name, roots=roots, arrays=(Arrays("_JObject", {"": hint_for_java}), Arrays(kind, gives=Fact(
@@ -283,10 +299,6 @@ LIBRARIES = (
             "has eight elements in a byte", "seen in 9.7.2", "exports the bytes")),)),
     Library(name="ray", arrays=tuple(Arrays(name, constant=Fact(True, "seen in 2.60", "is sealed in its store"))
                                      for name in ("Buffer", "SubBuffer"))),
-    Library(name="multiprocessing", arrays=(
-        Arrays("SharedMemory", {"": "pass x.buf"}),
-        Arrays("SynchronizedArray", {"": "pass x.get_obj()"}),
-    )),
     Library(name="cffi", roots=("_cffi_backend",), arrays=(Arrays("_CDataBase", {"": hint_for_cdata}),)),
     Library(
         name="cuda.core",
@@ -296,7 +308,6 @@ LIBRARIES = (
                    exchange=Fact("cuda.core._memoryview.StridedMemoryView", "seen in 1.2.2")),
         ),
     ),
-    Library(name="cv2", arrays=(Arrays("UMat", {"": "pass x.get()"}),)),
     # Subclasses of torch.Tensor that keep something beside its memory, and wrap what its functions return.
     Library(name="monai", arrays=(Arrays("MetaTensor", exchange=Fact(
         "monai.data.meta_tensor.MetaTensor", "seen in 1.6.1", "keeps where an image was taken beside its memory")),)),
@@ -305,42 +316,16 @@ LIBRARIES = (
                                    "keeps what its numbers mean beside its memory"))
         for file, name in (("_image", "Image"), ("_video", "Video"), ("_mask", "Mask"), ("_keypoints", "KeyPoints"),
                            ("_bounding_boxes", "BoundingBoxes")))),
-    Library(name="graphblas", arrays=(Arrays("BaseType", {"": hint_for_graph}),)),
-    Library(name="casadi", arrays=(
-        Arrays("DM", {"": "pass x.full()"}),
-        *(Arrays(name, {"": "it is a symbol, and has no numbers"}) for name in ("SX", "MX")),
-    )),
-    Library(name="uproot", arrays=(Arrays("*", {"": hint_for_root}),)),
-    Library(name="mpmath", arrays=(Arrays("_matrix", {"": "pass numpy.array(x.tolist(), dtype=float)"}),)),
-    Library(name="openmm", arrays=(Arrays("Quantity", {"": "pass numpy.array(x.value_in_unit(x.unit))"}),)),
-    Library(name="cvxpy", arrays=(Arrays("Expression", {"": "pass x.value, once it is solved"}),)),
-    Library(name="obspy", arrays=(
-        Arrays("Trace", {"": "pass x.data"}),
-        Arrays("Stream", {"": "call dlbridge.convert_tree([trace.data for trace in x], to)"}),
-    )),
-    Library(name="onnx", arrays=(Arrays("TensorProto", {"": "pass onnx.numpy_helper.to_array(x)"}),)),
-    Library(name="deltalake", arrays=(
-        Arrays("DeltaTable", {"": "call dlbridge.convert_tree(x.to_pyarrow_table(), to)"}),)),
-    Library(name="msgpack", arrays=(Arrays("ExtType", {"": "pass x.data"}),)),
     Library(name="pyvista", arrays=(
         Arrays("DataObject", {"": "call dlbridge.convert_tree(x.point_data, to)"}, partial=Fact(
             "offers its point data alone", "pyvista#8587", "is points, cells and several tables")),
         Arrays("DataSetAttributes", {"": IN_TREE}, container=Fact(
             (lambda data: dict(data.items()), as_dict), "seen in 0.48", "takes NumPy's arrays alone")),
     )),
-    Library(name="sparse", arrays=(Arrays("SparseArray", {"": "pass x.todense()"}),)),
     Library(name="shapely", arrays=(
         Arrays("BaseGeometry", dict.fromkeys(("", "objects"), COORDINATES)),)),
     Library(name="geopandas", arrays=tuple(
         Arrays(name, dict.fromkeys(("", "type", "nothing"), COORDINATES)) for name in ("GeometryArray", "GeoSeries"))),
-    Library(name="rasterio", arrays=(Arrays("DatasetBase", {"": "pass x.read()"}),)),
-    Library(name="pydicom", arrays=(Arrays("Dataset", {"": "pass x.pixel_array"}),)),
-    Library(name="highdicom", arrays=(Arrays("Volume", {"": "pass x.array"}),)),
-    Library(name="pygame", arrays=(Arrays("Surface", {"": 'pass x.get_view("3"), or x.get_buffer() for its bytes'}),)),
-    Library(name="matplotlib", arrays=(
-        Arrays("FigureCanvasBase", {"": "call x.draw() and pass x.buffer_rgba()"}),
-        Arrays("Figure", {"": "call x.canvas.draw() and pass x.canvas.buffer_rgba()"}),
-    )),
     Library(name="pyside", roots=("PySide6", "PySide2"), arrays=(
         Arrays("QImage", {"": ROWS.format("x.constBits()")}),)),
     Library(name="pyqt", roots=("PyQt6", "PyQt5"), arrays=(

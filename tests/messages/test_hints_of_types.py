@@ -13,6 +13,7 @@ import pytest
 from support.hints import code_in
 
 import dlbridge
+from dlbridge.testing.producers import Producer
 
 ARRAY = np.arange(3.0)
 
@@ -290,25 +291,14 @@ def test_objects_that_are_registered_as_numbers():
 
 # ---- errors of producers ---------------------------------------------------------------------------------------------
 
-class Failing:
-    """Raises its own error, which reaches the user."""
-
-    def __init__(self, error):
-        self.error = error
-
-    def __dlpack__(self, **keywords):
-        raise self.error
-
-    def __dlpack_device__(self):
-        return 1, 0
-
+class Camera(Producer):
     def to_numpy(self):
-        return ARRAY
+        return self.array
 
 
 @pytest.mark.parametrize("verb", [dlbridge.convert, dlbridge.explain, dlbridge.convert_tree])
 def test_an_error_of_a_producer_is_as_it_is_with_a_hint_as_a_note(verb):
-    x = Failing(RuntimeError("the camera is off"))
+    x = Camera(error=RuntimeError("the camera is off"))
     for _ in range(2):
         with pytest.raises(RuntimeError, match="the camera is off") as caught:
             verb(x, "numpy")
@@ -321,7 +311,7 @@ def test_an_error_of_a_producer_is_as_it_is_with_a_hint_as_a_note(verb):
 @pytest.mark.parametrize("error", [MemoryError(), RecursionError(), KeyboardInterrupt(), SystemExit()])
 def test_what_no_hint_helps_against_has_none(error):
     with pytest.raises(type(error)):
-        dlbridge.convert(Failing(error), "numpy")
+        dlbridge.convert(Camera(error=error), "numpy")
     assert not hasattr(error, "__notes__")
 
 

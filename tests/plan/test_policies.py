@@ -15,10 +15,11 @@ import pytest
 import torch
 from support.children import in_child
 from support.exporters import buffer_address, enable_x64, numbered, versioned
-from support.importers import IMPORTERS, READ_ONLY, capsule_struct, deliver
+from support.importers import IMPORTERS, capsule_struct, deliver
 from support.optional import marked, of, params, product
 
 import dlbridge
+from dlbridge.testing.abi import READ_ONLY
 
 pytestmark = pytest.mark.quick
 

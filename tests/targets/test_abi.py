@@ -5,10 +5,11 @@ import ctypes
 import numpy as np
 import pytest
 from support.exporters import numbered
-from support.importers import IS_COPIED, READ_ONLY, capsule_name, capsule_struct
+from support.importers import capsule_name, capsule_struct
 from support.optional import marked
 
 import dlbridge
+from dlbridge.testing.abi import IS_COPIED, READ_ONLY
 
 pytestmark = pytest.mark.quick
 

@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from support.importers import CapsuleProducer
 from support.optional import marked, params
 
 import dlbridge
@@ -132,22 +133,9 @@ def test_consumed_capsule_does_not_let_go(max_version):
 ]))
 def test_libraries_consume_it(consumer, max_version):
     from_dlpack = importlib.import_module(consumer).from_dlpack
-
-    class Holder:
-        """Gives its capsule to whoever asks, whatever the keywords."""
-
-        def __init__(self, capsule):
-            self.capsule = capsule
-
-        def __dlpack__(self, **keywords):
-            return self.capsule
-
-        def __dlpack_device__(self):
-            return 1, 0
-
     producer = Producer()
     capsule = dlbridge.to_dlpack(producer, max_version=max_version)
-    made = from_dlpack(Holder(capsule))
+    made = from_dlpack(CapsuleProducer(capsule))
     assert made.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert capsule_name(capsule) == b"used_" + NAMES[max_version]
     del made, capsule

@@ -12,11 +12,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from support.importers import READ_ONLY, capsule_struct
+from support.importers import capsule_struct
 from support.optional import of, params
 from support.processes import doubled
 
 import dlbridge
+from dlbridge.testing.abi import READ_ONLY
 
 pytestmark = pytest.mark.quick
 

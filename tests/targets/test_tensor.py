@@ -19,10 +19,11 @@ import pytest
 import torch
 from support.children import in_child
 from support.exporters import get_buffer, make_read_only, numbered, release_buffer
-from support.importers import IS_COPIED, READ_ONLY, CapsuleProducer, capsule_name, capsule_struct, read_bits
+from support.importers import CapsuleProducer, capsule_name, capsule_struct, read_bits
 from support.optional import marked
 
 import dlbridge
+from dlbridge.testing.abi import IS_COPIED, READ_ONLY
 
 pytestmark = pytest.mark.quick
 
