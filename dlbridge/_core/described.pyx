@@ -39,7 +39,7 @@ from dlbridge._core.plan cimport contiguous_hint
 from dlbridge._core.request cimport READONLY_COPY, Request, keeps_handle, parse_request, parse_stream
 from dlbridge._core.route cimport Route, note_device, route_to
 from dlbridge._core.sources.offer cimport top_module
-from dlbridge._core.sources.registry cimport acquire_by
+from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge.tensor cimport new_tensor
 
 from dlbridge.errors import ConversionError, DeviceError, refusal, shown
@@ -223,10 +223,22 @@ def convert_bytes(src, to, dtype, shape, device, copy, stream, readonly, detach,
 
 cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL:
     cdef Description described
+    cdef Managed* managed
     if dtype is None and shape is None:
         return acquire_by(offers, src, request)
     read_description(dtype, shape, &described)
-    return seen_as(acquire_by(offers, src, request), dtype, shape, &described)
+    try:
+        managed = acquire_by(offers, src, request)
+    except ConversionError as error:
+        if error.field not in ("dtype", "format"):
+            raise
+        array = load_module("dlbridge.libraries.records").seen_in(src, row_name(described.row), shape)
+        if array is None:
+            raise
+        managed = acquire_by(offers_for_type(type(array)), array, request)
+        if shape is None:
+            return managed
+    return seen_as(managed, dtype, shape, &described)
 
 
 # ---- an address ------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Tests run the code, with the object that was refused as x.
 
 import datetime
 import inspect
+import math
 import numbers
 import re
 import sys
@@ -18,6 +19,7 @@ import numpy as np
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.library import Facts
 from dlbridge.libraries.profiles import IN_TREE, OF_POINTER
+from dlbridge.libraries.records import NUMBERS, hint_for, numbers_of
 
 # ---- NumPy's types ---------------------------------------------------------------------------------------------------
 
@@ -59,7 +61,6 @@ OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
 # Of strides on a device that a target lacks, where no library with kernels for them is imported.
 NO_KERNEL = "copy it with the library that made it, or import cupy, whose kernels then make a compact copy"
 NO_HINT = "its elements are no numbers, and no array library has them"
-NUMBERS = "?bBhHiIlLqQefdFD"        # letters of NumPy's types that DLPack has
 KINDS = {"O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}      # of PEP 3118's letters
 SWAPPED = ">" if sys.byteorder == "little" else "<"             # the order that is not the machine's
 
@@ -72,7 +73,7 @@ def for_array(dtype: Any, side_by_side: bool) -> str:
     if dtype.names:
         field = next((name for name in dtype.names if dtype[name].base.char in NUMBERS), None)
         one = "" if field is None else f"pass one field, x[{field!r}], or "
-        return one + COLUMNS
+        return as_last_axis(dtype) + one + COLUMNS
     if not dtype.itemsize:
         return "its elements have no bytes"
     if hasattr(dtype, "na_object"):
@@ -91,9 +92,43 @@ def for_exporter(kind: str, order: str) -> str:
     return hint(kind, order, "numpy.asarray(x)", "numpy.ascontiguousarray(x)")
 
 
-def for_buffer(text: str) -> str:
+def as_last_axis(dtype: Any) -> str:
+    """How the fields of a record are seen as an axis, if they can be; with what joins it to other ways."""
+    numbers = numbers_of(dtype)
+    if numbers is None or numbers.as_slice(dtype.itemsize) is None:
+        return ""
+    return f"{hint_for(numbers.dtype)}, for its numbers as a last axis, or "
+
+
+def for_buffer(text: str, item_bytes: int) -> str:
     """The same by PEP 3118's format, which names the fields of structures."""
-    letter = text.lstrip("@=<>!^0123456789")[:1]
+    several = as_last_axis(structure_of(text, item_bytes))
+    if several and "{" not in text:
+        return several.removesuffix(", or ")
+    return several + for_format(text)
+
+
+def structure_of(text: str, item_bytes: int) -> np.dtype[Any]:
+    """A dtype of as many numbers of one type as a format has; of bytes without form if it has anything else."""
+    plain = re.sub(r":[^:]*:|T\{|\}|[@=^\s]", "", text)
+    items = re.findall(r"([\d(),]*)([a-zA-Z?])", re.sub(r"[<>!]", "", plain))
+    kinds = {letter for _, letter in items}
+    if len(kinds) == 1 and kinds < {*NUMBERS} and len({*plain} & {*"<>!"}) < 2:
+        try:
+            count = sum(math.prod(map(int, re.findall(r"\d+", shape))) for shape, _ in items)
+            number = np.dtype(f"{np.dtype(kinds.pop()).kind}{item_bytes // count}")
+            if count > 1 and number.itemsize * count == item_bytes:
+                return np.dtype([("", number, (count,))])
+        except (TypeError, ValueError, ArithmeticError):
+            pass                    # no type has this size, or no array this number of elements
+    return np.dtype("V")
+
+
+def for_format(text: str) -> str:
+    letters = text.lstrip("@=<>!^0123456789(,)")
+    letter = letters[:1]
+    if len(letters) > 1 and {*letters} < {*NUMBERS, *"0123456789(,)"}:          # NumPy names them
+        return "pass one field, numpy.asarray(x)['f0']"
     if letter == "B":       # of more than a byte each: ctypes says so of a packed structure, whose fields NumPy knows
         return "pass one field of numpy.frombuffer(x, type(x)._type_)"
     if letter == "&":

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 from dlbridge._core.locks import importing
 
 # Files of this folder that have no library of that name.
-HELPERS = ("hints", "library", "names", "numba_arrays", "others", "pandas_blocks", "profiles", "tensor_types")
+HELPERS = ("hints", "library", "names", "numba_arrays", "others", "pandas_blocks", "profiles", "records",
+           "tensor_types")
 
 
 class Fact(NamedTuple):

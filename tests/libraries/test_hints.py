@@ -204,6 +204,8 @@ NUMPY = (
     Row("records, strided", lambda: POINTS.repeat(2)[::2], ([1, 3], COLUMNS_OF_POINTS)),
     Row("a record", lambda: POINTS[0], (1, {"id": 1, "x": 2.5})),
     Row("a record array", lambda: POINTS.view(np.recarray), ([1, 3], COLUMNS_OF_POINTS)),
+    Row("records of one type", lambda: np.ones(2, [("a", "f4"), ("b", "f4")]),
+        ([[1, 1], [1, 1]], [1, 1], {"a": [1, 1], "b": [1, 1]})),
     Row("records of text", lambda: np.array([("ab",)], [("name", "U2")]), ({"name": [97, 98]},)),
     Row("objects", lambda: np.array([1, 2.5], object), ([1, 2.5],)),
     Row("integers as objects", lambda: np.array([2**53 + 1, 1], object), ([2**53 + 1, 1],)),

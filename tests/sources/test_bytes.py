@@ -1,5 +1,6 @@
 """dtype= and shape=: a source of bytes, seen as what it is."""
 
+import ctypes
 import gc
 import mmap
 
@@ -237,3 +238,92 @@ def test_types_of_arrow(name, dtype):
     assert dlbridge.convert(bytes(16), "numpy", dtype=getattr(pyarrow, name)()).dtype == dtype
     with pytest.raises(dlbridge.ConversionError, match="is no type"):
         dlbridge.convert(bytes(16), "numpy", dtype=pyarrow.string())
+
+
+# ---- elements of several numbers -------------------------------------------------------------------------------------
+
+class Vertex(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_float), ("y", ctypes.c_float), ("z", ctypes.c_float))
+
+
+VERTICES = [[1, 2, 3], [4, 5, 6]]
+RECORDS = np.array([(1, 2, 3), (4, 5, 6)], [("x", "f4"), ("y", "f4"), ("z", "f4")])
+PADDED = np.dtype({"names": ["x", "y", "z"], "formats": ["f4"] * 3, "offsets": [4, 12, 20], "itemsize": 32})
+
+
+def buffer_of(items, text):
+    testbuffer = pytest.importorskip("_testbuffer", reason="this CPython was built without what gives any format")
+    return testbuffer.ndarray(items, shape=[len(items)], format=text, flags=testbuffer.ND_WRITABLE)
+
+
+ELEMENTS = {
+    "records": lambda: RECORDS.copy(),
+    "a record array": lambda: RECORDS.copy().view(np.recarray),
+    "padded records": lambda: RECORDS.astype(PADDED),
+    "nested records": lambda: RECORDS.view([("p", [("x", "f4"), ("y", "f4")]), ("z", "f4")]).copy(),
+    "records of arrays": lambda: RECORDS.view([("p", "f4", (3,))]).copy(),
+    "every other record": lambda: RECORDS.repeat(2)[::2],
+    "the other byte order": lambda: RECORDS.astype([(name, ">f4") for name in "xyz"]),
+    "structures of C": lambda: (Vertex * 2)((1, 2, 3), (4, 5, 6)),
+    "fff": lambda: buffer_of([*map(tuple, VERTICES)], "fff"),
+    ">fff": lambda: buffer_of([*map(tuple, VERTICES)], ">fff"),
+    "3f": lambda: buffer_of([*map(tuple, VERTICES)], "3f"),
+    "f2f": lambda: buffer_of([*map(tuple, VERTICES)], "f2f"),
+}
+
+
+@pytest.mark.parametrize("make", ELEMENTS.values(), ids=ELEMENTS)
+def test_numbers_of_one_type_are_a_last_axis(make):
+    source = make()
+    with pytest.raises(dlbridge.ConversionError, match=r'dlbridge\.convert\(x, to, dtype="float32"\)'):
+        dlbridge.asdlpack(source)
+    seen = dlbridge.convert(source, "numpy", dtype="float32", copy=False)
+    assert seen.tolist() == VERTICES
+    assert dlbridge.explain(source, "numpy", dtype="float32").shape == (2, 3)
+    seen[1, 2] = 9
+    assert dlbridge.convert(source, "dlbridge", dtype="float32").__array__().tolist() == [[1, 2, 3], [4, 5, 9]]
+    out = np.zeros((2, 3), "f4")
+    dlbridge.convert(source, "numpy", dtype="float32", out=out)
+    assert out.tolist() == [[1, 2, 3], [4, 5, 9]]
+
+
+@pytest.mark.parametrize("make", [ELEMENTS[name] for name in ("records", "structures of C", "fff", "3f")])
+def test_with_a_shape_they_are_bytes(make):
+    source = make()
+    assert dlbridge.convert(source, "numpy", dtype="float32", shape=(3, -1)).tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert dlbridge.convert(source, "numpy", shape=(24,)).tobytes() == RECORDS.tobytes()
+
+
+@pytest.mark.needs("ml_dtypes")
+def test_a_type_of_ml_dtypes_in_records():
+    import ml_dtypes
+
+    source = np.ones(2, [("a", ml_dtypes.bfloat16), ("b", ml_dtypes.bfloat16)])
+    assert dlbridge.convert(source, "numpy", dtype="bfloat16").tolist() == [[1, 1], [1, 1]]
+
+
+FIELDS = r'at even distances \(call dlbridge\.convert_tree\(x, to, columns="pass"\), or pass shape= to read the bytes\)'
+
+
+@pytest.mark.parametrize(("source", "message"), [
+    (np.zeros(2, [("a", "f4"), ("b", "i4")]), FIELDS),
+    (np.zeros(2, {"names": ["a", "b", "c"], "formats": ["f4"] * 3, "offsets": [0, 4, 12], "itemsize": 16}), FIELDS),
+    (np.zeros(2, {"names": ["a", "b"], "formats": ["f4"] * 2, "offsets": [4, 0], "itemsize": 8}), FIELDS),
+    (np.zeros(2, {"names": ["a", "b"], "formats": ["f4"] * 2, "offsets": [0, 2], "itemsize": 8}), FIELDS),
+    (np.zeros(2, {"names": ["a", "b"], "formats": ["f4"] * 2, "offsets": [0, 4], "itemsize": 10}), FIELDS),
+    (np.zeros(2, [("a", "f4", (2, 2)), ("b", "f8")]), FIELDS),
+    (np.zeros(2, [("a", "i4"), ("b", "i4")]), r'the fields are of int32 \(call dlbridge\.convert\(x, to, '
+                                              r'dtype="int32"\), or pass shape= to read the bytes\)'),
+    (np.zeros(2, [("a", "O")]), r"has no DLPack type \(call dlbridge\.convert_tree"),
+    (np.zeros(2, [("a", "f4", (0,))]), FIELDS),
+    (np.zeros(2, []), r"has no DLPack type"),
+    (np.array(["ab"]), r"has no DLPack type \(pass the code points"),
+    (RECORDS.repeat(2)[::2], None),
+])
+def test_what_has_no_such_axis(source, message):
+    if message is None:
+        with pytest.raises(dlbridge.ConversionError, match=r"side by side.*\(pass numpy\.ascontiguousarray\(x\)\)"):
+            dlbridge.convert(source, "numpy", dtype="float32", shape=(-1,))
+    else:
+        with pytest.raises(dlbridge.ConversionError, match=message):
+            dlbridge.convert(source, "numpy", dtype="float32")

@@ -99,7 +99,7 @@ cdef int check_view(const Py_buffer* view, int row) except -1:
     if row < 0:
         text = (<bytes> view.format).decode("utf-8", "replace") if view.format != NULL else "B"
         raise refusal(ConversionError, "buffer", "format", f"{text!r} of {view.itemsize} bytes", "has no DLPack type",
-                      hints().for_buffer(text))
+                      hints().for_buffer(text, view.itemsize))
     for axis in range(view.ndim):
         if view.suboffsets[axis] >= 0:
             raise _refused("suboffsets", integers(<const int64_t*> view.suboffsets, view.ndim, 1),
