@@ -2,6 +2,8 @@
 
 from operator import index
 
+from numpy import ndarray
+
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
@@ -35,6 +37,7 @@ from dlbridge._core.devices.table cimport device_name, has_streams, is_host, par
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, get_row, row_name
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact
+from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.plan cimport contiguous_hint
 from dlbridge._core.request cimport READONLY_COPY, Request, keeps_handle, parse_request, parse_stream
 from dlbridge._core.route cimport Route, note_device, route_to
@@ -230,7 +233,9 @@ cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape,
     try:
         managed = acquire_by(offers, src, request)
     except ConversionError as error:
-        if error.field not in ("dtype", "format"):
+        # A MemoryError may have taken its place.
+        if getattr(error, "field", None) not in ("dtype", "format") or (
+                issubclass(type(src), ndarray) and array_type(src) != NPY_VOID):
             raise
         array = load_module("dlbridge.libraries.records").seen_in(src, row_name(described.row), shape)
         if array is None:

@@ -364,12 +364,16 @@ cdef int fill_buffer(Py_buffer* view, Managed* managed, int flags) except -1:
         view.format = NULL
 
 
+cdef str BYTES_OF_IT = 'pass its bytes, dlbridge.convert(x, "numpy").view("uint8"), or use __dlpack__'
+
+
 cdef int check_buffer(const Managed* managed, int flags) except -1:
     """Refuse memory that the protocol cannot describe, and read-only memory if the consumer asks to write."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     if get_row(managed.row).format == NULL or managed_packed(managed) or not is_host(tensor.device.device_type):
+        as_bytes = is_host(tensor.device.device_type) and not managed_packed(managed)
         raise refusal(ConversionError, "buffer", "dtype", f"{dtype_name(tensor.dtype)} on {device_name(tensor.device)}",
-                      "has no PEP 3118 form", "use __dlpack__")
+                      "has no PEP 3118 form", BYTES_OF_IT if as_bytes else "use __dlpack__")
     if flags & PyBUF_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
         raise refusal(ConversionError, "buffer", "flags", "PyBUF_WRITABLE", "asks for more than read-only memory gives",
                       "ask for a read-only buffer")

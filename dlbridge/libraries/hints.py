@@ -102,6 +102,8 @@ def as_last_axis(dtype: Any) -> str:
 
 def for_buffer(text: str, item_bytes: int) -> str:
     """The same by PEP 3118's format, which names the fields of structures."""
+    if len(text) < 2:
+        return for_format(text)         # CPython 3.11's re loses memory where it has too little
     several = as_last_axis(structure_of(text, item_bytes))
     if several and "{" not in text:
         return several.removesuffix(", or ")
@@ -192,7 +194,7 @@ def for_type(kind: Any) -> str | None:
     """
     if has(kind, "__array__"):
         return "pass numpy.asanyarray(x), if that gives an array"           # which keeps a mask
-    named = attributes_of(kind)
+    named = public_names(kind)
     code = code_of(named, GIVES_AN_ARRAY)
     table = None if code else code_of(named, GIVES_A_TABLE)
     if table is not None:
@@ -215,7 +217,7 @@ def has(kind: Any, name: str) -> bool:
     return False
 
 
-def attributes_of(kind: Any) -> dict[str, tuple[str, Any]]:
+def public_names(kind: Any) -> dict[str, tuple[str, Any]]:
     """What a type has by its names as in GIVES_AN_ARRAY: the name as it is, and the attribute."""
     found: dict[str, tuple[str, Any]] = {}
     for base in kind.__mro__:

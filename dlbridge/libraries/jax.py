@@ -95,6 +95,9 @@ def copied(array: Any, stream: int | None) -> Any:
         return copy
 
 
+OF_TRACER = ('call what needs its values as dlbridge.accepts("torch", returns="like", gradients=True)(function), which '
+             "jax.jit, grad and vmap take, or by jax.pure_callback")
+
 LIBRARY = Library(
     name="jax",
     roots=("jax", "jaxlib"),
@@ -123,8 +126,8 @@ LIBRARY = Library(
             ),
         ),
         Arrays("PRNGKeyArray", {"": "pass jax.random.key_data(x)"}),
-        Arrays("Tracer", {"is_traced": "call what needs its values by jax.pure_callback"}, refused=(
-            Fact(is_traced, "seen in 0.10.2", "has no values while jax.jit or jax.grad trace a function"),)),
+        Arrays("Tracer", {"is_traced": OF_TRACER}, refused=(
+            Fact(is_traced, "seen in 0.10.2", "has no values while jit, grad or vmap traces a function"),)),
     ),
     constant_exports=Fact(True, "seen in 0.10.2", "exports its arrays alone"),
     private=Fact("_core.targets.jaxlib", "seen in 0.12.0.1", "calls this importer itself, after much Python",

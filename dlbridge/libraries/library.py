@@ -358,7 +358,7 @@ class Facts:
     def __init__(self, kind: Any) -> None:
         self.records = tuple(records_of(kind))
 
-    def is_known_beside_builtins(self) -> bool:
+    def is_of_a_library(self) -> bool:
         """Whether a library's file has the type or a base of it before one of Python's own."""
         return bool(self.records) and self.records[0][0].name != "builtins"
 
@@ -379,6 +379,11 @@ class Facts:
             if answer() if callable(answer) else answer:
                 return name, fact
         return None
+
+    def form(self, kind: Any) -> Any:
+        """How the instances of a type are taken apart, and made again: two functions; or None."""
+        found = self.find("container")
+        return found(kind) if callable(found) else found
 
     def own_hint(self, field: str) -> str | Callable[[Any], str | None] | None:
         """What the table has for exactly this field, or None."""

@@ -40,7 +40,7 @@ def hint_for_text(text: Any) -> str:
     return "pass x.encode()"
 
 
-def hint_for_sequence(sequence: Any) -> str:
+def hint_for_items(sequence: Any) -> str:
     """Of a list or a tuple without arrays."""
     first = next(iter(sequence), None)
     if isinstance(first, (list, tuple)) and not all(isinstance(item, (list, tuple)) for item in sequence):
@@ -77,7 +77,7 @@ def hint_for_sparse(matrix: Any) -> str:
     return "pass x.toarray()" + (compressed if hasattr(matrix, "indptr") else "")
 
 
-def hint_for_list(sequence: Any) -> str:
+def hint_for_arrays(sequence: Any) -> str:
     """Of a list or a tuple with arrays."""
     if len(sequence) == 2 and all(type(item).__name__ == "PyCapsule" for item in sequence):
         return "pass pyarrow.Array._import_from_c_capsule(*x)"
@@ -248,7 +248,7 @@ LIBRARIES = (
         name="builtins",
         arrays=(
             *(Arrays(name, AS_NUMPY) for name in ("range", "int", "float", "complex")),
-            *(Arrays(name, {"": hint_for_sequence, "tree": hint_for_list}) for name in ("list", "tuple")),
+            *(Arrays(name, {"": hint_for_items, "tree": hint_for_arrays}) for name in ("list", "tuple")),
             *(Arrays(name, AS_LIST) for name in (
                 "set", "frozenset", "generator", "map", "filter", "zip", "enumerate", "reversed", "list_iterator",
                 "tuple_iterator", "range_iterator", "dict_values", "dict_keys", "dict_items")),

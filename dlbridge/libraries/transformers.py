@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.profiles import IN_TREE
 
 
 def parts_of_cache(cache: Any) -> dict[str, Any]:
@@ -28,7 +29,7 @@ CACHES = ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin")
 LIBRARY = Library(
     name="transformers",
     arrays=tuple(
-        Arrays(name, container=Fact((parts_of_cache, cache_with), "transformers#36311",
+        Arrays(name, {"": IN_TREE}, container=Fact((parts_of_cache, cache_with), "transformers#36311",
                                     "is no node of torch's any more", since="4.36"))
         for name in CACHES),
 )

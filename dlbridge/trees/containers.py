@@ -247,8 +247,7 @@ def form_of(kind: type[Any]) -> Form | None:
     for base in kind.__mro__:
         if base in FORMS:
             return FORMS[base]
-    found: Any = Facts(kind).find("container")
-    form: Form | None = found(kind) if callable(found) else found
+    form: Form | None = Facts(kind).form(kind)
     return form
 
 

@@ -1,14 +1,13 @@
 """What an object is in a batch: an array, a table, a value that is neither, or something that may contain others."""
 
 cimport cython
-from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject
 
 from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
 from dlbridge._core.late cimport load_module
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.sources.offer cimport Offer, facts_of, library, top_module
-from dlbridge._core.sources.registry cimport has_offer, has_slot_alone, offers_for_type, unsupported
+from dlbridge._core.sources.registry cimport gives_buffer, has_offer, has_slot_alone, offers_for_type, unsupported
 
 import sys
 import weakref
@@ -16,7 +15,6 @@ from functools import partial
 
 import numpy as np
 
-from dlbridge._core.sources.registry import NO_BUFFER
 from dlbridge.trees.containers import registered_container
 
 
@@ -100,7 +98,7 @@ cdef Role find_role(object kind, object obj) except *:
         return ROLE_VALUE
     if issubclass(kind, weakref.ProxyTypes):
         return IN_REFERENT
-    if facts_of(kind).find("partial") is not None:
+    if (<Offer> offers_for_type(kind)[0]).facts.find("partial") is not None:
         return ROLE_OTHER
     if columns_in(kind) is not None:
         return ROLE_TABLE
@@ -112,17 +110,6 @@ cdef Role find_role(object kind, object obj) except *:
 cdef inline bint has_fields(object array) except -1:
     """Whether an ndarray, or one of its elements, is of records."""
     return (not isinstance(array, np.ndarray) or array_type(array) == NPY_VOID) and array.dtype.names is not None
-
-
-cdef bint gives_buffer(object obj) except -1:
-    """Whether there is a buffer, or an error that is to be seen."""
-    cdef Py_buffer view
-    try:
-        PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO)
-    except Exception as error:
-        return not isinstance(error, NO_BUFFER)
-    PyBuffer_Release(&view)
-    return True
 
 
 def why_no_array(leaf):

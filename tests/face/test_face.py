@@ -591,15 +591,8 @@ def test_a_refused_producer_is_let_go_once():
 
 
 def test_what_a_producer_raises_passes():
-    class Failing:
-        def __dlpack__(self, **keywords):
-            raise ZeroDivisionError("its own")
-
-        def __dlpack_device__(self):
-            return 1, 0
-
     with pytest.raises(ZeroDivisionError, match="its own"):
-        seen(Failing())
+        seen(Producer(error=ZeroDivisionError("its own")))
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["here", "in a thread of its own"])

@@ -19,6 +19,7 @@ import vtkmodules.vtkCommonDataModel
 import vtkmodules.vtkCommonMath
 import xarray
 import zarr
+from support.children import in_child
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 import dlbridge
@@ -286,3 +287,16 @@ def test_a_mesh_is_more_than_the_table_that_it_offers():
     assert data["height"].data_ptr() == mesh.point_data["height"].ctypes.data
     with pytest.raises(dlbridge.UnsupportedError, match=r"offers its point data alone \(call dlbridge\.convert_tree"):
         dlbridge.convert(mesh, "numpy")
+    assert "convert_tree" not in dlbridge.explain([mesh], "numpy").hint        # it would be handed on
+
+
+@in_child(warnings="ignore")
+def test_a_source_for_meshes_serves_trees_too():
+    import numpy as np
+    import pyvista
+
+    import dlbridge
+
+    dlbridge.register_source(pyvista.DataObject, lambda mesh: np.asarray(mesh.points))
+    mesh = pyvista.Sphere()
+    assert dlbridge.convert_tree([mesh], "numpy")[0].shape == dlbridge.convert(mesh, "numpy").shape == mesh.points.shape

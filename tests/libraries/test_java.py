@@ -1,4 +1,4 @@
-"""Arrays of Java, whose buffers are copies that JPype gives again as long as anybody has one."""
+"""Arrays of Java, whose buffers are copies that JPype gives again as long as anybody has one; and memory for Java."""
 
 import pytest
 from support.children import in_child
@@ -6,7 +6,7 @@ from support.children import in_child
 
 @pytest.mark.needs("Java")
 @in_child(warnings="ignore")
-def test_each_conversion_sees_what_java_has_now():
+def test_each_conversion_sees_what_java_has_now_and_java_has_ours():
     import jpype
     import numpy as np
     import pytest
@@ -29,3 +29,9 @@ def test_each_conversion_sees_what_java_has_now():
             "copy", dtype, shape, "nothing to do: it is copied")
         with pytest.raises(dlbridge.CopyRequiredError, match="gives its elements by a copy alone"):
             dlbridge.convert(array, "numpy", copy=False)
+
+    memory = np.arange(3, dtype="float32")
+    order = jpype.JClass("java.nio.ByteOrder").nativeOrder()
+    buffer = jpype.nio.convertToDirectBuffer(dlbridge.asdlpack(memory)).order(order).asFloatBuffer()
+    buffer.put(1, 9.0)
+    assert memory.tolist() == [0, 9, 2]

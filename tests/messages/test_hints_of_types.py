@@ -308,6 +308,32 @@ def test_an_error_of_a_producer_is_as_it_is_with_a_hint_as_a_note(verb):
             assert x.error.__notes__ == ["pass x.to_numpy(), if that gives an array"]
 
 
+class Telling(RuntimeError):
+    """Has notes of its own, or refuses them."""
+
+    def add_note(self, note):
+        raise OSError("no notes")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="errors have no notes before 3.11")
+def test_notes_of_an_error_are_its_own():
+    error = RuntimeError("the camera is off")
+    error.add_note("since noon")
+    with pytest.raises(RuntimeError, match="off"):
+        dlbridge.convert(Camera(error=error), "numpy")
+    assert error.__notes__ == ["since noon"]
+    with pytest.raises(Telling, match="off"):
+        dlbridge.convert(Camera(error=Telling("off")), "numpy")
+
+
+def test_what_is_taken_apart_by_a_function_is_not_for_a_hint():
+    class Read:
+        pass
+
+    dlbridge.register_container(Read, lambda reader: pytest.fail("was read"), lambda reader, values: reader)
+    assert "convert_tree" in refused([Read()])
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RecursionError(), KeyboardInterrupt(), SystemExit()])
 def test_what_no_hint_helps_against_has_none(error):
     with pytest.raises(type(error)):

@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import mmap
+import weakref
 
 import numpy as np
 import PIL.Image
@@ -292,6 +293,15 @@ def test_with_a_shape_they_are_bytes(make):
     source = make()
     assert dlbridge.convert(source, "numpy", dtype="float32", shape=(3, -1)).tolist() == [[1, 2], [3, 4], [5, 6]]
     assert dlbridge.convert(source, "numpy", shape=(24,)).tobytes() == RECORDS.tobytes()
+
+
+def test_records_behind_a_proxy():
+    source = RECORDS.copy().view(np.recarray)
+    seen = dlbridge.convert(weakref.proxy(source), "numpy", dtype="float32")
+    assert np.shares_memory(seen, source)
+    text = np.array(["ab"]).view(np.matrix)
+    with pytest.raises(dlbridge.ConversionError, match="no DLPack type"):
+        dlbridge.convert(weakref.proxy(text), "numpy", dtype="float32")
 
 
 @pytest.mark.needs("ml_dtypes")

@@ -84,8 +84,7 @@ cdef Offer offers(object kind, object facts, str attribute):
         if method is None:
             return None
         offer = dlpack.offer_method(method, facts)
-        keeps_others = facts.find("container")
-        offer.acquire = refuse_type if facts.find("no_memory") or keeps_others(kind) else acquire_subclass
+        offer.acquire = refuse_type if facts.find("no_memory") or facts.form(kind) else acquire_subclass
     offer.exclusive = True           # no other protocol asks whether there is a gradient
     torch = sys.modules["torch"]
     offer.whole_bytes = (getattr(torch, "uint8", None), getattr(torch, "int8", None))
@@ -475,7 +474,7 @@ cdef object refusal_of(object tensor, object facts):
         UnsupportedError, "torch", "type",
         f"{type(tensor).__qualname__} of {dtype or 'unknown dtype'}", "could not be exported",
         "functorch's wrappers and types that torch alone has have no DLPack form: convert outside of the transform, or "
-        "another type")
+        'another type; or have the transform call dlbridge.accepts("jax", returns="like", gradients=True)(function)')
 
 
 cdef object failed_export(object obj, object facts):

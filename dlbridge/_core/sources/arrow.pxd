@@ -1,6 +1,10 @@
 """Arrow's C interfaces."""
 
+from dlbridge._core.block cimport Managed
+from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer
 
 
 cdef Offer offers(object holder, object facts, str attribute)
+# Of a bare capsule of a stream.
+cdef Managed* acquire_capsule(object capsule, Offer offer, const Request* request) except? NULL

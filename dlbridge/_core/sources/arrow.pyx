@@ -63,8 +63,6 @@ ctypedef Managed* (*Take)(object answer, Offer offer, const Request* request) ex
 
 cdef Offer offers(object holder, object facts, str attribute):
     cdef Offer offer
-    if attribute is None:           # of the type of capsules alone
-        return new_offer("arrow", acquire_capsule, facts)
     if attribute == "__arrow_c_device_array__":
         return new_offer("arrow", acquire_device_array, facts)
     if attribute == "__arrow_c_array__":
@@ -236,8 +234,6 @@ cdef int describe_capsule(object capsule, Offer offer, Description* out) except 
 
 cdef Managed* acquire_capsule(object capsule, Offer offer, const Request* request) except? NULL:
     """A stream that an object's method gave. An array's capsule says nothing without its schema's."""
-    if not PyCapsule_IsValid(capsule, STREAM_NAME):
-        return NULL
     if request.peek:
         raise refusal(ConversionError, "arrow", "capsule", repr(STREAM_NAME.decode()),
                       "can be read once, and is not read to be explained", "call dlbridge.convert(x, to)")

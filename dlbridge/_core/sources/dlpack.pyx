@@ -55,11 +55,13 @@ from dlbridge._core.block cimport (
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host, same_device, type_number
 from dlbridge._core.facts cimport FORGETS, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT, UNFLAGGED, UNORDERED_EXPORT
+from dlbridge._core.late cimport c_function
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, stream_and_keeper
 from dlbridge._core.sources.offer cimport (
     LEGACY_READ_ONLY,
     LEGACY_WRITABLE,
+    Acquire,
     Offer,
     element_row,
     library,
@@ -402,9 +404,13 @@ cdef object _refused_keyword(dict keywords, unsigned int known, str text):
 
 # ---- capsules ------------------------------------------------------------------------------------------------------
 
+cdef void* acquire_stream       # arrow's, loaded with the first stream
+
+
 cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) except? NULL:
     if PyCapsule_IsValid(obj, STREAM_NAME):
-        return NULL             # a stream of Arrow's
+        return (<Acquire> c_function(&acquire_stream, "dlbridge._core.sources.arrow", "acquire_capsule"))(
+            obj, offer, request)
     return take_capsule(obj, request.peek)
 
 

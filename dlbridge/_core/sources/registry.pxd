@@ -26,6 +26,7 @@ cdef tuple find_offers(object kind)
 cdef object unsupported(object src, object facts)
 cdef bint has_offer(tuple offers, object obj) except -1
 cdef bint has_slot_alone(tuple offers, object kind) except -1
+cdef bint gives_buffer(object obj) except -1
 
 cdef inline Managed* acquire_by(tuple offers, object src, const Request* request) except NULL:
     """Ask one offer after the other. If a producer's own code raises, no other offer is asked."""

@@ -1,6 +1,7 @@
 """The order in which sources are asked, and the sources that users add."""
 
 cimport cython
+from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release, PyObject_GetBuffer
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
@@ -46,7 +47,6 @@ ctypedef Offer (*OfferOf)(object holder, object facts, str attribute)
 cdef enum:
     SOURCES = 9
     DLPACK = 3
-    ARROW = 7
     BUFFER = 8
 
 # The protocols in the order in which they are asked: those that say the most at the least cost come first. A file is
@@ -73,7 +73,7 @@ cdef Offer ask_source(int index, object holder, object facts):
     for attribute in attributes:
         if hasattr(holder, attribute):
             return offer_with(attribute, index, holder, facts)
-    if attributes and (holder is not CAPSULE_TYPE or index not in (DLPACK, ARROW)):
+    if attributes and (index != DLPACK or holder is not CAPSULE_TYPE):
         return None
     return offer_with(None, index, holder, facts)
 
@@ -223,13 +223,22 @@ cdef int raise_of_producer(tuple offers, object src) except -1:
     error = take_error()
     if isinstance(error, (DLBridgeError, MemoryError, RecursionError)):
         raise error
-    hint = hint_for(src, (<Offer> offers[0]).facts)
+    hint = hint_for(src, (<Offer> offers[len(offers) - 1]).facts)        # the first may be a user's, of any type
     if isinstance(error, NO_BUFFER) and has_slot_alone(offers, type(src)):
         raise refusal(UnsupportedError, "buffer", "type", full_name(type(src)), f"gives no buffer: {error}",
                       hint or GENERAL_HINT) from error
-    if hint is not None and hasattr(error, "add_note") and hint not in getattr(error, "__notes__", ()):
-        error.add_note(hint)
+    if hint is not None:
+        note(error, hint)
     raise error
+
+
+cdef int note(object error, str hint) except -1:
+    """Add a hint to an error that has no notes, from Python 3.11 on; its class may do anything then."""
+    try:
+        if hasattr(error, "add_note") and not hasattr(error, "__notes__"):
+            error.add_note(hint)
+    except Exception:
+        pass
 
 
 # What the slot of an object raises that has no buffer.
@@ -251,6 +260,17 @@ cdef bint has_slot_alone(tuple offers, object kind) except -1:
     for base in kind.__mro__:
         if has_buffer(base) and top_module(base) in sys.stdlib_module_names:
             return False
+    return True
+
+
+cdef bint gives_buffer(object obj) except -1:
+    """Whether there is a buffer, or an error that is to be seen."""
+    cdef Py_buffer view
+    try:
+        PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO)
+    except Exception as error:
+        return not isinstance(error, NO_BUFFER)
+    PyBuffer_Release(&view)
     return True
 
 
@@ -277,7 +297,7 @@ cdef str hint_for(object src, object facts):
     CPython 3.11 loses the arguments of a call that it has no memory for, so most objects are none of them.
     """
     containers = load_module("dlbridge.trees.containers")
-    if facts.is_known_beside_builtins() or not containers.is_of_containers(type(src)):
+    if facts.is_of_a_library() or not containers.is_of_containers(type(src)):
         return facts.hint("type", src) or hints().for_type(type(src))
     try:
         if has_arrays(src):
@@ -291,12 +311,18 @@ cdef str hint_for(object src, object facts):
 
 
 cdef bint has_arrays(object thing) except -1:
-    """Whether something is an array, or has one in it at any depth; NumPy's numbers count as numbers here."""
+    """Whether something is an array, or has one in it at any depth; NumPy's numbers count as numbers here.
+
+    What a library's file takes apart has arrays, and is not read for it.
+    """
     if thing is None or isinstance(thing, (str, bytes, int, float, complex, np.generic)):
         return False
-    container = load_module("dlbridge.trees.containers").container_of(thing)
+    containers = load_module("dlbridge.trees.containers")
+    if containers.form_of(type(thing)) is not None:
+        return True
+    container = containers.container_of(thing) if containers.is_of_containers(type(thing)) else None
     if container is None:
-        return has_offer(offers_for_type(type(thing)), thing)
+        return is_array(offers_for_type(type(thing)), thing)
     Py_EnterRecursiveCall(" while looking for arrays in a container")
     try:
         for value in container.values(thing):
@@ -305,6 +331,12 @@ cdef bint has_arrays(object thing) except -1:
         return False
     finally:
         Py_LeaveRecursiveCall()
+
+
+cdef bint is_array(tuple offers, object obj) except -1:
+    if has_slot_alone(offers, type(obj)):
+        return gives_buffer(obj)
+    return (<Offer> offers[0]).protocol != "refusal" and has_offer(offers, obj)
 
 
 # ---- functions that give something with a protocol -------------------------------------------------------------------
