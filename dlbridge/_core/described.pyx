@@ -41,11 +41,11 @@ from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.plan cimport contiguous_hint
 from dlbridge._core.request cimport READONLY_COPY, Request, keeps_handle, parse_request, parse_stream
 from dlbridge._core.route cimport Route, note_device, route_to
-from dlbridge._core.sources.offer cimport top_module
+from dlbridge._core.sources.offer cimport facts_of, top_module
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge.tensor cimport new_tensor
 
-from dlbridge.errors import ConversionError, DeviceError, refusal, shown
+from dlbridge.errors import ConversionError, DeviceError, UnsupportedError, refusal, shown
 
 
 cdef enum:
@@ -232,18 +232,30 @@ cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape,
     read_description(dtype, shape, &described)
     try:
         managed = acquire_by(offers, src, request)
-    except ConversionError as error:
-        # A MemoryError may have taken its place.
-        if getattr(error, "field", None) not in ("dtype", "format") or (
-                issubclass(type(src), ndarray) and array_type(src) != NPY_VOID):
+    except (ConversionError, UnsupportedError) as error:
+        memory = memory_beside(error, src, row_name(described.row), shape)
+        if memory is None:
             raise
-        array = load_module("dlbridge.libraries.records").seen_in(src, row_name(described.row), shape)
-        if array is None:
-            raise
-        managed = acquire_by(offers_for_type(type(array)), array, request)
+        managed = acquire_by(offers_for_type(type(memory)), memory, request)
         if shape is None:
             return managed
     return seen_as(managed, dtype, shape, &described)
+
+
+cdef object memory_beside(object error, object src, str name, object shape):
+    """The memory of what was refused, which NumPy or the buffer protocol has all the same; or None.
+
+    Its elements are several numbers each, or its library says that its buffer has the bytes of any type.
+    """
+    has_bytes = facts_of(type(src)).find("bytes_in_buffer")
+    if has_bytes is not None:
+        return memoryview(src) if shape is not None and has_bytes(src) else None
+    # A MemoryError may have taken the place of the error.
+    if getattr(error, "field", None) not in ("dtype", "format"):
+        return None
+    if issubclass(type(src), ndarray) and array_type(src) != NPY_VOID:
+        return None
+    return load_module("dlbridge.libraries.records").seen_in(src, name, shape)
 
 
 # ---- an address ------------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ class Arrays(NamedTuple):
     #                                         they seem, with what to pass for what they stand for; or ""
     pinned_memory: Fact | None = None       # a function that gives a function of the array: whether it is in pinned
     #                                         memory, which its buffer does not say, and __dlpack__ does; or None here
+    bytes_in_buffer: Fact | None = None     # a function of the array: whether its buffer has the bytes of one that
+    #                                         __dlpack__ refuses, for dtype= and shape=
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     without_rows: Fact | None = None        # of tables that can be read once: a function of one: its columns, unread
     container: Fact | None = None           # of what has arrays by name: flatten and unflatten, as register_container()

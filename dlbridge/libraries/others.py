@@ -141,6 +141,16 @@ def copy_of_java(array: Any) -> Any:
         return None             # it has objects
 
 
+def is_upside_down(plane: Any) -> bool:
+    """Of PyAV: a flipped image, whose buffer would be read beyond its memory."""
+    return bool(plane.line_size < 0)
+
+
+def has_no_dlpack_type(plane: Any) -> bool:
+    """Of PyAV, asked of what it refuses to export: floats, the other byte order, packed bits, mosaics of colours."""
+    return True
+
+
 asked: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 
 
@@ -213,7 +223,6 @@ INSTEAD: dict[str, dict[str, str | Callable[[Any], str | None]]] = {
     "SimpleITK": {"Image": hint_for_volume},
     "_io": {"BytesIO": "pass x.getbuffer()", "TextIOWrapper": "pass x.buffer.read()",
             **dict.fromkeys(("BufferedReader", "BufferedRandom", "FileIO"), "pass x.read()")},
-    "av": dict.fromkeys(("VideoFrame", "AudioFrame"), "pass x.to_ndarray()"),
     "awkward": {"Array": hint_for_awkward, "Content": "pass awkward.Array(x)",
                 "Record": lambda record: f"pass its fields one by one, x[{record.fields[0]!r}]"},
     "casadi": {"DM": "pass x.full()", **dict.fromkeys(("SX", "MX"), "it is a symbol, and has no numbers")},
@@ -242,6 +251,16 @@ INSTEAD: dict[str, dict[str, str | Callable[[Any], str | None]]] = {
 }
 
 LIBRARIES = (
+    Library(name="av", arrays=(
+        *(Arrays(name, {"": "pass x.to_ndarray()"}) for name in ("VideoFrame", "AudioFrame")),
+        Arrays("VideoPlane", {
+            "is_upside_down": "pass the frame's to_ndarray()",
+            "has_no_dlpack_type": 'call dlbridge.convert(x, to, dtype="uint8", shape=(x.height, -1)) for its bytes, or '
+                                  "name the dtype of its format"},
+            bytes_in_buffer=Fact(lambda plane: plane.line_size > 0, "PyAV#2217", "exports few formats by DLPack"),
+            refused=(Fact(is_upside_down, "seen in 18.1", "begins at its last line"),
+                     Fact(has_no_dlpack_type, "PyAV#2217", "has a format that its library does not export"))),
+    )),
     *(Library(name=name, arrays=tuple(Arrays(kind, {"": hint}) for kind, hint in hints.items()))
       for name, hints in INSTEAD.items()),
     Library(

@@ -415,6 +415,8 @@ PACKAGES = (
         (np.full((2, 2, 3), 7).tolist(),)),
     Row("av.AudioFrame", lambda: av.AudioFrame.from_ndarray(np.ones((2, 3), "f4"), "fltp", "stereo"),
         (np.ones((2, 3)).tolist(),)),
+    Row("av.VideoPlane, big-endian",
+        lambda: av.VideoFrame.from_ndarray(np.full((2, 16), 258, "u2"), "gray16be").planes[0], ([[1, 2] * 16] * 2,)),
     Row("astropy mask", lambda: astropy.utils.masked.Masked(SIX[:2], mask=[True, False]), ([0, 1], [0, 1])),
     Row("awkward", lambda: awkward.Array(SIX), (SIX.tolist(),)),
     Row("awkward, ragged", lambda: awkward.Array([[1], [2, 3]]), ([1, 2, 3],)),

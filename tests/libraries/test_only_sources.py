@@ -1,8 +1,12 @@
 """Libraries that are sources alone: a row for what each hands over, and one for what it cannot, with the hint."""
 
+import gc
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
+import av
+import av.filter
 import cv2
 import numpy as np
 import pandas
@@ -263,3 +267,40 @@ def test_arrays_of_words_do_not_fail_a_batch(make):
     converted = dlbridge.convert_tree({"words": words, "numbers": SIX}, "torch")
     assert converted["words"] is words
     assert isinstance(converted["numbers"], torch.Tensor)
+
+
+# ---- PyAV ------------------------------------------------------------------------------------------------------------
+
+def flipped(frame):
+    """The frame upside down, over the same memory."""
+    graph = av.filter.Graph()
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format.name, time_base=Fraction(1, 25))
+    parts = [source, graph.add("vflip"), graph.add("buffersink")]
+    graph.link_nodes(*parts).configure()
+    frame.pts, frame.time_base = 0, Fraction(1, 25)
+    graph.push(frame)
+    return graph.pull()
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch"])
+def test_planes_of_formats_that_pyav_does_not_export(to):
+    frame = av.VideoFrame.from_ndarray(np.arange(24, dtype="f4").reshape(4, 6), "grayf32le")
+    plane = frame.planes[0]
+    for call in (dlbridge.convert, dlbridge.asdlpack):
+        with pytest.raises(dlbridge.UnsupportedError, match="has a format that its library does not export"):
+            call(plane, *[to][:call is dlbridge.convert])
+    assert dlbridge.explain(plane, to).action == "refuse"
+    keywords = {"dtype": "float32", "shape": (plane.height, plane.line_size // 4)}
+    made = dlbridge.convert(plane, to, **keywords)
+    assert made[:, :6].tolist() == frame.to_ndarray().tolist()
+    assert dlbridge.explain(plane, to, **keywords).action == "share"
+    made[1, 1] = 99
+    assert frame.to_ndarray()[1, 1] == 99
+    del frame, plane
+    gc.collect()
+    assert made[1, 1] == 99
+    upside_down = flipped(av.VideoFrame.from_ndarray(np.ones((4, 6), "f4"), "grayf32le")).planes[0]
+    assert upside_down.line_size < 0
+    with pytest.raises(dlbridge.UnsupportedError, match="begins at its last line"):
+        dlbridge.convert(upside_down, to, **keywords)

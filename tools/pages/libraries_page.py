@@ -116,6 +116,7 @@ SOURCE_FACTS = {
     "unordered_export": "its `__dlpack__` is told to order nothing", "interface": "is read by its attributes",
     "rearranged": "its kernels make compact copies on a device",
     "about_values": "explain() says what its values are",
+    "bytes_in_buffer": "its buffer is read with dtype= and shape=",
     "pinned_memory": "is asked whether it is in pinned memory",
 }
 TARGETS = [library for library in (*libraries().values(), dlpack.VERSIONED) if library.delivery]
