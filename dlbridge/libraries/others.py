@@ -280,7 +280,7 @@ LIBRARIES = (
             Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
             Arrays("type", {"": "pass an instance, not the class"}),
             Arrays("safe_open", {"": IN_TREE}, container=Fact(
-                (parts_of_safe_open, as_dict), "seen in 0.8.0", "is what the class of safetensors says its module is")),
+                (parts_of_safe_open, as_dict), "seen in 0.8.0", "gives its tensors by their names alone")),
             *(Arrays(name, constant=Fact(True, "seen in polars 2.1.0", "is what an ndarray of polars lies on"))
               for name in ("PySeries", "PyDataFrame")),
             Arrays("tensorflow_wrapper", constant=Fact(True, "seen in TensorFlow 2.21", "is the tensor that an "

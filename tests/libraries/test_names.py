@@ -8,8 +8,10 @@ import polars
 import pytest
 import xarray
 import zarr
+from support.tools import load_tool
 
 import dlbridge
+from dlbridge.libraries.library import Arrays
 from dlbridge.libraries.names import INSTEAD
 
 KINDS = {
@@ -74,3 +76,8 @@ def test_out_of_an_array_that_is_a_value():
 
     with pytest.raises(dlbridge.ConversionError, match="cannot take a copy: mlx computes an array when it is needed"):
         dlbridge.convert(np.zeros(3, "f4"), "mlx", out=mlx.core.zeros(3))
+
+
+def test_every_fact_has_words_on_the_pages_of_libraries():
+    page = load_tool("pages/libraries_page")
+    assert {*Arrays._fields} - {"name", "hints"} == {*page.SOURCE_FACTS}

@@ -102,7 +102,7 @@ SOURCE_FACTS = {
     "element_type": "its own word for the type counts", "gradient_free": "`{}` is asked",
     "copies": "reading copies", "arrow_form": "is shared so with copy=False",
     "masked": "is refused where its mask hides a value",
-    "no_memory": "is refused", "unasked": "is refused",
+    "no_memory": "is refused", "unasked": "is refused", "partial": "is no table, and is handed on in batches",
     "shells": "is refused where it has such a type", "owned_on": "only its managed export is used on {}",
     "columns": "is a dictionary of its columns in batches",
     "container": "is a dictionary of its arrays in batches",
