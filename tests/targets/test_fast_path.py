@@ -185,6 +185,57 @@ def under_make_fx(convert):
     assert [node.op for node in graph.nodes] == ["placeholder", "call_function", "output"]
 
 
+class Logging(TorchDispatchMode):
+    """Keeps the names of the operators that torch's dispatcher was asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **kwargs or {})
+
+
+def added(make, array, x):
+    return x + make(array)
+
+
+@pytest.mark.needs("torch 2.10")
+def test_under_a_mode_a_tensor_is_what_torch_makes_there():
+    array = np.arange(3, dtype="float32")
+    outside = dlbridge.convert(array, "torch")
+    for make in (torch.from_numpy, lambda array: dlbridge.convert(array, "torch")):
+        with FakeTensorMode() as mode:
+            made = make(array)
+            assert made.fake_mode is mode
+            assert (made + torch.ones(3)).shape == (3,)
+        with Logging() as mode:
+            assert make(array).data_ptr() == outside.data_ptr()
+        assert mode.names == ["aten.lift_fresh.default"]
+        graph = make_fx(functools.partial(added, make, array))(torch.ones(3)).graph
+        assert "aten.lift_fresh_copy.default" in [str(node.target) for node in graph.nodes]
+    with FakeTensorMode() as mode:
+        assert dlbridge.convert_tree({"x": array, "y": bytearray(3)}, "torch")["y"].fake_mode is mode
+        assert dlbridge.accepts("torch")(lambda x: x + torch.ones(3))(array).fake_mode is mode
+        elsewhere = []
+        thread = threading.Thread(target=lambda: elsewhere.append(dlbridge.convert(array, "torch")))
+        thread.start()
+        thread.join()
+        assert type(elsewhere[0]) is torch.Tensor
+    assert type(dlbridge.convert(array, "torch")) is torch.Tensor
+    producer = Producer(keeps=False)
+    with pytest.raises(ZeroDivisionError), Dividing():
+        dlbridge.convert(producer, "torch")
+    gc.collect()
+    assert (producer.exported, producer.deleted) == (1, 1)
+
+
+class Dividing(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        raise ZeroDivisionError
+
+
 class OwnTensor(torch.Tensor):
     pass
 

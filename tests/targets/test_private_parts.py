@@ -144,6 +144,7 @@ def test_the_same_answers_without_private_parts_of_torch():
         test_fast_path.test_a_shared_storage_keeps_its_size()
         test_fast_path.test_a_plain_tensor_leaves_no_trace_in_what_the_caller_has_begun()
         test_fast_path.test_a_function_mode_is_not_asked_what_a_tensor_holds()
+        test_fast_path.test_under_a_mode_a_tensor_is_what_torch_makes_there()
         return private_parts_in_use("torch")
 
     for without in version, macos, windows:

@@ -12,7 +12,7 @@ from functools import partial
 
 from cpython.exc cimport PyErr_SetObject
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from dlbridge._core.abi cimport STREAM_PER_THREAD_DEFAULT
 from dlbridge._core.atomic cimport load_size, lock, store_size, unlock
@@ -42,6 +42,9 @@ cdef dict SYMBOLS = {
     "trace": ("libtorch_cpu.so", "_ZN5torch3jit6tracer15getTracingStateEv"),
     "release_lazy_clone": ("libc10.so", "_ZN3c104impl3cow11cow_deleterEPv"),
 }
+cdef dict SYMBOL_OF_MODES = {
+    "are_included": ("libc10.so", "_ZN3c104impl31tls_is_dispatch_keyset_includedENS_14DispatchKeySetE"),
+}
 
 
 # ---- questions -------------------------------------------------------------------------------------------------------
@@ -53,7 +56,7 @@ cdef int find_functions() except -1:
     """
     if not library().uses_private_parts("torch"):
         return 0
-    symbols = None if load_size(&libtorch.offset) else _find_symbols()
+    symbols = None if load_size(&libtorch.offset) else _find_symbols(SYMBOLS)
     if symbols is None and load_size(&storages.held):
         return 0
     try:
@@ -227,7 +230,7 @@ def _fix_size(storage, tensor=None):
     torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
 
 
-def _find_symbols():
+def _find_symbols(symbols):
     """The addresses by question, or None. Only libraries that torch has loaded are searched."""
     folder = os.path.join(os.path.dirname(sys.modules["torch"].__file__), "lib")
     try:
@@ -235,7 +238,7 @@ def _find_symbols():
             question: ctypes.cast(
                 getattr(ctypes.CDLL(os.path.join(folder, library), os.RTLD_NOLOAD | os.RTLD_LAZY), symbol),
                 ctypes.c_void_p).value
-            for question, (library, symbol) in SYMBOLS.items()
+            for question, (library, symbol) in symbols.items()
         }
     except (AttributeError, OSError):
         return None
@@ -299,6 +302,41 @@ cdef bint ask_lazy_clone(object tensor) noexcept:
         return sys.modules["torch"]._C._is_cow_tensor(tensor)
     except Exception:
         return False            # torch before 2.1 has none
+
+
+# ---- modes -----------------------------------------------------------------------------------------------------------
+
+cdef unsigned char ask_mode(uint64_t keys) noexcept:
+    try:
+        return sys.modules["torch"]._C._len_torch_dispatch_stack() > 0
+    except Exception:
+        return False            # a torch without modes
+
+
+are_included = ask_mode
+
+
+cdef int find_modes() except -1:
+    """Have libtorch say whether a mode is on, if it can be tried here."""
+    global are_included, keys_of_modes
+    cdef AskKeys found
+    cdef uint64_t keys
+    symbols = _find_symbols(SYMBOL_OF_MODES) if library().uses_private_parts("torch") else None
+    if symbols is None or ask_mode(0):
+        return 0
+    found = <AskKeys> <size_t> symbols["are_included"]
+    torch = sys.modules["torch"]
+    try:
+        # By functions of C, so that no interrupt comes between them.
+        torch._C._push_on_torch_dispatch_stack(torch.utils._python_dispatch.TorchDispatchMode())
+        during = [bit for bit in range(64) if found(<uint64_t> 1 << bit)]
+        torch._C._pop_torch_dispatch_stack(None)
+    except AttributeError:
+        return 0                # a torch without modes
+    keys = sum([1 << bit for bit in during if not found(<uint64_t> 1 << bit)])
+    if keys:
+        keys_of_modes = keys
+        are_included = found    # last: the other function needs no keys
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------------

@@ -1,11 +1,10 @@
 """The C exchange API on the library's type."""
 
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
-from dlbridge._core.block cimport Managed, managed_drop_second, managed_release, managed_retain
+from dlbridge._core.block cimport Managed
 from dlbridge._core.capsule cimport new_versioned_capsule
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.targets.consumer cimport call_consumer, consumer_error
@@ -26,18 +25,7 @@ def adjust(Target target):
 
 
 cdef object deliver(Managed* managed, Target target):
-    cdef void* made = NULL
-    # The library steals the block. When it fails, it may have run the deleter (cuda.core) or not (torch). A second
-    # reference keeps the block readable, and the block tells whether the owner is still to be released.
-    managed_retain(managed)
-    if target.api.managed_tensor_to_py_object_no_sync(&managed.abi, &made) or made == NULL:
-        managed_release(managed)
-        raise consumer_error(target)
-    # The array owns the block now. No other code has the array yet, so its deleter cannot run before this returns.
-    managed_drop_second(managed)
-    array = <object> made
-    Py_DECREF(array)            # the reference that the library gave
-    return array
+    return array_of_table(managed, target)
 
 
 cdef object deliver_capsule(Managed* managed, Target target):

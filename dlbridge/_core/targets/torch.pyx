@@ -8,20 +8,20 @@ from dlbridge._core.block cimport Managed, managed_release, managed_shape
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
-from dlbridge._core.native.libtorch cimport is_own_stream
+from dlbridge._core.native.libtorch cimport are_included, find_modes, is_own_stream, keys_of_modes
 from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport filled
-from dlbridge._core.targets.exchange cimport deliver, deliver_capsule, table_stream
+from dlbridge._core.targets.exchange cimport array_of_table, deliver, deliver_capsule, table_stream
 from dlbridge._core.targets.target cimport Target
 
 cdef int BYTES = find_sized(b"u", 1)
 
 
 def prepare(Target target):
-    target.deliver = deliver
+    target.deliver = deliver_in_mode
     target.upload = upload
     target.await_upload = await_upload
     target.stage = stage
@@ -34,12 +34,20 @@ def adjust(Target target):
     target.api = find_exchange_api(torch.Tensor)
     if target.api == NULL:
         target.deliver = deliver_bytes
+    find_modes()
     if getattr(torch.version, "hip", None):
         target.upload_types = 1 << kDLROCM
     elif getattr(torch.version, "cuda", None):
         target.upload_types = 1 << kDLCUDA
     else:
         target.current_stream = NULL
+
+
+cdef object deliver_in_mode(Managed* managed, Target target):
+    """Deliver; a mode of torch's dispatcher, such as FakeTensorMode, sees it as it sees ``torch.from_numpy``."""
+    if are_included(keys_of_modes):
+        return target.namespace.ops.aten.lift_fresh.default(deliver(managed, target))
+    return array_of_table(managed, target)
 
 
 cdef object deliver_bytes(Managed* managed, Target target):
