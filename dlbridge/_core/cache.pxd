@@ -15,7 +15,7 @@ cdef enum Section:
     SECTIONS
 
 cdef enum:
-    ENTRIES = 256               # a bound, since entries keep their types alive, and a program may make many types
+    ENTRIES = 1024              # a bound, since entries keep their types alive, and a program may make many types
 
 ctypedef struct Cache:
     size_t registrations        # how many there were when its entries were begun

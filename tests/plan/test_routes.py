@@ -81,14 +81,14 @@ def test_what_an_object_stands_for_is_found_once(source):
 
 @pytest.mark.needs("types that die")
 def test_more_types_than_there_are_slots():
-    kinds = [new_type() for _ in range(600)]
+    kinds = [new_type() for _ in range(2400)]
     for _ in range(2):
         for number, kind in enumerate(kinds):
             assert dlbridge.convert(image_of(kind, np.full(2, number)), "numpy").tolist() == [number, number]
     died = [weakref.ref(kind) for kind in kinds]
     del kinds, kind
     gc.collect()
-    assert sum(each() is None for each in died) > 300
+    assert sum(each() is None for each in died) > 1200
     clear_cache()
     gc.collect()
     assert all(each() is None for each in died)
