@@ -37,8 +37,9 @@ PREFIXES = [f"-ffile-prefix-map={HERE.resolve()}=.", f"-ffile-prefix-map={numpy.
 WARNINGS = ["-Wall", "-Wextra"]
 # The flags of Python's own build, -O3 -g, double the time of compiling. Only what every conversion runs through, and
 # the loops of the copies, gain from -O3 (benchmarks/instructions.py); -O1 compiles the rest in half of the time.
-# A level of its own in CFLAGS has the last word, since the sanitizers need one.
-HOT = ["-g0", "-O3"]
+# A level of its own in CFLAGS has the last word, since the sanitizers need one. Without a PLT a call of Python's own
+# functions is one jump less.
+HOT = ["-g0", "-O3", "-fno-plt"]
 COLD = ["-g0", "-O1"]
 HOT_MODULES = {
     "face", "tensor", "_core.block", "_core.calls", "_core.capsule", "_core.conversion", "_core.copying",

@@ -52,7 +52,7 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case('convert(ndarray, to="torch")', "numpy_to_torch(ndarray)", 1.09),
+    Case('convert(ndarray, to="torch")', "numpy_to_torch(ndarray)", 1.08),
     Case('convert(tensor, to="numpy")', "torch_to_numpy(tensor)", 1.6),
     Case('convert(buffer, to="torch")', "buffer_to_torch(buffer)"),
     Case('convert(jax_array, to="torch", readonly="share")', "jax_to_torch(jax_array)"),

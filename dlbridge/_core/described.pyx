@@ -45,7 +45,7 @@ from dlbridge._core.sources.offer cimport facts_of, top_module
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge.tensor cimport new_tensor
 
-from dlbridge.errors import ConversionError, DeviceError, UnsupportedError, refusal, shown
+from dlbridge.errors import ConversionError, DeviceError, refusal, shown
 
 
 cdef enum:
@@ -230,32 +230,37 @@ cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape,
     if dtype is None and shape is None:
         return acquire_by(offers, src, request)
     read_description(dtype, shape, &described)
+    has_bytes = None if shape is None else facts_of(type(src)).find("bytes_in_buffer")
+    if has_bytes is not None and has_bytes(src):
+        return seen_as(acquire(memoryview(src), request), dtype, shape, &described)
     try:
         managed = acquire_by(offers, src, request)
-    except (ConversionError, UnsupportedError) as error:
+    except ConversionError as error:
         memory = memory_beside(error, src, row_name(described.row), shape)
         if memory is None:
             raise
-        managed = acquire_by(offers_for_type(type(memory)), memory, request)
+        managed = acquire(memory, request)
         if shape is None:
             return managed
     return seen_as(managed, dtype, shape, &described)
 
 
-cdef object memory_beside(object error, object src, str name, object shape):
-    """The memory of what was refused, which NumPy or the buffer protocol has all the same; or None.
+cdef inline Managed* acquire(object memory, const Request* request) except NULL:
+    return acquire_by(offers_for_type(type(memory)), memory, request)
 
-    Its elements are several numbers each, or its library says that its buffer has the bytes of any type.
+
+cdef object memory_beside(object error, object src, str name, object shape):
+    """The memory of what was refused for its type, whose elements are several numbers each; or None.
+
+    With a shape it is bytes, of elements of any kind; else it has the numbers as a last axis.
     """
-    has_bytes = facts_of(type(src)).find("bytes_in_buffer")
-    if has_bytes is not None:
-        return memoryview(src) if shape is not None and has_bytes(src) else None
-    # A MemoryError may have taken the place of the error.
+    # Python's error for want of memory, which has no field, may have come in place of the one that is caught.
     if getattr(error, "field", None) not in ("dtype", "format"):
         return None
     if issubclass(type(src), ndarray) and array_type(src) != NPY_VOID:
         return None
-    return load_module("dlbridge.libraries.records").seen_in(src, name, shape)
+    records = load_module("dlbridge.libraries.records")
+    return records.seen_in(src, name) if shape is None else records.bytes_of(src)
 
 
 # ---- an address ------------------------------------------------------------------------------------------------------

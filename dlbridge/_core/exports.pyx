@@ -364,7 +364,8 @@ cdef int fill_buffer(Py_buffer* view, Managed* managed, int flags) except -1:
         view.format = NULL
 
 
-cdef str BYTES_OF_IT = 'pass its bytes, dlbridge.convert(x, "numpy").view("uint8"), or use __dlpack__'
+cdef str BYTES_OF_IT = ('pass its bytes, numpy.ascontiguousarray(dlbridge.convert(x, "numpy")).view("uint8"), or use '
+                        "__dlpack__")
 
 
 cdef int check_buffer(const Managed* managed, int flags) except -1:

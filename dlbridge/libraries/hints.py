@@ -62,6 +62,7 @@ OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
 NO_KERNEL = "copy it with the library that made it, or import cupy, whose kernels then make a compact copy"
 NO_HINT = "its elements are no numbers, and no array library has them"
 KINDS = {"O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}      # of PEP 3118's letters
+LONGEST = 4096                  # format of PEP 3118 that is looked through
 SWAPPED = ">" if sys.byteorder == "little" else "<"             # the order that is not the machine's
 
 
@@ -102,8 +103,9 @@ def as_last_axis(dtype: Any) -> str:
 
 def for_buffer(text: str, item_bytes: int) -> str:
     """The same by PEP 3118's format, which names the fields of structures."""
-    if len(text) < 2:
-        return for_format(text)         # CPython 3.11's re loses memory where it has too little
+    # CPython 3.11's re loses memory where it has too little; and no structure that has a form of its own is as long.
+    if not 2 <= len(text) <= LONGEST:
+        return for_format(text)
     several = as_last_axis(structure_of(text, item_bytes))
     if several and "{" not in text:
         return several.removesuffix(", or ")
@@ -115,14 +117,15 @@ def structure_of(text: str, item_bytes: int) -> np.dtype[Any]:
     plain = re.sub(r":[^:]*:|T\{|\}|[@=^\s]", "", text)
     items = re.findall(r"([\d(),]*)([a-zA-Z?])", re.sub(r"[<>!]", "", plain))
     kinds = {letter for _, letter in items}
-    if len(kinds) == 1 and kinds < {*NUMBERS} and len({*plain} & {*"<>!"}) < 2:
+    if len(kinds) == 1 and kinds < {*NUMBERS} and len({*plain} & {*"<>!"}) < 2 and not re.search(r"[\d)]T", text):
         try:
             count = sum(math.prod(map(int, re.findall(r"\d+", shape))) for shape, _ in items)
-            number = np.dtype(f"{np.dtype(kinds.pop()).kind}{item_bytes // count}")
-            if count > 1 and number.itemsize * count == item_bytes:
-                return np.dtype([("", number, (count,))])
+            letter = np.dtype(kinds.pop())
+            sizes = {letter.itemsize, 4} if letter.char in "lL" else {letter.itemsize}       # by the mark of the order
+            if count > 1 and item_bytes in (size * count for size in sizes):
+                return np.dtype([("", f"{letter.kind}{item_bytes // count}", (count,))])
         except (TypeError, ValueError, ArithmeticError):
-            pass                    # no type has this size, or no array this number of elements
+            pass                    # NumPy has no array of this number of elements
     return np.dtype("V")
 
 
@@ -132,7 +135,7 @@ def for_format(text: str) -> str:
     if len(letters) > 1 and {*letters} < {*NUMBERS, *"0123456789(,)"}:          # NumPy names them
         return "pass one field, numpy.asarray(x)['f0']"
     if letter == "B":       # of more than a byte each: ctypes says so of a packed structure, whose fields NumPy knows
-        return "pass one field of numpy.frombuffer(x, type(x)._type_)"
+        return "pass one field of numpy.frombuffer(x, type(x))[0]"
     if letter == "&":
         return OF_POINTER.format("ctypes.cast(x, ctypes.c_void_p).value")
     if letter == "T":
@@ -309,7 +312,7 @@ ARROW = {
     "null lists": ("", "pass {x}.drop_null()"),
     "dictionary": ("", 'pass {x}.indices.cast("int64").fill_null(-1), or {x}.dictionary_decode()'),
     "extension": ("", "pass {x}.storage"),
-    "unknown extension": ("", "pass {x}"),
+    "unknown extension": ("", "pass {x}, or its .storage if it has one"),
     "nothing": ("", "convert its values to one type of numbers first"),
 }
 FLATTEN = ".flatten()"                  # what makes lists of one length their values

@@ -173,7 +173,7 @@ def parts_of_group(group: Any) -> dict[str, Any]:
 
 
 def parts_of_netcdf(dataset: Any) -> dict[str, Any]:
-    return {name: read(member) for name, member in (*dataset.variables.items(), *dataset.groups.items())}
+    return parts_of_group({**dataset.variables, **dataset.groups})
 
 
 def parts_of_dataset(dataset: Any) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def parts_of_safe_open(file: Any) -> dict[str, Any]:
 
 
 LAZY = "reads an array when it is asked"
-GROUP = {"": hint_for_group}
+NO_TORCH = "seen in 2026.9.0", "has no arrays of torch in it"
 
 # Libraries of which only this is known: what to do instead, by the type.
 INSTEAD: dict[str, dict[str, str | Callable[[Any], str | None]]] = {
@@ -279,6 +279,10 @@ LIBRARIES = (
                             "": "it has no arrays: pass its values one by one"}),
             Arrays("NoneType", {"": "there is nothing to convert: is a return statement missing?"}),
             Arrays("type", {"": "pass an instance, not the class"}),
+            Arrays("PyCapsule", {
+                "pyarrow": "pyarrow.ChunkedArray._import_from_c_capsule(x).combine_chunks()",
+                "+s": 'call dlbridge.convert_tree(pyarrow.RecordBatchReader._import_from_c_capsule({x}), to, '
+                      'columns="pass")'}),
             Arrays("safe_open", {"": IN_TREE}, container=Fact(
                 (parts_of_safe_open, as_dict), "seen in 0.8.0", "gives its tensors by their names alone")),
             *(Arrays(name, constant=Fact(True, "seen in polars 2.1.0", "is what an ndarray of polars lies on"))
@@ -350,7 +354,7 @@ LIBRARIES = (
     Library(name="pyqt", roots=("PyQt6", "PyQt5"), arrays=(
         Arrays("QImage", {"": ROWS.format("x.constBits().asarray(x.sizeInBytes())")}),)),
     Library(name="h5py", arrays=(Arrays("Dataset", INDEXED), Arrays(
-        "Group", GROUP, container=Fact((parts_of_group, as_dict), "seen in 3.14", LAZY)))),
+        "Group", {"": hint_for_group}, container=Fact((parts_of_group, as_dict), "seen in 3.14", LAZY)))),
     Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays(
         "Dataset", {"": lambda dataset: hint_for_group(dataset.variables)},
         container=Fact((parts_of_netcdf, as_dict), "seen in 1.7.5", LAZY)))),
@@ -372,12 +376,10 @@ LIBRARIES = (
             "makes a table of its values and coordinates for its Arrow stream")),
         Arrays("NamedArray", {"": "pass x.data"}),
         Arrays("Dataset", {"": lambda dataset: hint_for_variables(dataset.variables, "x[{!r}].data")}, container=Fact(
-            (parts_of_dataset, as_dict), "seen in 2026.9.0", "has no arrays of torch in it")),
-        Arrays("DataTree", {"": "pass x.to_dataset()"}, container=Fact(
-            (parts_of_tree, as_dict), "seen in 2026.9.0", "has no arrays of torch in it")),
+            (parts_of_dataset, as_dict), *NO_TORCH)),
+        Arrays("DataTree", {"": "pass x.to_dataset()"}, container=Fact((parts_of_tree, as_dict), *NO_TORCH)),
     )),
     Library(name="zarr", arrays=(Arrays("Array", INDEXED), Arrays(
         "Group", {"": lambda group: hint_for_group(dict(group.members()))},
-        container=Fact((lambda group: {name: read(member) for name, member in group.members()}, as_dict),
-                       "seen in 3.1", LAZY)))),
+        container=Fact((lambda group: parts_of_group(dict(group.members())), as_dict), "seen in 3.1", LAZY)))),
 )

@@ -54,17 +54,14 @@ def joined(parts: list[Numbers | None]) -> Numbers | None:
     return whole
 
 
-def seen_in(exporter: Any, name: str, shape: Any) -> np.ndarray[Any, Any] | None:
+def seen_in(exporter: Any, name: str) -> np.ndarray[Any, Any] | None:
     """The memory of an exporter whose elements are several numbers, as an ndarray; None if NumPy cannot read it.
 
-    With a shape it has bytes, to be seen in that shape. Without one, the numbers of an element are a last axis; they
-    are of the type of that name.
+    The numbers of an element are a last axis; they are of the type of that name.
     """
     array = as_array(exporter)
     if array is None:
         return None
-    if shape is not None:
-        return None if isinstance(array, np.ma.MaskedArray) else array[..., np.newaxis].view("uint8")
     numbers = numbers_of(array.dtype)
     chosen = None if numbers is None else numbers.as_slice(array.dtype.itemsize)
     if numbers is None or chosen is None:
@@ -90,8 +87,39 @@ def hint_for(dtype: np.dtype[Any]) -> str:
 def as_array(exporter: Any) -> np.ndarray[Any, Any] | None:
     """An exporter's memory as NumPy reads it; None if it cannot, or if it has no numbers."""
     try:
-        array = exporter if isinstance(exporter, np.ndarray) else np.asarray(memoryview(exporter))
-    except (TypeError, ValueError, BufferError, NotImplementedError, RuntimeWarning):
+        array = plain(exporter) if isinstance(exporter, np.ndarray) else array_of(memoryview(exporter))
+    except (TypeError, ValueError, BufferError, RuntimeError, RuntimeWarning):
         return None
     has_numbers = array.dtype.names or numbers_of(array.dtype) is not None
     return array if has_numbers and not array.dtype.hasobject else None
+
+
+def plain(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An ndarray, of a subclass or behind a proxy, which NumPy does not see through, as one of NumPy's own type."""
+    return np.asarray(array if issubclass(type(array), np.ndarray) else array.__array__())
+
+
+def array_of(view: memoryview) -> np.ndarray[Any, Any]:
+    """A buffer as an ndarray. Of a packed structure ctypes says bytes as its format; its type says the fields."""
+    if view.format != "B":
+        return np.asarray(view)
+    kind: Any = type(view.obj)
+    while hasattr(kind, "_length_"):
+        kind = kind._type_
+    dtype = np.dtype(kind)
+    numbers = numbers_of(dtype)
+    if numbers is None or numbers.amount * numbers.dtype.itemsize != view.itemsize:
+        raise TypeError("it has other fields, of a class that it is derived from or of a union")
+    return np.ndarray(view.shape or (), dtype, view)
+
+
+def bytes_of(exporter: Any) -> Any:
+    """The bytes of an exporter as they lie, in an object with a buffer; None if they are not to be seen."""
+    try:
+        if isinstance(exporter, np.ndarray):
+            array = plain(exporter)
+            return None if array.dtype.hasobject else array[..., np.newaxis].view("uint8")
+        view = memoryview(exporter)
+        return None if view.format and "O" in view.format else view.cast("B")
+    except (TypeError, ValueError, BufferError):
+        return None

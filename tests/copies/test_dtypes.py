@@ -202,6 +202,13 @@ def test_the_memory_of_a_scalar_is_shared_read_only(name):
         assert dlbridge.convert(scalar, "torch", copy=False, readonly="share").data_ptr() == address
 
 
+@pytest.mark.parametrize("dtype", [
+    np.dtype("O"), np.dtype("f4"), property(lambda scalar: 1 / 0)], ids=["object", "float32", "none"])
+def test_a_subclass_may_say_any_dtype(dtype):
+    scalar = type("Number", (np.float64,), {"dtype": dtype})(3.5)
+    assert dlbridge.convert(scalar, "numpy", copy=False).tolist() == 3.5
+
+
 @pytest.mark.parametrize("scalar", [np.datetime64(1, "s"), np.str_("a"), np.void(b"abc"), np.longdouble(1)], ids=repr)
 def test_scalars_that_dlpack_has_no_type_for(scalar):
     with pytest.raises(dlbridge.ConversionError, match=r"numpy: dtype .* has no DLPack type"):

@@ -300,6 +300,8 @@ def test_planes_of_formats_that_pyav_does_not_export(to):
     del frame, plane
     gc.collect()
     assert made[1, 1] == 99
+    padded = av.VideoFrame(6, 5, "rgb24").planes[0]     # a format that it exports, line by line
+    assert dlbridge.convert(padded, to, dtype="uint8", shape=(5, -1)).shape == (5, padded.line_size)
     upside_down = flipped(av.VideoFrame.from_ndarray(np.ones((4, 6), "f4"), "grayf32le")).planes[0]
     assert upside_down.line_size < 0
     with pytest.raises(dlbridge.UnsupportedError, match="begins at its last line"):

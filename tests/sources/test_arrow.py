@@ -13,6 +13,7 @@ from support.child import run_in_child
 from support.compiling import compiled
 
 import dlbridge
+from dlbridge.errors import AGAIN
 from dlbridge.testing.producers import new_capsule
 
 pytestmark = pytest.mark.quick
@@ -99,7 +100,7 @@ def test_the_hint_for_an_extension_type_that_nobody_registered():
             return self.array.__arrow_c_array__()
 
     source = OfArray(format=b"i", metadata=metadata_of((NAME, b"my.own")))
-    with pytest.raises(dlbridge.ConversionError, match=r"\(pass pyarrow\.array\(x\)\)$"):
+    with pytest.raises(dlbridge.ConversionError, match=r"\(pass pyarrow\.array\(x\), or its \.storage if it has "):
         dlbridge.convert(source, "numpy")
     # A type that pyarrow knows is one of its arrays then, and has its storage by name.
     with pytest.raises(dlbridge.ConversionError, match=r"\(pass pyarrow\.array\(x\)\.storage\)$"):
@@ -122,6 +123,25 @@ def test_a_bare_stream_is_read_once():
     for capsule in chunk.__arrow_c_array__():
         with pytest.raises(dlbridge.UnsupportedError, match="is not a DLPack capsule"):
             dlbridge.convert(capsule, "numpy")
+
+
+def hint_without_end(raised):
+    return raised.value.hint.removesuffix(f"; {AGAIN}")
+
+
+@pytest.mark.needs("pyarrow")
+def test_what_to_do_about_a_bare_stream():
+    make = pyarrow.chunked_array([pyarrow.array([1, None])]).__arrow_c_stream__
+    with pytest.raises(dlbridge.ConversionError, match="null_count 1") as raised:
+        dlbridge.convert(make(), "numpy")
+    code = hint_without_end(raised).removeprefix("pass ").partition(", or ")[0]
+    assert dlbridge.convert(eval(code, {"pyarrow": pyarrow, "x": make()}), "numpy").tolist() == [1, 0]
+    make = pyarrow.table({"a": [1, 2]}).__arrow_c_stream__
+    with pytest.raises(dlbridge.ConversionError, match="has columns") as raised:
+        dlbridge.convert(make(), "numpy")
+    code = hint_without_end(raised).removeprefix("call ")
+    made = eval(code, {"dlbridge": dlbridge, "pyarrow": pyarrow, "x": make(), "to": "numpy"})
+    assert made["a"].tolist() == [1, 2]
 
 
 @pytest.mark.needs("pyarrow")

@@ -247,6 +247,16 @@ class Vertex(ctypes.Structure):
     _fields_ = (("x", ctypes.c_float), ("y", ctypes.c_float), ("z", ctypes.c_float))
 
 
+class Packed(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = Vertex._fields_
+
+
+class Derived(Packed):
+    _pack_ = 1
+    _fields_ = (("w", ctypes.c_float),)
+
+
 VERTICES = [[1, 2, 3], [4, 5, 6]]
 RECORDS = np.array([(1, 2, 3), (4, 5, 6)], [("x", "f4"), ("y", "f4"), ("z", "f4")])
 PADDED = np.dtype({"names": ["x", "y", "z"], "formats": ["f4"] * 3, "offsets": [4, 12, 20], "itemsize": 32})
@@ -288,7 +298,8 @@ def test_numbers_of_one_type_are_a_last_axis(make):
     assert out.tolist() == [[1, 2, 3], [4, 5, 9]]
 
 
-@pytest.mark.parametrize("make", [ELEMENTS[name] for name in ("records", "structures of C", "fff", "3f")])
+@pytest.mark.parametrize("make", [ELEMENTS[name] for name in ("records", "structures of C", "fff", "3f")] + [
+    lambda: np.frombuffer(RECORDS.tobytes(), "V12"), lambda: (Packed * 2)((1, 2, 3), (4, 5, 6))])
 def test_with_a_shape_they_are_bytes(make):
     source = make()
     assert dlbridge.convert(source, "numpy", dtype="float32", shape=(3, -1)).tolist() == [[1, 2], [3, 4], [5, 6]]
@@ -302,6 +313,44 @@ def test_records_behind_a_proxy():
     text = np.array(["ab"]).view(np.matrix)
     with pytest.raises(dlbridge.ConversionError, match="no DLPack type"):
         dlbridge.convert(weakref.proxy(text), "numpy", dtype="float32")
+
+
+@pytest.mark.filterwarnings("error")
+def test_packed_structures():
+    """ctypes says bytes as their format, and NumPy warns of that."""
+    source = ((Packed * 2) * 1)(((1, 2, 3), (4, 5, 6)))
+    seen = dlbridge.convert(source, "numpy", dtype="float32")
+    assert seen.tolist() == [VERTICES]
+    seen[0, 1, 2] = 9
+    assert source[0][1].z == 9
+    assert dlbridge.convert(Packed(1, 2, 3), "numpy", dtype="float32").tolist() == [1, 2, 3]
+    # NumPy sees the fields of the class itself alone.
+    with pytest.raises(dlbridge.ConversionError, match="format 'B' of 16 bytes"):
+        dlbridge.convert((Derived * 2)(), "numpy", dtype="float32")
+    assert dlbridge.convert((Derived * 2)(), "numpy", shape=(2, -1)).shape == (2, 16)
+
+
+class Deaf(np.ndarray):
+    """A subclass whose items are not those of its memory."""
+
+    def __getitem__(self, where):
+        return np.zeros(1, "f4")
+
+
+@pytest.mark.parametrize("kind", [np.matrix, Deaf])
+def test_a_subclass_of_records_is_taken_as_asarray_takes_it(kind):
+    source = np.stack([RECORDS, RECORDS]).view(kind)
+    assert dlbridge.convert(source, "numpy", dtype="float32").tolist() == [VERTICES, VERTICES]
+
+
+def test_records_with_masks():
+    masked = np.ma.array(RECORDS, mask=[(1, 0, 0), (0, 0, 0)])
+    for keywords in ({}, {"dtype": "float32"}, {"shape": (-1,)}):
+        with pytest.raises(dlbridge.UnsupportedError, match=r"hides 1 of 6 values.*\(pass x\.filled\(0\), or "):
+            dlbridge.convert(masked, "numpy", **keywords)
+    for whole in (masked.filled(0), np.ma.array(RECORDS), np.ma.array(RECORDS, mask=[(0, 0, 0)] * 2)):
+        assert dlbridge.convert(whole, "numpy", dtype="float32")[1].tolist() == VERTICES[1]
+        assert dlbridge.convert(whole, "numpy", shape=(-1,)).size == 24
 
 
 @pytest.mark.needs("ml_dtypes")

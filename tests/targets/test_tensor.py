@@ -383,6 +383,18 @@ def test_faces_that_the_memory_cannot_have(make):
     assert hasattr(tensor, "__dlpack__")
 
 
+@pytest.mark.needs("ml_dtypes")
+@pytest.mark.parametrize("view", [np.asarray, np.transpose, lambda array: array[:, ::2], lambda array: array[1, 1]])
+def test_the_bytes_of_what_has_no_buffer(view):
+    array = view(np.ones((2, 3), ml_dtypes.bfloat16))
+    x = dlbridge.asdlpack(np.asarray(array))
+    with pytest.raises(BufferError, match="no PEP 3118 form") as raised:
+        memoryview(x)
+    code = raised.value.hint.removeprefix("pass its bytes, ").removesuffix(", or use __dlpack__")
+    made = eval(code, {"numpy": np, "dlbridge": dlbridge, "x": x})
+    assert memoryview(made).nbytes == array.nbytes
+
+
 # ---- Arrow's face ----------------------------------------------------------------------------------------------------
 
 def frozen_copy(array):

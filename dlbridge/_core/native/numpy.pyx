@@ -37,7 +37,6 @@ from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_nump
 from dlbridge._core.layout cimport LENGTH_1, MAX_NDIM, STRIDED
 from dlbridge._core.numpy_api cimport (
     ARRAY_WRITEABLE,
-    NPY_VOID,
     array_base,
     array_data,
     array_flags,
@@ -122,12 +121,12 @@ cdef inline bint fill(Managed* managed, object array, int row) noexcept:
 cdef Managed* acquire_scalar(object obj, Offer offer, const Request* request) except? NULL:
     """A number of NumPy is a value, of which an array without axes is a copy. It goes by all types, ml_dtypes' too.
 
-    Its own memory, which nobody writes to, is what its buffer has.
+    With copy=False it is the number's own memory, which its buffer has.
     """
     cdef Managed* managed
     if request.copy == COPY_NEVER:
         try:
-            array = ndarray((), obj.dtype, obj)
+            array = ndarray((), array_of_scalar(obj).dtype, obj)      # a subclass' own attribute may lie
         except (BufferError, TypeError, ValueError) as error:
             raise refusal(CopyRequiredError, "numpy", "copy", False,
                           f"but {shown(type(obj), full_name)} does not give its memory", "pass copy=None") from error
@@ -191,11 +190,15 @@ cdef object NOMASK = np.False_      # numpy.ma.nomask, without the import of num
 
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
     mask = offer.mask_of(obj)
-    # Without a mask it is numpy.ma.nomask. One of records has fields, and so has the array, whose dtype is refused.
-    hidden = 0 if mask is NOMASK or array_type(obj) == NPY_VOID else np.count_nonzero(mask)
-    if hidden:
-        raise refusal(UnsupportedError, "numpy", "mask", f"of {type(obj).__name__}",
-                      f"hides {hidden} of {obj.size} values, which would pass for real ones", offer.facts.hint("mask"))
+    if mask is not NOMASK:              # which is False, of an array without a mask
+        mask = np.asarray(mask)
+        # One of records has a bool for each field.
+        mask = mask if mask.dtype.names is None else np.atleast_1d(mask).view("?")
+        hidden = np.count_nonzero(mask)
+        if hidden:
+            raise refusal(UnsupportedError, "numpy", "mask", f"of {type(obj).__name__}",
+                          f"hides {hidden} of {mask.size} values, which would pass for real ones",
+                          offer.facts.hint("mask"))
     return acquire(obj, offer, request)
 
 

@@ -474,7 +474,7 @@ cdef object refusal_of(object tensor, object facts):
         UnsupportedError, "torch", "type",
         f"{type(tensor).__qualname__} of {dtype or 'unknown dtype'}", "could not be exported",
         "functorch's wrappers and types that torch alone has have no DLPack form: convert outside of the transform, or "
-        'another type; or have the transform call dlbridge.accepts("jax", returns="like", gradients=True)(function)')
+        'have it call dlbridge.accepts("jax", returns="like", gradients=True)(function); or pass another type')
 
 
 cdef object failed_export(object obj, object facts):

@@ -233,7 +233,7 @@ cdef int describe_capsule(object capsule, Offer offer, Description* out) except 
 
 
 cdef Managed* acquire_capsule(object capsule, Offer offer, const Request* request) except? NULL:
-    """A stream that an object's method gave. An array's capsule says nothing without its schema's."""
+    """A stream that an object's method gave, which is read once. An array's capsule says nothing without its schema."""
     if request.peek:
         raise refusal(ConversionError, "arrow", "capsule", repr(STREAM_NAME.decode()),
                       "can be read once, and is not read to be explained", "call dlbridge.convert(x, to)")
@@ -264,7 +264,7 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
         read_schema(&schema, offer, &description)
         return block_of_stream(&stream, &description, offer, request)
     except DLBridgeError as error:
-        if offer.facts.records:
+        if offer.facts.is_of_a_library():
             raise
         raise told_to_ask_again(error) from error
     finally:

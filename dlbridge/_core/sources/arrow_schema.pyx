@@ -149,7 +149,7 @@ cdef int row_of_extension(const ArrowSchema* schema, int row, Offer offer, int32
 
 cdef object refuse_extension(bytes name, str storage, Offer offer, int32_t levels):
     # pyarrow knows the standard's types, and takes the storage of all others for the values.
-    known = offer.facts.records or name.startswith(b"arrow.")
+    known = offer.facts.is_of_a_library() or name.startswith(b"arrow.")
     return refusal(ConversionError, "arrow", EXTENSION_NAME.decode(), repr(name.decode("utf-8", "replace")),
                    f"is what its values are, and {storage}",
                    hint_of(offer, "extension" if known else "unknown extension", levels))
