@@ -5,7 +5,7 @@ import sys
 
 from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION
 from dlbridge._core.block cimport Managed, managed_release
-from dlbridge._core.calls cimport put_in_front
+from dlbridge._core.calls cimport convert_as, put_in_front
 from dlbridge._core.conversion cimport convert_to, is_already
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.handover cimport hand_over
@@ -104,11 +104,8 @@ def convert(
     if out is not None:
         return load_module("dlbridge._core.out").convert_into(
             src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow)
-    if dtype is not None or shape is not None:
-        return load_module("dlbridge._core.described").convert_bytes(
-            src, to, dtype, shape, device, copy, stream, readonly, detach, narrow)
     parse_request(&request, device, copy, stream, readonly, detach, narrow)
-    return convert_to(src, to, &request)
+    return convert_as(src, to, dtype, shape, &request)
 
 
 def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detach=False):

@@ -284,6 +284,9 @@ cdef inline int managed_own_storage(Managed* managed) except -1:
 # Keeps a reference to obj beside the owner, and releases it after the owner. On failure the block is released.
 cdef int managed_keep(Managed* managed, object obj) except -1
 
+# What is kept beside an owner of OWNS_WRAPPED, borrowed; NULL if nothing is.
+cdef PyObject* kept_object(void* owner) noexcept nogil
+
 # Keeps an export beside the owner, and releases it before the owner, which may close what it lies over as it goes.
 cdef int managed_keep_export(Managed* managed, object export) except -1
 

@@ -472,6 +472,10 @@ cdef Wrapped* new_kept(uint8_t owns, void* owner, object obj, bint released_firs
     return &kept.wrapped
 
 
+cdef PyObject* kept_object(void* owner) noexcept nogil:
+    return (<Kept*> owner).object if (<Wrapped*> owner).release == release_kept else NULL
+
+
 cdef void release_kept(void* owner) noexcept nogil:
     cdef Kept* kept = <Kept*> owner
     if kept.released_first:

@@ -11,7 +11,7 @@ from libc.string cimport memset
 
 from dlbridge._core.cache cimport ROUTES, cached, steal
 from dlbridge._core.conversion cimport convert_by_block, convert_by_route, convert_to
-from dlbridge._core.late cimport load_module
+from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.request cimport KEYWORDS, NOTHING_ASKED, Request, keyword_of, parse_keyword, parse_keywords
 from dlbridge._core.route cimport Route
 from dlbridge.tensor cimport Tensor
@@ -33,6 +33,9 @@ OPTIONS = (*OF_TREES, "dtype", "shape", "out")
 # A function of METH_FASTCALL | METH_KEYWORDS. names are the keywords of the last arguments, or NULL.
 ctypedef object (*Quick)(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names)
 
+ctypedef object (*ConvertSeen)(object src, object to, object dtype, object shape, Request* request)
+
+cdef void* convert_seen         # described's, loaded with the first bytes
 cdef PyMethodDef[2] CONVERT      # the second ends the list
 cdef PyMethodDef[2] ASDLPACK
 cdef list texts = []            # kept for ever, since PyMethodDef has pointers into them
@@ -64,6 +67,7 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
     cdef Request request = NOTHING_ASKED
     cdef PyObject* to = arguments[1] if count == 2 else NULL
     cdef PyObject* values[KEYWORDS]
+    cdef object dtype = None, shape = None
     cdef PyObject* name
     cdef Py_ssize_t index
     cdef int keyword
@@ -76,6 +80,10 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
             values[keyword] = arguments[count + index]
         elif name == <PyObject*> "to" and to == NULL:
             to = arguments[count + index]
+        elif name == <PyObject*> "dtype":
+            dtype = <object> arguments[count + index]
+        elif name == <PyObject*> "shape":
+            shape = <object> arguments[count + index]
         elif <object> name in OPTIONS or <object> name in ("src", "to"):
             wrapped = True          # names from a pickle are not interned
         else:
@@ -87,7 +95,15 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
     for keyword in range(<int> KEYWORDS):
         if values[keyword] != NULL:
             parse_keyword(&request, keyword, <object> values[keyword])
-    return convert_to(<object> arguments[0], <object> to, &request)
+    return convert_as(<object> arguments[0], <object> to, dtype, shape, &request)
+
+
+cdef object convert_as(object src, object to, object dtype, object shape, Request* request):
+    """convert(), where a dtype and a shape may describe bytes."""
+    if dtype is None and shape is None:
+        return convert_to(src, to, request)
+    return (<ConvertSeen> c_function(&convert_seen, "dlbridge._core.described", "convert_seen"))(
+        src, to, dtype, shape, request)
 
 
 cdef int check_arguments(Py_ssize_t count, tuple names) except -1:

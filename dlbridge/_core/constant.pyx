@@ -33,6 +33,7 @@ from dlbridge._core.block cimport (
     Wrapped,
     block_of,
     exporter,
+    kept_object,
     lent_deleter,
     managed_data,
     sole_deleter,
@@ -77,6 +78,8 @@ cdef str writer_of_block(const Managed* block, size_t address, int depth):
         owns, owner = block.owns, block.abi.manager_ctx
         while owns == OWNS_WRAPPED:
             own = own or is_pooled(block, <const Wrapped*> owner)
+            if kept_object(owner) != NULL and is_constant(<object> kept_object(owner), address):
+                return None
             owns, owner = (<Wrapped*> owner).owns, (<Wrapped*> owner).owner
         if not block.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
             return "dlbridge.Tensor"

@@ -6,3 +6,4 @@ from dlbridge._core.request cimport Request
 
 # Acquires src; bytes may be seen with another dtype or shape.
 cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL
+cdef object convert_seen(object src, object to, object dtype, object shape, Request* request)

@@ -13,6 +13,7 @@ from dlbridge._core.abi cimport (
     STREAM_LEGACY_DEFAULT,
     DLTensor,
 )
+from dlbridge._core.atomic cimport load
 from dlbridge._core.block cimport (
     OWNS_BASE,
     PROTOCOL_DLBRIDGE,
@@ -39,9 +40,9 @@ from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.plan cimport contiguous_hint
-from dlbridge._core.request cimport READONLY_COPY, Request, keeps_handle, parse_request, parse_stream
+from dlbridge._core.request cimport READONLY_COPY, Request, keeps_handle, parse_stream
 from dlbridge._core.route cimport Route, note_device, route_to
-from dlbridge._core.sources.offer cimport facts_of, top_module
+from dlbridge._core.sources.offer cimport Offer, top_module
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge.tensor cimport new_tensor
 
@@ -50,6 +51,8 @@ from dlbridge.errors import ConversionError, DeviceError, refusal, shown
 
 cdef enum:
     INFERRED = -1           # an extent that the others and the size give
+
+cdef int UINT8 = find_name("uint8")
 
 cdef struct Description:
     int row
@@ -109,7 +112,7 @@ cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) exc
 cdef int read_description(object dtype, object shape, Description* described) except -1:
     """Read what convert() was given; None leaves it to the bytes. It comes before the memory: it may call anything."""
     described.swapped = False
-    described.row = find_name("uint8") if dtype is None else row_named("convert", dtype, &described.swapped)
+    described.row = UINT8 if dtype is None else row_named("convert", dtype, &described.swapped)
     described.ndim = 1
     described.extents[0] = INFERRED
     if shape is not None:
@@ -118,20 +121,21 @@ cdef int read_description(object dtype, object shape, Description* described) ex
 
 cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description* described) except NULL:
     """The same bytes with another dtype or shape. Steals managed, also when it fails."""
-    cdef Managed* seen
+    cdef Managed* seen = managed
     managed_own_storage(managed)        # on failure it releases the block
     try:
         check_bytes(managed, dtype, shape, described.row)
         infer(managed, described.row, shape, described.ndim, described.extents)
-        seen = managed_new(<Protocol> managed.protocol, described.ndim)
+        if load(&managed.references) > 1 or managed.abi.dl_tensor.ndim != described.ndim:
+            seen = managed_new(<Protocol> managed.protocol, described.ndim)
     except BaseException:
         managed_release(managed)
         raise
-    managed_own(seen, OWNS_BASE, managed)
+    if seen != managed:
+        managed_own(seen, OWNS_BASE, managed)
     describe(seen, managed, described.row, described.extents)
-    if described.swapped and get_row(described.row).item_bytes > 1:
-        seen.marks |= SWAPPED
-    if has_streams(managed.abi.dl_tensor.device.device_type):
+    seen.marks = SWAPPED if described.swapped and get_row(described.row).item_bytes > 1 else 0
+    if seen != managed and has_streams(managed.abi.dl_tensor.device.device_type):
         try:
             device_operations().inherit(seen, managed)
         except BaseException:
@@ -142,6 +146,8 @@ cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description*
 
 cdef int check_bytes(const Managed* managed, object dtype, object shape, int row) except -1:
     """Only bytes side by side can be seen as something else."""
+    if managed.row == UINT8 and not managed.marks & STRIDED and (shape is not None or managed.abi.dl_tensor.ndim == 1):
+        return 0
     field, value = ("shape", shape) if dtype is None else ("dtype", dtype)
     name = dtype_name(managed.abi.dl_tensor.dtype)
     if name not in ("uint8", "int8"):       # pyarrow.Buffer and cuda.core's Buffer are of int8
@@ -167,8 +173,11 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape, int row
 
 cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int64_t* extents) except -1:
     """Check a shape against the bytes, and find the extent that was left out."""
-    bits = get_row(row).dlpack.bits * get_row(row).dlpack.lanes
-    nbytes = managed_nbytes(managed)
+    cdef int64_t bits = get_row(row).dlpack.bits * get_row(row).dlpack.lanes
+    cdef int64_t nbytes = managed_nbytes(managed)
+    if shape is None and nbytes * 8 % bits == 0:
+        extents[0] = nbytes * 8 // bits
+        return 0
     given, largest, left_out = 1, 1, -1
     for axis in range(ndim):
         if extents[axis] == INFERRED and left_out < 0:
@@ -212,16 +221,12 @@ cdef void describe(Managed* seen, const Managed* managed, int row, const int64_t
 
 # ---- convert() with dtype= or shape= ---------------------------------------------------------------------------------
 
-def convert_bytes(src, to, dtype, shape, device, copy, stream, readonly, detach, narrow):
+cdef object convert_seen(object src, object to, object dtype, object shape, Request* request):
     """convert(), where the bytes are described."""
-    cdef Request request
-    cdef Route route
-    parse_request(&request, device, copy, stream, readonly, detach, narrow)
-    route = route_to(src, to, &request)
+    cdef Route route = route_to(src, to, request)
     if route.already and route.target.hosts > 1:
-        note_device(src, route, &request)
-    return deliver_out_of_line(
-        acquire_seen(route.offers, src, dtype, shape, &request), route.target, &request, None)
+        note_device(src, route, request)
+    return deliver_out_of_line(acquire_seen(route.offers, src, dtype, shape, request), route.target, request, None)
 
 
 cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL:
@@ -230,7 +235,7 @@ cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape,
     if dtype is None and shape is None:
         return acquire_by(offers, src, request)
     read_description(dtype, shape, &described)
-    has_bytes = None if shape is None else facts_of(type(src)).find("bytes_in_buffer")
+    has_bytes = None if shape is None else (<Offer> offers[len(offers) - 1]).facts.find("bytes_in_buffer")
     if has_bytes is not None and has_bytes(src):
         return seen_as(acquire(memoryview(src), request), dtype, shape, &described)
     try:

@@ -87,6 +87,8 @@ class Arrays(NamedTuple):
     #                                         memory, which its buffer does not say, and __dlpack__ does; or None here
     bytes_in_buffer: Fact | None = None     # a function of the array: whether its buffer has the bytes of one that
     #                                         __dlpack__ refuses, for dtype= and shape=
+    ambiguous: Fact | None = None           # the names of dtypes that its buffer says of others too: the next protocol
+    #                                         is asked for those
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy
     without_rows: Fact | None = None        # of tables that can be read once: a function of one: its columns, unread
     container: Fact | None = None           # of what has arrays by name: flatten and unflatten, as register_container()
@@ -101,6 +103,7 @@ class Arrays(NamedTuple):
     stream_object: Fact | None = None       # a function of the array, and of its device's number: the object of the
     #                                         stream that it is ready on
     stream_keeper: Fact | None = None       # a function of the array: the object of the stream that its interface names
+    declines: Fact | None = None            # True: what its __dlpack__ refuses is left to the next protocol
     unordered_export: Fact | None = None    # True: all of its arrays are on devices, and __dlpack__ is told -1, so that
     #                                         dlbridge orders that stream. Where strides, in bytes, are no whole
     #                                         elements or go backwards, or it refuses, the interface is asked

@@ -141,6 +141,12 @@ def copy_of_java(array: Any) -> Any:
         return None             # it has objects
 
 
+def magnitude_of(quantity: Any) -> Any:
+    """The array of a quantity of pint, without its unit; None of a number."""
+    magnitude = quantity.magnitude
+    return magnitude if hasattr(type(magnitude), "__dlpack__") else None
+
+
 def is_upside_down(plane: Any) -> bool:
     """Of PyAV: a flipped image, whose buffer would be read beyond its memory."""
     return bool(plane.line_size < 0)
@@ -313,10 +319,19 @@ LIBRARIES = (
         copy_of_java, evidence, "exports what a Java array had when the oldest export that is still held was made"))))
       for name, roots, kind, evidence in (
           ("jpype", ("_jpype", "jpype"), "_JArray", "jpype#1341"), ("jpy", ("jpy",), "JType", "seen in 2.2.0"))),
+    Library(name="ctranslate2", arrays=(Arrays("StorageView", preferred=Fact(
+        "array_interface", "CTranslate2#1386", "throws an exception of C++ for the other interface, on the CPU")),)),
+    Library(name="skia", arrays=tuple(Arrays(name, preferred=Fact(
+        "buffer", "skia-python#76", "makes its interface anew at each call, around its buffer"))
+        for name in ("Bitmap", "Image", "Pixmap"))),
+    Library(name="pint", arrays=(Arrays("PlainQuantity", gives=Fact(
+        magnitude_of, "seen in 0.25", "hands on the protocols of its magnitude, ten times slower")),)),
     Library(name="numkong", arrays=(Arrays(
-        "Tensor", {"element type": 'pass x.astype("complex64")'}, element_type=Fact(
-            lambda tensor: tensor.dtype if tensor.dtype == "bfloat16c" else None, "seen in 7.8.6",
-            "exports its bfloat16c as complex numbers of half floats")),)),
+        "Tensor", {"element type": 'pass x.astype("complex64")'},
+        preferred=Fact("buffer", "seen in 7.8.6", "takes three times as long for __dlpack__"),
+        ambiguous=Fact(("uint8", "uint16", "uint32"), "seen in 7.8.6", "names others so, too, which the protocol lacks"),
+        element_type=Fact(lambda tensor: tensor.dtype if tensor.dtype == "bfloat16c" else None, "seen in 7.8.6",
+                          "exports its bfloat16c as complex numbers of half floats")),)),
     Library(name="vtk", roots=("vtkmodules",), arrays=(Arrays(
         "vtkBitArray", {"": "pass numpy.unpackbits(memoryview(x), count=x.GetNumberOfValues())"}, unasked=Fact(
             "has eight elements in a byte", "seen in 9.7.2", "exports the bytes")),)),

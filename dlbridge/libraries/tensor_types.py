@@ -1,6 +1,7 @@
 """Arrow's extension types whose elements are tensors of one shape, or numbers of a type that Arrow lacks."""
 
 import json
+import math
 from functools import lru_cache
 
 from dlbridge.libraries.library import Fact
@@ -34,8 +35,8 @@ def type_of_bits(name: bytes, storage: str) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def axes_of(name: bytes, text: bytes) -> tuple[list[int], list[int]] | None:
-    """The shape and the order of the axes of a tensor type; None if the name is that of another type.
+def axes_of(name: bytes, text: bytes) -> tuple[list[int], list[int], int] | None:
+    """The shape of a tensor type, the order of its axes, and how many values it has; None for a name of another type.
 
     It may raise anything, since the metadata may be anything.
     """
@@ -47,4 +48,4 @@ def axes_of(name: bytes, text: bytes) -> tuple[list[int], list[int]] | None:
     order = list(range(len(shape))) if order is None else [int(place) for place in order]
     if sorted(order) != list(range(len(shape))) or min(shape, default=0) < 0:
         raise ValueError("the permutation is none of the axes, or an extent is negative")
-    return shape, order
+    return shape, order, math.prod(shape)

@@ -18,6 +18,7 @@ import numpy as np
 from dlbridge.trees.containers import registered_container
 
 
+cdef type ndarray = np.ndarray
 OTHER, VALUE, ARRAY, TABLE = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE
 # Some of these offer a protocol, and yet they are no arrays in a batch.
 VALUES = (str, bytes, int, float, complex, type(None))
@@ -57,10 +58,11 @@ cpdef Role role_of(object obj) except *:
 cdef TypeRole role_of_type(object obj):
     cdef object kind = type(obj)
     cdef PyObject* found = cached_of_type(ROLES, <PyObject*> kind, <PyObject*> None)
-    cdef size_t before = count_registrations()
+    cdef size_t before
     cdef TypeRole made
     if found != NULL:
         return <TypeRole> steal(found)
+    before = count_registrations()
     made = TypeRole.__new__(TypeRole)
     made.kind = kind
     made.role = find_role(kind, obj)
@@ -104,13 +106,13 @@ cdef Role find_role(object kind, object obj) except *:
     if columns_in(kind) is not None:
         return ROLE_TABLE
     if len(offers_for_type(kind)) == 1:
-        return IN_INSTANCE
+        return ROLE_OTHER if kind in (dict, list, tuple) else IN_INSTANCE       # whose objects have no attributes
     return ROLE_ARRAY if registered_container(obj) is None else ROLE_OTHER
 
 
 cdef inline bint has_fields(object array) except -1:
     """Whether an ndarray, or one of its elements, is of records."""
-    return (not isinstance(array, np.ndarray) or array_type(array) == NPY_VOID) and array.dtype.names is not None
+    return (not isinstance(array, ndarray) or array_type(array) == NPY_VOID) and array.dtype.names is not None
 
 
 def why_no_array(leaf):
@@ -146,6 +148,8 @@ def columns_without_rows(table, unpack):
 
     None for every other table. ``unpack`` is as for columns_of().
     """
+    if isinstance(table, (ndarray, np.void)):
+        return None
     offer = <Offer> offers_for_type(type(table))[0]
     if not offer.facts.records and offer.protocol == "arrow":
         by_schema = load_module("dlbridge.libraries.pyarrow").columns_by_schema

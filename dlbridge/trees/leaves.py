@@ -12,7 +12,7 @@ from dlbridge.libraries.library import Facts
 from dlbridge.trees.containers import attributes_of
 from dlbridge.trees.failure import Failure, is_of_column, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of, why_no_array
-from dlbridge.trees.walk import Converter, TakeArray, map_tree
+from dlbridge.trees.walk import Converter, TakeArray, convert_columns, map_tree
 
 Memo = dict[int, tuple[Any, Any]]               # by the id of a leaf: the leaf, which keeps its id, and its copy
 Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each role
@@ -26,7 +26,7 @@ TEXT_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_b
 
 def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Any:
     """Convert every array in a container, as :func:`dlbridge.convert_tree`."""
-    known = not keywords and all(type(given) is str for given in (to, others, columns))
+    known = not keywords and type(to) is type(others) is type(columns) is str
     try:
         take = cached_takers(to, others, columns) if known else takers(
             "convert_tree", to, others, columns, keywords, queued=[])
@@ -103,11 +103,9 @@ class Tables:
         if len(dict(columns)) < len(columns):
             raise Failure(table, refusal(UnsupportedError, self.call, "columns", [name for name, _ in columns],
                                          "have a name more than once", "rename them"))
-        made: dict[Any, Any] = {}
         failures: list[Failure] = []
         try:
-            for name, column in columns:
-                made[name] = self.convert_column(table, name, column, memo, failures)
+            made = convert_columns(self, table, columns, memo, failures)
             if failures:
                 raise together(failures) from None
             return made

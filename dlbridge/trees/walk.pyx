@@ -188,6 +188,21 @@ cpdef list give_values(dict take, object values, dict memo):
     return made
 
 
+def convert_columns(tables, table, list columns, dict memo, list failures):
+    """A dictionary of what a ``Tables`` gives for each column, without a call of Python between two arrays."""
+    cdef Converter converter = tables.convert_array if type(tables.convert_array) is Converter else None
+    cdef dict made = {}
+    for name, column in columns:
+        if converter is not None and type(column) is ndarray and has_numbers(column):
+            try:
+                made[name] = convert_by(converter, column, None)
+                continue
+            except DLBridgeError:
+                pass                # it happens again below, where it is told
+        made[name] = tables.convert_column(table, name, column, memo, failures)
+    return made
+
+
 cpdef object map_leaves(dict take, object tree, dict memo):
     """A container of what the function of each leaf's role gives for it."""
     cdef int role = role_of(tree)
@@ -197,11 +212,24 @@ cpdef object map_leaves(dict take, object tree, dict memo):
     try:
         container = EXACT.get(type(tree))
         if container is not None:
-            return container.remake(tree, give_values(take, container.values(tree), memo))
+            values = give_values(take, container.values(tree), memo)
+            return dict_with(tree, values) if type(tree) is dict else container.remake(tree, values)
         container = container_of(tree)
         return take[<int> ROLE_OTHER](tree, memo) if container is None else map_container(take, tree, memo, container)
     finally:
         Py_LeaveRecursiveCall()
+
+
+cdef dict dict_with(dict tree, list values):
+    """What EXACT has for a dictionary, at a third of the cost."""
+    cdef dict made = tree.copy()
+    cdef Py_ssize_t index = 0
+    if len(made) != len(values):
+        raise RuntimeError("dictionary changed size during iteration")
+    for key in made:
+        made[key] = values[index]
+        index += 1
+    return made
 
 
 cdef object map_container(dict take, object tree, dict memo, object container):

@@ -7,13 +7,17 @@ from typing import Any, NamedTuple
 
 import av
 import av.filter
+import ctranslate2
 import cv2
+import numkong
 import numpy as np
 import pandas
 import PIL.Image
+import pint
 import polars
 import pyarrow as pa
 import pytest
+import skia
 import tensorflow
 import torch
 import zarr
@@ -306,3 +310,57 @@ def test_planes_of_formats_that_pyav_does_not_export(to):
     assert upside_down.line_size < 0
     with pytest.raises(dlbridge.UnsupportedError, match="begins at its last line"):
         dlbridge.convert(upside_down, to, **keywords)
+
+
+# ---- which protocol serves best --------------------------------------------------------------------------------------
+
+QUANTITY = pint.UnitRegistry().Quantity
+
+
+def bitmap():
+    made = skia.Bitmap()
+    made.allocPixels(skia.ImageInfo.MakeN32Premul(4, 3))
+    return made
+
+
+@pytest.mark.parametrize(("make", "protocol"), [
+    (lambda: numkong.zeros((2, 3), dtype="float32"), "buffer"),
+    (lambda: numkong.zeros((2, 3), dtype="uint8"), "dlpack"),
+    (bitmap, "buffer"),
+    (lambda: skia.Image.fromarray(np.zeros((3, 4, 4), "u1")), "buffer"),
+    (lambda: ctranslate2.StorageView.from_array(np.ones((2, 3), "f4")), "array_interface"),
+    (lambda: QUANTITY(np.ones(3), "m"), "numpy"),
+    (lambda: QUANTITY(torch.ones(3), "m"), "exchange_api"),
+    (lambda: pa.array([1.0, 2.0]), "dlpack"),
+    (lambda: pa.array([True, False]).cast(pa.int8()).view(pa.bool8()), "arrow"),
+], ids=["NumKong", "NumKong, bytes", "skia.Bitmap", "skia.Image", "CTranslate2", "pint", "pint of torch", "pyarrow",
+        "pyarrow, bool8"])
+def test_the_protocol_that_serves_best(make, protocol):
+    source = make()
+    plan = dlbridge.explain(source, "numpy")
+    assert (plan.action, plan.protocol) == ("share", protocol)
+    made = dlbridge.convert(source, "numpy")
+    assert made.tolist() == dlbridge.convert(make(), "numpy", copy=True).tolist()
+    address = made.ctypes.data
+    assert dlbridge.convert(source, "dlbridge").data_ptr == address
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "e4m3", "e5m2"])
+def test_types_that_numkongs_buffer_calls_integers(name):
+    source = numkong.full((2, 3), 1.5, dtype=name)
+    assert dlbridge.convert(source, "torch").float().tolist() == [[1.5] * 3] * 2
+
+
+def test_a_quantity_of_a_number_is_no_array():
+    with pytest.raises(dlbridge.UnsupportedError, match=r"type pint\.Quantity: offers no array protocol"):
+        dlbridge.convert(QUANTITY(2.5, "m"), "numpy")
+
+
+@pytest.mark.parametrize(("make", "hint"), [
+    (lambda: pa.array([1, None]), "pass x.fill_null(0), or x.drop_null()"),
+    (lambda: pa.array([0], pa.date32()), 'pass x.cast("int32")'),
+])
+def test_what_pyarrow_refuses_by_dlpack_has_arrows_hint(make, hint):
+    with pytest.raises(dlbridge.ConversionError) as raised:
+        dlbridge.convert(make(), "numpy")
+    assert raised.value.hint == hint

@@ -263,6 +263,7 @@ def base_address(obj):
 
 
 OF_TORCH = "exchange_api" if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "dlpack"      # before 2.10
+OF_ARROW = "arrow" if getattr(pyarrow, "__version__", "26") < "26" else "dlpack"
 EXPORTERS = (
     Exporter("ndarray", lambda e, s: e, library="numpy", protocol="numpy"),
     Exporter("ndarray read-only", make_read_only, readonly=True, written=True, library="numpy", protocol="numpy"),
@@ -278,7 +279,7 @@ EXPORTERS = (
     Exporter("array_api_strict", lambda e, s: array_api_strict.asarray(e, copy=False), protocol="dlpack",
              needs=("array_api_strict",)),
     Exporter("pyarrow Array", lambda e, s: pyarrow.Array.from_buffers(
-        pyarrow.float32(), e.size, [None, pyarrow.py_buffer(e)]), shape=(24,), readonly=True, protocol="arrow",
+        pyarrow.float32(), e.size, [None, pyarrow.py_buffer(e)]), shape=(24,), readonly=True, protocol=OF_ARROW,
              needs=("pyarrow",)),
     Exporter("pyarrow Tensor", lambda e, s: pyarrow.Tensor.from_numpy(e), protocol="dlpack", needs=("pyarrow",)),
     # A pyarrow buffer calls its bytes signed.

@@ -116,6 +116,8 @@ SOURCE_FACTS = {
     "unordered_export": "its `__dlpack__` is told to order nothing", "interface": "is read by its attributes",
     "rearranged": "its kernels make compact copies on a device",
     "about_values": "explain() says what its values are",
+    "declines": "what its `__dlpack__` refuses is asked of the next protocol",
+    "ambiguous": "the next protocol is asked for some types that its buffer names",
     "bytes_in_buffer": "its buffer is read with dtype= and shape=",
     "pinned_memory": "is asked whether it is in pinned memory",
 }

@@ -4,22 +4,31 @@ Lists of one length, and lists of them, are axes. So are those of a tensor type 
 of libraries), which says the shape of its elements.
 """
 
-from libc.stdint cimport INT32_MAX, int32_t
-from libc.string cimport memcpy
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
+from libc.string cimport memcmp, memcpy
 
 from dlbridge._core.arrow_abi cimport ArrowSchema
 from dlbridge._core.block cimport integers
 from dlbridge._core.dtypes cimport find_arrow, find_name, row_name
 from dlbridge._core.late cimport load_module
-from dlbridge._core.layout cimport LARGEST_SPAN, MAX_NDIM, fill_compact
+from dlbridge._core.layout cimport LARGEST_SPAN, MAX_NDIM, fill_compact, multiply_overflows
 from dlbridge._core.sources.offer cimport Offer, hints
-
-import math
 
 from dlbridge.errors import REPORT, ConversionError, refusal
 
 EXTENSION_NAME, EXTENSION_TEXT = b"ARROW:extension:name", b"ARROW:extension:metadata"
 UNKNOWN = -1                            # the length of lists whose type does not say it
+
+
+cdef object imported = None
+
+
+cdef object tensor_types():
+    """libraries/tensor_types, which every array of an extension type is looked up in."""
+    global imported
+    if imported is None:
+        imported = load_module("dlbridge.libraries.tensor_types")
+    return imported
 
 
 cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) except -1:
@@ -32,7 +41,7 @@ cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) e
     while find_list(schema, axes is not None, out):
         if out.levels == MAX_NDIM - 1:
             raise refused("format", "+", f"is that of a list in {MAX_NDIM - 1} others")
-        if extension_of(schema) and (axes is None or out.levels):
+        if (axes is None or out.levels) and extension_of(schema):
             raise refuse_extension(extension_of(schema), "lists are their storage alone", offer, out.levels)
         schema = only_child(schema)
         out.levels += 1
@@ -40,7 +49,7 @@ cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) e
     if axes is None:
         axes = integers(out.lengths, out.levels, 1), range(out.levels)
     else:
-        check_lengths(axes[0], out)
+        check_lengths(axes[0], axes[2], out)
     return describe_axes(axes[0], axes[1], out)
 
 
@@ -56,7 +65,7 @@ cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
         return None
     text = text_with(schema, EXTENSION_TEXT)
     try:
-        return load_module("dlbridge.libraries.tensor_types").axes_of(name, text)
+        return tensor_types().axes_of(name, text)
     except Exception as error:
         raise refusal(ConversionError, "arrow", EXTENSION_TEXT.decode(), repr(text), f"is no shape of {name.decode()}",
                       hint_of(offer, "extension", 0)) from error
@@ -64,17 +73,17 @@ cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
 
 cdef bint find_list(const ArrowSchema* schema, bint is_tensor, Description* out) except -1:
     """Whether the elements are lists of one length. The length is noted; of a tensor type, the lists may not say it."""
-    text = (<bytes> schema.format).decode("utf-8", "replace")
-    if schema.dictionary != NULL:
+    if schema.dictionary != NULL or schema.format[0] != b"+":
         return False
+    text = (<bytes> schema.format).decode("utf-8", "replace")
     out.offset_bytes[out.levels] = 0
     if text.startswith("+w:"):
         digits = text.removeprefix("+w:")
         if not (digits.isascii() and digits.isdecimal()):
             raise refused("format", repr(text), "has no length")
-        if len(digits) > 10 or int(digits) > INT32_MAX:
+        out.lengths[out.levels] = int(digits) if len(digits) <= 10 else LARGEST_SPAN
+        if out.lengths[out.levels] > INT32_MAX:
             raise refused("format", repr(text), "has a length beyond the 32 bits of Arrow's")
-        out.lengths[out.levels] = int(digits)
         return True
     out.lengths[out.levels] = UNKNOWN
     out.offset_bytes[out.levels] = {"+l": 4, "+L": 8}.get(text, 0)
@@ -88,10 +97,10 @@ cdef const ArrowSchema* only_child(const ArrowSchema* schema) except NULL:
     return schema.children[0]
 
 
-cdef int check_lengths(list shape, Description* out) except -1:
+cdef int check_lengths(list shape, object count, Description* out) except -1:
     """Compare the lists with the shape of a tensor type: one list has all values, or each axis has lists."""
     cdef int32_t level
-    lengths = shape if out.levels == len(shape) else [math.prod(shape)]
+    lengths = shape if out.levels == len(shape) else (count,)
     if len(lengths) != out.levels:
         raise refused("ARROW:extension:metadata", shape, f"is no shape of {out.levels} lists in each other")
     for level in range(out.levels):
@@ -101,16 +110,20 @@ cdef int check_lengths(list shape, Description* out) except -1:
 
 
 cdef int describe_axes(object shape, object order, Description* out) except -1:
-    cdef int32_t axis
-    if math.prod([max(1, extent) for extent in shape]) >= LARGEST_SPAN or len(shape) >= MAX_NDIM:
-        raise refused("format", shape, "is the shape of more values, or axes, than any array has")
+    cdef int64_t[MAX_NDIM] extents, strides
+    cdef int64_t count = 1
+    cdef int32_t axis, place
     out.ndim = <int32_t> len(shape)
+    for axis in range(min(out.ndim, <int> MAX_NDIM)):
+        extents[axis] = shape[axis] if shape[axis] < LARGEST_SPAN else LARGEST_SPAN
+        if multiply_overflows(count, max(1, extents[axis]), &count):
+            count = LARGEST_SPAN
+    if count >= LARGEST_SPAN or out.ndim >= MAX_NDIM:
+        raise refused("format", shape, "is the shape of more values, or axes, than any array has")
+    fill_compact(out.ndim, extents, strides)
     for axis in range(out.ndim):
-        out.shape[axis] = shape[axis]
-    fill_compact(out.ndim, out.shape, out.strides)
-    strides = integers(out.strides, out.ndim, 1)
-    for axis in range(out.ndim):
-        out.shape[axis], out.strides[axis] = shape[order[axis]], strides[order[axis]]
+        place = order[axis]
+        out.shape[axis], out.strides[axis] = extents[place], strides[place]
 
 
 # ---- the values ------------------------------------------------------------------------------------------------------
@@ -126,7 +139,7 @@ cdef int row_of(const ArrowSchema* schema, Offer offer, int32_t levels) except -
                       hint_of(offer, "dictionary", levels))
     name = extension_of(schema)
     if name:
-        same = load_module("dlbridge.libraries.tensor_types").type_of_bits(name, text)
+        same = tensor_types().type_of_bits(name, text)
         if same is not None:
             return find_name(same)
         raise refuse_extension(name, f"{text!r} is their storage alone", offer, levels)
@@ -164,19 +177,23 @@ cdef bytes extension_of(const ArrowSchema* schema):
 
 cdef bytes text_with(const ArrowSchema* schema, bytes wanted):
     cdef const char* at = schema.metadata
+    cdef const char* key
+    cdef const char* value
+    cdef int32_t length, value_length
     if at == NULL:
         return None
     for _ in range(take_length(&at)):
-        key, value = take_text(&at), take_text(&at)
-        if key == wanted:
-            return value
+        key = take_text(&at, &length)
+        value = take_text(&at, &value_length)
+        if length == len(wanted) and memcmp(key, <const char*> wanted, length) == 0:
+            return value[:value_length]
     return None
 
 
-cdef bytes take_text(const char** at):
-    cdef int32_t length = take_length(at)
-    text = at[0][:length]
-    at[0] += length
+cdef const char* take_text(const char** at, int32_t* length) except NULL:
+    length[0] = take_length(at)
+    text = at[0]
+    at[0] += length[0]
     return text
 
 

@@ -3,7 +3,7 @@
 cimport cython
 from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
@@ -19,8 +19,8 @@ from dlbridge._core.block cimport (
     managed_take_buffer,
     managed_take_bytes,
 )
-from dlbridge._core.dtypes cimport find_format, get_row
-from dlbridge._core.facts cimport PINNED_MEMORY
+from dlbridge._core.dtypes cimport find_format, find_name, get_row
+from dlbridge._core.facts cimport AMBIGUOUS, PINNED_MEMORY
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
@@ -40,6 +40,8 @@ cdef Offer offers(object kind, object facts, str attribute):
     offer = new_offer("buffer", acquire, facts)
     if offer.known & PINNED_MEMORY:
         offer.is_pinned = offer.values[<int> PINNED_MEMORY]()
+    for name in offer.values[<int> AMBIGUOUS] if offer.known & AMBIGUOUS else ():
+        offer.ambiguous |= <uint64_t> 1 << find_name(name)
     return offer
 
 
@@ -53,6 +55,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     if PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO):
         return decline(offer)
     row = find_format(view.format, view.itemsize, &swapped)
+    if offer.optional and (row < 0 or offer.ambiguous >> row & 1):
+        PyBuffer_Release(&view)
+        return NULL             # the next protocol may have a name for it
     if row < 0 or view.suboffsets != NULL or (view.ndim and view.shape == NULL):
         refuse_view(&view, row)
     # The block holds the export until the last consumer lets go. bytearray.extend() raises BufferError meanwhile.

@@ -38,7 +38,7 @@ from dlbridge._core.abi cimport (
     kDLROCM,
 )
 from dlbridge._core.arrow_abi cimport STREAM_NAME
-from dlbridge._core.atomic cimport load_bits, store_bits
+from dlbridge._core.atomic cimport load_bits, load_size, store_bits, store_size
 from dlbridge._core.block cimport (
     OWNS_LEGACY,
     OWNS_VERSIONED,
@@ -54,7 +54,16 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host, same_device, type_number
-from dlbridge._core.facts cimport FORGETS, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT, UNFLAGGED, UNORDERED_EXPORT
+from dlbridge._core.facts cimport (
+    CONSTANT,
+    DECLINES,
+    FORGETS,
+    NONE_IS_UNORDERED,
+    REPLICAS,
+    STREAM_OBJECT,
+    UNFLAGGED,
+    UNORDERED_EXPORT,
+)
 from dlbridge._core.late cimport c_function
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, stream_and_keeper
@@ -89,13 +98,17 @@ cdef dict KEYWORDS = {
     "dl_device": TAKES_DL_DEVICE,
     "copy": TAKES_COPY,
 }
-MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
+cdef tuple MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 CPU = (kDLCPU, 0)
+cdef tuple OF_VERSION = ("max_version",)
+# Stands for the keywords for memory of the host that may be copied: the version, if the producer takes it.
+cdef dict OF_HOST = {}
 cdef dict UNORDERED = {"stream": STREAM_UNORDERED, "max_version": MAX_VERSION}
 
 
 cdef extern from "Python.h":
     PyObject* PyObject_CallOneArg(object function, object argument)
+    object PyObject_Vectorcall(object function, PyObject** arguments, size_t count, object names)
     void Py_DECREF(PyObject* obj)
 
 
@@ -214,7 +227,11 @@ cdef bint counts_in_elements(tuple strides_bytes, int64_t item_bytes) except -1:
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     try:
         return acquire_exported(obj, offer, request)
+    except (MemoryError, RecursionError):
+        raise
     except Exception as error:
+        if offer.known & DECLINES and offer.optional:
+            return NULL
         replica = _replica_of(obj, offer, request)
         if replica is not None:
             return acquire_exported(replica, offer, request)
@@ -238,7 +255,7 @@ cdef object _replica_of(object obj, Offer offer, const Request* request):
 
 cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) except? NULL:
     cdef Managed* managed
-    cdef DLDevice device
+    cdef DLDevice device = DLDevice(kDLCPU, 0)
     cdef object keeper = None, told = None
     cdef unsigned int known = load_bits(&offer.keywords)
     cdef int row
@@ -246,8 +263,11 @@ cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) 
         method = obj.__dlpack__
     except AttributeError:
         return NULL
-    device = _device_of(obj)
-    keywords = _keywords(device, known, request)
+    if known & (UNKNOWN | TAKES_STREAM | TAKES_DL_DEVICE):
+        device = _device_of(obj)            # it says what it is to be told
+    keywords = OF_HOST
+    if known & UNKNOWN or request.copy == COPY_NEVER or not is_host(device.device_type):
+        keywords = _keywords(device, known, request)
     if not is_host(device.device_type) and "dl_device" not in keywords and _may_take_stream(device, known):
         keeper = _tell_stream(keywords, &device, request)
         told = keywords.get("stream")
@@ -280,8 +300,8 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
         # pending error.
         capsule = None
         raise
-    if offer.known & FORGETS:
-        managed_keep(managed, obj)
+    if offer.known & (FORGETS | CONSTANT):
+        managed_keep(managed, obj)          # a capsule does not say whether somebody can write to the memory
     if offer.known & UNFLAGGED:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     elif managed.protocol == PROTOCOL_DLPACK_LEGACY and not offer.known & LEGACY_WRITABLE:
@@ -376,6 +396,9 @@ cdef DLDevice _device_of(object obj):
 
 cdef object _call(object method, Offer offer, unsigned int known, dict keywords):
     """Call the producer. What it takes is noted where its signature does not say it; refused keywords are left out."""
+    cdef PyObject* version = <PyObject*> MAX_VERSION
+    if keywords is OF_HOST:         # without a dictionary for the call
+        return PyObject_Vectorcall(method, &version, 0, OF_VERSION) if known & TAKES_MAX_VERSION else method()
     if not known & UNKNOWN:
         return method(**keywords)
     while True:
@@ -479,8 +502,16 @@ def _refused_capsule(capsule):
 cdef dict known_deleters = {}       # said_by() by the deleter's address, for deleters that lie in a file
 
 
+cdef size_t last_of_mutable         # atomic: the deleter that was found last to free memory that is not immutable
+
+
 cdef bint frees_immutable(const void* deleter) except -1:
-    return said_by(deleter)[0]
+    if load_size(&last_of_mutable) == <size_t> deleter and deleter != NULL:
+        return False
+    immutable = said_by(deleter)[0]
+    if not immutable and <size_t> deleter in known_deleters:
+        store_size(&last_of_mutable, <size_t> deleter)
+    return immutable
 
 
 cdef bint frees_constant(const void* deleter) except -1:
@@ -507,8 +538,9 @@ cdef bint is_read_only_elsewhere(object obj, const Managed* managed) except -1:
     cdef size_t address = <size_t> managed_data(managed)
     for name in ("__array_interface__", "__cuda_array_interface__"):
         try:
-            data = getattr(obj, name)["data"]
-            if data[0] == address and data[1]:
+            interface = getattr(obj, name, None)
+            data = None if interface is None else interface["data"]
+            if data is not None and data[0] == address and data[1]:
                 return True
         except (MemoryError, RecursionError):
             raise

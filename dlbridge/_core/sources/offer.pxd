@@ -1,6 +1,6 @@
 """The Offer: what one protocol found out about a type, once, so that each acquire of that type is a plain call."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint64_t
 
 from dlbridge._core.abi cimport DLDevice, DLPackExchangeAPI
 from dlbridge._core.block cimport Managed
@@ -46,6 +46,7 @@ cdef class Offer:
     cdef object function                    # of a function's offer: it gives an object with a protocol
     cdef object mask_of                     # of a masked array's offer: a function that gives the mask of one
     cdef object is_pinned                   # of buffer: a function of the array: is it in pinned memory; or None
+    cdef uint64_t ambiguous                 # of buffer: the rows of dtypes that its format says of others too, or'ed
     cdef bint is_stream                     # of arrow: the method gives a stream
     cdef tuple whole_bytes                  # of torch: its dtypes of one byte whose export says all
     cdef int owned_on                       # of torch: the device type where its borrowed view is wrong, or 0

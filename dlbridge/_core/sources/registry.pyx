@@ -365,11 +365,12 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
     array = offer.function(obj)
     if array is None and offer.optional:
         return NULL
-    copied = offer.known & COPIES or isinstance(array, library().Copied)
+    is_wrapped = type(array) is library().Copied
+    copied = offer.known & COPIES or is_wrapped
     if copied and request.copy == COPY_NEVER:
         raise refusal(CopyRequiredError, offer.protocol, "copy", False,
                       f"but {type(obj).__qualname__} gives its elements by a copy alone", "pass copy=None")
-    array = array.array if isinstance(array, library().Copied) else array
+    array = array.array if is_wrapped else array
     if array is obj:
         raise refusal(UnsupportedError, "source", "acquire", f"of {type(obj).__qualname__}", "returned its argument",
                       "return an object with __dlpack__ or a DLPack capsule")
