@@ -94,6 +94,15 @@ LIBRARIES = {
     "pandas": Library(("pandas",), "pandas"),
     "polars": Library(("polars",), "polars"),
     "pyarrow": Library(("pyarrow",), "pyarrow"),
+    "ctranslate2": Library(("ctranslate2",), "ctranslate2"),
+    "onnxruntime": Library(("onnxruntime",), "onnxruntime"),
+    "numkong": Library(("numkong",), "numkong"),
+    "mlx": Library(("mlx", "mlx.core"), "mlx"),
+    "skia": Library(("skia",), "skia-python"),
+    "pint": Library(("pint",), "pint"),
+    "nanoarrow": Library(("nanoarrow",), "nanoarrow"),
+    "arro3": Library(("arro3", "arro3.core"), "arro3-core"),
+    "zmq": Library(("zmq",), "pyzmq"),
 }
 
 # The inputs that several groups use: a name, and the expression that makes it.

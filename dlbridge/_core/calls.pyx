@@ -67,7 +67,8 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
     cdef Request request = NOTHING_ASKED
     cdef PyObject* to = arguments[1] if count == 2 else NULL
     cdef PyObject* values[KEYWORDS]
-    cdef object dtype = None, shape = None
+    cdef PyObject* dtype = <PyObject*> None
+    cdef PyObject* shape = <PyObject*> None
     cdef PyObject* name
     cdef Py_ssize_t index
     cdef int keyword
@@ -81,9 +82,9 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
         elif name == <PyObject*> "to" and to == NULL:
             to = arguments[count + index]
         elif name == <PyObject*> "dtype":
-            dtype = <object> arguments[count + index]
+            dtype = arguments[count + index]
         elif name == <PyObject*> "shape":
-            shape = <object> arguments[count + index]
+            shape = arguments[count + index]
         elif <object> name in OPTIONS or <object> name in ("src", "to"):
             wrapped = True          # names from a pickle are not interned
         else:
@@ -95,7 +96,7 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
     for keyword in range(<int> KEYWORDS):
         if values[keyword] != NULL:
             parse_keyword(&request, keyword, <object> values[keyword])
-    return convert_as(<object> arguments[0], <object> to, dtype, shape, &request)
+    return convert_as(<object> arguments[0], <object> to, <object> dtype, <object> shape, &request)
 
 
 cdef object convert_as(object src, object to, object dtype, object shape, Request* request):

@@ -130,7 +130,8 @@ cdef bint runs_no_code(object value) except -1:
 
 cdef int await_tree(dict take) except -1:
     """Wait for what is queued, before code runs that may write to the memory that is read."""
-    cdef TakeArray taker = take[<int> ROLE_ARRAY] if type(take[<int> ROLE_ARRAY]) is TakeArray else None
+    give = take[<int> ROLE_ARRAY]
+    cdef TakeArray taker = give if type(give) is TakeArray else None
     return 0 if taker is None or not taker.queued else await_queued(taker.queued)
 
 

@@ -375,7 +375,8 @@ def test_copies_while_torch_makes_fake_tensors(nbytes):
         ]
         copies = [dlbridge.convert(source[::-1], to, copy=True) for to in ("numpy", "dlbridge", "memoryview")]
         assert dlbridge.explain(source[::-1], "torch").action == "copy"
-    assert all(isinstance(tensor, FakeTensor) and tensor.shape == (nbytes,) for tensor in fakes)
+    assert all(isinstance(tensor, FakeTensor) for tensor in fakes)
+    assert {(tensor.shape, tensor.dtype) for tensor in fakes} == {((nbytes,), torch.uint8)}
     assert all(np.array_equal(copied, source[::-1]) for copied in copies)
 
 

@@ -28,7 +28,8 @@ CHECKOUT = Path(__file__).parents[2]
 BENCHMARKS = CHECKOUT / "benchmarks"
 PAIR = Address("numpy_torch", "ndarray -> torch")
 # Groups that need libraries of other extras.
-OF_OTHERS = {"paddle": ("paddle",), "tables": ("pandas", "polars"), "views": ("nanobind",)}
+OF_OTHERS = {"paddle": ("paddle",), "tables": ("pandas", "polars"), "views": ("nanobind",), "small": (
+    "ctranslate2", "onnxruntime", "numkong", "mlx", "skia", "pint", "pyarrow", "nanoarrow", "arro3", "zmq")}
 NO_FLOORS = Floors(None, "none")
 HIDING = """
 import sys

@@ -14,7 +14,7 @@ from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport filled
-from dlbridge._core.targets.exchange cimport array_of_table, deliver_capsule, table_stream
+from dlbridge._core.targets.exchange cimport array_of_table, deliver, deliver_capsule, table_stream
 from dlbridge._core.targets.target cimport Target
 
 cdef int BYTES = find_sized(b"u", 1)
@@ -44,12 +44,14 @@ def adjust(Target target):
 
 
 cdef object deliver_in_mode(Managed* managed, Target target):
-    return in_mode(array_of_table(managed, target), target)
+    if are_included(keys_of_modes):
+        return lifted(deliver(managed, target), target)
+    return array_of_table(managed, target)
 
 
-cdef inline object in_mode(object tensor, Target target):
+cdef object lifted(object tensor, Target target):
     """What a mode of torch's dispatcher, such as FakeTensorMode, makes of it, as of ``torch.from_numpy(x)``."""
-    return target.namespace.ops.aten.lift_fresh.default(tensor) if are_included(keys_of_modes) else tensor
+    return target.namespace.ops.aten.lift_fresh.default(tensor)
 
 
 cdef object deliver_bytes(Managed* managed, Target target):
@@ -59,7 +61,8 @@ cdef object deliver_bytes(Managed* managed, Target target):
     if name is not None:
         managed.abi.dl_tensor.dtype = get_row(BYTES).dlpack     # no other code has seen this block
     tensor = deliver_capsule(managed, target)
-    return in_mode(tensor if name is None else tensor.view(getattr(target.namespace, name)), target)
+    tensor = tensor if name is None else tensor.view(getattr(target.namespace, name))
+    return lifted(tensor, target) if are_included(keys_of_modes) else tensor
 
 
 cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* out):
