@@ -329,7 +329,7 @@ LIBRARIES = (
     Library(name="numkong", arrays=(Arrays(
         "Tensor", {"element type": 'pass x.astype("complex64")'},
         preferred=Fact("buffer", "seen in 7.8.6", "takes three times as long for __dlpack__"),
-        ambiguous=Fact(("uint8", "uint16", "uint32"), "seen in 7.8.6", "names others so, too, which the protocol lacks"),
+        ambiguous=Fact(("uint8", "uint16", "uint32"), "seen in 7.8.6", "names others so, which the protocol lacks"),
         element_type=Fact(lambda tensor: tensor.dtype if tensor.dtype == "bfloat16c" else None, "seen in 7.8.6",
                           "exports its bfloat16c as complex numbers of half floats")),)),
     Library(name="vtk", roots=("vtkmodules",), arrays=(Arrays(

@@ -1,6 +1,5 @@
 """What ``convert_tree`` does, and what is done with each leaf of a tree, by its role."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -26,17 +25,28 @@ TEXT_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_b
 
 def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Any:
     """Convert every array in a container, as :func:`dlbridge.convert_tree`."""
-    known = not keywords and type(to) is type(others) is type(columns) is str
     try:
-        take = cached_takers(to, others, columns) if known else takers(
-            "convert_tree", to, others, columns, keywords, queued=[])
+        take = TAKERS.get((to, others, columns)) if type(to) is str and not keywords else None
+    except TypeError:
+        take = None                 # others or columns is none of the policies
+    try:
+        return map_tree(take or takers_for(tree, to, others, columns, keywords), tree)
+    except Failure as failure:
+        report(failure, [("", tree)])
+
+
+# By the arguments of convert_tree(), where they are names of targets and policies, of which there are few.
+TAKERS: dict[tuple[str, str, str], Takers] = {}
+
+
+def takers_for(tree: Any, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Takers:
+    try:
+        if keywords or not type(to) is type(others) is type(columns) is str:
+            return takers("convert_tree", to, others, columns, keywords, queued=[])
+        return TAKERS.setdefault((to, others, columns), takers("convert_tree", to, others, columns, {}))
     except UnsupportedError:
         load_module("dlbridge._core.meant").check_order(tree, "convert_tree")
         raise
-    try:
-        return map_tree(take, tree)
-    except Failure as failure:
-        report(failure, [("", tree)])
 
 
 def takers(
@@ -100,9 +110,6 @@ class Tables:
     def convert(self, table: Any, columns: Any, memo: Memo) -> Any:
         if not isinstance(columns, list):
             return self.convert_unknown(table, columns, memo)
-        if len(dict(columns)) < len(columns):
-            raise Failure(table, refusal(UnsupportedError, self.call, "columns", [name for name, _ in columns],
-                                         "have a name more than once", "rename them"))
         failures: list[Failure] = []
         try:
             made = convert_columns(self, table, columns, memo, failures)
@@ -111,6 +118,10 @@ class Tables:
             return made
         finally:
             failures.clear()        # their tracebacks have frames with them: the table would live on in a cycle
+
+    def repeated(self, table: Any, columns: list[tuple[Any, Any]]) -> Failure:
+        return Failure(table, refusal(UnsupportedError, self.call, "columns", [name for name, _ in columns],
+                                      "have a name more than once", "rename them"))
 
     def convert_column(self, table: Any, name: Any, column: Any, memo: Memo, failures: list[Failure]) -> Any:
         """The array of a column, or the column as it is; a column that is no array is noted, unless it may pass."""
@@ -155,9 +166,6 @@ def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[st
             raise ValueError(f'{call}: {name} {shown(option)}: is neither "pass" nor "raise" (pass one)')
     check_keywords(call, keywords)
     target_name(to, imported=False)
-
-
-cached_takers = functools.lru_cache(maxsize=32)(functools.partial(takers, "convert_tree", keywords={}))
 
 
 def itself(array: Any) -> Any:

@@ -194,6 +194,8 @@ def convert_columns(tables, table, list columns, dict memo, list failures):
     cdef Converter converter = tables.convert_array if type(tables.convert_array) is Converter else None
     cdef dict made = {}
     for name, column in columns:
+        if name in made:
+            raise tables.repeated(table, columns)
         if converter is not None and type(column) is ndarray and has_numbers(column):
             try:
                 made[name] = convert_by(converter, column, None)
@@ -211,10 +213,11 @@ cpdef object map_leaves(dict take, object tree, dict memo):
         return take[role](tree, memo)
     Py_EnterRecursiveCall(" while walking through a container")
     try:
+        if type(tree) is dict:
+            return dict_with(tree, give_values(take, (<dict> tree).values(), memo))
         container = EXACT.get(type(tree))
         if container is not None:
-            values = give_values(take, container.values(tree), memo)
-            return dict_with(tree, values) if type(tree) is dict else container.remake(tree, values)
+            return container.remake(tree, give_values(take, container.values(tree), memo))
         container = container_of(tree)
         return take[<int> ROLE_OTHER](tree, memo) if container is None else map_container(take, tree, memo, container)
     finally:
@@ -222,7 +225,7 @@ cpdef object map_leaves(dict take, object tree, dict memo):
 
 
 cdef dict dict_with(dict tree, list values):
-    """What EXACT has for a dictionary, at a third of the cost."""
+    """What EXACT gives for a dictionary, in a third of the time."""
     cdef dict made = tree.copy()
     cdef Py_ssize_t index = 0
     if len(made) != len(values):
