@@ -148,8 +148,6 @@ def columns_without_rows(table, unpack):
 
     None for every other table. ``unpack`` is as for columns_of().
     """
-    if isinstance(table, (ndarray, np.void)):
-        return None
     offer = <Offer> offers_for_type(type(table))[0]
     if not offer.facts.records and offer.protocol == "arrow":
         by_schema = load_module("dlbridge.libraries.pyarrow").columns_by_schema

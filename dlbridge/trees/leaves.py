@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from dlbridge._core.calls import check_keywords
 from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
@@ -80,6 +82,9 @@ def refuse_leaf(leaf: Any, memo: Memo) -> Any:
 REGISTER = "call dlbridge.register_container(type(x), flatten, unflatten) once"
 
 
+RECORDS = np.ndarray, np.void           # whose fields are views
+
+
 class Tables:
     """A function that converts a table to a dictionary of its columns."""
 
@@ -94,6 +99,8 @@ class Tables:
         self.keep = keep
 
     def __call__(self, table: Any, memo: Memo) -> Any:
+        if isinstance(table, RECORDS):
+            return self.convert(table, columns_of(table, self.unpack), memo)
         unread, was_read = columns_without_rows(table, self.unpack), False
         try:
             if unread is not None and not self.passes:
