@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-import re
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import version
 from typing import Any
@@ -23,7 +22,7 @@ import PIL.Image
 import polars
 import pyarrow
 from libraries.rows import ROWS
-from marks import put
+from marks import coded, put
 
 import dlbridge
 from dlbridge._core.dtypes import NAMES
@@ -134,11 +133,6 @@ def lacks(library: Library) -> dict[str, Fact]:
 def bounds(fact: Fact) -> str:
     """The versions that a fact holds for, in words."""
     return "".join([f", since {fact.since}" if fact.since else "", f", before {fact.below}" if fact.below else ""])
-
-
-def coded(words: str) -> str:
-    """The words with the names of methods as code: Markdown would take ``__dlpack__`` for the word in bold."""
-    return re.sub(r"(?<![`\w])(__\w+__(\(\))?)", r"`\1`", words)
 
 
 def table(head: list[str], rows: Iterable[list[str]]) -> str:

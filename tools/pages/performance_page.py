@@ -22,7 +22,7 @@ from bench.chart import Line, draw  # noqa: E402
 from bench.groups import load  # noqa: E402
 from bench.measure import Address, Figure, Result  # noqa: E402
 from bench.report import Goals, amount, as_json, best_results, judge, lines, number, read_goals  # noqa: E402
-from marks import put  # noqa: E402
+from marks import coded, put  # noqa: E402
 
 RESULTS = TOP / "benchmarks" / "results.jsonl"      # where it was measured, and then a row in each line
 CHART = TOP / "docs" / "performance.svg"
@@ -64,7 +64,7 @@ HEADLINES = (
              "`from_numpy(image.copy())`"),
 )
 README = HEADLINES[:4]
-TASKS = ("everyday", "columns", "tables", "batches", "gradients")        # groups that people feel
+TASKS = ("everyday", "columns", "tables", "batches", "small", "gradients")        # groups that people feel
 
 
 # ---- the results -----------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def pages() -> Iterator[tuple[Path, str]]:
 def missed(by_address: dict[Address, Result]) -> str:
     """How many goals are met, and which are not."""
     verdicts = judge(goals(), [by_address])
-    short = [f"- {verdict}\n" for verdict in verdicts if not verdict.met]
+    short = [f"- {coded(str(verdict))}\n" for verdict in verdicts if not verdict.met]
     met = f"{len(verdicts) - len(short)} of {len(verdicts)} goals are met"
     return f"{met}, all but\n\n{''.join(short)}" if short else f"{met}.\n"
 
