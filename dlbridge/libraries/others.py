@@ -79,8 +79,6 @@ def hint_for_sparse(matrix: Any) -> str:
 
 def hint_for_arrays(sequence: Any) -> str:
     """Of a list or a tuple with arrays."""
-    if len(sequence) == 2 and all(type(item).__name__ == "PyCapsule" for item in sequence):
-        return "pass pyarrow.Array._import_from_c_capsule(*x)"
     detach = ", detach=True" if any(getattr(item, "requires_grad", False) for item in sequence) else ""
     return f"call dlbridge.convert_tree(x, to{detach})"
 
@@ -273,7 +271,8 @@ LIBRARIES = (
         name="builtins",
         arrays=(
             *(Arrays(name, AS_NUMPY) for name in ("range", "int", "float", "complex")),
-            *(Arrays(name, {"": hint_for_items, "tree": hint_for_arrays}) for name in ("list", "tuple")),
+            *(Arrays(name, {"": hint_for_items, "tree": hint_for_arrays,
+                            "pyarrow": "pyarrow.Array._import_from_c_capsule(*x)"}) for name in ("list", "tuple")),
             *(Arrays(name, AS_LIST) for name in (
                 "set", "frozenset", "generator", "map", "filter", "zip", "enumerate", "reversed", "list_iterator",
                 "tuple_iterator", "range_iterator", "dict_values", "dict_keys", "dict_items")),

@@ -243,7 +243,6 @@ PYTHON = (
     Row("a dictionary", lambda: {"a": np.ones(2)}, ({"a": [1, 1]},)),
     Row("an image of a camera, a tuple", lambda: (2, 1, np.zeros((1, 2), "u1"), "depth"), ([[[0, 0]]],)),
     Row("a list of objects with arrays", lambda: [SimpleITK.GetImageFromArray(GRID)] * 2, (GRID.tolist(),)),
-    Row("the pair of Arrow's interface", lambda: pa.array([1, 2]).__arrow_c_array__(), ([1, 2],)),
     Row("a list with nothing in it", lambda: [1, None], (None,)),
     Row("a list of strings", lambda: ["a"], no_way="strings"),
     Row("a list of several depths", lambda: [[1], 2], no_way="different depths"),

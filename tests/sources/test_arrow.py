@@ -125,6 +125,38 @@ def test_a_bare_stream_is_read_once():
             dlbridge.convert(capsule, "numpy")
 
 
+@pytest.mark.needs("pyarrow")
+@pytest.mark.parametrize("method", ["__arrow_c_array__", "__arrow_c_device_array__"])
+def test_a_bare_pair_is_read_once(method):
+    array = pyarrow.array([1.0, 2.0])
+    pair = getattr(array, method)()
+    assert dlbridge.explain(pair, "numpy").action == "share"
+    made = dlbridge.convert(pair, "numpy", copy=False)
+    assert (made.ctypes.data, made.flags.writeable) == (array.buffers()[1].address, False)
+    with pytest.raises(dlbridge.ConversionError, match="consumed before"):
+        dlbridge.convert(pair, "numpy")
+    del array, pair
+    held = pyarrow.total_allocated_bytes()
+    assert made.tolist() == [1, 2]
+    del made
+    gc.collect()
+    assert pyarrow.total_allocated_bytes() < held
+
+
+@pytest.mark.needs("pyarrow")
+def test_other_pairs_are_no_array():
+    schema, array = pyarrow.array([1]).__arrow_c_array__()
+    for pair in ((array, schema), (schema, schema), [schema, array], (schema, array, array), (schema, 1), (1, array)):
+        with pytest.raises(dlbridge.UnsupportedError, match="offers no array protocol"):
+            dlbridge.convert(pair, "numpy")
+    assert dlbridge.convert((schema, array), "numpy").tolist() == [1]
+    with pytest.raises(dlbridge.ConversionError, match="null_count 1") as raised:
+        dlbridge.convert(pyarrow.array([1, None]).__arrow_c_array__(), "numpy")
+    code = hint_without_end(raised).removeprefix("pass ").partition(", or ")[0]
+    x = pyarrow.array([1, None]).__arrow_c_array__()
+    assert dlbridge.convert(eval(code, {"pyarrow": pyarrow, "x": x}), "numpy").tolist() == [1, 0]
+
+
 def hint_without_end(raised):
     return raised.value.hint.removesuffix(f"; {AGAIN}")
 

@@ -345,6 +345,8 @@ def test_a_subclass_of_records_is_taken_as_asarray_takes_it(kind):
 
 def test_records_with_masks():
     masked = np.ma.array(RECORDS, mask=[(1, 0, 0), (0, 0, 0)])
+    with pytest.raises(dlbridge.UnsupportedError, match="hides 2 of 6 values"):
+        dlbridge.convert(np.ma.concatenate([masked, masked])[::2], "numpy")
     for keywords in ({}, {"dtype": "float32"}, {"shape": (-1,)}):
         with pytest.raises(dlbridge.UnsupportedError, match=r"hides 1 of 6 values.*\(pass x\.filled\(0\), or "):
             dlbridge.convert(masked, "numpy", **keywords)

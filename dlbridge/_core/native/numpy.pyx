@@ -193,7 +193,7 @@ cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) ex
     if mask is not NOMASK:              # which is False, of an array without a mask
         mask = np.asarray(mask)
         # One of records has a bool for each field.
-        mask = mask if mask.dtype.names is None else np.atleast_1d(mask).view("?")
+        mask = mask if mask.dtype.names is None else np.ascontiguousarray(mask).view("?")
         hidden = np.count_nonzero(mask)
         if hidden:
             raise refusal(UnsupportedError, "numpy", "mask", f"of {type(obj).__name__}",

@@ -8,3 +8,5 @@ from dlbridge._core.sources.offer cimport Offer
 cdef Offer offers(object holder, object facts, str attribute)
 # Of a bare capsule of a stream.
 cdef Managed* acquire_capsule(object capsule, Offer offer, const Request* request) except? NULL
+# Of a bare pair of capsules of an array.
+cdef Managed* acquire_pair(object pair, Offer offer, const Request* request) except? NULL

@@ -240,6 +240,19 @@ cdef Managed* acquire_capsule(object capsule, Offer offer, const Request* reques
     return take_stream(capsule, offer, request)
 
 
+cdef Managed* acquire_pair(object pair, Offer offer, const Request* request) except? NULL:
+    """The two capsules that an object's method gave for an array; NULL of any other pair."""
+    schema, array = pair
+    if not PyCapsule_IsValid(schema, SCHEMA_NAME):
+        return NULL
+    try:
+        if PyCapsule_IsValid(array, DEVICE_ARRAY_NAME):
+            return take_device_array(pair, offer, request)
+        return take_array(pair, offer, request) if PyCapsule_IsValid(array, ARRAY_NAME) else NULL
+    except DLBridgeError as error:
+        raise error if request.peek else told_to_ask_again(error) from error
+
+
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 # Chunks of one type are shared if only one has elements, and else gathered. A stream's functions are called without the

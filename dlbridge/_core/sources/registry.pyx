@@ -18,6 +18,7 @@ from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport has_buffer
 from dlbridge._core.sources.offer cimport (
     LEGACY_WRITABLE,
+    Acquire,
     Offer,
     element_row,
     facts_of,
@@ -140,9 +141,12 @@ cdef bint has_offer(tuple offers, object obj) except -1:
     return False
 
 
+cdef void* acquire_pair         # arrow's, loaded with the first pair
+
+
 cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* request) except? NULL:
     """Take the array that an object stands for, or else the protocols that it has although its type does not: a proxy
-    with __getattr__, or an attribute set by hand.
+    with __getattr__, or an attribute set by hand. A pair of Arrow's capsules is an array, too.
 
     They are asked each time. A class is not asked, since it has the attributes of its instances without their memory.
     """
@@ -151,6 +155,9 @@ cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* reques
     cdef Py_ssize_t index
     if isinstance(obj, type):
         return NULL
+    if type(obj) is tuple and len(obj) == 2 and type(obj[0]) is CAPSULE_TYPE:
+        return (<Acquire> c_function(&acquire_pair, "dlbridge._core.sources.arrow", "acquire_pair"))(
+            obj, offer, request)
     method = getattr(obj, "__dlpack__", None)
     if method is not None:
         exporter = exporter_behind(method)
