@@ -235,7 +235,7 @@ cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape,
     if dtype is None and shape is None:
         return acquire_by(offers, src, request)
     read_description(dtype, shape, &described)
-    has_bytes = None if shape is None else (<Offer> offers[len(offers) - 1]).facts.find("bytes_in_buffer")
+    has_bytes = None if dtype is None or shape is None else (<Offer> offers[len(offers) - 1]).facts.find("bytes_in_buffer")
     if has_bytes is not None and has_bytes(src):
         return seen_as(acquire(memoryview(src), request), dtype, shape, &described)
     try:

@@ -135,7 +135,7 @@ def for_format(text: str) -> str:
     if len(letters) > 1 and {*letters} < {*NUMBERS, *"0123456789(,)"}:          # NumPy names them
         return "pass one field, numpy.asarray(x)['f0']"
     if letter == "B":       # of more than a byte each: ctypes says so of a packed structure, whose fields NumPy knows
-        return "pass one field of numpy.frombuffer(x, type(x))[0]"
+        return "pass one field of numpy.frombuffer(x, type(memoryview(x).obj))[0]"
     if letter == "&":
         return OF_POINTER.format("ctypes.cast(x, ctypes.c_void_p).value")
     if letter == "T":

@@ -85,8 +85,7 @@ class Arrays(NamedTuple):
     #                                         they seem, with what to pass for what they stand for; or ""
     pinned_memory: Fact | None = None       # a function that gives a function of the array: whether it is in pinned
     #                                         memory, which its buffer does not say, and __dlpack__ does; or None here
-    bytes_in_buffer: Fact | None = None     # a function of the array: whether its buffer has the bytes of one that
-    #                                         __dlpack__ refuses, for dtype= and shape=
+    bytes_in_buffer: Fact | None = None     # a function of the array: whether dtype= and shape= are for its buffer
     ambiguous: Fact | None = None           # the names of dtypes that its buffer says of others too: the next protocol
     #                                         is asked for those
     columns: Fact | None = None             # of tables: a function of one, and of whether to unpack bools, by a copy

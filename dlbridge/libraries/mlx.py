@@ -2,7 +2,7 @@
 
 import copy
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Fact, Library
 from dlbridge.libraries.profiles import INTEGERS, NO_LABELS, NO_SUBBYTE, PLAIN
 
 LIBRARY = Library(
@@ -12,9 +12,6 @@ LIBRARY = Library(
     importer="from_dlpack",
     values=Fact(True, "seen in 0.32.4", "computes an array when it is needed, of what another one has then"),
     array_types=("array",),
-    arrays=(
-        Arrays("array", preferred=Fact("buffer", "seen in 0.32.4", "takes twice as long for __dlpack__")),
-    ),
     clone=Fact(lambda array, detach: copy.copy(array), "seen in 0.32.4",
                "has memory that is never written again, and computes what is late in the thread that asked for it"),
     lacks=(

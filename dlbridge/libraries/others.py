@@ -139,12 +139,6 @@ def copy_of_java(array: Any) -> Any:
         return None             # it has objects
 
 
-def magnitude_of(quantity: Any) -> Any:
-    """The array of a quantity of pint, without its unit; None of a number."""
-    magnitude = quantity.magnitude
-    return magnitude if hasattr(type(magnitude), "__dlpack__") else None
-
-
 def is_upside_down(plane: Any) -> bool:
     """Of PyAV: a flipped image, whose buffer would be read beyond its memory."""
     return bool(plane.line_size < 0)
@@ -323,8 +317,6 @@ LIBRARIES = (
     Library(name="skia", arrays=tuple(Arrays(name, preferred=Fact(
         "buffer", "skia-python#76", "makes its interface anew at each call, around its buffer"))
         for name in ("Bitmap", "Image", "Pixmap"))),
-    Library(name="pint", arrays=(Arrays("PlainQuantity", gives=Fact(
-        magnitude_of, "seen in 0.25", "hands on the protocols of its magnitude, ten times slower")),)),
     Library(name="numkong", arrays=(Arrays(
         "Tensor", {"element type": 'pass x.astype("complex64")'},
         preferred=Fact("buffer", "seen in 7.8.6", "takes three times as long for __dlpack__"),

@@ -1,6 +1,8 @@
 """Elements of several numbers of one type, seen as a last axis: records, and PEP 3118's ``3f`` and ``fff``."""
 
+import ctypes
 import math
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,14 +105,19 @@ def array_of(view: memoryview) -> np.ndarray[Any, Any]:
     """A buffer as an ndarray. Of a packed structure ctypes says bytes as its format; its type says the fields."""
     if view.format != "B":
         return np.asarray(view)
-    kind: Any = type(view.obj)
-    while hasattr(kind, "_length_"):
-        kind = kind._type_
-    dtype = np.dtype(kind)
+    dtype = np.dtype(structure_in(view))
     numbers = numbers_of(dtype)
     if numbers is None or numbers.amount * numbers.dtype.itemsize != view.itemsize:
         raise TypeError("it has other fields, of a class that it is derived from or of a union")
     return np.ndarray(view.shape or (), dtype, view)
+
+
+def structure_in(view: memoryview) -> Any:
+    """The type of the elements that an array of ctypes has, or of the object itself."""
+    kind: Any = type(view.obj)
+    while issubclass(kind, ctypes.Array):
+        kind = kind._type_
+    return kind
 
 
 def bytes_of(exporter: Any) -> Any:
@@ -120,6 +127,13 @@ def bytes_of(exporter: Any) -> Any:
             array = plain(exporter)
             return None if array.dtype.hasobject else array[..., np.newaxis].view("uint8")
         view = memoryview(exporter)
-        return None if view.format and "O" in view.format else view.cast("B")
-    except (TypeError, ValueError, BufferError):
+        return None if has_objects(view) else view.cast("B")
+    except (TypeError, ValueError, BufferError, NotImplementedError):
         return None
+
+
+def has_objects(view: memoryview) -> bool:
+    """Whether the elements are objects of Python, or have some."""
+    if view.format == "B" and view.itemsize > 1:
+        return bool(np.dtype(structure_in(view)).hasobject)
+    return "O" in re.sub(":[^:]*:", "", view.format or "")      # without the names of fields

@@ -100,7 +100,7 @@ cdef Role find_role(object kind, object obj) except *:
         return ROLE_VALUE
     if issubclass(kind, weakref.ProxyTypes):
         return IN_REFERENT
-    # A source that a user registered comes first. It gives the whole, and its facts are not those of the type.
+    # The first offer of a type for which a user registered a source has no facts: that source gives the whole.
     if (<Offer> offers_for_type(kind)[0]).facts.find("partial") is not None:
         return ROLE_OTHER
     if columns_in(kind) is not None:

@@ -43,9 +43,10 @@ TAKERS: dict[tuple[str, str, str], Takers] = {}
 
 def takers_for(tree: Any, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> Takers:
     try:
-        if keywords or not type(to) is type(others) is type(columns) is str:
+        if type(to) is not str or keywords:
             return takers("convert_tree", to, others, columns, keywords, queued=[])
-        return TAKERS.setdefault((to, others, columns), takers("convert_tree", to, others, columns, {}))
+        take = TAKERS[to, others, columns] = takers("convert_tree", to, others, columns, {})
+        return take
     except UnsupportedError:
         load_module("dlbridge._core.meant").check_order(tree, "convert_tree")
         raise

@@ -354,6 +354,10 @@ def test_types_that_numkongs_buffer_calls_integers(name):
 def test_a_quantity_of_a_number_is_no_array():
     with pytest.raises(dlbridge.UnsupportedError, match=r"type pint\.Quantity: offers no array protocol"):
         dlbridge.convert(QUANTITY(2.5, "m"), "numpy")
+    tree = {"length": QUANTITY(2.5, "m"), "array": QUANTITY(np.ones(2), "m")}
+    made = dlbridge.convert_tree(tree, "torch")
+    assert made["length"] is tree["length"]
+    assert made["array"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(("make", "hint"), [

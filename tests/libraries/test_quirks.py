@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from copies.test_layouts import ELSEWHERE, EXERCISES, elsewhere
+from support.children import in_child
 from support.lacking import LACKS
 from support.quirk_rows import OF_ALL
 
@@ -45,6 +46,25 @@ def test_batches_of_mlx_are_computed_where_they_were_asked_for():
     [given] = dlbridge.prefetch([late], "mlx")
     late[0] = 5
     assert given.tolist() == [2, 2, 2]
+
+
+@in_child()
+def test_memory_of_mlx_that_a_write_replaces():
+    import mlx.core as mx
+    import numpy as np
+
+    import dlbridge
+
+    for convert in (lambda x: dlbridge.convert(x, "numpy"), dlbridge.asdlpack):
+        source = mx.arange(1_000_000, dtype=mx.float32) + 0
+        mx.eval(source)
+        made = convert(source)
+        source[:] = mx.zeros((1_000_000,))
+        mx.eval(source)
+        mx.clear_cache()
+        others = [mx.full((1_000_000,), 7.0) for _ in range(4)]
+        mx.eval(others)
+        assert np.asarray(made)[:3].tolist() == [0, 1, 2]
 
 
 def test_a_gradient_of_paddle_goes_through_a_batch():

@@ -330,6 +330,22 @@ def test_packed_structures():
     assert dlbridge.convert((Derived * 2)(), "numpy", shape=(2, -1)).shape == (2, 16)
 
 
+class Holder(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("a", ctypes.c_byte), ("Object", ctypes.py_object))
+
+
+class Named(ctypes.Structure):
+    _fields_ = (("Origin", ctypes.c_float), ("b", ctypes.c_int))
+
+
+def test_objects_of_python_are_no_bytes():
+    for source in ((ctypes.py_object * 2)(), (Holder * 2)(), memoryview(np.zeros(2, "O")), np.zeros(2, "O,f4")):
+        with pytest.raises(dlbridge.ConversionError):
+            dlbridge.convert(source, "numpy", shape=(-1,))
+    assert dlbridge.convert((Named * 2)(), "numpy", shape=(2, 8)).shape == (2, 8)
+
+
 class Deaf(np.ndarray):
     """A subclass whose items are not those of its memory."""
 

@@ -262,6 +262,20 @@ def base_address(obj):
     return obj.ctypes.data
 
 
+def make_arrow(elements, stack):
+    return pyarrow.Array.from_buffers(pyarrow.float32(), elements.size, [None, pyarrow.py_buffer(elements)])
+
+
+class ArrowInterface:
+    """What offers nothing but Arrow's interface."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __arrow_c_array__(self, requested_schema=None):
+        return self.array.__arrow_c_array__(requested_schema)
+
+
 OF_TORCH = "exchange_api" if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "dlpack"      # before 2.10
 OF_ARROW = "arrow" if getattr(pyarrow, "__version__", "26") < "26" else "dlpack"
 EXPORTERS = (
@@ -278,9 +292,9 @@ EXPORTERS = (
              protocol="exchange_api", needs=("cuda",)),
     Exporter("array_api_strict", lambda e, s: array_api_strict.asarray(e, copy=False), protocol="dlpack",
              needs=("array_api_strict",)),
-    Exporter("pyarrow Array", lambda e, s: pyarrow.Array.from_buffers(
-        pyarrow.float32(), e.size, [None, pyarrow.py_buffer(e)]), shape=(24,), readonly=True, protocol=OF_ARROW,
-             needs=("pyarrow",)),
+    Exporter("pyarrow Array", make_arrow, shape=(24,), readonly=True, protocol=OF_ARROW, needs=("pyarrow",)),
+    Exporter("Arrow's interface", lambda e, s: ArrowInterface(make_arrow(e, s)), shape=(24,), readonly=True,
+             protocol="arrow", needs=("pyarrow",)),
     Exporter("pyarrow Tensor", lambda e, s: pyarrow.Tensor.from_numpy(e), protocol="dlpack", needs=("pyarrow",)),
     # A pyarrow buffer calls its bytes signed.
     Exporter("pyarrow Buffer", lambda e, s: pyarrow.py_buffer(e), shape=(24,), dtype="int8", protocol="buffer",

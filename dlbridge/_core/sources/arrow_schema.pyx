@@ -114,8 +114,8 @@ cdef int describe_axes(object shape, object order, Description* out) except -1:
     cdef int64_t count = 1
     cdef int32_t axis, place
     out.ndim = <int32_t> len(shape)
-    for axis in range(min(out.ndim, <int> MAX_NDIM)):
-        extents[axis] = shape[axis] if shape[axis] < LARGEST_SPAN else LARGEST_SPAN
+    for axis in range(out.ndim if out.ndim < MAX_NDIM else 0):
+        extents[axis] = min(shape[axis], LARGEST_SPAN)
         if multiply_overflows(count, max(1, extents[axis]), &count):
             count = LARGEST_SPAN
     if count >= LARGEST_SPAN or out.ndim >= MAX_NDIM:
