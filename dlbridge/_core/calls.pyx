@@ -100,7 +100,6 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
 
 
 cdef object convert_as(object src, object to, object dtype, object shape, Request* request):
-    """convert(), where a dtype and a shape may describe bytes."""
     if dtype is None and shape is None:
         return convert_to(src, to, request)
     return (<ConvertSeen> c_function(&convert_seen, "dlbridge._core.described", "convert_seen"))(

@@ -131,17 +131,20 @@ cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description*
     except BaseException:
         managed_release(managed)
         raise
-    if seen != managed:
-        managed_own(seen, OWNS_BASE, managed)
-    describe(seen, managed, described.row, described.extents)
-    seen.marks = SWAPPED if described.swapped and get_row(described.row).item_bytes > 1 else 0
-    if seen != managed and has_streams(managed.abi.dl_tensor.device.device_type):
+    describe(seen, managed, described)
+    return managed_checked(seen if seen == managed else lying_over(seen, managed))
+
+
+cdef Managed* lying_over(Managed* seen, Managed* managed) except NULL:
+    """A new block as it is ready where the other one is, which it owns from now on. Steals both, also on failure."""
+    managed_own(seen, OWNS_BASE, managed)
+    if has_streams(managed.abi.dl_tensor.device.device_type):
         try:
             device_operations().inherit(seen, managed)
         except BaseException:
             managed_release(seen)
             raise
-    return managed_checked(seen)
+    return seen
 
 
 cdef int check_bytes(const Managed* managed, object dtype, object shape, int row) except -1:
@@ -175,7 +178,7 @@ cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int6
     """Check a shape against the bytes, and find the extent that was left out."""
     cdef int64_t bits = get_row(row).dlpack.bits * get_row(row).dlpack.lanes
     cdef int64_t nbytes = managed_nbytes(managed)
-    if shape is None and nbytes * 8 % bits == 0:
+    if shape is None and nbytes * 8 % bits == 0:        # most often, and then nothing is to be multiplied
         extents[0] = nbytes * 8 // bits
         return 0
     given, largest, left_out = 1, 1, -1
@@ -208,10 +211,11 @@ cdef str fewer_hint(const Managed* managed, object count):
     return f"""pass {'dlbridge.convert(x, "numpy").' if host else "x."}reshape(-1)[:{count}]"""
 
 
-cdef void describe(Managed* seen, const Managed* managed, int row, const int64_t* extents) noexcept:
+cdef void describe(Managed* seen, const Managed* managed, const Description* described) noexcept:
     cdef uint64_t kept = DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED
-    managed_set_row(seen, row)
-    memcpy(seen.abi.dl_tensor.shape, extents, seen.abi.dl_tensor.ndim * sizeof(int64_t))
+    managed_set_row(seen, described.row)
+    seen.marks = SWAPPED if described.swapped and get_row(described.row).item_bytes > 1 else 0
+    memcpy(seen.abi.dl_tensor.shape, described.extents, seen.abi.dl_tensor.ndim * sizeof(int64_t))
     fill_compact(seen.abi.dl_tensor.ndim, seen.abi.dl_tensor.shape, seen.abi.dl_tensor.strides)
     seen.abi.dl_tensor.device = managed.abi.dl_tensor.device
     seen.abi.dl_tensor.data = managed.abi.dl_tensor.data
@@ -235,9 +239,10 @@ cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape,
     if dtype is None and shape is None:
         return acquire_by(offers, src, request)
     read_description(dtype, shape, &described)
-    has_bytes = None if dtype is None or shape is None else (<Offer> offers[len(offers) - 1]).facts.find("bytes_in_buffer")
-    if has_bytes is not None and has_bytes(src):
-        return seen_as(acquire(memoryview(src), request), dtype, shape, &described)
+    if dtype is not None and shape is not None:
+        has_bytes = (<Offer> offers[len(offers) - 1]).facts.find("bytes_in_buffer")
+        if has_bytes is not None and has_bytes(src):
+            return seen_as(acquire(memoryview(src), request), dtype, shape, &described)
     try:
         managed = acquire_by(offers, src, request)
     except ConversionError as error:

@@ -62,6 +62,7 @@ OF_ARRAYS = "call dlbridge.convert_tree(x.tolist(), to)"
 NO_KERNEL = "copy it with the library that made it, or import cupy, whose kernels then make a compact copy"
 NO_HINT = "its elements are no numbers, and no array library has them"
 KINDS = {"O": "O", "T": "V", "s": "S", "w": "U", "u": "U", "x": "V"}      # of PEP 3118's letters
+COUNTS = "0123456789(,)"        # before a letter, in its format
 LONGEST = 4096                  # format of PEP 3118 that is looked through
 SWAPPED = ">" if sys.byteorder == "little" else "<"             # the order that is not the machine's
 
@@ -130,9 +131,9 @@ def structure_of(text: str, item_bytes: int) -> np.dtype[Any]:
 
 
 def for_format(text: str) -> str:
-    letters = text.lstrip("@=<>!^0123456789(,)")
+    letters = text.lstrip("@=<>!^" + COUNTS)
     letter = letters[:1]
-    if len(letters) > 1 and {*letters} < {*NUMBERS, *"0123456789(,)"}:          # NumPy names them
+    if len(letters) > 1 and {*letters} < {*NUMBERS, *COUNTS}:           # NumPy names them
         return "pass one field, numpy.asarray(x)['f0']"
     if letter == "B":       # of more than a byte each: ctypes says so of a packed structure, whose fields NumPy knows
         return "pass one field of numpy.frombuffer(x, type(memoryview(x).obj))[0]"

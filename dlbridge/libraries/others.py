@@ -144,8 +144,8 @@ def is_upside_down(plane: Any) -> bool:
     return bool(plane.line_size < 0)
 
 
-def has_no_dlpack_type(plane: Any) -> bool:
-    """Of PyAV, asked of what it refuses to export: floats, the other byte order, packed bits, mosaics of colours."""
+def refused_otherwise(plane: Any) -> bool:
+    """Of PyAV, the last of its reasons: floats, the other byte order, packed bits, mosaics of colours."""
     return True
 
 
@@ -253,11 +253,11 @@ LIBRARIES = (
         *(Arrays(name, {"": "pass x.to_ndarray()"}) for name in ("VideoFrame", "AudioFrame")),
         Arrays("VideoPlane", {
             "is_upside_down": "pass the frame's to_ndarray()",
-            "has_no_dlpack_type": 'call dlbridge.convert(x, to, dtype="uint8", shape=(x.height, -1)) for its bytes, or '
-                                  "name the dtype of its format"},
+            "refused_otherwise": 'call dlbridge.convert(x, to, dtype="uint8", shape=(x.height, -1)) for its bytes, or '
+                                 "name the dtype of its format"},
             bytes_in_buffer=Fact(lambda plane: plane.line_size > 0, "PyAV#2217", "exports few formats by DLPack"),
             refused=(Fact(is_upside_down, "seen in 18.1", "begins at its last line"),
-                     Fact(has_no_dlpack_type, "PyAV#2217", "has a format that its library does not export"))),
+                     Fact(refused_otherwise, "PyAV#2217", "has a format that its library does not export"))),
     )),
     *(Library(name=name, arrays=tuple(Arrays(kind, {"": hint}) for kind, hint in hints.items()))
       for name, hints in INSTEAD.items()),

@@ -132,7 +132,7 @@ class Tables:
                                       "have a name more than once", "rename them"))
 
     def convert_column(self, table: Any, name: Any, column: Any, memo: Memo, failures: list[Failure]) -> Any:
-        """The array of a column, or the column as it is; a column that is no array is noted, unless it may pass."""
+        """The array of a column, or what ``keep_refused`` gives."""
         try:
             return self(column, memo) if role_of(column) == TABLE else self.convert_array(column)
         except Failure as raised:
@@ -140,10 +140,18 @@ class Tables:
                 raise in_column(table, name, raised) from None
             failures.append(in_column(table, name, raised))
         except DLBridgeError as raised:
-            if not is_of_column(raised):
-                raise Failure(table, raised, "column", f"[{name!r}]") from None
-            if not self.passes:
-                failures.append(Failure(table, raised, "column", f"[{name!r}]"))
+            return self.keep_refused(table, name, column, raised, failures)
+        return self.keep(column)
+
+    def keep_refused(
+        self, table: Any, name: Any, column: Any, error: DLBridgeError, failures: list[Failure],
+    ) -> Any:
+        """A column that is no array, as it is; it is noted, unless it may pass."""
+        failure = Failure(table, error, "column", f"[{name!r}]")
+        if not is_of_column(error):
+            raise failure from None
+        if not self.passes:
+            failures.append(failure)
         return self.keep(column)
 
     def convert_unknown(self, table: Any, array: Any, memo: Memo) -> Any:

@@ -199,10 +199,10 @@ def convert_columns(tables, table, list columns, dict memo, list failures):
         if converter is not None and type(column) is ndarray and has_numbers(column):
             try:
                 made[name] = convert_by(converter, column, None)
-                continue
-            except DLBridgeError:
-                pass                # it happens again below, where it is told
-        made[name] = tables.convert_column(table, name, column, memo, failures)
+            except DLBridgeError as error:
+                made[name] = tables.keep_refused(table, name, column, error, failures)
+        else:
+            made[name] = tables.convert_column(table, name, column, memo, failures)
     return made
 
 

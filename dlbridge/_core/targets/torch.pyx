@@ -44,6 +44,7 @@ def adjust(Target target):
 
 
 cdef object deliver_in_mode(Managed* managed, Target target):
+    """Deliver by torch's table. A mode of this thread sees the tensor, as it sees every other that is made."""
     if are_included(keys_of_modes):
         return lifted(deliver(managed, target), target)
     return array_of_table(managed, target)
