@@ -8,11 +8,11 @@ from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.calls cimport convert_as, put_in_front
 from dlbridge._core.conversion cimport convert_to, is_already
 from dlbridge._core.devices.table cimport has_streams
-from dlbridge._core.handover cimport hand_over
 from dlbridge._core.late cimport load_module
 from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.request cimport Request, parse_request, wants_versioned
 from dlbridge._core.route cimport route_to
+from dlbridge._core.steps cimport order
 from dlbridge._core.targets.registry cimport versioned_capsule
 from dlbridge.tensor cimport Tensor, new_tensor
 
@@ -157,7 +157,8 @@ cdef Tensor tensor_for(Tensor tensor, const Request* request):
         return tensor
     managed = shared_in_order(tensor.managed)
     try:
-        hand_over(managed, None, 0, request)
+        if streams:
+            order(managed, request)
     except BaseException:
         managed_release(managed)
         raise

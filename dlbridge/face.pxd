@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 from dlbridge._core.view cimport View, Want
 
 

@@ -66,6 +66,7 @@ from dlbridge._core.dtypes cimport MAX_ROWS, NO_ROW, dtype_name, get_row
 from dlbridge._core.facts cimport (
     ANY_ORDER,
     ANY_STRIDES,
+    GAPS,
     HOST,
     LENGTH_1_STRIDES,
     NEGATIVE_STRIDES,
@@ -77,15 +78,14 @@ from dlbridge._core.facts cimport (
     WRITABLE,
     ZERO_STRIDES,
 )
-from dlbridge._core.handover cimport hand_over
 from dlbridge._core.layout cimport MAX_NDIM, REPEATED, STRIDED
 from dlbridge._core.pending cimport take_error
-from dlbridge._core.place cimport place
 from dlbridge._core.plan cimport contiguous_hint, fact_of, gather
 from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_ERROR, Request
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_for_type
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.steps cimport taken
+from dlbridge._core.target cimport Target
 from dlbridge._core.view cimport (
     WANT_ANY_DEVICE,
     WANT_C_ORDER,
@@ -387,11 +387,10 @@ cdef Managed* fitted(Managed* managed, const Want* want, const Request* request)
         decide(managed, target, &ordered, &findings, &decision)
         if decision.refused:
             raise refused_as(want, managed, target, &decision)
-        hand_over(managed, target, decision.steps, &ordered)
     except BaseException:
         managed_release(managed)
         raise
-    return place(managed, decision.steps, NULL) if decision.steps else managed
+    return taken(managed, decision.steps, target, &ordered, &decision)
 
 
 cdef Target wanted_by(uint32_t flags):
@@ -401,13 +400,13 @@ cdef Target wanted_by(uint32_t flags):
     if target is not None:
         return target
     target = Target.__new__(Target)
-    target.name = ""
+    target.name = target.called = ""
     target.most_axes = MAX_NDIM
     target.gpus = -1
     target.rows = target.plain_rows = ~<uint64_t> 0         # check_kind() looked at the dtype
     for row in range(MAX_ROWS):
         target.low_bits[row] = target.device_low_bits[row] = alignment_of(get_row(row).dlpack) - 1
-    target.supports = HOST | SHARING | NEGATIVE_STRIDES | LENGTH_1_STRIDES | WRITABLE
+    target.supports = HOST | SHARING | GAPS | NEGATIVE_STRIDES | LENGTH_1_STRIDES | WRITABLE
     if not flags & WANT_WRITABLE:
         target.supports |= READ_ONLY | ZERO_STRIDES
     if not flags & WANT_C_ORDER:

@@ -45,7 +45,6 @@ from dlbridge._core.block cimport (
     managed_retain,
     managed_set_row,
     managed_shape,
-    managed_share,
     managed_span,
     managed_strides,
     managed_take_versioned,
@@ -53,6 +52,7 @@ from dlbridge._core.block cimport (
     set_find_block,
 )
 from dlbridge._core.capsule cimport has_arrow_form, new_versioned_capsule
+from dlbridge._core.decision cimport COPY_SPAN
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device
 from dlbridge._core.dtypes cimport dtype_name, find_name, find_sized, get_row, numpy_dtype, row_typestr
@@ -66,13 +66,13 @@ from dlbridge._core.exports cimport (
     flattened,
     new_array_struct,
     no_face,
-    order_export,
+    in_default_order,
     picklable,
     unpickled,
 )
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport Span
-from dlbridge._core.place cimport COPY_SPAN, allocated, place, shared_in_order
+from dlbridge._core.place cimport allocated, replaced, shared_in_order
 from dlbridge._core.request cimport READONLY_COPY, READONLY_SHARE, ReadonlyPolicy, wants_versioned
 
 from functools import partial
@@ -463,7 +463,7 @@ def _from_bytes(
     """
     cdef Managed* managed = unpickled(elements, offset_bytes, shape, strides, dtype, padded)
     if len(elements) < FEW:
-        managed = place(managed, COPY_SPAN, NULL)
+        managed = replaced(managed, COPY_SPAN)
     managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
     managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
     return made_again(managed, device_type, device_id)
@@ -582,8 +582,7 @@ cdef int exchange_export(void* obj, DLManagedTensorVersioned** out) except -1:
     cdef Managed* managed = managed_retain((<Tensor?> <object> obj).managed)
     if has_streams(managed.abi.dl_tensor.device.device_type):
         managed_drop(managed)
-        managed = managed_share((<Tensor> <object> obj).managed)
-        order_export(managed, (<Tensor> <object> obj).managed, 0, None)
+        managed = in_default_order((<Tensor> <object> obj).managed)
     out[0] = &managed.abi
 
 

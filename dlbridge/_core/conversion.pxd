@@ -5,7 +5,7 @@ from dlbridge._core.decision cimport fits
 from dlbridge._core.request cimport Request
 from dlbridge._core.route cimport Route, target_of
 from dlbridge._core.sources.registry cimport acquire_by
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src)

@@ -2,72 +2,31 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_UNORDERED,
-    DLDevice,
-)
-from dlbridge._core.atomic cimport add
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
-from dlbridge._core.decision cimport (
-    READ_ONLY_MEMORY,
-    READ_ONLY_VIEW,
-    WRITABLE_MEMORY,
-    Decision,
-    fits_there,
-    is_copy,
-    is_immutable,
-)
+from dlbridge._core.decision cimport COPY_IN_TARGET, NARROW, STAGED, UPLOAD, Decision, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport get_row, nearest_row, row_name
-from dlbridge._core.exports cimport writer_of
-from dlbridge._core.handover cimport (
-    hand_over,
-    hand_over_copy,
-    hand_over_itself,
-    hand_over_library_copy,
-    hand_over_upload,
-    settle,
-)
+from dlbridge._core.facts cimport REARRANGED
+from dlbridge._core.handover cimport hand_over_itself, hand_over_library_copy, hand_over_upload, settle
 from dlbridge._core.layout cimport STRIDED
 from dlbridge._core.location cimport is_on
-from dlbridge._core.place cimport (
-    COPY,
-    COPY_IN_TARGET,
-    IN_C_ORDER,
-    NARROW,
-    PASS_A_PART,
-    REARRANGE,
-    RESET_LENGTH_1,
-    UPLOAD,
-    copies_made,
-    is_stageable,
-    place,
-    sent_to_pool,
-    staged_in_pool,
-)
-from dlbridge._core.plan cimport SHARE, find_kernel, make_plan
-from dlbridge._core.request cimport (
-    COPY_ALWAYS,
-    COPY_IF_NEEDED,
-    COPY_UNLESS_CONSTANT,
-    NOTHING_ASKED,
-    READONLY_SHARE,
-    Request,
-)
+from dlbridge._core.place cimport sent_to_pool, staged_in_pool
+from dlbridge._core.plan cimport kernels, writer_of
+from dlbridge._core.request cimport COPY_ALWAYS, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
+from dlbridge._core.sources.offer cimport Offer, library
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
+from dlbridge._core.steps cimport placed, request_of_copy, taken
+from dlbridge._core.target cimport Target, uploads_to
 from dlbridge._core.targets.consumer cimport call_kernel, call_stage, call_upload
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge.tensor cimport new_tensor
 
 from dlbridge.errors import DeviceError
 
 cdef enum:
-    # Steps that one pass through pinned buffers can do.
-    STAGED = UPLOAD | COPY | IN_C_ORDER | NARROW | RESET_LENGTH_1
     QUEUED_BYTES = 1 << 18      # the copy of more takes much longer than the wait for it
 
 
@@ -141,34 +100,20 @@ cdef object deliver_out_of_line(Managed* managed, Target target, const Request* 
 
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src):
     cdef Decision decision
-    cdef Request asked
+    cdef Request asked = request[0]
     cdef int64_t stream
-    if fits_there(managed, target, request):
-        return deliver_ordered(managed, target, request)
-    try:
-        make_plan(managed, target, request, src, &decision)
-        if not decision.steps & REARRANGE:
-            hand_over(managed, target, decision.steps, request)
-    except BaseException:
-        managed_release(managed)
-        raise
-    if is_copy(&decision):
-        add(&copies_made, 1)
-    if decision.steps & UPLOAD and not decision.steps & ~STAGED:
-        array = uploaded_at_once(managed, target, &decision, request)
+    managed = placed(managed, target, &asked, src, &decision)
+    if decision.staged:
+        array = uploaded_at_once(managed, target, &decision, &asked)
         if array is not None:
             return array
-    if decision.steps & REARRANGE:
-        asked = request_of_copy(request)
-        return deliver_out_of_line(rearranged(managed, src, decision.steps), target, &asked, None)
-    if decision.steps:
-        managed = hand_over_copy(placed(managed, target, &decision), decision.steps, request)
+        managed = taken(managed, decision.steps & STAGED, target, &asked, &decision)
     managed_own_storage(managed)
     if decision.steps & COPY_IN_TARGET:
-        stream = settle(managed, decision.steps, request)
+        stream = settle(managed, decision.steps, &asked)
         return hand_over_library_copy(target.deliver(managed, target), target, stream)
     if decision.steps & UPLOAD:
-        return uploaded(managed, target, &decision, request)
+        return uploaded(managed, target, &decision, &asked)
     return target.deliver(managed, target)
 
 
@@ -181,12 +126,10 @@ cdef object uploaded_at_once(Managed* managed, Target target, const Decision* de
     cdef Managed* block = NULL
     array = None
     try:
-        # A library may have elements below a byte in a form of its own.
-        if not get_row(managed.row).subbyte and is_stageable(managed, row, &decision.upload):
-            if target.stage == NULL:
-                block = staged_in_pool(managed, row, decision.steps, &decision.upload)
-            elif row == managed.row:
-                array = call_stage(managed, target, &decision.upload)
+        if target.stage == NULL:
+            block = staged_in_pool(managed, row, decision.steps, &decision.upload)
+        elif row == managed.row:
+            array = call_stage(managed, target, &decision.upload)
     except BaseException:
         managed_release(managed)
         raise
@@ -230,27 +173,6 @@ cdef object deliver_from_pool(Managed* block, Target target, const Request* requ
     return deliver_out_of_line(block, target, &asked, None)
 
 
-cdef object deliver_ordered(Managed* managed, Target target, const Request* request):
-    """Deliver memory of a device as it is."""
-    try:
-        hand_over(managed, target, 0, request)
-    except BaseException:
-        managed_release(managed)
-        raise
-    managed_own_storage(managed)
-    return target.deliver(managed, target)
-
-
-cdef Managed* placed(Managed* managed, Target target, const Decision* decision) except NULL:
-    """place(). An error for want of memory has the hint to share, where that is all that the copy was for."""
-    try:
-        return place(managed, decision.steps, target.api)
-    except MemoryError as error:
-        if decision.reason not in (READ_ONLY_MEMORY, READ_ONLY_VIEW, WRITABLE_MEMORY):
-            raise
-        raise MemoryError(str(error).replace(PASS_A_PART, SHARE)) from None
-
-
 # ---- copies by the kernels of a library ------------------------------------------------------------------------------
 
 cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NULL:
@@ -279,14 +201,37 @@ cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NUL
     return block
 
 
-cdef Request request_of_copy(const Request* request) noexcept:
-    """What is asked for a copy that was made on the way."""
-    cdef Request asked = request[0]
-    asked.copy = COPY_IF_NEEDED
-    if asked.has_stream and asked.stream == STREAM_UNORDERED:
-        asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
-    return asked
+cdef tuple find_kernel(const Managed* managed, object src):
+    """The function that makes a compact copy of an array on its device, and its library: that of the array, or another.
 
+    The other library is named; it is None for the array's own. None without any.
+    """
+    cdef Offer offer
+    if src is not None:
+        offer = <Offer> offers_for_type(type(src))[0]
+        if offer.known & REARRANGED and offer.function is None:     # which gives another array, of which it is known
+            return offer.values[<int> REARRANGED], None
+    for name, kernel in library().rearrangers():
+        if takes_as_it_is(managed, name):
+            return kernel, name
+    return None
+
+
+cdef bint takes_as_it_is(const Managed* managed, str name):
+    """Whether a library takes device memory without a change. One that does not work here takes none."""
+    cdef Target target
+    try:
+        target = loaded_target(name)
+    except Exception:
+        return False
+    return uploads_to(target, managed.abi.dl_tensor.device.device_type) and (
+        managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1)
+
+
+kernels.find, kernels.rearranged = find_kernel, rearranged
+
+
+# ---- blocks that are handed in ---------------------------------------------------------------------------------------
 
 cdef object deliver_to(Managed* managed, object to, str otherwise):
     cdef Request request = NOTHING_ASKED

@@ -1,6 +1,6 @@
 """The decision: whether memory is shared, copied or refused, and the first reason."""
 
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU, kDLCUDA, kDLROCM
 from dlbridge._core.atomic cimport load_rows
@@ -8,8 +8,40 @@ from dlbridge._core.block cimport Managed, managed_data
 from dlbridge._core.devices.table cimport same_device
 from dlbridge._core.facts cimport READ_ONLY, WRITABLE
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
+
+# What is done with memory, in the order in which it is done. Without any step the memory is shared as it is.
+cdef enum Step:
+    REARRANGE = 1 << 0          # a library makes a compact copy on the device, by its kernels, in the memory's place
+    LABEL_AS_DEVICE = 1 << 1    # pinned or managed memory is labelled as its device's
+    ORDER = 1 << 2              # the consumer's stream waits for the producer's, or it is noted that nobody waits
+    LABEL_AS_HOST = 1 << 3      # pinned or managed memory is labelled as the CPU's
+    FETCH = 1 << 4              # the touched bytes of a device's memory are copied to the host
+    COPY = 1 << 5               # every element is copied; dense memory keeps its order of axes, other turns compact
+    COPY_SPAN = 1 << 6          # the touched bytes are copied, with their strides
+    LABEL_COPY_AS_HOST = 1 << 7     # a copy in pinned memory is labelled as the CPU's
+    ORDER_COPY = 1 << 8         # the library's current stream waits for a copy on a device
+    PAIRS_TO_PACKED = 1 << 9    # two-lane sub-byte elements are seen as twice as many packed ones
+    UNPACK = 1 << 10            # packed sub-byte elements are put one into each byte
+    PACK = 1 << 11              # sub-byte elements of a byte each are packed
+    PACKED_TO_PAIRS = 1 << 12   # packed sub-byte elements are seen as half as many two-lane ones
+    RESET_LENGTH_1 = 1 << 13    # axes of one element get the strides of a compact array
+    SEAL = 1 << 14              # memory of dlbridge's own becomes read-only, so that later consumers cannot write to it
+    # the target's library does these, as it is given the memory
+    UPLOAD = 1 << 15            # it copies host memory to a device
+    COPY_BY_TARGET = 1 << 16    # it takes this memory only by a copy of its own
+    COPY_IN_TARGET = 1 << 17    # it shares the memory, and copies it on its own stream
+    # how a copy is made
+    IN_C_ORDER = 1 << 18        # COPY: in C order, even if the memory is dense in another order
+    NARROW = 1 << 19            # COPY and REARRANGE: elements become of the nearest type
+    IN_PINNED_MEMORY = 1 << 20  # COPY: in pinned memory, as the source is
+    BY_PRODUCER = 1 << 21       # the producer gave a copy
+    COPIES = COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD | REARRANGE
+    HOW = IN_C_ORDER | NARROW | IN_PINNED_MEMORY | BY_PRODUCER
+    TAKEN = UPLOAD - 1          # those that dlbridge takes itself, and with it the driver
+    # UPLOAD can do these at the same time, in one pass through pinned buffers.
+    STAGED = COPY | RESET_LENGTH_1
 
 cdef enum Reason:
     NO_REASON = 0
@@ -69,10 +101,11 @@ ctypedef struct Findings:
     int32_t host            # the target's device of the host, if it numbers them, for memory that is the host's
 
 ctypedef struct Decision:
-    int32_t steps           # place.Step, or'ed; 0 to share
+    int32_t steps           # Step, or'ed; 0 to share
     Reason reason           # the first reason for a copy or a refusal, or what is to be said of memory that is shared
     Refused refused
     DLDevice upload         # where UPLOAD puts the memory
+    bint staged             # whether UPLOAD reads it as it lies, and the steps of STAGED are left to that
 
 
 cdef inline bint supports_access(const Managed* managed, Target target) noexcept nogil:
@@ -124,7 +157,13 @@ cdef void decide(
     const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
 ) noexcept
 cdef bint is_copy(const Decision* decision) noexcept nogil
+cdef int32_t separate_steps(const Managed* managed) noexcept nogil
 cdef bint is_for_host(const Managed* managed, Target target, const Request* request) noexcept
 cdef bint is_misaligned(const Managed* managed, Target target) noexcept
 cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcept
 cdef uint8_t low_bits_of(const Managed* managed, Target target) noexcept
+cdef bint is_bool(const Managed* managed) noexcept nogil
+# Whether a device's memory has too many holes for all of its span to be fetched.
+cdef bint is_spread(const Managed* managed) noexcept nogil
+# The stride from one element to the next.
+cdef int64_t item_stride(const Managed* managed) noexcept nogil

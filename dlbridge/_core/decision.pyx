@@ -1,13 +1,15 @@
 """The decision: whether memory is shared, copied or refused, and the first reason. No library is asked here."""
 
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_UNORDERED,
     DLDataType,
     DLDevice,
     DLTensor,
+    kDLBool,
     kDLCPU,
     kDLCUDA,
     kDLCUDAManaged,
@@ -24,13 +26,17 @@ from dlbridge._core.block cimport (
     managed_alone,
     managed_count,
     managed_data,
+    managed_item_bytes,
+    managed_nbytes,
     managed_packed,
+    managed_span,
 )
 from dlbridge._core.devices.table cimport has_streams, is_host, same_device
 from dlbridge._core.dtypes cimport NO_ROW, find_dlpack, get_row
 from dlbridge._core.facts cimport (
     ANY_ORDER,
     ANY_STRIDES,
+    GAPS,
     HOST,
     NEGATIVE_STRIDES,
     ODD_STRIDES,
@@ -44,33 +50,7 @@ from dlbridge._core.facts cimport (
     UNIFIED,
     ZERO_STRIDES,
 )
-from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, is_dense
-from dlbridge._core.place cimport (
-    BY_PRODUCER,
-    COPIES,
-    COPY,
-    COPY_BY_TARGET,
-    COPY_IN_TARGET,
-    COPY_SPAN,
-    FETCH,
-    IN_C_ORDER,
-    IN_PINNED_MEMORY,
-    NARROW,
-    PACK,
-    PACKED_TO_PAIRS,
-    PAIRS_TO_PACKED,
-    REARRANGE,
-    RESET_LENGTH_1,
-    SEAL,
-    TO_DEVICE_LABEL,
-    TO_HOST_LABEL,
-    UNPACK,
-    UPLOAD,
-    is_bool,
-    is_spread,
-    pack_steps,
-    separate_steps,
-)
+from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, Span, has_overlap, is_dense
 from dlbridge._core.request cimport (
     COPY_ALWAYS,
     COPY_NEVER,
@@ -79,7 +59,12 @@ from dlbridge._core.request cimport (
     READONLY_SHARE,
     Request,
 )
-from dlbridge._core.targets.target cimport Target, uploads_to
+from dlbridge._core.target cimport Target, uploads_to
+
+
+cdef enum:
+    WASTEFUL = 1 << 24          # from this size on, a span with many holes is not fetched from a device
+    HOLES_TOO_MANY = 4          # many holes: the span has more than so many times the bytes of the elements
 
 
 cdef bint is_copy(const Decision* decision) noexcept nogil:
@@ -96,13 +81,14 @@ cdef void decide(
     out.steps = 0
     out.reason = NO_REASON
     out.refused = NOT_REFUSED
+    out.staged = False
     out.upload = DLDevice(kDLCPU, 0)
     if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
         refuse(out, OTHER_AXES)
     decide_device(managed, target, request, findings, out)
     if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
         decide_elements(managed, target, findings, out)
-    if target.hosts and (out.steps & (TO_HOST_LABEL | FETCH) or managed.abi.dl_tensor.device.device_type == kDLCPU):
+    if target.hosts and (out.steps & (LABEL_AS_HOST | FETCH) or managed.abi.dl_tensor.device.device_type == kDLCPU):
         decide_host_device(target, findings, out)
     decide_layout(managed, target, out)
     if managed.marks & ~target.supports & LENGTH_1:
@@ -113,7 +99,7 @@ cdef void decide(
         want(out, copy_step(managed, target, out), COPY_ASKED)
         if request.copy == COPY_UNLESS_CONSTANT and out.steps & COPY and is_pinned(managed):
             out.steps |= IN_PINNED_MEMORY
-    if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & TO_HOST_LABEL:
+    if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & LABEL_AS_HOST:
         want(out, COPY_IN_TARGET, UNKEPT_COPY)
     if not (supports_access(managed, target) or findings.constant and is_immutable(target)) and (
             request.readonly != READONLY_SHARE and not is_copy(out)):
@@ -123,6 +109,8 @@ cdef void decide(
         want(out, misaligned_steps(managed, target, out), MISALIGNED)
     if not out.refused:
         finish(managed, target, request, findings, out)
+    if has_streams(managed.abi.dl_tensor.device.device_type) and not out.steps & REARRANGE:
+        decide_order(managed, request, out)
 
 
 cdef void finish(
@@ -144,6 +132,8 @@ cdef void finish(
         out.reason, out.refused = SPREAD, NO_KERNEL
     elif out.steps & COPY and not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER
+    if out.steps & LABEL_AS_HOST and out.steps & IN_PINNED_MEMORY:
+        out.steps ^= LABEL_AS_HOST | LABEL_COPY_AS_HOST         # the copy has to know where such memory is
     if findings.copied and not out.refused:
         out.steps |= BY_PRODUCER
         out.reason = GATHERED_CHUNKS if managed.protocol == PROTOCOL_ARROW else GIVEN_COPY
@@ -153,6 +143,19 @@ cdef void finish(
         out.reason = SHARED_READ_ONLY
     elif target.copies_own and has_streams(managed.abi.dl_tensor.device.device_type) and not out.steps:
         out.reason = SHARED_UNTIL_READ
+
+
+cdef void decide_order(const Managed* managed, const Request* request, Decision* out) noexcept:
+    """Decide which streams wait. Where the host is to read the memory it waits, and no stream has to.
+
+    stream=-1 is about the producer's work alone, and not about a copy of it that dlbridge queues on the device.
+    """
+    cdef bint unordered = request.has_stream and request.stream == STREAM_UNORDERED
+    if unordered or not out.steps & (LABEL_AS_HOST | LABEL_COPY_AS_HOST | FETCH):
+        out.steps |= ORDER
+    if unordered and out.steps & COPY_SPAN and request.current_stream != NULL and not is_host(
+            managed.abi.dl_tensor.device.device_type):
+        out.steps |= ORDER_COPY
 
 
 cdef void want(Decision* out, int32_t steps, Reason reason) noexcept:
@@ -176,7 +179,7 @@ cdef bint is_copy_asked(const Managed* managed, const Request* request, const Fi
 
 cdef bint is_read_by_host(const Managed* managed, const Decision* decision) noexcept:
     """Whether a copy is made on the host, as of pinned memory unless it becomes its device's."""
-    return is_host(managed.abi.dl_tensor.device.device_type) and not decision.steps & TO_DEVICE_LABEL
+    return is_host(managed.abi.dl_tensor.device.device_type) and not decision.steps & LABEL_AS_DEVICE
 
 
 cdef bint is_pinned(const Managed* managed) noexcept:
@@ -192,12 +195,12 @@ cdef int32_t copy_step(const Managed* managed, Target target, const Decision* de
     """
     if is_read_by_host(managed, decision):
         return COPY
-    return COPY_IN_TARGET if target.copies_own and not decision.steps & TO_HOST_LABEL else COPY_SPAN
+    return COPY_IN_TARGET if target.copies_own and not decision.steps & LABEL_AS_HOST else COPY_SPAN
 
 
 cdef int32_t misaligned_steps(const Managed* managed, Target target, const Decision* decision) noexcept:
     """The copy of memory whose address is its only fault. A library that copies shared memory itself copies that."""
-    if is_read_by_host(managed, decision) or decision.steps & TO_HOST_LABEL:
+    if is_read_by_host(managed, decision) or decision.steps & LABEL_AS_HOST:
         return COPY
     return COPY_SPAN | COPY_IN_TARGET if target.copies_own else COPY_SPAN
 
@@ -207,7 +210,7 @@ cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcep
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
     return decision.steps & steps and not is_read_by_host(managed, decision) and not (
-        decision.steps & (FETCH | TO_HOST_LABEL))
+        decision.steps & (FETCH | LABEL_AS_HOST))
 
 
 cdef bint fetches_holes(const Managed* managed, const Decision* decision) noexcept:
@@ -231,7 +234,7 @@ cdef bint is_unkept_copy(const Managed* managed) noexcept:
 cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexcept:
     """Whether bools would be copied on a device as they lie. A copy of bools has only the bytes 0 and 1."""
     return is_bool(managed) and decision.steps & (COPY_SPAN | COPY_IN_TARGET) and not (
-        is_read_by_host(managed, decision) or decision.steps & (FETCH | TO_HOST_LABEL)
+        is_read_by_host(managed, decision) or decision.steps & (FETCH | LABEL_AS_HOST)
         or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
 
 
@@ -271,11 +274,11 @@ cdef void decide_device(
         decide_label(managed, target, out)
     elif uploads_to(target, wanted.device_type) and is_host(device.device_type):
         # Pinned memory is copied like other host memory, under the CPU's label, since not every library knows its own.
-        out.steps |= TO_HOST_LABEL if device.device_type != kDLCPU else 0
+        out.steps |= LABEL_AS_HOST if device.device_type != kDLCPU else 0
         want(out, UPLOAD, OTHER_DEVICE)
         out.upload = wanted[0]
     elif wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.supports & OTHER_DEVICES:
-        out.steps |= TO_DEVICE_LABEL        # hand_over() then checks that it is the device that was asked for
+        out.steps |= LABEL_AS_DEVICE        # hand_over() then checks that it is the device that was asked for
     else:
         refuse(out, NOT_MOVED)
 
@@ -285,7 +288,7 @@ cdef void decide_host(const Managed* managed, Target target, const Findings* fin
     if not target.supports & HOST:
         refuse(out, NO_HOST)
     elif is_host(managed.abi.dl_tensor.device.device_type) or findings.readable:
-        out.steps |= TO_HOST_LABEL
+        out.steps |= LABEL_AS_HOST
     elif has_streams(managed.abi.dl_tensor.device.device_type):
         want(out, FETCH, OTHER_DEVICE)
     else:
@@ -314,7 +317,7 @@ cdef void decide_label(const Managed* managed, Target target, Decision* out) noe
     cdef bint pinned = host and device.device_type != kDLCPU
     cdef bint unified = device.device_type == kDLCUDAManaged
     if (pinned or unified) and not supports_label(target, pinned):
-        out.steps |= TO_DEVICE_LABEL
+        out.steps |= LABEL_AS_DEVICE
     elif host:
         if not target.supports & HOST:
             refuse(out, HOST_MEMORY)
@@ -406,6 +409,8 @@ cdef void decide_layout(const Managed* managed, Target target, Decision* out) no
         want(out, COPY, HOLES)
     elif managed.marks & STRIDED and not supports & (ANY_STRIDES | ANY_ORDER):
         want(out, COPY, AXIS_ORDER)
+    elif not supports & GAPS and has_gaps(managed):
+        want(out, COPY, HOLES)
 
 
 cdef bint is_misaligned(const Managed* managed, Target target) noexcept:
@@ -433,3 +438,46 @@ cdef void decide_access(const Managed* managed, Target target, const Request* re
         want(out, separate_steps(managed) if host else copy_step(managed, target, out), reason)
     elif not out.refused:
         out.reason, out.refused = reason, BY_POLICY
+
+
+# ---- the memory ------------------------------------------------------------------------------------------------------
+
+cdef bint is_bool(const Managed* managed) noexcept nogil:
+    """Whether elements are bools, of which a copy has only the bytes 0 and 1.
+
+    Libraries that are given others compute with them: JAX adds a 255 as that many.
+    """
+    return managed.abi.dl_tensor.dtype.code == kDLBool and managed.abi.dl_tensor.dtype.bits == 8
+
+
+cdef bint is_spread(const Managed* managed) noexcept nogil:
+    cdef Span span = managed_span(managed)
+    cdef int64_t nbytes = span.high_bytes - span.low_bytes
+    return nbytes > WASTEFUL and nbytes // HOLES_TOO_MANY > managed_nbytes(managed)
+
+
+cdef bint has_gaps(const Managed* managed) noexcept nogil:
+    """Whether the touched bytes, from the first to the last, are more than the elements have."""
+    cdef Span span = managed_span(managed)
+    return span.high_bytes - span.low_bytes > managed_nbytes(managed)
+
+
+cdef int32_t separate_steps(const Managed* managed) noexcept nogil:
+    """The step that copies memory which needs no other change: of a broadcast array only the few bytes that it touches.
+
+    Sliding windows touch few bytes too. Each of their elements gets its own, or one write would change several.
+    """
+    cdef const DLTensor* tensor = &managed.abi.dl_tensor
+    cdef Span span = managed_span(managed)
+    if span.high_bytes - span.low_bytes >= managed_nbytes(managed):
+        return COPY
+    return COPY if has_overlap(tensor.ndim, tensor.shape, tensor.strides, item_stride(managed)) else COPY_SPAN
+
+
+cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
+    """The steps that pack elements of a byte each. PACK reads compact memory, so other memory is copied first."""
+    return COPY | PACK if managed.marks & STRIDED else PACK
+
+
+cdef int64_t item_stride(const Managed* managed) noexcept nogil:
+    return managed_item_bytes(managed) if managed.marks & BYTE_STRIDES else 1

@@ -4,15 +4,18 @@ from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport ReadonlyPolicy
+from dlbridge._core.target cimport Target
 
 
+# What a capsule, an array of Arrow or a pickle supports, by its name in libraries/dlpack.
+cdef Target consumer_named(str name)
 cdef Managed* copied_where_it_is(Managed* base) except NULL
 
 # A capsule for a consumer that asks for more than the memory as it is, or that takes legacy capsules only.
 cdef object export_capsule(
     Managed* base, ReadonlyPolicy policy, bint versioned, object stream, object dl_device, object copy)
-# Lets the stream that a consumer names wait for the memory; on failure the block is released.
-cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1
+# A new block over memory of a device, for which the legacy default stream waits.
+cdef Managed* in_default_order(Managed* base) except NULL
 # The dictionaries of __array_interface__ and __cuda_array_interface__, version 3. Memory that they cannot describe
 # raises AttributeError, so that hasattr() is False.
 cdef dict array_interface(Managed* managed)
@@ -34,7 +37,3 @@ cdef Managed* flattened(Managed* managed, int64_t* offset_bytes) except NULL
 cdef Managed* unpickled(
     object received, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded,
 ) except NULL
-
-# Who can still write to read-only memory, by name; None if nobody can. The module constant, which is imported with the
-# first read-only memory for immutable arrays, looks for it.
-cdef str writer_of(const Managed* managed)

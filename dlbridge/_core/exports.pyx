@@ -16,6 +16,7 @@ from cpython.buffer cimport (
     PyObject_GetBuffer,
 )
 from cpython.long cimport PyLong_Check
+from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_GetContext, PyCapsule_GetPointer, PyCapsule_New, PyCapsule_SetContext
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
@@ -45,31 +46,33 @@ from dlbridge._core.block cimport (
     managed_own,
     managed_packed,
     managed_release,
+    managed_retain,
     managed_set_row,
     managed_shape,
     managed_share,
     managed_span,
     managed_strides,
     managed_take_buffer,
+    managed_take_versioned,
 )
 from dlbridge._core.capsule cimport new_arrow_capsules, new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport Operations, device_name, has_streams, is_host, parse_device, same_device
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, get_row, row_typestr
-from dlbridge._core.late cimport c_function
+from dlbridge._core.decision cimport Decision, fits, is_immutable
+from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span
-from dlbridge._core.place cimport (
-    COPY,
-    COPY_SPAN,
-    FETCH,
-    IN_C_ORDER,
-    TO_HOST_LABEL,
-    pack_steps,
-    place,
-    separate_steps,
-    shared_in_order,
+from dlbridge._core.place cimport shared_in_order
+from dlbridge._core.request cimport (
+    COPY_ALWAYS,
+    COPY_NEVER,
+    NOTHING_ASKED,
+    READONLY_SHARE,
+    ReadonlyPolicy,
+    Request,
+    keeps_handle,
+    parse_stream,
 )
-from dlbridge._core.request cimport READONLY_ERROR, READONLY_SHARE, ReadonlyPolicy, keeps_handle, parse_stream
 from dlbridge._core.sources.array_interface cimport (
     NPY_ARRAY_C_CONTIGUOUS,
     NPY_ARRAY_NOTSWAPPED,
@@ -77,12 +80,52 @@ from dlbridge._core.sources.array_interface cimport (
     PyArrayInterface,
 )
 
-from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal, shown
+from dlbridge._core.steps cimport order, placed
+from dlbridge._core.target cimport Target, new_target
+
+from dlbridge.errors import ConversionError, DeviceError, refusal, shown
+
+
+# ---- what a consumer wants that no library is ------------------------------------------------------------------------
+
+cdef str SHARED = 'make the Tensor with readonly="share" and do not write'
+# By the names in libraries/dlpack, which says what each supports: what texts call it, and the hint where it would be
+# written to what is read-only, or read what is written.
+cdef dict EXPORTS = {
+    "LEGACY": ("a legacy capsule", f"pass max_version=(1, 0), or {SHARED}"),
+    "VERSIONED": ("a capsule", SHARED),
+    "ARROW": ("Arrow", SHARED),
+    "PICKLE": ("a pickle", SHARED),
+}
+cdef dict consumers = {}
+
+
+cdef Target consumer_named(str name):
+    """Of a capsule, an array of Arrow or a pickle: the target of a decision."""
+    cdef Target target = consumers.get(name)
+    if target is None:
+        target = new_target(getattr(load_module("dlbridge.libraries.dlpack"), name))
+        target.called, target.export_hint = EXPORTS[name]
+        target.load()
+        consumers[name] = target
+    return target
+
+
+cdef Managed* exported(Managed* base, Target target, Request* request) except NULL:
+    """A new block over the memory as it is wanted, or over a copy."""
+    cdef Decision decision
+    cdef Managed* managed
+    if is_immutable(target) and not has_streams(base.abi.dl_tensor.device.device_type):
+        managed = managed_take_versioned(PROTOCOL_DLBRIDGE, &managed_retain(base).abi)     # which can be sealed
+    else:
+        managed = shared_in_order(base)
+    return managed if fits(managed, target, request) else placed(managed, target, request, None, &decision)
 
 
 cdef Managed* copied_where_it_is(Managed* base) except NULL:
-    cdef bint on_host = is_host(base.abi.dl_tensor.device.device_type)
-    return place(shared_in_order(base), COPY if on_host else <int32_t> COPY_SPAN, NULL)
+    cdef Request request = NOTHING_ASKED
+    request.copy = COPY_ALWAYS
+    return exported(base, consumer_named("VERSIONED"), &request)
 
 
 cdef int await_for_cpu(Managed* managed) except -1:
@@ -100,67 +143,46 @@ cdef int await_for_cpu(Managed* managed) except -1:
 cdef object export_capsule(
     Managed* base, ReadonlyPolicy policy, bint versioned, object stream, object dl_device, object copy,
 ):
-    cdef int32_t steps = export_device(base, stream, dl_device)
+    cdef Request request = NOTHING_ASKED
     cdef Managed* managed
-    if copy is not None and copy is not True and copy is not False:
-        raise ValueError(f"dlpack: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
+    request.readonly = policy
     if copy is True:
-        on_host = is_host(base.abi.dl_tensor.device.device_type) or steps & FETCH
-        steps |= COPY if on_host else <int32_t> COPY_SPAN
-    if steps & FETCH and copy is False:
-        there = device_name(base.abi.dl_tensor.device)
-        raise refusal(CopyRequiredError, "dlpack", "copy", False, f"but memory on {there} must be copied to the CPU",
-                      "pass copy=None")
-    if not versioned:
-        steps |= legacy_steps(base, policy, copy, steps)
-    managed = managed_share(base)
-    if has_streams(managed.abi.dl_tensor.device.device_type):
-        order_export(managed, base, steps, stream)
-    if steps:
-        managed = place(managed, steps, NULL)
+        request.copy = COPY_ALWAYS
+    elif copy is False:
+        request.copy = COPY_NEVER
+    elif copy is not None:
+        raise ValueError(f"dlpack: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
+    if dl_device is not None:
+        request.has_device = True
+        parse_device(dl_device, &request.device)
+    name_stream(&request, stream, base.abi.dl_tensor.device.device_type)
+    managed = exported(base, consumer_named("VERSIONED" if versioned else "LEGACY"), &request)
     return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
 
 
-cdef int32_t legacy_steps(Managed* managed, ReadonlyPolicy policy, object copy, int32_t steps) except -1:
-    """The steps that a legacy capsule needs, since it can flag neither read-only memory nor padded elements."""
-    cdef int32_t needed = 0
-    cdef bint padded = managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
-    if padded and not is_host(managed.abi.dl_tensor.device.device_type) and not steps & FETCH:
-        raise refusal(DeviceError, "dlpack", "max_version", None,
-                      "asks for a legacy capsule, which cannot flag padded elements", "pass max_version=(1, 0)")
-    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and policy != READONLY_SHARE and not steps & COPY:
-        if policy == READONLY_ERROR:
-            raise refusal(ConversionError, "dlpack", "max_version", None,
-                          "asks for a legacy capsule, which cannot flag read-only memory",
-                          'pass max_version=(1, 0), or make the Tensor with readonly="share" and do not write')
-        on_host = is_host(managed.abi.dl_tensor.device.device_type)
-        needed = separate_steps(managed) if on_host else <int32_t> COPY_SPAN
-    if padded:
-        needed = pack_steps(managed)
-    if needed and copy is False:
-        raise refusal(CopyRequiredError, "dlpack", "copy", False,
-                      "but a legacy capsule cannot flag what this memory is (read-only, or padded)",
-                      'pass max_version=(1, 0), or readonly="share"')
-    return needed
+cdef Managed* in_default_order(Managed* base) except NULL:
+    cdef Request request = NOTHING_ASKED
+    cdef Managed* managed = shared_in_order(base)
+    name_stream(&request, None, base.abi.dl_tensor.device.device_type)
+    try:
+        order(managed, &request)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
 
 
-cdef int32_t export_device(const Managed* managed, object stream, object dl_device) except -1:
-    """The steps that bring memory to where the consumer wants it, or an error. Pinned memory can pass for the CPU's."""
-    cdef const DLDevice* device = &managed.abi.dl_tensor.device
-    cdef DLDevice wanted
+cdef int name_stream(Request* request, object stream, int32_t device_type) except -1:
+    """Note the stream of a consumer, which means the legacy default one where it names none."""
     if stream is not None and not (PyLong_Check(stream) and stream == STREAM_UNORDERED):
-        check_stream(stream, device.device_type)
-    if dl_device is None:
+        check_stream(stream, device_type)
+    if not has_streams(device_type):
         return 0
-    parse_device(dl_device, &wanted)
-    if same_device(&wanted, device):
-        return 0
-    if wanted.device_type == kDLCPU and is_host(device.device_type):
-        return TO_HOST_LABEL
-    if wanted.device_type == kDLCPU and has_streams(device.device_type):
-        return FETCH
-    raise refusal(DeviceError, "dlpack", "dl_device", dl_device,
-                  f"is not where the memory is, {device_name(device[0])}", "convert() it there first")
+    request.has_stream, request.stream = True, STREAM_LEGACY_DEFAULT
+    if stream is not None:
+        request.stream = consumer_number(stream, device_type)
+        # The standard's streams are integers. A stream that is given as an object is kept alive.
+        request.stream_object = <PyObject*> stream if keeps_handle(stream) else NULL
 
 
 cdef int check_stream(object stream, int32_t device_type) except -1:
@@ -170,22 +192,6 @@ cdef int check_stream(object stream, int32_t device_type) except -1:
         parse_stream(stream, "dlpack")
     if on_host:
         raise refusal(DeviceError, "dlpack", "stream", stream, "has no meaning on the CPU", "pass stream=None")
-
-
-cdef int order_export(Managed* managed, const Managed* base, int32_t steps, object stream) except -1:
-    cdef int64_t number = STREAM_LEGACY_DEFAULT
-    cdef Operations* operations = device_operations()
-    try:
-        if stream is not None:
-            number = consumer_number(stream, managed.abi.dl_tensor.device.device_type)
-        operations.inherit(managed, base)
-        if number == STREAM_UNORDERED or not steps & (TO_HOST_LABEL | FETCH):
-            # The standard's streams are integers. A stream that is given as an object is kept alive.
-            return operations.order_consumer(managed, number, stream if keeps_handle(stream) else None, False)
-        return operations.await_producer(managed) if steps & TO_HOST_LABEL else 0
-    except BaseException:
-        managed_release(managed)
-        raise
 
 
 cdef int64_t consumer_number(object stream, int32_t device_type) except? -2:
@@ -306,38 +312,9 @@ cdef void drop_array_struct(object capsule) noexcept:
 # ---- Arrow -----------------------------------------------------------------------------------------------------------
 
 cdef object arrow_capsules(Managed* base, ReadonlyPolicy policy):
-    cdef Managed* managed = shared_in_order(base)
-    cdef int32_t steps
-    try:
-        await_for_cpu(managed)
-        steps = arrow_steps(managed, policy)
-    except BaseException:
-        managed_release(managed)
-        raise
-    return new_arrow_capsules(place(managed, steps, NULL) if steps else managed)
-
-
-ctypedef str (*FindWriter)(const Managed* managed)
-cdef void* find_writer = NULL
-
-
-cdef str writer_of(const Managed* managed):
-    return (<FindWriter> c_function(&find_writer, "dlbridge._core.constant", "find_writer"))(managed)
-
-
-cdef int32_t arrow_steps(const Managed* managed, ReadonlyPolicy policy) except -1:
-    """The steps to an array of Arrow, which is compact and aligned, and must not change."""
-    if managed.marks or <size_t> managed_data(managed) % managed_item_bytes(managed):
-        return COPY | IN_C_ORDER
-    if policy == READONLY_SHARE or not managed_count(managed):
-        return 0
-    if managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and writer_of(managed) is None:
-        return 0
-    if policy == READONLY_ERROR:
-        raise refusal(ConversionError, "arrow", "readonly", '"error"',
-                      "somebody can still write to the memory, and the arrays of Arrow must not change",
-                      'pass readonly="copy", or "share" and do not write')
-    return COPY
+    cdef Request request = NOTHING_ASKED
+    request.readonly = policy
+    return new_arrow_capsules(exported(base, consumer_named("ARROW"), &request))
 
 
 # ---- the buffer protocol ---------------------------------------------------------------------------------------------
@@ -423,19 +400,10 @@ cdef bint is_layout_asked_for(Py_buffer* view, int flags) noexcept:
 # copy, so that it never has more bytes than the elements.
 
 cdef Managed* picklable(Managed* base) except NULL:
-    cdef Span span = managed_span(base)
-    cdef int32_t device_type = base.abi.dl_tensor.device.device_type
-    cdef int32_t steps = 0 if is_host(device_type) else <int32_t> FETCH
-    cdef Managed* managed = shared_in_order(base)
-    if span.high_bytes - span.low_bytes > managed_nbytes(base):
-        steps |= COPY
-    try:
-        if has_streams(device_type) and is_host(device_type):
-            device_operations().await_producer(managed)     # the bytes are about to be read
-    except BaseException:
-        managed_release(managed)
-        raise
-    return place(managed, steps, NULL)
+    cdef Request request = NOTHING_ASKED
+    request.has_device, request.device = True, DLDevice(kDLCPU, 0)
+    request.readonly = READONLY_SHARE
+    return exported(base, consumer_named("PICKLE"), &request)
 
 
 cdef Managed* flattened(Managed* managed, int64_t* offset_bytes) except NULL:

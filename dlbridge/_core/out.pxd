@@ -2,7 +2,7 @@
 
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 # Refuses what is no array of the target.
@@ -10,6 +10,6 @@ cdef int check_out_type(object out, Target target, const Request* request) excep
 # The memory of out, which can be written; only host memory.
 cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL
 # Refuses a source of another device, unless device= asks for it to be fetched.
-cdef int check_reach(const Managed* source, const Request* request) except -1
+cdef int check_source(const Managed* source, const Request* request) except -1
 # Refuses what does not fit: another dtype or shape.
 cdef int check_fit(const Managed* source, const Managed* into) except -1

@@ -4,6 +4,7 @@ from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED,
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_UNORDERED,
     DLTensor,
     kDLCUDA,
     kDLROCM,
@@ -20,25 +21,23 @@ from dlbridge._core.block cimport (
     managed_own_storage,
     managed_release,
     managed_shape,
-    managed_share,
     managed_strides,
 )
-from dlbridge._core.conversion cimport deliver_out_of_line
+from dlbridge._core.decision cimport COPY, NARROW, Decision, is_bool
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, is_host, same_device
 from dlbridge._core.dtypes cimport dtype_name, get_row
 from dlbridge._core.facts cimport WRITABLE
-from dlbridge._core.handover cimport hand_over
 from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
-from dlbridge._core.place cimport COPY, FETCH, NARROW, copy_into, is_bool, place
-from dlbridge._core.plan cimport row_for
+from dlbridge._core.place cimport copy_into, replaced
+from dlbridge._core.plan cimport make_plan, row_for
 from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request, parse_request
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.registry cimport loaded_target
-from dlbridge._core.targets.target cimport Target
-from dlbridge.tensor cimport Tensor
+from dlbridge._core.steps cimport order, placed
+from dlbridge._core.target cimport Target
 
 from dlbridge.errors import (
     ConversionError,
@@ -92,7 +91,8 @@ cdef int fill_out(Managed* into, Managed* source, Target target, const Request* 
         check_fit(source, into)
         if direct:
             check_reach(source, request)
-            hand_over(source, target, FETCH, request)
+            if request.has_stream and request.stream == STREAM_UNORDERED:
+                order(source, request)
             device_operations().fetch(source, managed_data(into), managed_data(source), managed_nbytes(source))
         else:
             copy_into(into, source)
@@ -110,8 +110,8 @@ cdef bint is_fetched_as_it_is(const Managed* into, const Managed* source) noexce
 
 cdef Managed* for_out(Managed* managed, Target target, const Request* request) except NULL:
     """Memory that the CPU can read, in the type that ``narrow`` gives; managed is stolen."""
-    cdef Request asked = request[0]
-    cdef Tensor tensor
+    cdef Request asked = request_to_read(request)
+    cdef Decision decision
     cdef int row
     if not is_host(managed.abi.dl_tensor.device.device_type):
         try:
@@ -120,15 +120,29 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
         except BaseException:
             managed_release(managed)
             raise
-        asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
-        tensor = deliver_out_of_line(managed, tensors, &asked, None)
-        managed = managed_share(tensor.managed)
+        managed = placed(managed, tensors, &asked, None, &decision)
     try:
         row = row_for(managed, target, request) if request.narrow else managed.row
     except BaseException:
         managed_release(managed)
         raise
-    return managed if row == managed.row else place(managed, COPY | NARROW, NULL)
+    return managed if row == managed.row else replaced(managed, COPY | NARROW)
+
+
+cdef Request request_to_read(const Request* request) noexcept:
+    """What is asked of memory that only has to be read."""
+    cdef Request asked = request[0]
+    asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+    return asked
+
+
+cdef int check_source(const Managed* source, const Request* request) except -1:
+    """Raise why the CPU cannot read the source, as for_out() does."""
+    cdef Request asked = request_to_read(request)
+    cdef Decision decision
+    check_reach(source, request)
+    if not is_host(source.abi.dl_tensor.device.device_type):
+        make_plan(source, loaded_target("dlbridge"), &asked, None, &decision)
 
 
 # ---- what out may be -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""place: takes a block, and gives the same or another block that was copied, swapped or relabelled.
+"""place: the copies of a block in host memory, and its bytes seen as other elements.
 
 No other module copies host memory: it is allocated and described here, and ``copying`` moves the elements.
 """
@@ -14,8 +14,6 @@ from dlbridge._core.abi cimport (
     DLManagedTensorVersioned,
     DLPackExchangeAPI,
     DLTensor,
-    kDLBool,
-    kDLCPU,
     kDLComplex,
     kDLInt,
 )
@@ -39,7 +37,6 @@ from dlbridge._core.block cimport (
     managed_own,
     managed_packed,
     managed_release,
-    managed_seal,
     managed_set_row,
     managed_share,
     managed_span,
@@ -62,6 +59,19 @@ from dlbridge._core.copying cimport (
     flip,
     repack,
 )
+from dlbridge._core.decision cimport (
+    COPY,
+    COPY_SPAN,
+    IN_C_ORDER,
+    IN_PINNED_MEMORY,
+    NARROW,
+    PACK,
+    PACKED_TO_PAIRS,
+    PAIRS_TO_PACKED,
+    UNPACK,
+    is_bool,
+    is_spread,
+)
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row
@@ -73,8 +83,6 @@ from dlbridge._core.layout cimport (
     Span,
     add_overflows,
     fill_compact,
-    fill_length_1,
-    has_overlap,
     is_dense,
 )
 from dlbridge._core.pending cimport take_error
@@ -87,51 +95,19 @@ cdef enum:
     LARGE = 1 << 26                     # from this size on, the system is asked whether it has the memory
     HUGE = 1 << 22                      # from this size on, memory is asked for in huge pages
     THEIRS = 1 << 20                    # from this size on, the target's own allocator costs no more than malloc()
-    WASTEFUL = 1 << 24                  # from this size on, a span with many holes is not fetched from a device
-    HOLES_TOO_MANY = 4                  # many holes: the span has more than so many times the bytes of the elements
     CHANGES = UNPACK | PACK | PAIRS_TO_PACKED | PACKED_TO_PAIRS
     SMALL = 1 << 16                     # below this size, giving up the GIL costs more than the copy
 
 
-cdef Managed* place(Managed* managed, int32_t steps, const DLPackExchangeAPI* api) except NULL:
-    """Take the steps in their order."""
-    if steps & TO_HOST_LABEL and not steps & IN_PINNED_MEMORY:
-        label_as_host(managed)
+cdef Managed* replaced(Managed* managed, int32_t steps) except NULL:
+    cdef Managed* block
     try:
-        if steps & FETCH:
-            managed = replaced(managed, fetched(managed))
-        if steps & (COPY | COPY_SPAN):
-            managed = replaced(managed, copied(managed, steps, api))
-        if steps & TO_HOST_LABEL and steps & IN_PINNED_MEMORY:      # the copy had to know where such memory is
-            label_as_host(managed)
-        if steps & PAIRS_TO_PACKED:
-            managed = replaced(managed, with_lanes(managed, 1))
-        if steps & UNPACK:
-            managed = replaced(managed, repacked(managed, True))
-        if steps & PACK:
-            managed = replaced(managed, repacked(managed, False))
-        if steps & PACKED_TO_PAIRS:
-            managed = replaced(managed, with_lanes(managed, 2))
-        if steps & RESET_LENGTH_1:
-            fill_length_1(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides,
-                          item_stride(managed))
-            managed.marks &= ~<uint8_t> LENGTH_1
-        if steps & SEAL:
-            managed_seal(managed)
+        block = copied(managed, steps, NULL)
     except BaseException:
         managed_release(managed)
         raise
-    return managed
-
-
-cdef void label_as_host(Managed* managed) noexcept nogil:
-    managed.abi.dl_tensor.device.device_type = kDLCPU
-    managed.abi.dl_tensor.device.device_id = 0
-
-
-cdef inline Managed* replaced(Managed* old, Managed* new) noexcept:
-    managed_drop(old)
-    return new
+    managed_drop(managed)
+    return block
 
 
 cdef Managed* shared_in_order(Managed* base) except NULL:
@@ -145,32 +121,9 @@ cdef Managed* shared_in_order(Managed* base) except NULL:
     return managed
 
 
-cdef int32_t separate_steps(const Managed* managed) noexcept nogil:
-    """The step that copies memory which needs no other change: of a broadcast array only the few bytes that it touches.
-
-    Sliding windows touch few bytes too. Each of their elements gets its own, or one write would change several.
-    """
-    cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    cdef Span span = managed_span(managed)
-    if span.high_bytes - span.low_bytes >= managed_nbytes(managed):
-        return COPY
-    return COPY if has_overlap(tensor.ndim, tensor.shape, tensor.strides, item_stride(managed)) else COPY_SPAN
-
-
-cdef int64_t item_stride(const Managed* managed) noexcept nogil:
-    """The stride from one element to the next."""
-    return managed_item_bytes(managed) if managed.marks & BYTE_STRIDES else 1
-
-
-cdef int32_t pack_steps(const Managed* managed) noexcept nogil:
-    """The steps that pack elements of a byte each. PACK reads compact memory, so other memory is copied first."""
-    return COPY | PACK if managed.marks & STRIDED else PACK
-
-
 # ---- copies --------------------------------------------------------------------------------------------------------
 
 cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* api) except NULL:
-    """A copy of the values in memory of its own, writable and in native byte order."""
     cdef Managed* block
     cdef int64_t nbytes
     if not is_host(source.abi.dl_tensor.device.device_type):
@@ -288,10 +241,6 @@ cdef Managed* copied_span(Managed* source) except NULL:
 
 
 cdef Managed* fetched(Managed* source) except NULL:
-    """A copy on the host of the touched bytes of a device's memory, with their strides.
-
-    The bytes are there when this returns.
-    """
     cdef Span span = managed_span(source)
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
     cdef Managed* block
@@ -310,12 +259,6 @@ cdef Managed* fetched(Managed* source) except NULL:
     if is_bool(source):
         make_bools(<char*> block.abi.dl_tensor.data, nbytes)
     return like_span(block, source, span)
-
-
-cdef bint is_spread(const Managed* managed) noexcept nogil:
-    cdef Span span = managed_span(managed)
-    cdef int64_t nbytes = span.high_bytes - span.low_bytes
-    return nbytes > WASTEFUL and nbytes // HOLES_TOO_MANY > managed_nbytes(managed)
 
 
 cdef void make_bools(char* bytes_of, int64_t nbytes) noexcept nogil:
@@ -582,21 +525,10 @@ cdef void describe_narrowing(Copy* copy, Managed* into, Managed* source, uint8_t
     copy.lost = lost
 
 
-cdef bint is_bool(const Managed* managed) noexcept nogil:
-    """Whether elements are bools, of which a copy has only the bytes 0 and 1.
-
-    Libraries that are given others compute with them: JAX adds a 255 as that many.
-    """
-    return managed.abi.dl_tensor.dtype.code == kDLBool and managed.abi.dl_tensor.dtype.bits == 8
-
-
 # ---- elements below a byte -----------------------------------------------------------------------------------------
 
 cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
-    """See two-lane elements as twice as many packed ones along the last axis, or the other way round.
-
-    The memory is shared: element i lies at bit i * bits (DLPack 1.3 on packed types), so both describe the same bytes.
-    """
+    """The memory is shared: element i lies at bit i * bits (DLPack 1.3 on packed types), so both describe its bytes."""
     cdef Managed* seen = shared_in_order(managed)
     cdef DLTensor* tensor = &seen.abi.dl_tensor
     cdef int64_t* extent = &tensor.shape[tensor.ndim - 1]
@@ -609,13 +541,14 @@ cdef Managed* with_lanes(Managed* managed, int lanes) except NULL:
 
 
 cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
-    """A copy of compact sub-byte elements, from packed to one in each byte or the other way round."""
     cdef int bits = source.abi.dl_tensor.dtype.bits
     cdef int64_t count = managed_count(source)
     cdef int64_t nbytes = count if unpacks else (count * bits + 7) // 8
     cdef Managed* block
     if not is_host(source.abi.dl_tensor.device.device_type):
         raise unplanned(source, "is memory that dlbridge cannot repack", FETCH_THERE)
+    if has_streams(source.abi.dl_tensor.device.device_type):
+        device_operations().await_producer(source)      # the CPU is about to read pinned memory
     block = allocated(source, nbytes)
     if count < SMALL:
         repack(managed_data(block), managed_data(source), count, bits, unpacks)

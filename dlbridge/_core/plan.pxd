@@ -1,10 +1,19 @@
 """The plan: what the library and the driver are asked, what is decided, and how that is said."""
 
+from libc.stdint cimport int32_t
+
 from dlbridge._core.block cimport Managed
 from dlbridge._core.decision cimport Decision, Findings
 from dlbridge._core.request cimport Request
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
+
+# The kernels of libraries, which make compact copies of memory on its device.
+ctypedef struct Kernels:
+    tuple (*find)(const Managed* managed, object src)       # the function and its library, or None
+    Managed* (*rearranged)(Managed* managed, object src, int32_t steps) except NULL     # managed is stolen
+
+cdef Kernels kernels
 
 # ``src`` is the array whose whole memory this is, if there is one.
 cdef int make_plan(
@@ -14,7 +23,8 @@ cdef int gather(
     const Managed* managed, Target target, const Request* request, object src, Findings* out,
 ) except -1
 cdef int row_for(const Managed* managed, Target target, const Request* request) except -2
-cdef tuple find_kernel(const Managed* managed, object src)
+# Who can still write to read-only memory, by name; None if nobody can.
+cdef str writer_of(const Managed* managed)
 # The error of a copy that is needed, for a reason, where copy=False forbids it.
 cdef object copy_required(const Managed* managed, Target target, const Decision* decision)
 

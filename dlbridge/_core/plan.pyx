@@ -23,33 +23,44 @@ from dlbridge._core.block cimport (
 from dlbridge._core.decision cimport (
     BY_POLICY,
     NO_COPY,
+    HOW,
+    NARROW,
     NO_KERNEL,
+    REARRANGE,
+    STAGED,
+    UPLOAD,
     Decision,
     Findings,
     Reason,
     decide,
+    is_bool,
     is_for_host,
     is_immutable,
     is_misaligned,
+    is_spread,
     low_bits_of,
     needs_kernel,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport NO_ROW, dtype_name, nearest_row, row_name
-from dlbridge._core.exports cimport writer_of
-from dlbridge._core.facts cimport OTHER_DEVICES, REARRANGED
+from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row, nearest_row, row_name
+from dlbridge._core.facts cimport OTHER_DEVICES
 from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED
-from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, REARRANGE, is_bool, is_spread
+from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, is_stageable
 from dlbridge._core.request cimport COPY_UNLESS_CONSTANT, READONLY_SHARE, Request
-from dlbridge._core.sources.offer cimport Offer, hints, library
-from dlbridge._core.sources.registry cimport offers_for_type
-from dlbridge._core.targets.registry cimport loaded_target
-from dlbridge._core.targets.target cimport Target, uploads_to
+from dlbridge._core.sources.offer cimport hints
+from dlbridge._core.target cimport Target, uploads_to
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
+
+# Filled in by conversion, which calls such a library as any other.
+cdef Kernels kernels
+
+# Of constant, which is loaded with the first read-only memory for immutable arrays.
+ctypedef str (*FindWriter)(const Managed* managed)
+cdef void* find_writer = NULL
 
 # Of sources/array_interface, which is loaded with the first such array.
 ctypedef bint (*IsMadeAnew)(const Managed* first, object obj) except -1
@@ -59,6 +70,7 @@ cdef str ALIGNED = 'pass dlbridge.convert(x, "numpy", copy=True), which is align
 # How a hint begins where nothing that the caller could change makes the copy unnecessary.
 cdef str NOTHING = "nothing to do: "
 cdef str COPIED = NOTHING + "it is copied"
+cdef str FLAGGED = "pass max_version=(1, 0)"        # what is exported as padded elements, but not by a legacy capsule
 cdef str SHARE = 'pass readonly="share" and do not write'
 # For each reason: the field, what is so of the memory, what the target makes of that, and the hint; None where
 # that depends on who has the memory.
@@ -140,10 +152,15 @@ cdef int make_plan(
 ) except -1:
     """Decide what is done with the memory, or raise why nothing is."""
     cdef Findings findings
+    cdef int row
     gather(managed, target, request, src, &findings)
     decide(managed, target, request, &findings, out)
     if out.refused:
         raise refusal_of(managed, target, request, out)
+    if out.steps & UPLOAD and not out.steps & ~(UPLOAD | STAGED | HOW) and not request.peek:
+        row = nearest_row(managed.row) if out.steps & NARROW else managed.row
+        # A library may have elements below a byte in a form of its own.
+        out.staged = not get_row(managed.row).subbyte and is_stageable(<Managed*> managed, row, &out.upload)
 
 
 cdef int gather(
@@ -160,7 +177,7 @@ cdef int gather(
     out.host = max(0, request.device.device_id) if request.has_device else 0
     if target.hosts > 1 and not request.has_device:
         out.host = target.facts.default_host.value(target.namespace)
-    out.kernel = may_be_rearranged(managed, target, request, out.row) and find_kernel(managed, src) is not None
+    out.kernel = may_be_rearranged(managed, target, request, out.row) and kernels.find(managed, src) is not None
     out.copied = request.peek and is_given_copy(managed, src)
     out.constant = managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and (
         request.copy == COPY_UNLESS_CONSTANT or is_immutable(target) and request.readonly != READONLY_SHARE) and (
@@ -181,6 +198,10 @@ cdef int row_for(const Managed* managed, Target target, const Request* request) 
     return narrower.row
 
 
+cdef str writer_of(const Managed* managed):
+    return (<FindWriter> c_function(&find_writer, "dlbridge._core.constant", "find_writer"))(managed)
+
+
 cdef bint is_given_copy(const Managed* managed, object src) except -1:
     """Whether the producer gave a copy, which only explain() wants to know.
 
@@ -199,7 +220,7 @@ cdef dict values_for(const Managed* managed, Target target, const Decision* deci
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     near = nearest_row(managed.row)
     return {
-        "target": target.name, "takes": target.facts.takes.text if target.takes is not None else "",
+        "target": target.called, "takes": target.facts.takes.text if target.takes is not None else "",
         "shape": managed_shape(managed), "ndim": tensor.ndim, "strides": managed_strides(managed),
         "data": <size_t> managed_data(managed), "alignment": low_bits_of(managed, target) + 1,
         "dtype": dtype_name(tensor.dtype), "near": row_name(near) if near != NO_ROW else "",
@@ -237,7 +258,7 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
     text = f"{REASONS[decision.reason][0]} {lack_of(managed, target, decision)}"
     if not decision.steps & REARRANGE:
         return text
-    kernel, _ = find_kernel(managed, src)
+    kernel, _ = kernels.find(managed, src)
     return f"{text}; {kernel.__module__.rpartition('.')[2]} makes a compact copy"
 
 
@@ -253,6 +274,10 @@ cdef str reason_hint(const Managed* managed, Target target, const Decision* deci
             managed.abi.dl_tensor.device.device_type):
         return f'{ALIGNED}, with readonly="share"'
     hint = REASONS[decision.reason][3]
+    if target.export_hint is not None and decision.reason in ACCESS:
+        return target.export_hint
+    if target.export_hint is not None and decision.reason == Reason.ELEMENT_FORM:
+        return FLAGGED
     if hint is not None:
         return hint
     return order_hint(managed) if decision.reason == Reason.BYTE_ORDER else contiguous_hint(managed)
@@ -265,11 +290,12 @@ cdef object refusal_of(const Managed* managed, Target target, const Request* req
         return copy_required(managed, target, decision)
     if decision.refused == NO_KERNEL:
         return refusal(DeviceError, target.name, REASONS[decision.reason][0], lack_of(managed, target, decision),
-                       f"needs a copy, which cannot be made on {device_name(device)}", kernel_hint(managed, decision))
+                       f"needs a copy, which cannot be made on {device_name(device)}",
+                       kernel_hint(managed, target, decision))
     if decision.refused == BY_POLICY:
         return refusal(ConversionError, target.name, "readonly", '"error"',
                        ACCESS[decision.reason].format(**values_for(managed, target, decision)),
-                       'pass readonly="copy", or "share" and do not write')
+                       target.export_hint or 'pass readonly="copy", or "share" and do not write')
     if decision.reason == Reason.NOT_MOVED:
         return not_moved(managed, target, &request.device)
     error, field, value, wrong, hint = REFUSALS[decision.reason]
@@ -283,7 +309,8 @@ cdef object copy_required(const Managed* managed, Target target, const Decision*
     if needs_kernel(managed, decision):
         hint = COPY_THERE
     else:
-        hint = "pass copy=None" if hint.startswith(NOTHING) else f"{hint}, or pass copy=None"
+        in_vain = hint.startswith(NOTHING) or target.export_hint is not None and decision.reason == Reason.OTHER_DEVICE
+        hint = "pass copy=None" if in_vain else f"{hint}, or pass copy=None"
     return refusal(CopyRequiredError, target.name, REASONS[decision.reason][0], lack_of(managed, target, decision),
                    "needs a copy, and copy=False forbids it", hint)
 
@@ -291,6 +318,9 @@ cdef object copy_required(const Managed* managed, Target target, const Decision*
 cdef object not_moved(const Managed* managed, Target target, const DLDevice* wanted):
     there = device_name(wanted[0])
     wrong, hint = f"is not {there}, and dlbridge does not move it there", "move it with the library that made it"
+    if target.export_hint is not None:
+        return refusal(DeviceError, target.name, "dl_device", there, f"is not where the memory is, "
+                       f"{device_name(managed.abi.dl_tensor.device)}", "convert() it there first")
     kind, colon, index = there.partition(":")
     move = target.facts.moves.get(kind)
     if move is not None:
@@ -316,8 +346,10 @@ cdef str lacked_hint(const Managed* managed, Target target):
     return hint
 
 
-cdef str kernel_hint(const Managed* managed, const Decision* decision):
+cdef str kernel_hint(const Managed* managed, Target target, const Decision* decision):
     """What to do about memory for which no library with kernels was found. None swaps bytes or packs elements."""
+    if target.export_hint is not None and decision.reason == Reason.ELEMENT_FORM:
+        return FLAGGED
     if decision.reason == Reason.WIDE_TYPE:
         return "narrow it with the library that made it"
     of_strides = decision.reason in (
@@ -337,8 +369,6 @@ cdef str order_hint(const Managed* managed):
     return 'pass numpy.array(x, numpy.asarray(x).dtype.newbyteorder("="))'
 
 
-# ---- kernels of the libraries ----------------------------------------------------------------------------------------
-
 cdef bint may_be_rearranged(const Managed* managed, Target target, const Request* request, int row) noexcept:
     """Whether memory of a device has something that kernels may have to change for the target."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
@@ -346,30 +376,3 @@ cdef bint may_be_rearranged(const Managed* managed, Target target, const Request
         managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed) or row != managed.row
         or (request.copy == COPY_UNLESS_CONSTANT and managed.marks & STRIDED)
         or (is_for_host(managed, target, request) and is_spread(managed)))
-
-
-cdef tuple find_kernel(const Managed* managed, object src):
-    """The function that makes a compact copy of an array on its device, and its library: that of the array, or another.
-
-    The other library is named; it is None for the array's own. None without any.
-    """
-    cdef Offer offer
-    if src is not None:
-        offer = <Offer> offers_for_type(type(src))[0]
-        if offer.known & REARRANGED and offer.function is None:     # which gives another array, of which it is known
-            return offer.values[<int> REARRANGED], None
-    for name, kernel in library().rearrangers():
-        if takes_as_it_is(managed, name):
-            return kernel, name
-    return None
-
-
-cdef bint takes_as_it_is(const Managed* managed, str name):
-    """Whether a library takes device memory without a change. One that does not work here takes none."""
-    cdef Target target
-    try:
-        target = loaded_target(name)
-    except Exception:
-        return False
-    return uploads_to(target, managed.abi.dl_tensor.device.device_type) and (
-        managed.marks & ~target.supports == 0 and target.rows >> managed.row & 1)

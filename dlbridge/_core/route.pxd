@@ -4,7 +4,7 @@ from cpython.object cimport PyObject
 
 from dlbridge._core.cache cimport ROUTES, Entry, cached, steal
 from dlbridge._core.request cimport Request
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 cdef class Route(Entry):

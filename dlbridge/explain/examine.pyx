@@ -18,11 +18,11 @@ from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
-from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach
+from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_source
 from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, row_for
 from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narrow, dtype, shape, out):
@@ -79,7 +79,7 @@ cdef int examine_out(
     managed = acquire_seen(route.offers, src, dtype, shape, request)
     try:
         state_memory(facts, managed)
-        check_reach(managed, request)
+        check_source(managed, request)
         if request.narrow:
             managed_set_row(managed, row_for(managed, route.target, request))
         into = acquire_out(out, route.target, request)

@@ -1,7 +1,9 @@
 """DLPack capsules: "dltensor", which has no flags, and "dltensor_versioned"."""
 
 from dlbridge.libraries.library import Arrays, Fact, Library
-from dlbridge.libraries.profiles import DLPACK
+from dlbridge.libraries.profiles import DLPACK, FLOATS, INTEGERS, NO_LABELS, compact
+
+OF_HOST = (Fact("OTHER_DEVICES", "dlpack 1.3", "has no device"), *NO_LABELS)
 
 LIBRARY = Library(
     name="dlpack",
@@ -14,5 +16,19 @@ LIBRARY = Library(
         *DLPACK,
     ),
 )
-# What to_dlpack() gives for max_version=(1, 0); it has no name in convert().
-VERSIONED = Library(name="dlpack_versioned", delivery="tensor:prepare_versioned", lacks=DLPACK)
+LEGACY = LIBRARY
+# What has no name in convert(). A versioned capsule, which to_dlpack() gives for max_version=(1, 0):
+VERSIONED = Library(name="dlpack", delivery="tensor:prepare_versioned", lacks=DLPACK)
+# An array of Arrow, which __arrow_c_array__ gives:
+ARROW = Library(
+    name="arrow",
+    lacks=(
+        Fact("WRITABLE", "arrow 1.0", "has arrays that never change"),
+        *compact("arrow 1.0"),
+        *DLPACK,
+        *OF_HOST,
+    ),
+    aligned_dtypes=Fact((*INTEGERS, *FLOATS), "arrow 1.0", "recommends addresses that are multiples of 8"),
+)
+# A pickle, which has the touched bytes and the strides, but never more bytes than the elements have:
+PICKLE = Library(name="pickle", lacks=(Fact("GAPS", "seen in 3.14", "would keep what nobody can see"), *OF_HOST))

@@ -7,13 +7,23 @@ from libc.stdint cimport int32_t
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed, managed_release, managed_share
 from dlbridge._core.conversion cimport convert_to, deliver_out_of_line
-from dlbridge._core.decision cimport AXIS_ORDER, NO_COPY, WIDE_TYPE, Decision, is_for_host, is_immutable
+from dlbridge._core.decision cimport (
+    AXIS_ORDER,
+    COPY,
+    IN_C_ORDER,
+    NARROW,
+    NO_COPY,
+    WIDE_TYPE,
+    Decision,
+    is_for_host,
+    is_immutable,
+)
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
 from dlbridge._core.facts cimport ANY_ORDER, ANY_STRIDES, HOST
 from dlbridge._core.layout cimport STRIDED
 from dlbridge._core.location cimport find_device, is_on
-from dlbridge._core.place cimport COPY, IN_C_ORDER, NARROW, is_stageable, place, staged_in_pool
+from dlbridge._core.place cimport is_stageable, replaced, staged_in_pool
 from dlbridge._core.plan cimport copy_required, row_for
 from dlbridge._core.request cimport (
     COPY_IF_NEEDED,
@@ -28,7 +38,7 @@ from dlbridge._core.request cimport (
 )
 from dlbridge._core.route cimport Route, delivery_to, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
 
@@ -151,6 +161,6 @@ def upload(Tensor source, Target target, device, copy, narrow, list queued):
             block = staged_in_pool(source.managed, row, steps, &request.device)
         if block != NULL:
             return new_tensor(block, READONLY_COPY)
-        source = new_tensor(place(managed_share(source.managed), steps, NULL), READONLY_COPY)
+        source = new_tensor(replaced(managed_share(source.managed), steps), READONLY_COPY)
     request.queued = <PyObject*> queued if queued is not None else NULL
     return convert_to(source, "dlbridge", &request)

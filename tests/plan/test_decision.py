@@ -1,30 +1,16 @@
 """The quick tests in front of the decision share nothing that the decision would not share."""
 
 import itertools
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from support.compiling import compiled_extension
 from support.optional import params
 from support.strided import LAYOUTS
 
 from dlbridge.testing.producers import Producer
 
-HERE = Path(__file__).parents[1] / "support"
 CUDA, ROCM = 2, 10
 WRITABLE, OR_COPY = 1, 16       # flags of a want
 pytestmark = pytest.mark.needs("Cython")
-
-
-@pytest.fixture(scope="module")
-def deciding(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("deciding")
-    subprocess.run([sys.executable, "-m", "cython", "-3", "-I", HERE.parents[1], HERE / "deciding.pyx",
-                    "-o", folder / "deciding.c"], check=True, timeout=100)
-    return compiled_extension("deciding", folder, "-Wno-missing-field-initializers", f"-I{HERE.parents[1]}",
-                              source=folder / "deciding.c")
 
 
 def arrays():

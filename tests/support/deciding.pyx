@@ -3,14 +3,17 @@
 from libc.string cimport memset
 
 from dlbridge._core.block cimport Managed, managed_release
-from dlbridge._core.decision cimport Decision, Findings, decide, fits, fits_there
-from dlbridge._core.plan cimport gather
+from dlbridge._core.decision cimport ORDER, Decision, Findings, decide, fits, fits_there, is_copy
+from dlbridge._core.exports cimport consumer_named
+from dlbridge._core.plan cimport gather, make_plan
 from dlbridge._core.request cimport COPY_NEVER, READONLY_ERROR, Request, parse_request
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.registry cimport find_target
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 from dlbridge._core.view cimport View, Want
 from dlbridge.face cimport view, wanted_by
+
+import dlbridge
 
 
 def by_target(obj, to, device, copy, readonly):
@@ -42,6 +45,34 @@ def by_want(obj, flags):
     return met, decided(obj, wanted_by(flags), &request)[1]
 
 
+def for_target(obj, to, device, copy, readonly):
+    """What is decided for a target: "share", "copy", or the name of the error."""
+    cdef Target target = find_target(to)
+    target.load()
+    return decided_in_words(obj, target, device, copy, readonly)
+
+
+def for_export(tensor, name, device, copy, readonly):
+    """The same for what a Tensor exports, by the name in libraries/dlpack."""
+    return decided_in_words(tensor, consumer_named(name), device, copy, readonly)
+
+
+cdef str decided_in_words(object obj, Target target, object device, object copy, object readonly):
+    cdef Request request
+    cdef Managed* managed
+    cdef Decision decision
+    parse_request(&request, device, copy, None, readonly, False, False)
+    try:
+        managed = acquire_by(offers_for_type(type(obj)), obj, &request)
+        try:
+            make_plan(managed, target, &request, obj, &decision)
+        finally:
+            managed_release(managed)
+    except dlbridge.DLBridgeError as error:
+        return type(error).__name__
+    return "copy" if is_copy(&decision) else "share"
+
+
 cdef tuple decided(object obj, Target target, const Request* request):
     cdef Managed* managed = acquire_by(offers_for_type(type(obj)), obj, request)
     cdef Findings findings
@@ -50,6 +81,6 @@ cdef tuple decided(object obj, Target target, const Request* request):
         gather(managed, target, request, None, &findings)
         decide(managed, target, request, &findings, &decision)
         quick = fits(managed, target, request) or fits_there(managed, target, request)
-        return quick, not decision.refused and not decision.steps
+        return quick, not decision.refused and not decision.steps & ~ORDER
     finally:
         managed_release(managed)

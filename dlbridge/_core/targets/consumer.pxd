@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport Request
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 cdef object call_consumer(object importer, Target target, object producer)

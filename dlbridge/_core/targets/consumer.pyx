@@ -13,7 +13,7 @@ from dlbridge._core.place cimport stage
 from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.sources.offer cimport library
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 from dlbridge.tensor cimport Tensor, new_tensor
 
 from dlbridge.errors import ConversionError, DeviceError, DeviceMemoryError, DLBridgeError, refusal

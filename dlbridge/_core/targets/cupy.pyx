@@ -32,7 +32,7 @@ from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport READONLY_SHARE, Request, keeps_handle
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, filled, wrap_error
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
 

@@ -10,7 +10,7 @@ from dlbridge._core.dtypes cimport row_name
 from dlbridge._core.request cimport Request
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share, waited_capsule
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 def prepare(Target target):

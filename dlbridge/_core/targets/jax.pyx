@@ -8,7 +8,7 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share
 from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 from dlbridge.errors import ConversionError, refusal
 

@@ -13,7 +13,7 @@ How to delete it
 """
 
 from dlbridge._core.block cimport Managed
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 cdef object host_importer(Target target)

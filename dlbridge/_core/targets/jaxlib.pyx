@@ -5,7 +5,7 @@ import numpy as np
 from dlbridge._core.abi cimport kDLCPU
 from dlbridge._core.block cimport Managed
 from dlbridge._core.sources.offer cimport library
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 cdef dict kept = {}             # the importer, which is found with the first array, since finding it starts JAX
 

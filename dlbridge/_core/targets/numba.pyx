@@ -12,7 +12,7 @@ from dlbridge._core.exports cimport cuda_interface
 from dlbridge._core.request cimport READONLY_SHARE, Request
 from dlbridge._core.targets cimport numpy
 from dlbridge._core.targets.consumer cimport call_consumer, filled
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
 from dlbridge.libraries.numba_arrays import check, makers, primary_context

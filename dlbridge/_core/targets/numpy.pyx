@@ -21,7 +21,7 @@ from dlbridge._core.native.numpy cimport array_over
 from dlbridge._core.numpy_api cimport array_set_base, import_array_api
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.sources.buffer cimport HeldBuffer
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge.errors import MissingLibraryError

@@ -7,7 +7,7 @@ from dlbridge._core.abi cimport kDLBool, kDLUInt
 from dlbridge._core.block cimport Managed
 from dlbridge._core.facts cimport BOOLS
 from dlbridge._core.targets.consumer cimport call_consumer, waited_capsule
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 def prepare(Target target):

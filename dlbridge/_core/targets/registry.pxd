@@ -1,6 +1,6 @@
 """The targets, and how ``to`` names them."""
 
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 
 # It may not be loaded: then it has a name, and supports nothing.

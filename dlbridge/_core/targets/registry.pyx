@@ -5,7 +5,7 @@ from types import ModuleType
 
 from dlbridge._core.late cimport load_module
 from dlbridge._core.sources.offer cimport library, top_module
-from dlbridge._core.targets.target cimport Target, new_target
+from dlbridge._core.target cimport Target, new_target
 
 from dlbridge.errors import UnsupportedError, refusal
 

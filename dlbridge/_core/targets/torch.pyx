@@ -15,7 +15,7 @@ from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport filled
 from dlbridge._core.targets.exchange cimport array_of_table, deliver, deliver_capsule, table_stream
-from dlbridge._core.targets.target cimport Target
+from dlbridge._core.target cimport Target
 
 cdef int BYTES = find_sized(b"u", 1)
 

@@ -13,7 +13,7 @@ from dlbridge._core.atomic cimport load_flag, store_flag
 from dlbridge._core.block cimport managed_shape
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport MAX_ROWS, get_row, row_name, rows_named
-from dlbridge._core.facts cimport HOST, OTHER_DEVICES, PINNED, SHARING
+from dlbridge._core.facts cimport GAPS, HOST, OTHER_DEVICES, PINNED, SHARING
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.sources.offer cimport library
@@ -30,7 +30,7 @@ cdef object reading = ForkableLock()
 
 cdef Target new_target(object facts):
     cdef Target target = Target.__new__(Target)
-    target.name = facts.name
+    target.name = target.called = facts.name
     target.facts = facts
     target.array_types = ()
     return target
@@ -107,7 +107,7 @@ cdef class Target:
         host's it is, and at whether the library is one for GPUs.
         """
         cdef uint64_t rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
-        if not self.supports & SHARING or self.fewest_axes or self.most_axes < MAX_NDIM:
+        if not self.supports & SHARING or not self.supports & GAPS or self.fewest_axes or self.most_axes < MAX_NDIM:
             rows = 0
         self.plain_rows = rows if self.supports & HOST and self.hosts < 2 else 0
         without_gpu = self.upload != NULL and not self.upload_types

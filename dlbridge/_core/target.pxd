@@ -29,6 +29,9 @@ cdef class Target:
     cdef readonly str name              # the name in convert(…, to=name)
     cdef readonly object facts          # libraries/library.Library
     cdef readonly bint loaded
+    cdef str called                     # by texts: the name
+    cdef str export_hint                # of an export of a Tensor, whose consumer has no readonly=: the hint in its
+    #                                     place; or None
     cdef uint32_t supports               # facts.Supports, or'ed
     cdef uint64_t rows                  # the rows of the dtype table that the library has
     cdef uint64_t copied_rows           # the rows that it takes only by a copy of its own
