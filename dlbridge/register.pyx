@@ -5,8 +5,8 @@ import builtins
 from dlbridge._core.dtypes cimport rows_named
 from dlbridge._core.late cimport load_module
 from dlbridge._core.sources.offer cimport library
-from dlbridge._core.targets.registry cimport new_unlisted
 from dlbridge._core.target cimport Target
+from dlbridge._core.targets.registry cimport new_unlisted
 
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.cache import clear_cache

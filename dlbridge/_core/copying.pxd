@@ -95,4 +95,5 @@ cdef int64_t total_bytes(const Copy* copy) noexcept nogil
 # The Copy cannot be used again.
 cdef void copy_words(Copy* copy) noexcept nogil
 # Puts packed elements one into each byte, the low bits of a byte first; or packs elements that have a byte each.
-cdef void repack(char* into, const char* source, int64_t count, int32_t bits, bint unpacks) noexcept nogil
+# False of elements of a size that no type has.
+cdef bint repack(char* into, const char* source, int64_t count, int32_t bits, bint unpacks) noexcept nogil

@@ -368,7 +368,7 @@ cdef void copy_block(
 
 # ---- elements below a byte -------------------------------------------------------------------------------------------
 
-cdef void repack(char* into, const char* source, int64_t count, int32_t bits, bint unpacks) noexcept nogil:
+cdef bint repack(char* into, const char* source, int64_t count, int32_t bits, bint unpacks) noexcept nogil:
     # Each size is compiled by itself: when the shifts are known, the compiler handles many elements at once.
     if bits == 1:
         repack_bits(<uint8_t*> into, <const uint8_t*> source, count, 1, unpacks)
@@ -376,8 +376,11 @@ cdef void repack(char* into, const char* source, int64_t count, int32_t bits, bi
         repack_bits(<uint8_t*> into, <const uint8_t*> source, count, 2, unpacks)
     elif bits == 4:
         repack_bits(<uint8_t*> into, <const uint8_t*> source, count, 4, unpacks)
-    else:
+    elif bits == 6:
         repack_bits(<uint8_t*> into, <const uint8_t*> source, count, 6, unpacks)
+    else:
+        return False
+    return True
 
 
 cdef inline void repack_bits(

@@ -37,7 +37,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, get_row, row_name
 from dlbridge._core.late cimport load_module
-from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact
+from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact, multiply_overflows
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.plan cimport contiguous_hint
 from dlbridge._core.request cimport READONLY_COPY, Request, keeps_handle, parse_stream
@@ -132,7 +132,9 @@ cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description*
         managed_release(managed)
         raise
     describe(seen, managed, described)
-    return managed_checked(seen if seen == managed else lying_over(seen, managed))
+    if seen != managed:
+        seen = lying_over(seen, managed)
+    return managed_checked(seen)
 
 
 cdef Managed* lying_over(Managed* seen, Managed* managed) except NULL:
@@ -176,31 +178,28 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape, int row
 
 cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int64_t* extents) except -1:
     """Check a shape against the bytes, and find the extent that was left out."""
-    cdef int64_t bits = get_row(row).dlpack.bits * get_row(row).dlpack.lanes
     cdef int64_t nbytes = managed_nbytes(managed)
-    if shape is None and nbytes * 8 % bits == 0:        # most often, and then nothing is to be multiplied
-        extents[0] = nbytes * 8 // bits
-        return 0
-    given, largest, left_out = 1, 1, -1
+    cdef int64_t given = get_row(row).dlpack.bits * get_row(row).dlpack.lanes       # in bits
+    cdef int64_t largest = given, needed
+    cdef int32_t axis, left_out = -1
     for axis in range(ndim):
         if extents[axis] == INFERRED and left_out < 0:
             left_out = axis
         elif extents[axis] < 0:
             raise refusal(ConversionError, "convert", "shape", shown(shape), "has a negative extent",
                           "leave out one extent at most, by -1")
+        elif multiply_overflows(largest, max(1, extents[axis]), &largest):
+            raise refusal(ConversionError, "convert", "shape", shown(shape), "is beyond any memory", "check it")
         else:
             given *= extents[axis]
-            largest *= max(1, extents[axis])
-    if largest * bits >= 1 << 63:
-        raise refusal(ConversionError, "convert", "shape", shown(shape), "is beyond any memory", "check it")
+    needed = given // 8 + (given % 8 > 0)
     if left_out >= 0:
-        if not given or nbytes * 8 % (bits * given):
+        if not given or nbytes * 8 % given:
             field, value = ("dtype", row_name(row)) if shape is None else ("shape", shown(shape))
             raise refusal(ConversionError, "convert", field, value, f"does not divide {nbytes} bytes",
                           "pass as many bytes as whole elements have" if given else "name each extent")
-        extents[left_out] = nbytes * 8 // (bits * given)
-    elif (bits * given + 7) // 8 != nbytes:
-        needed = (bits * given + 7) // 8
+        extents[left_out] = nbytes * 8 // given
+    elif needed != nbytes:
         raise refusal(ConversionError, "convert", "shape", shown(shape),
                       f"of {row_name(row)} takes {needed} bytes, and there are {nbytes}",
                       fewer_hint(managed, needed) if needed < nbytes else "pass more bytes")

@@ -23,8 +23,8 @@ cpdef enum Supports:
     ANY_ORDER = 32768           # dense memory with any order of the axes
     SHARING = 65536             # the memory of other libraries, and not only copies of it
     BOOLS = 131072              # bools under their own type code
-    GAPS = 524288               # a span of more bytes than its elements have
     WRITABLE = 262144           # memory that other code can write to, since its own arrays can be written to
+    GAPS = 524288               # memory of which the elements, from the first to the last, are not all
 
 
 # What is known of a type, by the fields of libraries/library.Arrays: a bit for each fact that is true, or that has a

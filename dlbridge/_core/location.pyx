@@ -36,7 +36,7 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
         replicas = replicas_of(array, offer)
         if replicas:
             return find_device(replicas[0], hosts, out)
-        refused = (unsupported(array, offer.facts) if offer.facts.find("unasked") else
+        refused = (unsupported(array, offer.facts) if offer.facts.why_unasked() else
                    refusal_by_facts(array, offer.facts, "convert"))
         if refused is None:
             raise

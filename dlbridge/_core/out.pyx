@@ -35,9 +35,9 @@ from dlbridge._core.plan cimport make_plan, row_for
 from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request, parse_request
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge._core.steps cimport order, placed
 from dlbridge._core.target cimport Target
+from dlbridge._core.targets.registry cimport loaded_target
 
 from dlbridge.errors import (
     ConversionError,

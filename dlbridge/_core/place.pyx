@@ -66,15 +66,12 @@ from dlbridge._core.decision cimport (
     IN_PINNED_MEMORY,
     NARROW,
     PACK,
-    PACKED_TO_PAIRS,
     PAIRS_TO_PACKED,
-    UNPACK,
     is_bool,
-    is_spread,
 )
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport device_name, has_streams, is_host
-from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row
+from dlbridge._core.devices.table cimport has_streams, is_host
+from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row, nearest_row
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport (
     LARGEST_SPAN,
@@ -95,7 +92,6 @@ cdef enum:
     LARGE = 1 << 26                     # from this size on, the system is asked whether it has the memory
     HUGE = 1 << 22                      # from this size on, memory is asked for in huge pages
     THEIRS = 1 << 20                    # from this size on, the target's own allocator costs no more than malloc()
-    CHANGES = UNPACK | PACK | PAIRS_TO_PACKED | PACKED_TO_PAIRS
     SMALL = 1 << 16                     # below this size, giving up the GIL costs more than the copy
 
 
@@ -127,7 +123,8 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     cdef Managed* block
     cdef int64_t nbytes
     if not is_host(source.abi.dl_tensor.device.device_type):
-        return copied_on_device(source, steps)
+        # The bytes, as they are. For another order or other values a library's kernel is called, or it is refused.
+        return device_operations().duplicate(source)
     if has_streams(source.abi.dl_tensor.device.device_type):
         device_operations().await_producer(source)      # the CPU is about to read pinned memory
     if steps & COPY_SPAN:
@@ -210,21 +207,6 @@ cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL:
     return managed_checked(block)
 
 
-cdef Managed* copied_on_device(Managed* source, int32_t steps) except NULL:
-    """A copy of bytes on their device, as they are.
-
-    A kernel would be needed to change their order or their values. dlbridge has none; the plan asks a library that has.
-    """
-    if has_streams(source.abi.dl_tensor.device.device_type) and not steps & (COPY | CHANGES):
-        return device_operations().duplicate(source)
-    raise unplanned(source, "is memory that dlbridge cannot rearrange", COPY_THERE)
-
-
-cdef object unplanned(const Managed* managed, str wrong, str hint):
-    """The error of a copy that no plan allows: a Tensor's exports and pickles ask for copies without one."""
-    return refusal(DeviceError, "place", "device", device_name(managed.abi.dl_tensor.device), wrong, hint)
-
-
 cdef Managed* copied_span(Managed* source) except NULL:
     """A copy of the touched bytes, with their strides. A broadcast row is copied only once."""
     cdef Span span = managed_span(source)
@@ -243,12 +225,7 @@ cdef Managed* copied_span(Managed* source) except NULL:
 cdef Managed* fetched(Managed* source) except NULL:
     cdef Span span = managed_span(source)
     cdef int64_t nbytes = span.high_bytes - span.low_bytes
-    cdef Managed* block
-    if not has_streams(source.abi.dl_tensor.device.device_type):
-        raise unplanned(source, "is memory that dlbridge has no copy operation for", FETCH_THERE)
-    if is_spread(source):
-        raise unplanned(source, f"has {managed_nbytes(source)} bytes spread over {nbytes}", COPY_THERE)
-    block = allocated(source, nbytes)
+    cdef Managed* block = allocated(source, nbytes)
     try:
         if nbytes:
             device_operations().fetch(
@@ -545,16 +522,19 @@ cdef Managed* repacked(Managed* source, bint unpacks) except NULL:
     cdef int64_t count = managed_count(source)
     cdef int64_t nbytes = count if unpacks else (count * bits + 7) // 8
     cdef Managed* block
-    if not is_host(source.abi.dl_tensor.device.device_type):
-        raise unplanned(source, "is memory that dlbridge cannot repack", FETCH_THERE)
+    cdef bint known
     if has_streams(source.abi.dl_tensor.device.device_type):
         device_operations().await_producer(source)      # the CPU is about to read pinned memory
     block = allocated(source, nbytes)
     if count < SMALL:
-        repack(managed_data(block), managed_data(source), count, bits, unpacks)
+        known = repack(managed_data(block), managed_data(source), count, bits, unpacks)
     else:
         with nogil:
-            repack(managed_data(block), managed_data(source), count, bits, unpacks)
+            known = repack(managed_data(block), managed_data(source), count, bits, unpacks)
+    if not known:
+        managed_release(block)
+        raise refusal(ConversionError, "place", "dtype", dtype_name(source.abi.dl_tensor.dtype),
+                      f"has elements of {bits} bits, which dlbridge does not pack", REPORT)
     block.abi.flags = DLPACK_FLAG_BITMASK_IS_COPIED
     if unpacks:
         block.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED

@@ -1,4 +1,4 @@
-"""DLPack capsules: "dltensor", which has no flags, and "dltensor_versioned"."""
+"""What a Tensor exports: DLPack capsules ("dltensor", which has no flags, and "dltensor_versioned"), Arrow, pickles."""
 
 from dlbridge.libraries.library import Arrays, Fact, Library
 from dlbridge.libraries.profiles import DLPACK, FLOATS, INTEGERS, NO_LABELS, compact

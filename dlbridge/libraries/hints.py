@@ -106,11 +106,11 @@ def for_buffer(text: str, item_bytes: int) -> str:
     """The same by PEP 3118's format, which names the fields of structures."""
     # CPython 3.11's re loses memory where it has too little; and no structure that has a form of its own is as long.
     if not 2 <= len(text) <= LONGEST:
-        return for_format(text)
+        return for_format(text, item_bytes)
     several = as_last_axis(structure_of(text, item_bytes))
     if several and "{" not in text:
         return several.removesuffix(", or ")
-    return several + for_format(text)
+    return several + for_format(text, item_bytes)
 
 
 def structure_of(text: str, item_bytes: int) -> np.dtype[Any]:
@@ -130,13 +130,13 @@ def structure_of(text: str, item_bytes: int) -> np.dtype[Any]:
     return np.dtype("V")
 
 
-def for_format(text: str) -> str:
+def for_format(text: str, item_bytes: int) -> str:
     letters = text.lstrip("@=<>!^" + COUNTS)
     letter = letters[:1]
     if len(letters) > 1 and {*letters} < {*NUMBERS, *COUNTS}:           # NumPy names them
         return "pass one field, numpy.asarray(x)['f0']"
-    if letter == "B":       # of more than a byte each: ctypes says so of a packed structure, whose fields NumPy knows
-        return "pass one field of numpy.frombuffer(x, type(memoryview(x).obj))[0]"
+    if letter == "B":       # of more than a byte each: ctypes says so of a packed structure
+        return f"call dlbridge.convert(x, to, shape=(-1, {item_bytes})) for the bytes of its elements"
     if letter == "&":
         return OF_POINTER.format("ctypes.cast(x, ctypes.c_void_p).value")
     if letter == "T":

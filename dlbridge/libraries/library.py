@@ -374,6 +374,11 @@ class Facts:
                 return fact.value
         return None
 
+    def why_unasked(self) -> str | None:
+        """What is wrong with all of its protocols, or which part of it they have; or None."""
+        reason: str | None = self.find("unasked") or self.find("partial")
+        return reason
+
     def refused_by(self, array: Any) -> tuple[str, Fact] | None:
         """The fact that says why an array has no memory of one, after the name of what says so; or None."""
         facts = [fact for library, record in self.records for fact in record.refused if applies(fact, library.version)]

@@ -144,9 +144,9 @@ def is_upside_down(plane: Any) -> bool:
     return bool(plane.line_size < 0)
 
 
-def refused_otherwise(plane: Any) -> bool:
-    """Of PyAV, the last of its reasons: floats, the other byte order, packed bits, mosaics of colours."""
-    return True
+def has_no_dlpack_type(plane: Any) -> bool:
+    """Of PyAV, which was asked and refused: floats, the other byte order, packed bits, mosaics of colours."""
+    return not is_upside_down(plane)
 
 
 asked: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
@@ -253,11 +253,11 @@ LIBRARIES = (
         *(Arrays(name, {"": "pass x.to_ndarray()"}) for name in ("VideoFrame", "AudioFrame")),
         Arrays("VideoPlane", {
             "is_upside_down": "pass the frame's to_ndarray()",
-            "refused_otherwise": 'call dlbridge.convert(x, to, dtype="uint8", shape=(x.height, -1)) for its bytes, or '
-                                 "name the dtype of its format"},
+            "has_no_dlpack_type": 'call dlbridge.convert(x, to, dtype="uint8", shape=(x.height, -1)) for its bytes, or '
+                                  "name the dtype of its format"},
             bytes_in_buffer=Fact(lambda plane: plane.line_size > 0, "PyAV#2217", "exports few formats by DLPack"),
             refused=(Fact(is_upside_down, "seen in 18.1", "begins at its last line"),
-                     Fact(refused_otherwise, "PyAV#2217", "has a format that its library does not export"))),
+                     Fact(has_no_dlpack_type, "PyAV#2217", "has a format that its library does not export"))),
     )),
     *(Library(name=name, arrays=tuple(Arrays(kind, {"": hint}) for kind, hint in hints.items()))
       for name, hints in INSTEAD.items()),
@@ -320,7 +320,8 @@ LIBRARIES = (
     Library(name="numkong", arrays=(Arrays(
         "Tensor", {"element type": 'pass x.astype("complex64")'},
         preferred=Fact("buffer", "seen in 7.8.6", "takes three times as long for __dlpack__"),
-        ambiguous=Fact(("uint8", "uint16", "uint32"), "seen in 7.8.6", "names others so, which the protocol lacks"),
+        ambiguous=Fact(("uint8", "uint16", "uint32"), "seen in 7.8.6",
+                       "gives bfloat16 and floats of a byte the formats of integers, as PEP 3118 has none for them"),
         element_type=Fact(lambda tensor: tensor.dtype if tensor.dtype == "bfloat16c" else None, "seen in 7.8.6",
                           "exports its bfloat16c as complex numbers of half floats")),)),
     Library(name="vtk", roots=("vtkmodules",), arrays=(Arrays(

@@ -133,7 +133,15 @@ def bytes_of(exporter: Any) -> Any:
 
 
 def has_objects(view: memoryview) -> bool:
-    """Whether the elements are objects of Python, or have some."""
-    if view.format == "B" and view.itemsize > 1:
-        return bool(np.dtype(structure_in(view)).hasobject)
+    """Whether the elements are objects of Python, or have some. Of ctypes' structures no format has all fields."""
+    if isinstance(view.obj, (ctypes.Structure, ctypes.Union, ctypes.Array)):
+        return keeps_objects(type(view.obj))
     return "O" in re.sub(":[^:]*:", "", view.format or "")      # without the names of fields
+
+
+def keeps_objects(kind: Any) -> bool:
+    """Whether a type of ctypes is an object of Python, or has one in a field, which may be a base's."""
+    if issubclass(kind, ctypes.Array):
+        return keeps_objects(kind._type_)
+    fields = [field[1] for base in kind.__mro__ for field in vars(base).get("_fields_", ())]
+    return issubclass(kind, ctypes.py_object) or any(map(keeps_objects, fields))

@@ -320,6 +320,7 @@ QUANTITY = pint.UnitRegistry().Quantity
 def bitmap():
     made = skia.Bitmap()
     made.allocPixels(skia.ImageInfo.MakeN32Premul(4, 3))
+    np.asarray(made)[...] = 7
     return made
 
 

@@ -29,7 +29,6 @@ def literals(stub: str, parameter: str) -> set[str]:
 
 
 def test_literals_name_what_is_there() -> None:
-    # Not `import dlbridge._core.target`: as an attribute of the package, `targets` is the function.
     supports = importlib.import_module("dlbridge._core.facts").Supports
     assert literals("convert.pyi", "to") <= set(dlbridge.targets())
     assert len(literals("convert.pyi", "to")) == 6

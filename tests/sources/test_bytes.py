@@ -324,10 +324,12 @@ def test_packed_structures():
     seen[0, 1, 2] = 9
     assert source[0][1].z == 9
     assert dlbridge.convert(Packed(1, 2, 3), "numpy", dtype="float32").tolist() == [1, 2, 3]
-    # NumPy sees the fields of the class itself alone.
-    with pytest.raises(dlbridge.ConversionError, match="format 'B' of 16 bytes"):
-        dlbridge.convert((Derived * 2)(), "numpy", dtype="float32")
-    assert dlbridge.convert((Derived * 2)(), "numpy", shape=(2, -1)).shape == (2, 16)
+    # NumPy sees the fields of the class itself alone, at the wrong place.
+    x = (Derived * 2)(Derived(1, 2, 3, 4), Derived(5, 6, 7, 8))
+    with pytest.raises(dlbridge.ConversionError, match="format 'B' of 16 bytes") as raised:
+        dlbridge.convert(x, "numpy", dtype="float32")
+    code = raised.value.hint.removeprefix("call ").removesuffix(" for the bytes of its elements")
+    assert eval(code, {"dlbridge": dlbridge, "x": x, "to": "numpy"}).view("f4").tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
 
 
 class Holder(ctypes.Structure):
@@ -335,15 +337,52 @@ class Holder(ctypes.Structure):
     _fields_ = (("a", ctypes.c_byte), ("Object", ctypes.py_object))
 
 
+class HolderDerived(Holder):
+    _pack_ = 1
+    _fields_ = (("w", ctypes.c_float),)
+
+
+class HolderInside(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("a", ctypes.c_byte), ("inside", HolderDerived * 2))
+
+
+class LooseHolder(ctypes.Structure):
+    _fields_ = (("o", ctypes.py_object),)
+
+
+class LooseDerived(LooseHolder):
+    _fields_ = (("w", ctypes.c_float),)
+
+
 class Named(ctypes.Structure):
     _fields_ = (("Origin", ctypes.c_float), ("b", ctypes.c_int))
 
 
+class PackedBits(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("low", ctypes.c_uint8, 3), ("w", ctypes.c_float))
+
+
+class PackedPointer(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("a", ctypes.c_byte), ("w", ctypes.POINTER(ctypes.c_float)))
+
+
+class LoosePointer(ctypes.Structure):
+    _fields_ = (("w", ctypes.POINTER(ctypes.c_float)),)
+
+
 def test_objects_of_python_are_no_bytes():
-    for source in ((ctypes.py_object * 2)(), (Holder * 2)(), memoryview(np.zeros(2, "O")), np.zeros(2, "O,f4")):
+    for source in (
+        (ctypes.py_object * 2)(), (Holder * 2)(), (HolderDerived * 2)(), (HolderInside * 2)(), (LooseDerived * 2)(),
+        memoryview(np.zeros(2, "O")), np.zeros(2, "O,f4"),
+    ):
         with pytest.raises(dlbridge.ConversionError):
             dlbridge.convert(source, "numpy", shape=(-1,))
-    assert dlbridge.convert((Named * 2)(), "numpy", shape=(2, 8)).shape == (2, 8)
+    for kind in (Named, PackedBits, PackedPointer, LoosePointer):
+        shape = 2, ctypes.sizeof(kind)
+        assert dlbridge.convert((kind * 2)(), "numpy", shape=shape).shape == shape
 
 
 class Deaf(np.ndarray):

@@ -118,7 +118,7 @@ cdef Driver* find_driver(int32_t device_type) except NULL:
     """The driver of a device type, ready for calls."""
     cdef Driver* driver = &drivers[<int> ROCM if device_type in (kDLROCM, kDLROCMHost) else <int> CUDA]
     if not load_flag(&driver.loaded):
-        lock = loading.lock         # not used in a `with` statement, as in targets/target
+        lock = loading.lock         # not used in a `with` statement, as in target.pyx
         lock.acquire()
         try:
             if not driver.loaded:

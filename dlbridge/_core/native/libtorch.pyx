@@ -329,8 +329,10 @@ cdef int find_modes() except -1:
     try:
         # By functions of C, so that no interrupt comes between them.
         torch._C._push_on_torch_dispatch_stack(torch.utils._python_dispatch.TorchDispatchMode())
-        during = [bit for bit in range(64) if found(<uint64_t> 1 << bit)]
-        torch._C._pop_torch_dispatch_stack(None)
+        try:
+            during = [bit for bit in range(64) if found(<uint64_t> 1 << bit)]
+        finally:
+            torch._C._pop_torch_dispatch_stack(None)
     except AttributeError:
         return 0                # a torch without modes
     keys = sum([1 << bit for bit in during if not found(<uint64_t> 1 << bit)])

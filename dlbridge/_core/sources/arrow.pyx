@@ -250,7 +250,9 @@ cdef Managed* acquire_pair(object pair, Offer offer, const Request* request) exc
             return take_device_array(pair, offer, request)
         return take_array(pair, offer, request) if PyCapsule_IsValid(array, ARRAY_NAME) else NULL
     except DLBridgeError as error:
-        raise error if request.peek else told_to_ask_again(error) from error
+        if request.peek:        # nothing was taken
+            raise
+        raise told_to_ask_again(error) from error
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------------

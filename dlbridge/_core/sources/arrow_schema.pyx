@@ -47,10 +47,10 @@ cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) e
         out.levels += 1
     out.row = row_of(schema, offer, out.levels)
     if axes is None:
-        axes = integers(out.lengths, out.levels, 1), range(out.levels)
-    else:
-        check_lengths(axes[0], axes[2], out)
-    return describe_axes(axes[0], axes[1], out)
+        return describe_axes(integers(out.lengths, out.levels, 1), range(out.levels), out)
+    shape, order, count = axes
+    check_lengths(shape, count, out)
+    return describe_axes(shape, order, out)
 
 
 cdef int check_schema(const ArrowSchema* schema) except -1:
@@ -113,13 +113,13 @@ cdef int describe_axes(object shape, object order, Description* out) except -1:
     cdef int64_t[MAX_NDIM] extents, strides
     cdef int64_t count = 1
     cdef int32_t axis, place
+    if len(shape) >= MAX_NDIM:
+        raise refused("format", shape, "is the shape of more axes than any array has")
     out.ndim = <int32_t> len(shape)
-    for axis in range(out.ndim if out.ndim < MAX_NDIM else 0):
+    for axis in range(out.ndim):
         extents[axis] = min(shape[axis], LARGEST_SPAN)
-        if multiply_overflows(count, max(1, extents[axis]), &count):
-            count = LARGEST_SPAN
-    if count >= LARGEST_SPAN or out.ndim >= MAX_NDIM:
-        raise refused("format", shape, "is the shape of more values, or axes, than any array has")
+        if multiply_overflows(count, max(1, extents[axis]), &count) or count >= LARGEST_SPAN:
+            raise refused("format", shape, "is the shape of more values than any array has")
     fill_compact(out.ndim, extents, strides)
     for axis in range(out.ndim):
         place = order[axis]

@@ -102,7 +102,7 @@ cdef tuple MAX_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 CPU = (kDLCPU, 0)
 cdef tuple OF_VERSION = ("max_version",)
 # Stands for the keywords for memory of the host that may be copied: the version, if the producer takes it.
-cdef dict OF_HOST = {}
+cdef dict VERSION_ALONE = {}
 cdef dict UNORDERED = {"stream": STREAM_UNORDERED, "max_version": MAX_VERSION}
 
 
@@ -265,7 +265,7 @@ cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) 
         return NULL
     if known & (UNKNOWN | TAKES_STREAM | TAKES_DL_DEVICE):
         device = _device_of(obj)            # it says what it is to be told
-    keywords = OF_HOST
+    keywords = VERSION_ALONE
     if known & UNKNOWN or request.copy == COPY_NEVER or not is_host(device.device_type):
         keywords = _keywords(device, known, request)
     if not is_host(device.device_type) and "dl_device" not in keywords and _may_take_stream(device, known):
@@ -397,7 +397,7 @@ cdef DLDevice _device_of(object obj):
 cdef object _call(object method, Offer offer, unsigned int known, dict keywords):
     """Call the producer. What it takes is noted where its signature does not say it; refused keywords are left out."""
     cdef PyObject* version = <PyObject*> MAX_VERSION
-    if keywords is OF_HOST:         # without a dictionary for the call
+    if keywords is VERSION_ALONE:         # without a dictionary for the call
         return PyObject_Vectorcall(method, &version, 0, OF_VERSION) if known & TAKES_MAX_VERSION else method()
     if not known & UNKNOWN:
         return method(**keywords)
@@ -489,8 +489,10 @@ def _refused_capsule(capsule):
     if text == USED_LEGACY_NAME.decode() or text == USED_VERSIONED_NAME.decode():
         return refusal(ConversionError, "dlpack", "capsule", repr(text), "was consumed already",
                        "a capsule is good for one consumer: ask the producer for another")
-    return refusal(UnsupportedError, "dlpack", "capsule", repr(text), "is not a DLPack capsule",
-                   'the names are "dltensor" and "dltensor_versioned"')
+    hint = 'the names are "dltensor" and "dltensor_versioned"'
+    if text.startswith("arrow_"):
+        hint = "call dlbridge.convert(x, to) with the pair that __arrow_c_array__() gives"
+    return refusal(UnsupportedError, "dlpack", "capsule", repr(text), "is not a DLPack capsule", hint)
 
 
 # ---- legacy memory that is read-only ---------------------------------------------------------------------------------
@@ -502,11 +504,12 @@ def _refused_capsule(capsule):
 cdef dict known_deleters = {}       # said_by() by the deleter's address, for deleters that lie in a file
 
 
-cdef size_t last_of_mutable         # atomic: the deleter that was found last to free memory that is not immutable
+# Atomic: the deleter that was found last to free memory that is not immutable. It saves a look into the dictionary.
+cdef size_t last_of_mutable
 
 
 cdef bint frees_immutable(const void* deleter) except -1:
-    if load_size(&last_of_mutable) == <size_t> deleter and deleter != NULL:
+    if deleter != NULL and load_size(&last_of_mutable) == <size_t> deleter:
         return False
     immutable = said_by(deleter)[0]
     if not immutable and <size_t> deleter in known_deleters:

@@ -119,7 +119,7 @@ cdef tuple list_offers(object kind):
                 break
     for offer in offers[:len(offers) - 1]:
         (<Offer> offer).optional = True
-    if facts.find("unasked") or facts.find("partial"):
+    if facts.why_unasked():
         offers.insert(0, new_offer("refusal", refuse_unasked, facts))
     gives = facts.find("gives")
     if gives is not None:
@@ -291,7 +291,7 @@ cdef object unsupported(object src, object facts):
     hint = hint_for(src, facts) or GENERAL_HINT
     field, kind = ("class", src) if isinstance(src, type) else ("type", type(src))
     return refusal(UnsupportedError, "source", field, full_name(kind).removeprefix("builtins."),
-                   facts.find("unasked") or facts.find("partial") or "offers no array protocol", hint)
+                   facts.why_unasked() or "offers no array protocol", hint)
 
 
 GENERAL_HINT = ("pass something with __dlpack__, __array_interface__, __cuda_array_interface__ or the buffer protocol; "

@@ -14,7 +14,7 @@ from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.consumer cimport filled
-from dlbridge._core.targets.exchange cimport array_of_table, deliver, deliver_capsule, table_stream
+from dlbridge._core.targets.exchange cimport array_of_table, deliver_capsule, table_stream
 from dlbridge._core.target cimport Target
 
 cdef int BYTES = find_sized(b"u", 1)
@@ -45,9 +45,8 @@ def adjust(Target target):
 
 cdef object deliver_in_mode(Managed* managed, Target target):
     """Deliver by torch's table. A mode of this thread sees the tensor, as it sees every other that is made."""
-    if are_included(keys_of_modes):
-        return lifted(deliver(managed, target), target)
-    return array_of_table(managed, target)
+    tensor = array_of_table(managed, target)
+    return lifted(tensor, target) if are_included(keys_of_modes) else tensor
 
 
 cdef object lifted(object tensor, Target target):
