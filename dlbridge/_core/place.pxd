@@ -34,6 +34,8 @@ cdef bint is_stageable(Managed* source, int row, const DLDevice* device) except 
 cdef bint stage(Managed* into, Managed* source) except -1
 # The same into new memory of the pool, in C order if the steps say so. NULL also for want of the device's memory.
 cdef Managed* staged_in_pool(Managed* source, int row, int32_t steps, const DLDevice* device) except? NULL
+# A block without memory, for a dense copy in native byte order and the type of a row; in C order if the steps say so.
+cdef Managed* dense_like(const Managed* source, int row, int32_t steps) except NULL
 # The strides, in elements, of a dense copy, which keeps the order of the axes of dense memory.
 cdef tuple dense_strides(const Managed* source)
 # A new block over the same memory, for a use that waits for the work on it.

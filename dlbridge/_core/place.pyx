@@ -347,7 +347,6 @@ cdef void copy_elements(Managed* into, Managed* source) noexcept:
 
 
 cdef Managed* dense_like(const Managed* source, int row, int32_t steps) except NULL:
-    """A block without memory, for a dense copy in native byte order and in the type of a row."""
     cdef Managed* block = managed_like(source)
     cdef DLTensor* tensor = &block.abi.dl_tensor
     managed_set_row(block, row)

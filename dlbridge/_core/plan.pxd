@@ -30,7 +30,8 @@ cdef object copy_required(const Managed* managed, Target target, const Decision*
 
 # The hint where one side could write what the other must not.
 cdef str SHARE
-cdef str reason_text(const Managed* managed, Target target, const Decision* decision, object src)
+cdef str reason_text(const Managed* managed, Target target, const Decision* decision)
+cdef tuple step_texts(const Managed* managed, Target target, const Request* request, object src)
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision)
 # For a target that has words of its own: the field, what is so of the memory, and the hint.
 cdef tuple fact_of(const Managed* managed, Target target, const Decision* decision)

@@ -17,6 +17,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_NUMPY,
     Managed,
     managed_data,
+    managed_release,
     managed_shape,
     managed_strides,
 )
@@ -24,6 +25,7 @@ from dlbridge._core.decision cimport (
     BY_POLICY,
     NO_COPY,
     HOW,
+    IN_C_ORDER,
     NARROW,
     NO_KERNEL,
     REARRANGE,
@@ -32,6 +34,7 @@ from dlbridge._core.decision cimport (
     Decision,
     Findings,
     Reason,
+    Step,
     decide,
     is_bool,
     is_for_host,
@@ -47,8 +50,8 @@ from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row, nearest_row, row
 from dlbridge._core.facts cimport OTHER_DEVICES
 from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED
-from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, is_stageable
-from dlbridge._core.request cimport COPY_UNLESS_CONSTANT, READONLY_SHARE, Request
+from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, dense_like, is_stageable
+from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_UNLESS_CONSTANT, READONLY_SHARE, Request
 from dlbridge._core.sources.offer cimport hints
 from dlbridge._core.target cimport Target, uploads_to
 
@@ -135,6 +138,28 @@ cdef dict REFUSALS = {
     Reason.NO_SUCH_GPU: (
         DeviceError, "device", "{device}", "is none of the {gpus} that {target} sees", 'pass device="cpu"'),
 }
+
+# Each step with who does it, in their order.
+cdef tuple STEPS = (
+    (Step.BY_PRODUCER, "copy (its library)"),
+    (Step.REARRANGE, "compact copy ({kernel})"),
+    (Step.LABEL_AS_DEVICE, "label as the device's (driver)"),
+    (Step.ORDER, "order of the streams (driver)"),
+    (Step.LABEL_AS_HOST, "label as the host's (dlbridge)"),
+    (Step.FETCH, "fetch (driver)"),
+    (Step.COPY, "copy (dlbridge)"),
+    (Step.COPY_SPAN, "copy of the touched bytes ({copier})"),
+    (Step.LABEL_COPY_AS_HOST, "label as the host's (dlbridge)"),
+    (Step.PAIRS_TO_PACKED, "pairs seen one by one (dlbridge)"),
+    (Step.UNPACK, "a byte for each element (dlbridge)"),
+    (Step.PACK, "elements side by side (dlbridge)"),
+    (Step.PACKED_TO_PAIRS, "elements seen in pairs (dlbridge)"),
+    (Step.RESET_LENGTH_1, "plain strides (dlbridge)"),
+    (Step.SEAL, "read-only from now on (dlbridge)"),
+    (Step.UPLOAD, "upload ({target})"),
+    (Step.COPY_BY_TARGET, "copy ({target})"),
+    (Step.COPY_IN_TARGET, "copy ({target})"),
+)
 
 # What readonly="error" says of them.
 cdef dict ACCESS = {
@@ -251,15 +276,35 @@ cdef str lack_of(const Managed* managed, Target target, const Decision* decision
     return (fact + lack).format(**values_for(managed, target, decision))
 
 
-cdef str reason_text(const Managed* managed, Target target, const Decision* decision, object src):
+cdef tuple step_texts(const Managed* managed, Target target, const Request* request, object src):
+    """What is done with the memory, in order, each with who does it."""
+    cdef Decision decision
+    cdef Request asked = request[0]
+    cdef Managed* compact
+    make_plan(managed, target, request, src, &decision)
+    names = {"target": target.called, "copier": "driver", "kernel": ""}
+    if is_host(managed.abi.dl_tensor.device.device_type):
+        names["copier"] = "dlbridge"
+    if decision.steps & REARRANGE:
+        names["kernel"] = kernels.find(managed, src)[0].__module__.rpartition(".")[2]
+    texts = tuple([text.format(**names) for step, text in STEPS if decision.steps & <int32_t> step])
+    if not decision.steps & REARRANGE:
+        return texts
+    # What follows is decided once the copy is there. This is as it will be.
+    asked.copy, asked.peek = COPY_IF_NEEDED, False
+    compact = dense_like(managed, nearest_row(managed.row) if decision.steps & NARROW else managed.row, IN_C_ORDER)
+    compact.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
+    try:
+        return texts + step_texts(compact, target, &asked, None)
+    finally:
+        managed_release(compact)
+
+
+cdef str reason_text(const Managed* managed, Target target, const Decision* decision):
     """Why memory is copied; empty where it is shared."""
     if decision.reason not in REASONS:
         return ""
-    text = f"{REASONS[decision.reason][0]} {lack_of(managed, target, decision)}"
-    if not decision.steps & REARRANGE:
-        return text
-    kernel, _ = kernels.find(managed, src)
-    return f"{text}; {kernel.__module__.rpartition('.')[2]} makes a compact copy"
+    return f"{REASONS[decision.reason][0]} {lack_of(managed, target, decision)}"
 
 
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision):

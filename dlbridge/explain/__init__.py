@@ -27,6 +27,8 @@ class Plan(NamedTuple):
         of the item size.
     nbytes : int
     readonly : bool
+    steps : tuple of str
+        What is done with the memory, in order, each with who does it; empty where it is shared as it is.
     """
 
     action: str
@@ -42,6 +44,7 @@ class Plan(NamedTuple):
     strides_unit: str = "elements"
     nbytes: int = 0
     readonly: bool = False
+    steps: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.source} -> {self.target}: {self.action}"]
@@ -53,6 +56,7 @@ class Plan(NamedTuple):
                 f"  strides  {self.strides} in {self.strides_unit}",
             ]
         lines += [f"  because  {self.reason}"] if self.reason else []
+        lines += [f"  steps    {', '.join(self.steps)}"] if self.steps else []
         lines += [f"  hint     {self.hint}"] if self.hint else []
         return "\n".join(lines)
 
@@ -107,6 +111,7 @@ def explain(
       memory   float32 (2, 3), 24 bytes, writable, on cpu
       strides  (3, 1) in elements
       because  byte order is not this machine's, and dlbridge has no other
+      steps    copy (dlbridge)
       hint     pass x.astype(x.dtype.newbyteorder("="))
     """
     examine = load_module("dlbridge.explain.examine").examine       # with the first plan

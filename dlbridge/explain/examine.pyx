@@ -19,7 +19,7 @@ from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
 from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_source
-from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, row_for
+from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, row_for, step_texts
 from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.target cimport Target
@@ -60,8 +60,9 @@ cdef bint state_plan(dict facts, Managed* managed, Target target, const Request*
     make_plan(managed, target, request, src, &decision)
     facts["action"] = "copy" if is_copy(&decision) else "share"
     if decision.reason:
-        facts["reason"] = reason_text(managed, target, &decision, src) or facts.get("reason", "")
+        facts["reason"] = reason_text(managed, target, &decision) or facts.get("reason", "")
         facts["hint"] = reason_hint(managed, target, &decision)
+    facts["steps"] = step_texts(managed, target, request, src)
     # A table of functions cannot be told what copy=False is.
     return decision.reason == GIVEN_COPY and managed.protocol != PROTOCOL_EXCHANGE_API
 

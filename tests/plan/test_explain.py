@@ -90,6 +90,7 @@ def test_plan_reads_as_text():
     assert lines[0] == "numpy.ndarray -> torch: copy"
     words = (
         "by numpy", "float32 (2, 3), 24 bytes, writable, on cpu", "(3, 1) in elements", "byte order", "newbyteorder",
+        "copy (dlbridge)",
     )
     for word in words:
         assert sum(word in line for line in lines) == 1

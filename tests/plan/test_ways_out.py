@@ -86,6 +86,8 @@ def test_explain(target, deciding):
         plan = dlbridge.explain(tensor, target, **dict(zip(KEYWORDS, values, strict=True)))
         decided = deciding.for_target(tensor, target, *values)
         assert plan.action == (decided if decided in ("share", "copy") else "refuse"), (plan, values)
+        copies = [step for step in plan.steps if step.startswith(("copy", "a byte for each", "elements side by side"))]
+        assert bool(copies) == (plan.action == "copy"), plan
 
 
 @pytest.mark.parametrize(("name", "max_version"), [("LEGACY", None), ("VERSIONED", (1, 3))])
