@@ -427,7 +427,7 @@ cdef object refused_as(const Want* want, const Managed* managed, Target target, 
                        'pass dlbridge.convert(x, "numpy", device="cpu")')
     if decision.reason == ZERO_STRIDE:
         return refused(want, "strides", managed_strides(managed), "repeat elements, and the memory is written",
-                       contiguous_hint(managed))
+                       contiguous_hint(managed, None))
     field, fact, hint = fact_of(managed, target, decision)
     if decision.reason == HOLES or decision.reason == AXIS_ORDER:
         fact = (f"{managed_strides(managed)} of shape {managed_shape(managed)} are not in C order, which is wanted")

@@ -173,7 +173,7 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape, int row
     if managed.marks & STRIDED:
         raise refusal(ConversionError, "convert", field, shown(value),
                       f"is for bytes side by side, and strides are {managed_strides(managed)}",
-                      contiguous_hint(managed))
+                      contiguous_hint(managed, None))
 
 
 cdef int infer(const Managed* managed, int row, object shape, int32_t ndim, int64_t* extents) except -1:

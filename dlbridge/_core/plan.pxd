@@ -26,13 +26,13 @@ cdef int row_for(const Managed* managed, Target target, const Request* request) 
 # Who can still write to read-only memory, by name; None if nobody can.
 cdef str writer_of(const Managed* managed)
 # The error of a copy that is needed, for a reason, where copy=False forbids it.
-cdef object copy_required(const Managed* managed, Target target, const Decision* decision)
+cdef object copy_required(const Managed* managed, Target target, const Decision* decision, object src)
 
 # The hint where one side could write what the other must not.
 cdef str SHARE
 cdef str reason_text(const Managed* managed, Target target, const Decision* decision)
 cdef tuple step_texts(const Managed* managed, Target target, const Request* request, object src)
-cdef str reason_hint(const Managed* managed, Target target, const Decision* decision)
+cdef str reason_hint(const Managed* managed, Target target, const Decision* decision, object src)
 # For a target that has words of its own: the field, what is so of the memory, and the hint.
 cdef tuple fact_of(const Managed* managed, Target target, const Decision* decision)
-cdef str contiguous_hint(const Managed* managed)
+cdef str contiguous_hint(const Managed* managed, object src)

@@ -13,6 +13,7 @@ from dlbridge._core.abi cimport (
 from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE,
     PROTOCOL_DLPACK,
+    PROTOCOL_DLPACK_LEGACY,
     PROTOCOL_EXCHANGE_API,
     PROTOCOL_NUMPY,
     Managed,
@@ -52,7 +53,7 @@ from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED
 from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, dense_like, is_stageable
 from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_UNLESS_CONSTANT, READONLY_SHARE, Request
-from dlbridge._core.sources.offer cimport hints
+from dlbridge._core.sources.offer cimport facts_of, hints
 from dlbridge._core.target cimport Target, uploads_to
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
@@ -181,7 +182,7 @@ cdef int make_plan(
     gather(managed, target, request, src, &findings)
     decide(managed, target, request, &findings, out)
     if out.refused:
-        raise refusal_of(managed, target, request, out)
+        raise refusal_of(managed, target, request, out, src)
     if out.steps & UPLOAD and not out.steps & ~(UPLOAD | STAGED | HOW) and not request.peek:
         row = nearest_row(managed.row) if out.steps & NARROW else managed.row
         # A library may have elements below a byte in a form of its own.
@@ -267,7 +268,7 @@ cdef str own_device(Target target):
 
 cdef tuple fact_of(const Managed* managed, Target target, const Decision* decision):
     field, fact, _, _ = REASONS[decision.reason]
-    return field, fact.format(**values_for(managed, target, decision)), reason_hint(managed, target, decision)
+    return field, fact.format(**values_for(managed, target, decision)), reason_hint(managed, target, decision, None)
 
 
 cdef str lack_of(const Managed* managed, Target target, const Decision* decision):
@@ -307,7 +308,7 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
     return f"{REASONS[decision.reason][0]} {lack_of(managed, target, decision)}"
 
 
-cdef str reason_hint(const Managed* managed, Target target, const Decision* decision):
+cdef str reason_hint(const Managed* managed, Target target, const Decision* decision, object src):
     """What to do about a reason. Where an address would be the next, the hint is about both."""
     if decision.reason == Reason.SHARED_READ_ONLY:
         system = load_module("dlbridge._core.system_memory")
@@ -325,14 +326,16 @@ cdef str reason_hint(const Managed* managed, Target target, const Decision* deci
         return FLAGGED
     if hint is not None:
         return hint
-    return order_hint(managed) if decision.reason == Reason.BYTE_ORDER else contiguous_hint(managed)
+    return order_hint(managed) if decision.reason == Reason.BYTE_ORDER else contiguous_hint(managed, src)
 
 
-cdef object refusal_of(const Managed* managed, Target target, const Request* request, const Decision* decision):
+cdef object refusal_of(
+    const Managed* managed, Target target, const Request* request, const Decision* decision, object src,
+):
     """The error of a decision that refuses."""
     cdef DLDevice device = managed.abi.dl_tensor.device
     if decision.refused == NO_COPY:
-        return copy_required(managed, target, decision)
+        return copy_required(managed, target, decision, src)
     if decision.refused == NO_KERNEL:
         return refusal(DeviceError, target.name, REASONS[decision.reason][0], lack_of(managed, target, decision),
                        f"needs a copy, which cannot be made on {device_name(device)}",
@@ -345,12 +348,12 @@ cdef object refusal_of(const Managed* managed, Target target, const Request* req
         return not_moved(managed, target, &request.device)
     error, field, value, wrong, hint = REFUSALS[decision.reason]
     values = values_for(managed, target, decision)
-    hint = lacked_hint(managed, target) if hint is None else hint.format(**values)
+    hint = lacked_hint(managed, target, src) if hint is None else hint.format(**values)
     return refusal(error, target.name, field, value.format(**values), wrong.format(**values), hint)
 
 
-cdef object copy_required(const Managed* managed, Target target, const Decision* decision):
-    hint = reason_hint(managed, target, decision)
+cdef object copy_required(const Managed* managed, Target target, const Decision* decision, object src):
+    hint = reason_hint(managed, target, decision, src)
     if needs_kernel(managed, decision):
         hint = COPY_THERE
     else:
@@ -381,13 +384,16 @@ cdef object not_moved(const Managed* managed, Target target, const DLDevice* wan
     return refusal(DeviceError, target.name, "device", device_name(managed.abi.dl_tensor.device), wrong, hint)
 
 
-cdef str lacked_hint(const Managed* managed, Target target):
+cdef str lacked_hint(const Managed* managed, Target target, object src):
     near = nearest_row(managed.row)
     if near != NO_ROW and target.rows >> near & 1:
         return "pass narrow=True"
     hint = f"convert it to a type that {target.name} has"
-    if managed.protocol != PROTOCOL_EXCHANGE_API and is_host(managed.abi.dl_tensor.device.device_type):
-        hint += ', or pass its bits, numpy.ascontiguousarray(x).view("uint8")'
+    bits = own_hint(src, "bits")
+    if bits is not None:
+        return f"{hint}, or {bits}"
+    if is_host(managed.abi.dl_tensor.device.device_type):
+        return f'{hint}, or pass its bits, {compact_array(managed)}.view("uint8")'
     return hint
 
 
@@ -402,10 +408,20 @@ cdef str kernel_hint(const Managed* managed, Target target, const Decision* deci
     return hints().NO_KERNEL if of_strides and has_streams(managed.abi.dl_tensor.device.device_type) else COPY_THERE
 
 
-cdef str contiguous_hint(const Managed* managed):
-    if managed.protocol == PROTOCOL_EXCHANGE_API:
-        return "pass x.contiguous()"
-    return "pass numpy.ascontiguousarray(x)" if is_host(managed.abi.dl_tensor.device.device_type) else COPY_THERE
+cdef str contiguous_hint(const Managed* managed, object src):
+    of_host = is_host(managed.abi.dl_tensor.device.device_type)
+    return own_hint(src, "contiguous") or (f"pass {compact_array(managed)}" if of_host else COPY_THERE)
+
+
+cdef str compact_array(const Managed* managed):
+    """How a compact ndarray is made. NumPy does not read DLPack where it makes arrays of any object."""
+    return 'numpy.ascontiguousarray(dlbridge.convert(x, "numpy"))' if managed.protocol in (
+        PROTOCOL_DLPACK, PROTOCOL_DLPACK_LEGACY, PROTOCOL_EXCHANGE_API) else "numpy.ascontiguousarray(x)"
+
+
+cdef object own_hint(object src, str field):
+    """What the file of an array's library says of a field, or None."""
+    return None if src is None else facts_of(type(src)).own_hint(field)
 
 
 cdef str order_hint(const Managed* managed):

@@ -61,7 +61,7 @@ cdef bint state_plan(dict facts, Managed* managed, Target target, const Request*
     facts["action"] = "copy" if is_copy(&decision) else "share"
     if decision.reason:
         facts["reason"] = reason_text(managed, target, &decision) or facts.get("reason", "")
-        facts["hint"] = reason_hint(managed, target, &decision)
+        facts["hint"] = reason_hint(managed, target, &decision, src)
     facts["steps"] = step_texts(managed, target, request, src)
     # A table of functions cannot be told what copy=False is.
     return decision.reason == GIVEN_COPY and managed.protocol != PROTOCOL_EXCHANGE_API

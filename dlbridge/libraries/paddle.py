@@ -10,7 +10,8 @@ LIBRARY = Library(
     name="paddle",
     install="paddlepaddle",
     arrays=(
-        Arrays("Tensor", exchange=Fact("paddle.Tensor", "seen in 3.3.1"), names_stream=STREAM, gradient_free=GRADIENT),
+        Arrays("Tensor", {"contiguous": "pass x.contiguous()"}, exchange=Fact("paddle.Tensor", "seen in 3.3.1"),
+               names_stream=STREAM, gradient_free=GRADIENT),
         Arrays("EagerParamBase", exchange=Fact("paddle.base.framework.EagerParamBase", "seen in 3.3.1"),
                names_stream=STREAM, gradient_free=GRADIENT),
     ),

@@ -106,6 +106,8 @@ LIBRARY = Library(
                 "is_wrapper": hint_for_wrapper,
                 "is_meta": 'pass torch.empty_like(x, device="cpu"), filled first',
                 "dtype": "pass x.view(torch.uint8)",
+                "contiguous": "pass x.contiguous()",
+                "bits": "pass its bits, x.contiguous().view(torch.uint8)",
             },
             refused=(       # in this order
                 Fact("is_sparse", SEEN, "keeps its elements by index"),

@@ -155,7 +155,7 @@ def upload(Tensor source, Target target, device, copy, narrow, list queued):
         if copy is False:
             decision.steps, decision.reason = steps, WIDE_TYPE if steps & NARROW else AXIS_ORDER
             decision.refused, decision.upload = NO_COPY, request.device
-            raise copy_required(source.managed, target, &decision)
+            raise copy_required(source.managed, target, &decision, None)
         block = NULL
         if is_stageable(source.managed, row, &request.device):
             block = staged_in_pool(source.managed, row, steps, &request.device)

@@ -101,6 +101,9 @@ IN_THE_WAY = {
     "a negative bit": (lambda: torch._neg_view(torch.ones(3)), "numpy", {}),
     "a conjugate bit": (lambda: torch.ones(3, dtype=torch.complex64).conj(), "numpy", {}),
     "holes of torch": (lambda: torch.zeros(16, 32)[:, ::2], "jax", {"readonly": "share"}),
+    "holes of a Tensor": (lambda: dlbridge.asdlpack(np.zeros((16, 32), "f4")[:, ::2]), "jax", {"readonly": "share"}),
+    "backwards, a Tensor": (lambda: dlbridge.asdlpack(np.arange(6.0)[::-1]), "torch", {}),
+    "backwards, by __dlpack__ alone": (lambda: ByDLPack(), "torch", {}),
     "read-only": (lambda: b"abc", "torch", {}),
     "writable": (lambda: torch.zeros(16), "jax", {}),
 }
@@ -108,6 +111,16 @@ IN_THE_WAY = {
 
 class ByOtherOrder:
     __array_interface__ = np.arange(6, dtype=">f4").__array_interface__
+
+
+class ByDLPack:
+    array = np.arange(6.0)[::-1]
+
+    def __dlpack__(self, **keywords):
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self):
+        return 1, 0
 
 
 @pytest.mark.needs("torch", "jax")
@@ -124,7 +137,7 @@ def test_what_is_said_with_copy_false_works(make, to, keywords):
     codes = list(code_in(caught.value.hint, ("numpy",)))
     assert codes
     for code in codes:
-        made = eval(code, {"numpy": np, "x": x})
+        made = eval(code, {"numpy": np, "dlbridge": dlbridge, "x": x})
         assert np.asarray(dlbridge.convert(made, to, readonly="share")).tolist() == expected
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.exporters import aligned, enable_x64
+from support.hints import code_in
 from support.optional import params
 from support.tools import load_tool
 
@@ -311,6 +312,21 @@ def test_numpy_holds_the_other_byte_order_itself():
     result = dlbridge.convert(foreign, "numpy", copy=False)
     assert result.tolist() == [0, 1, 2]
     assert not result.dtype.isnative
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("make", [
+    lambda: np.arange(6).astype("bfloat16")[::2],
+    lambda: dlbridge.asdlpack(np.arange(6).astype("bfloat16")[::2]),
+    lambda: torch.arange(6).bfloat16()[::2],
+], ids=["ndarray", "Tensor", "torch"])
+def test_the_bits_of_a_type_that_a_target_lacks(make):
+    x = make()
+    with pytest.raises(dlbridge.ConversionError, match="is a type that memoryview does not have") as raised:
+        dlbridge.convert(x, "memoryview")
+    code, = code_in(raised.value.hint, ("numpy",))
+    bits = eval(code, {"numpy": np, "dlbridge": dlbridge, "torch": torch, "x": x})
+    assert dlbridge.convert(bits, "memoryview").tobytes() == np.array([0, 2, 4]).astype("bfloat16").tobytes()
 
 
 # ---- what DLPack has no type for -------------------------------------------------------------------------------------
