@@ -25,8 +25,6 @@ cdef int gather(
 cdef int row_for(const Managed* managed, Target target, const Request* request) except -2
 # Who can still write to read-only memory, by name; None if nobody can.
 cdef str writer_of(const Managed* managed)
-# The error of a copy that is needed, for a reason, where copy=False forbids it.
-cdef object copy_required(const Managed* managed, Target target, const Decision* decision, object src)
 
 # The hint where one side could write what the other must not.
 cdef str SHARE

@@ -70,6 +70,7 @@ cdef class Target:
     cdef int read_plain_rows(self) except -1
     cdef bint owns(self, object src)
     cdef bint owns_by_type(self, object kind) except -1
+    cdef Target with_uploads_of(self, Target other)
     cdef object why_not(self, const Managed* managed)
 
 

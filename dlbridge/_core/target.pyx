@@ -175,6 +175,17 @@ cdef class Target:
             type(each).__instancecheck__ in (type.__instancecheck__, ABCMeta.__instancecheck__)
             or issubclass(kind, each) for each in self.array_types])
 
+    cdef Target with_uploads_of(self, Target other):
+        """Who takes the same elements and layouts, and copies host memory as the other target does."""
+        cdef Target made = new_target(self.facts)
+        made.namespace = self.namespace
+        made.supports = self.supports | HOST | SHARING
+        made.rows, made.asked_rows, made.accepts, made.takes = self.rows, self.asked_rows, self.accepts, self.takes
+        made.fewest_axes, made.most_axes, made.gpus = self.fewest_axes, self.most_axes, -1
+        made.upload, made.await_upload, made.upload_types = other.upload, other.await_upload, other.upload_types
+        made.deliver = other.deliver
+        return made
+
     cdef object why_not(self, const Managed* managed):
         """The exception that accepts() gives, or None. Only of some types it is not known before."""
         if not self.asked_rows >> managed.row & 1:

@@ -5,33 +5,22 @@ from cpython.pycapsule cimport PyCapsule_CheckExact
 from libc.stdint cimport int32_t
 
 from dlbridge._core.abi cimport DLDevice
-from dlbridge._core.block cimport Managed, managed_release, managed_share
-from dlbridge._core.conversion cimport convert_to, deliver_out_of_line
-from dlbridge._core.decision cimport (
-    AXIS_ORDER,
-    COPY,
-    IN_C_ORDER,
-    NARROW,
-    NO_COPY,
-    WIDE_TYPE,
-    Decision,
-    is_for_host,
-    is_immutable,
-)
+from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.conversion cimport deliver_out_of_line
+from dlbridge._core.decision cimport Decision, is_for_host, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
-from dlbridge._core.facts cimport ANY_ORDER, ANY_STRIDES, HOST
-from dlbridge._core.layout cimport STRIDED
+from dlbridge._core.facts cimport HOST
 from dlbridge._core.location cimport find_device, is_on
-from dlbridge._core.place cimport is_stageable, replaced, staged_in_pool
-from dlbridge._core.plan cimport copy_required, row_for
+from dlbridge._core.place cimport shared_in_order
+from dlbridge._core.plan cimport make_plan
 from dlbridge._core.request cimport (
     COPY_IF_NEEDED,
     COPY_NEVER,
     COPY_UNLESS_CONSTANT,
     KEYWORD_DEVICE,
     NOTHING_ASKED,
-    READONLY_COPY,
+    READONLY_SHARE,
     Request,
     parse_keyword,
     parse_request,
@@ -39,7 +28,8 @@ from dlbridge._core.request cimport (
 from dlbridge._core.route cimport Route, delivery_to, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.target cimport Target
-from dlbridge.tensor cimport Tensor, new_tensor
+from dlbridge._core.targets.registry cimport loaded_target
+from dlbridge.tensor cimport Tensor
 
 
 cdef class Destination:
@@ -52,6 +42,7 @@ cdef class Destination:
     cdef readonly object gpu
     cdef readonly bint immutable        # whether the library's arrays never change
     cdef readonly bint copies_own       # whether it copies device memory itself
+    cdef Target uploading               # the target, in memory of the pool, if it is for a GPU
     cdef Request request
 
     def __init__(self, to, device):
@@ -67,6 +58,7 @@ cdef class Destination:
         if wanted.device_id == ANY_DEVICE_ID:
             wanted.device_id = device_operations().current_device(wanted.device_type)
         self.gpu = wanted.device_type, wanted.device_id
+        self.uploading = self.target.with_uploads_of(loaded_target("dlbridge"))
 
     def is_asked(self):
         """Whether a device is asked for."""
@@ -134,33 +126,20 @@ def tensor_of(array, device, copy, detach):
     return deliver_out_of_line(managed, route.target, &request, array)
 
 
-def upload(Tensor source, Target target, device, copy, narrow, list queued):
-    """A Tensor over a copy on a device of memory of the host. ``copy`` and ``narrow`` are keywords of convert().
+def upload(Tensor source, Destination destination, copy, narrow, list queued):
+    """A Tensor over a copy, on the destination's device, of memory of the host. ``copy`` and ``narrow`` are keywords of
+    convert().
 
     With copy=False, only what the way to the device changes is refused.
 
     If there is a list, a copy that is only queued comes into it, with what it reads: see await_uploads().
     """
-    cdef Managed* block
-    cdef Request request
+    cdef Request request = destination.request
     cdef Decision decision
-    cdef int32_t steps
-    cdef int row
-    parse_request(&request, device, None, None, "copy", False, narrow)
-    row = row_for(source.managed, target, &request) if request.narrow else source.managed.row
-    steps = COPY | NARROW if row != source.managed.row else 0
-    if source.managed.marks & STRIDED and not target.supports & (ANY_STRIDES | ANY_ORDER):
-        steps |= COPY | IN_C_ORDER          # on the device nobody may be there to do it
-    if steps:
-        if copy is False:
-            decision.steps, decision.reason = steps, WIDE_TYPE if steps & NARROW else AXIS_ORDER
-            decision.refused, decision.upload = NO_COPY, request.device
-            raise copy_required(source.managed, target, &decision, None)
-        block = NULL
-        if is_stageable(source.managed, row, &request.device):
-            block = staged_in_pool(source.managed, row, steps, &request.device)
-        if block != NULL:
-            return new_tensor(block, READONLY_COPY)
-        source = new_tensor(replaced(managed_share(source.managed), steps), READONLY_COPY)
+    request.narrow, request.readonly = narrow, READONLY_SHARE
+    if copy is False:
+        request.copy, request.has_device = COPY_NEVER, False
+        make_plan(source.managed, destination.uploading, &request, None, &decision)
+        request.copy, request.has_device = COPY_IF_NEEDED, True
     request.queued = <PyObject*> queued if queued is not None else NULL
-    return convert_to(source, "dlbridge", &request)
+    return deliver_out_of_line(shared_in_order(source.managed), destination.uploading, &request, None)

@@ -66,7 +66,7 @@ class Ahead:
         if gpu is None or on_gpu(tensor):
             return Pending(tensor, copied is not False and not tensor.readonly)
         narrow = self.keywords.get("narrow", False)
-        return Pending(upload(tensor, self.destination.target, gpu, copied, narrow, queued), True)
+        return Pending(upload(tensor, self.destination, copied, narrow, queued), True)
 
 
 class Conversion:

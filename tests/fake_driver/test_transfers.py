@@ -421,6 +421,26 @@ def test_batches_are_narrowed_ahead(pieces, XLA_ORDER):
     settled()
 
 
+@in_child
+def test_elements_below_a_byte_are_unpacked_before_they_are_uploaded():
+    import numpy as np
+    import pytest
+    from fake_driver.producers import driver
+    from fake_driver.scenes.batches import settled
+
+    import dlbridge
+    from dlbridge.testing.producers import Producer
+
+    dlbridge.register_target("padded", lambda tensor: tensor, supports=["PADDED"], dtypes=["uint4"])
+    packed = Producer(np.array([0x21, 0x43], "u1"), code=1, bits=4, shape=(4,), strides=(1,))
+    [tensor] = dlbridge.prefetch([packed], "padded", device="cuda")
+    assert driver.read(tensor.data_ptr, 4) == bytes([1, 2, 3, 4])
+    with pytest.raises(dlbridge.CopyRequiredError, match="has its bits in another place"):
+        list(dlbridge.prefetch([packed], "padded", device="cuda", copy=False))
+    del tensor
+    settled()
+
+
 @pytest.mark.parametrize("XLA_VERSION", ["1", "2"])
 @in_child
 def test_immutable_arrays_share_what_was_read_ahead_if_they_keep_it(XLA_VERSION):
