@@ -137,12 +137,16 @@ def test_the_cpu_waits_before_it_reads_pinned_memory(platform):
     from fake_driver.producers import Interface, Producer, driver, fields
 
     import dlbridge
+    from dlbridge.testing import abi, producers
 
     driver.make_current(0)
     start, first, then = driver.allocate(0, 16, "host"), driver.stream(), driver.stream()
     source = Interface(start, stream=first)
     tensor = dlbridge.asdlpack(source)
-    producer = Producer(start, (11 if driver.hip else 3, 0))
+    kind = 11 if driver.hip else 3
+    producer = Producer(start, (kind, 0))
+    nibbles = dlbridge.asdlpack(
+        producers.Producer(data=start, device_type=kind, code=1, bits=4, flags=abi.SUBBYTE_PADDED))
     legacy = 0 if driver.hip else 1
     for read, on in [
         (lambda: dlbridge.asdlpack(source, copy=True), first),
@@ -151,6 +155,7 @@ def test_the_cpu_waits_before_it_reads_pinned_memory(platform):
         (lambda: dlbridge.asdlpack(source, copy=True, stream=then), then),
         (lambda: tensor.__dlpack__(copy=True), legacy),
         (lambda: tensor.__dlpack__(copy=True, stream=-1), None),
+        (lambda: nibbles.__dlpack__(), legacy),         # which packs them
         (lambda: numpy.asarray(tensor), first),
         (lambda: memoryview(tensor), first),
         (lambda: tensor.__array_interface__, first),
