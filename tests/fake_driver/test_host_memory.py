@@ -128,6 +128,45 @@ def test_managed_memory_is_the_hosts_where_the_device_lets_it_read():
                         assert not concurrent or to == "jax"
 
 
+@in_child
+def test_what_a_tensor_exports_of_managed_memory_is_labelled_too():
+    import pickle
+
+    from fake_driver.producers import Interface, driver, fields
+
+    import dlbridge
+
+    driver.make_current(0)
+    start, first = driver.allocate(0, 16, "managed"), driver.stream()
+    tensor = dlbridge.asdlpack(Interface(start, stream=first))
+
+    def sent():
+        buffers = []
+        pickle.dumps(tensor, 5, buffer_callback=buffers.append)
+        return dlbridge.asdlpack(buffers[0])
+
+    for concurrent in True, False:
+        driver.concurrent_managed_access(concurrent)
+        for export in (
+            lambda: dlbridge.asdlpack(tensor.__dlpack__(dl_device=(1, 0))),
+            lambda: dlbridge.asdlpack(tensor.__dlpack__(dl_device=(1, 0), max_version=(1, 3))), sent,
+        ):
+            driver.clear()
+            assert (export().data_ptr == start) == concurrent == (not driver.log("MemcpyDtoHAsync"))
+            assert {fields(line)["stream"] for line in driver.log("StreamSynchronize")} == {first}
+
+
+@in_child
+def test_a_legacy_copy_of_read_only_memory_is_no_matter_of_policy():
+    from fake_driver.scenes.labels import Interface, memory
+
+    import dlbridge
+
+    start = memory()
+    tensor = dlbridge.asdlpack(Interface(start, readonly=True), readonly="error")
+    assert dlbridge.asdlpack(tensor.__dlpack__(copy=True)).data_ptr != start
+
+
 @both
 @in_child
 def test_the_cpu_waits_before_it_reads_pinned_memory(platform):
