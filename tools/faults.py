@@ -158,7 +158,7 @@ FAULTS = (
           "        request.copy = COPY_UNLESS_CONSTANT", "        request.copy = COPY_IF_NEEDED", "transfers"),
     Fault("the uploads of a tree are not waited for", "dlbridge/trees/walk.pyx",
           "    await_tree(take)\n    return made", "    return made", "transfers"),
-    Fault("what a queued upload reads is not kept", CORE + "targets/consumer.pyx", "    upload[2] = array",
+    Fault("what a queued upload reads is not kept", CORE + "uploads.pyx", "    upload[2] = array",
           "    upload[1:] = None, array", "transfers"),
     Fault("a producer's code runs while uploads are queued", "dlbridge/trees/walk.pyx",
           " or not runs_no_code(value)):", "):", "transfers"),

@@ -2,32 +2,32 @@
 
 from libc.stdint cimport int32_t, int64_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice
+from dlbridge._core.abi cimport (
+    DLPACK_FLAG_BITMASK_IS_COPIED,
+    DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_LEGACY_DEFAULT,
+    STREAM_UNORDERED,
+    DLDevice,
+    kDLROCM,
+)
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
-from dlbridge._core.decision cimport COPY_IN_TARGET, NARROW, STAGED, UPLOAD, Decision, is_immutable
+from dlbridge._core.decision cimport COPY_IN_TARGET, COPY_SPAN, NARROW, UPLOAD, Decision, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
-from dlbridge._core.dtypes cimport get_row, nearest_row, row_name
+from dlbridge._core.dtypes cimport nearest_row, row_name
 from dlbridge._core.facts cimport REARRANGED
-from dlbridge._core.handover cimport hand_over_itself, hand_over_library_copy, hand_over_upload, settle
-from dlbridge._core.layout cimport STRIDED
-from dlbridge._core.location cimport is_on
-from dlbridge._core.place cimport sent_to_pool, staged_in_pool
+from dlbridge._core.location cimport is_on, is_on_gpu
 from dlbridge._core.plan cimport kernels, writer_of
 from dlbridge._core.request cimport COPY_ALWAYS, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
 from dlbridge._core.sources.offer cimport Offer, library
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.steps cimport placed, request_of_copy, taken
+from dlbridge._core.steps cimport placed, request_of_copy
 from dlbridge._core.target cimport Target, uploads_to
-from dlbridge._core.targets.consumer cimport call_kernel, call_stage, call_upload
+from dlbridge._core.targets.consumer cimport call_consumer, call_kernel
 from dlbridge._core.targets.registry cimport loaded_target
+from dlbridge._core.uploads cimport uploaded
 from dlbridge.tensor cimport new_tensor
-
-from dlbridge.errors import DeviceError
-
-cdef enum:
-    QUEUED_BYTES = 1 << 18      # the copy of more takes much longer than the wait for it
 
 
 cdef bint is_already(object src, Route route, const Request* request) except -1:
@@ -66,7 +66,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     """Return an array of the target's own as it is, or a copy of it, on the device that it is on if none is named."""
     cdef Request asked = request[0]
     if is_already(src, route, request):
-        return hand_over_itself(src, request) if request.has_stream else src
+        return ready_for(src, request) if request.has_stream else src
     facts = route.target.facts
     if facts.clone is not None and request.copy == COPY_UNLESS_CONSTANT and is_there(src, route, request):
         return src if is_constant(src, route) else facts.clone.value(src, request.detach)
@@ -75,6 +75,23 @@ cdef object convert_own(object src, Route route, const Request* request):
     if route.target.hosts > 1:
         note_device(src, route, &asked)
     return deliver_out_of_line(acquire_by(route.offers, src, &asked), route.target, &asked, src)
+
+
+cdef object ready_for(object src, const Request* request):
+    """An array of the target's own as it is, after the stream that was asked for is made to wait for it."""
+    cdef DLDevice device
+    cdef Managed* managed
+    cdef Request asked = request[0]
+    asked.detach = True         # the array itself is returned, so its gradient is not lost
+    if request.stream != STREAM_UNORDERED and is_on_gpu(src):
+        managed = acquire_by(offers_for_type(type(src)), src, &asked)
+        try:
+            if has_streams(managed.abi.dl_tensor.device.device_type):
+                device_operations().stream_device(managed, &device)
+                device_operations().order_streams(&device, device_operations().stream_of(managed), request.stream)
+        finally:
+            managed_release(managed)
+    return src
 
 
 cdef bint is_constant(object src, Route route) except -1:
@@ -101,76 +118,41 @@ cdef object deliver_out_of_line(Managed* managed, Target target, const Request* 
 cdef object place_and_deliver(Managed* managed, Target target, const Request* request, object src):
     cdef Decision decision
     cdef Request asked = request[0]
-    cdef int64_t stream
+    cdef Managed* in_pool
     managed = placed(managed, target, &asked, src, &decision)
-    if decision.staged:
-        array = uploaded_at_once(managed, target, &decision, &asked)
-        if array is not None:
+    if decision.steps & UPLOAD:
+        array = uploaded(managed, target, &decision, &asked, &in_pool)
+        if in_pool == NULL:
             return array
-        managed = taken(managed, decision.steps & STAGED, target, &asked, &decision)
+        asked = request_of_copy(&asked)
+        asked.has_stream = False
+        return deliver_out_of_line(in_pool, target, &asked, None)
     managed_own_storage(managed)
     if decision.steps & COPY_IN_TARGET:
-        stream = settle(managed, decision.steps, &asked)
-        return hand_over_library_copy(target.deliver(managed, target), target, stream)
-    if decision.steps & UPLOAD:
-        return uploaded(managed, target, &decision, &asked)
+        return copied_in_target(managed, target, &decision, &asked)
     return target.deliver(managed, target)
 
 
-cdef object uploaded_at_once(Managed* managed, Target target, const Decision* decision, const Request* request):
-    """Upload large memory as it lies, which is arranged and narrowed on the way; managed is stolen.
+cdef object copied_in_target(Managed* managed, Target target, const Decision* decision, const Request* request):
+    """The library's own copy of memory that it shares; managed is stolen.
 
-    None if it was not done, and then managed is not stolen.
+    The producer's stream will wait for it, so that the memory may be written again, and no release needs an order. If
+    the caller wants no order, none is made, unless the memory is a copy of dlbridge's own.
     """
-    cdef int row = nearest_row(managed.row) if decision.steps & NARROW else managed.row
-    cdef Managed* block = NULL
-    array = None
-    try:
-        if target.stage == NULL:
-            block = staged_in_pool(managed, row, decision.steps, &decision.upload)
-        elif row == managed.row:
-            array = call_stage(managed, target, &decision.upload)
-    except BaseException:
-        managed_release(managed)
-        raise
-    if array is None and block == NULL:
-        return None
-    managed_release(managed)
-    if block != NULL:
-        return deliver_from_pool(block, target, request)
-    return hand_over_upload(array, target, request)
-
-
-cdef object uploaded(Managed* managed, Target target, const Decision* decision, const Request* request):
-    """Upload memory that the target can take, by its library's own copy unless that is slow; managed is stolen."""
-    cdef Request asked = request[0]
-    cdef Managed* block
-    if managed_nbytes(managed) > QUEUED_BYTES or managed.marks & STRIDED:
-        asked.queued = NULL         # strided memory may be uploaded from a copy that nobody keeps
-    if target.stage == NULL and is_large_upload(managed, &decision.upload):
+    cdef int64_t stream = STREAM_UNORDERED
+    if not request.has_stream or request.stream != STREAM_UNORDERED or decision.steps & COPY_SPAN:
         try:
-            block = sent_to_pool(managed, &decision.upload, True)
-        except DeviceError:
-            pass                # the library may have memory of its own left, and need no pool
+            stream = device_operations().stream_of(managed)
+            device_operations().settle(managed)
         except BaseException:
             managed_release(managed)
             raise
-        else:
-            managed_release(managed)
-            return deliver_from_pool(block, target, request)
-    return hand_over_upload(call_upload(managed, target, &decision.upload, &asked), target, request)
-
-
-cdef bint is_large_upload(const Managed* managed, const DLDevice* device) except -1:
-    return has_streams(device.device_type) and not get_row(managed.row).subbyte and device_operations().is_large(
-        managed_nbytes(managed))
-
-
-cdef object deliver_from_pool(Managed* block, Target target, const Request* request):
-    """Deliver memory of the pool, which is complete, so that no stream has to wait for it."""
-    cdef Request asked = request_of_copy(request)
-    asked.has_stream = False
-    return deliver_out_of_line(block, target, &asked, None)
+        # The array API standard numbers the default stream 0 for ROCm.
+        if managed.abi.dl_tensor.device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT:
+            stream = 0
+    waiting = None if stream == STREAM_UNORDERED else stream
+    array = target.deliver(managed, target)
+    return call_consumer(lambda shared: target.facts.copier.value(shared, waiting), target, array)
 
 
 # ---- copies by the kernels of a library ------------------------------------------------------------------------------

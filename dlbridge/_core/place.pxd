@@ -23,17 +23,11 @@ cdef Managed* repacked(Managed* source, bint unpacks) except NULL
 # A copy of compact memory of one type that lies in several parts, side by side along the first axis. With ``peek`` it
 # is to be looked at alone, and stays empty.
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
-# A copy of host memory in memory of a device's pool, dense and of nobody else, for results whose memory no library
-# gives; ``device`` may have no number. Without ``waits`` the copy may only be queued: the source has to stay until
-# that is done.
-cdef Managed* sent_to_pool(Managed* source, const DLDevice* device, bint waits) except NULL
 # Whether host memory is large, and such that it is copied to a device through pinned buffers: in any layout, and in the
 # type of a row, which may be the nearest one.
 cdef bint is_stageable(Managed* source, int row, const DLDevice* device) except -1
 # Fills dense memory of a device in this way. False if it was not done, for want of pinned memory.
 cdef bint stage(Managed* into, Managed* source) except -1
-# The same into new memory of the pool, in C order if the steps say so. NULL also for want of the device's memory.
-cdef Managed* staged_in_pool(Managed* source, int row, int32_t steps, const DLDevice* device) except? NULL
 # A block without memory, for a dense copy in native byte order and the type of a row; in C order if the steps say so.
 cdef Managed* dense_like(const Managed* source, int row, int32_t steps) except NULL
 # The strides, in elements, of a dense copy, which keeps the order of the axes of dense memory.

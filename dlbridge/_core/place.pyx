@@ -388,44 +388,6 @@ cdef bint is_stageable(Managed* source, int row, const DLDevice* device) except 
     return device_operations().stages(device, managed_data(source), managed_count(source) * get_row(row).item_bytes)
 
 
-cdef Managed* staged_in_pool(Managed* source, int row, int32_t steps, const DLDevice* device) except? NULL:
-    cdef Managed* block
-    try:
-        block = device_operations().allocate(dense_like(source, row, steps), device)
-    except DeviceError:
-        return NULL             # a library may have memory of its own left, and need no pool
-    try:
-        if stage(block, source):
-            return block
-    except BaseException:
-        managed_release(block)
-        raise
-    managed_release(block)
-    return NULL
-
-
-cdef Managed* sent_to_pool(Managed* source, const DLDevice* device, bint waits) except NULL:
-    cdef Managed* block = device_operations().allocate(dense_like(source, source.row, 0), device)
-    try:
-        if managed_count(source):
-            send_elements(block, source, waits)
-    except BaseException:
-        managed_release(block)
-        raise
-    return block
-
-
-cdef int send_elements(Managed* block, Managed* source, bint waits) except -1:
-    cdef Managed* compact
-    if managed_strides(block) == managed_strides(source) and not is_bool(source):
-        return device_operations().send(block, managed_data(source), waits)
-    compact = copied(source, COPY, NULL)
-    try:
-        return device_operations().send(block, managed_data(compact), True)
-    finally:
-        managed_release(compact)
-
-
 cdef int copy_into(Managed* into, Managed* source) except -1:
     cdef Managed* apart
     cdef Span read = managed_span(source)

@@ -20,9 +20,8 @@ ctypedef object (*Share)(const Managed* memory, object keeper)
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device, const Request* request)
 # Waits for an array that upload only queued, and for those before it on the same stream.
 ctypedef int (*AwaitUpload)(object array) except -1
-# Makes the library's array on a device of large memory of the host, in any layout, through pinned buffers. Borrows
-# source; None if it was not done.
-ctypedef object (*Stage)(Managed* source, Target target, const DLDevice* device)
+# Makes the library's array on a device, dense, for large memory of the host, in its order of axes. Borrows source.
+ctypedef object (*Allocate)(Managed* source, Target target, const DLDevice* device)
 
 
 cdef class Target:
@@ -49,7 +48,7 @@ cdef class Target:
     cdef Share share                    # or NULL: the library needs a block
     cdef Upload upload                  # or NULL
     cdef AwaitUpload await_upload       # or NULL: what upload gave is complete
-    cdef Stage stage                    # or NULL: what is large goes into memory of the device's pool, which is shared
+    cdef Allocate allocate              # or NULL: what is large goes into memory of the device's pool, which is shared
     cdef uint32_t upload_types          # bits of DLPack's types of the devices that upload copies to
     cdef bint copies_own                # whether it copies device memory itself, since its streams are not known
     cdef bint keeps_imports             # … but keeps memory until its work is done, so that it need not

@@ -21,7 +21,7 @@ from dlbridge._core.request cimport (
 )
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers
-from dlbridge._core.targets.consumer cimport await_uploads
+from dlbridge._core.uploads cimport await_uploads
 from dlbridge.trees.leaf cimport ROLE_ARRAY, ROLE_OTHER, role_of
 
 from contextlib import suppress

@@ -62,7 +62,7 @@ def test_nothing_is_imported_in_a_circle():
 
 
 def test_the_reader_of_imports_sees_them():
-    assert {"_core.plan", "_core.handover", "errors"} <= IMPORTS["_core.conversion"] | IMPORTS["_core.handover"]
+    assert {"_core.plan", "_core.place", "errors"} <= IMPORTS["_core.steps"]
     assert {"_core.decision", "_core.place"} <= IMPORTS["_core.plan"]           # from … cimport (several)
     assert "_core.devices.transfers" in IMPORTS["_core.devices.operations"]     # by its name, in a .pxd
     assert "_core.sources.dlpack" in IMPORTS["_core.sources.registry"]          # by its name
@@ -101,7 +101,7 @@ def names_in(path):
 
 GENERAL = [path for name, paths in MODULES.items() for path in paths
            if name.startswith("_core.sources.") or name in ("convert", *(f"_core.{room}" for room in (
-               "calls", "conversion", "cache", "location", "route", "decision", "plan", "handover", "place")))]
+               "calls", "conversion", "cache", "location", "route", "decision", "plan", "steps", "place", "exports")))]
 
 
 @pytest.mark.parametrize("path", GENERAL, ids=lambda path: path.relative_to(house.PACKAGE).as_posix())

@@ -50,10 +50,12 @@ FLOORS = (
     Floor(8, (
         Room("calls, conversion", ("_core.calls", "_core.conversion"), on_the_way=True),
         Room("route", ("_core.route",), on_the_way=True),
-        Room("handover: streams", ("_core.handover",)),
         Room("out, described", ("_core.out", "_core.described")),
     )),
-    Floor(7, (Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),)),
+    Floor(7, (
+        Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),
+        Room("uploads", ("_core.uploads",)),
+    )),
     Floor(6, (Room("tensor: one Managed that speaks every protocol", ("tensor",)),)),
     Floor(5, (
         Room("sources/", ("_core.sources.",), on_the_way=True),

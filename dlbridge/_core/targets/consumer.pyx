@@ -1,20 +1,18 @@
 """How a target library is called, and how its errors are put into dlbridge's words."""
 
-from dlbridge._core.abi cimport DLDevice
 from libc.stdint cimport int64_t
 
-from dlbridge._core.block cimport Managed, managed_nbytes, managed_release, managed_share
+from dlbridge._core.abi cimport DLDevice
+from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams
 from dlbridge._core.late cimport load_module
 from dlbridge._core.pending cimport take_error
-from dlbridge._core.place cimport stage
-from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
+from dlbridge._core.request cimport READONLY_SHARE
 from dlbridge._core.sources.offer cimport library
-from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.target cimport Target
-from dlbridge.tensor cimport Tensor, new_tensor
+from dlbridge.tensor cimport new_tensor
 
 from dlbridge.errors import ConversionError, DeviceError, DeviceMemoryError, DLBridgeError, refusal
 
@@ -32,69 +30,6 @@ cdef object call_consumer(object importer, Target target, object producer):
         raise wrap_error(target, error) from error
 
 
-cdef object call_upload(Managed* managed, Target target, const DLDevice* device, const Request* request):
-    """Let the library copy host memory to a device; steals managed, also when it fails.
-
-    What is only queued is noted before it begins, with what it reads, in a list that needs no memory for the array.
-    """
-    cdef int64_t nbytes = managed_nbytes(managed)
-    cdef list upload = [target, None, None]
-    try:
-        device_operations()         # imported before the block is stolen
-    except BaseException:
-        managed_release(managed)
-        raise
-    if request.queued != NULL and target.await_upload != NULL:
-        upload[1] = new_tensor(managed, READONLY_SHARE)
-        (<list> request.queued).append(upload)
-        managed = managed_share((<Tensor> upload[1]).managed)
-    try:
-        array = target.upload(managed, target, device, request)
-    except DLBridgeError:
-        raise
-    except Exception as error:
-        raise_of_upload(target, device, nbytes, error)
-    upload[2] = array
-    return array
-
-
-cdef int await_uploads(list queued) except -1:
-    """Wait for uploads that are in one stream, which ends with the last of them."""
-    for target, _, array in reversed(queued):
-        if array is not None:           # it is None where the upload failed
-            return (<Target> target).await_upload(array)
-
-
-cdef object call_stage(Managed* source, Target target, const DLDevice* device):
-    try:
-        return target.stage(source, target, device)
-    except DLBridgeError:
-        raise
-    except Exception as error:
-        raise_of_upload(target, device, managed_nbytes(source), error)
-
-
-cdef object raise_of_upload(Target target, const DLDevice* device, int64_t nbytes, object error):
-    exhausted = exhausted_memory(target.name, device, nbytes, error)
-    if exhausted is not None:
-        raise exhausted from error
-    if isinstance(error, UNTOUCHED):
-        raise error
-    raise refusal(DeviceError, target.name, "device", device_name(device[0]),
-                  f"{type(error).__qualname__}: {_first_line(error)}", "its message says what it needs") from error
-
-
-cdef object filled(object array, Managed* source):
-    cdef Request sharing = NOTHING_ASKED
-    cdef Managed* into
-    sharing.readonly = READONLY_SHARE
-    into = acquire_by(offers_for_type(type(array)), array, &sharing)
-    try:
-        return array if stage(into, source) else None
-    finally:
-        managed_release(into)
-
-
 cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* device, int64_t nbytes):
     """Let a library make a compact copy of its array, in another dtype if one is named."""
     name = kernel.__module__.rpartition(".")[2]
@@ -110,7 +45,7 @@ cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* 
         if exhausted is None and isinstance(error, UNTOUCHED):
             raise
         raise exhausted or refusal(
-            DeviceError, name, "copy", f"{type(error).__qualname__}: {_first_line(error)}", "was raised by the library",
+            DeviceError, name, "copy", f"{type(error).__qualname__}: {first_line(error)}", "was raised by the library",
             "its message says what it needs") from error
 
 
@@ -160,11 +95,11 @@ cdef object consumer_error(Target target):
 
 
 cdef object wrap_error(Target target, object error):
-    return refusal(ConversionError, target.name, "import", f"{type(error).__qualname__}: {_first_line(error)}",
+    return refusal(ConversionError, target.name, "import", f"{type(error).__qualname__}: {first_line(error)}",
                    "was raised by the library", "its message says what it needs")
 
 
-def _first_line(error):
+cdef str first_line(object error):
     """The first line of an error's text, since torch appends its C++ stack; and the second after Numba's heading."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or ["no reason given"]
     return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

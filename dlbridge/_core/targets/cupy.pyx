@@ -31,7 +31,7 @@ from dlbridge._core.layout cimport STRIDED, Span
 from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport READONLY_SHARE, Request, keeps_handle
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, filled, wrap_error
+from dlbridge._core.targets.consumer cimport call_consumer, wrap_error
 from dlbridge._core.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
@@ -39,7 +39,7 @@ from dlbridge.tensor cimport new_tensor
 def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
-    target.stage = stage
+    target.allocate = allocate
     target.current_stream = current_stream
     target.adjust = adjust
 
@@ -88,12 +88,12 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
         return target.namespace.asarray(array)
 
 
-cdef object stage(Managed* source, Target target, const DLDevice* device):
+cdef object allocate(Managed* source, Target target, const DLDevice* device):
     shape, strides = managed_shape(source), dense_strides(source)
     # Of the orders of axes, CuPy's function knows two.
     order = "F" if strides and strides == tuple(accumulate(shape[:len(shape) - 1], mul, initial=1)) else "C"
     with device_of(target, device):
-        return filled(target.namespace.empty(shape, numpy_dtype(source.row), order), source)
+        return target.namespace.empty(shape, numpy_dtype(source.row), order)
 
 
 cdef object device_of(Target target, const DLDevice* device):

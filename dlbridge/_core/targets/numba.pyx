@@ -11,7 +11,7 @@ from dlbridge._core.dtypes cimport numpy_dtype
 from dlbridge._core.exports cimport cuda_interface
 from dlbridge._core.request cimport READONLY_SHARE, Request
 from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, filled
+from dlbridge._core.targets.consumer cimport call_consumer
 from dlbridge._core.target cimport Target
 from dlbridge.tensor cimport new_tensor
 
@@ -21,7 +21,7 @@ from dlbridge.libraries.numba_arrays import check, makers, primary_context
 def prepare(Target target):
     target.deliver = deliver
     target.upload = upload
-    target.stage = stage
+    target.allocate = allocate
     target.current_stream = current_stream
 
 
@@ -84,9 +84,9 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
     return on_named(target, device, lambda: cuda.to_device(array if array.flags.c_contiguous else array.copy()))
 
 
-cdef object stage(Managed* source, Target target, const DLDevice* device):
+cdef object allocate(Managed* source, Target target, const DLDevice* device):
     shape, dtype = managed_shape(source), numpy_dtype(source.row)
-    return filled(on_named(target, device, lambda: target.namespace.device_array(shape, dtype)), source)
+    return on_named(target, device, lambda: target.namespace.device_array(shape, dtype))
 
 
 cdef object on_named(Target target, const DLDevice* device, object make):

@@ -9,9 +9,9 @@ from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.capsule cimport new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport get_row, rows_named
-from dlbridge._core.place cimport sent_to_pool
 from dlbridge._core.request cimport READONLY_COPY, Request
 from dlbridge._core.target cimport Target
+from dlbridge._core.uploads cimport sent_to_pool
 from dlbridge.tensor cimport Tensor, new_tensor
 
 from dlbridge._core.dtypes import NAMES

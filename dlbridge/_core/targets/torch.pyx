@@ -13,7 +13,6 @@ from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.targets.consumer cimport filled
 from dlbridge._core.targets.exchange cimport array_of_table, deliver_capsule, table_stream
 from dlbridge._core.target cimport Target
 
@@ -24,7 +23,7 @@ def prepare(Target target):
     target.deliver = deliver_in_mode
     target.upload = upload
     target.await_upload = await_upload
-    target.stage = stage
+    target.allocate = allocate
     target.current_stream = current_stream
     target.adjust = adjust
 
@@ -92,11 +91,10 @@ cdef int await_upload(object tensor) except -1:
         managed_release(managed)
 
 
-cdef object stage(Managed* source, Target target, const DLDevice* device):
+cdef object allocate(Managed* source, Target target, const DLDevice* device):
     torch = target.namespace
-    return filled(torch.empty_strided(
-        managed_shape(source), dense_strides(source), dtype=getattr(torch, row_name(source.row)),
-        device=cuda_name(device)), source)
+    return torch.empty_strided(managed_shape(source), dense_strides(source), device=cuda_name(device),
+                               dtype=getattr(torch, row_name(source.row)))
 
 
 cdef str cuda_name(const DLDevice* device):
