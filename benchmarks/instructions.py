@@ -67,6 +67,11 @@ CASES = (
     Case("view(wrapped)", "nanobind_view(wrapped)", 0.60),
     Case("view(image)", "cython_view(image)", 0.15),
     Case("deliver(tensor)", "deliver_by_hand(torch.from_dlpack)"),
+    # Copies, beside what shares.
+    Case('convert(frozen, to="torch")', "buffer_to_torch(buffer)"),
+    Case('convert(bools, to="torch", copy=True)', "numpy_to_torch(ndarray)"),
+    Case('convert(flipped, to="torch")', "numpy_to_torch(ndarray)"),
+    Case("asdlpack(frozen).__dlpack__()", "wrap(ndarray).__dlpack__(max_version=(1, 1))"),
     # On the driver of tests/fake_driver, whose own instructions are not counted, beside Numba's own import.
     Case('convert(on_device, to="numba")', "as_cuda_array(on_device)", 0.45),
     Case('convert(device_tensor, to="numba")', "as_cuda_array(device_tensor)", 0.45),
@@ -106,6 +111,9 @@ def namespace() -> dict[str, Any]:
         "tensor": torch.ones(3, 4),
         "integers": torch.ones(3, 4, dtype=torch.int64),
         "buffer": bytearray(48),
+        "frozen": bytes(48),
+        "bools": ndarray > 0,
+        "flipped": ndarray[::-1],
         "image": numpy.ones((3, 4), "f4"),
         "memory": memoryview(bytearray(48)),
         "wrapped": dlbridge.asdlpack(ndarray),

@@ -85,17 +85,20 @@ cdef void decide(
     out.upload = DLDevice(kDLCPU, 0)
     if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
         refuse(out, OTHER_AXES)
-    decide_device(managed, target, request, findings, out)
+    # Tests in line come before what most memory needs not: it is the host's, compact, and stays where it is.
+    if request.has_device or managed.abi.dl_tensor.device.device_type != kDLCPU or not target.supports & HOST:
+        decide_device(managed, target, request, findings, out)
     if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
         decide_elements(managed, target, findings, out)
     if target.hosts and (out.steps & (LABEL_AS_HOST | FETCH) or managed.abi.dl_tensor.device.device_type == kDLCPU):
         decide_host_device(target, findings, out)
-    decide_layout(managed, target, out)
+    if managed.marks:
+        decide_layout(managed, target, out)
     if managed.marks & ~target.supports & LENGTH_1:
         out.steps |= RESET_LENGTH_1
     if not target.supports & SHARING:
         want(out, COPY_BY_TARGET, NO_SHARING)
-    if is_copy_asked(managed, request, findings) and not is_copy(out):
+    if request.copy >= COPY_ALWAYS and is_copy_asked(managed, request, findings) and not is_copy(out):
         want(out, copy_step(managed, target, out), COPY_ASKED)
         if request.copy == COPY_UNLESS_CONSTANT and out.steps & COPY and is_pinned(managed):
             out.steps |= IN_PINNED_MEMORY
@@ -105,7 +108,7 @@ cdef void decide(
             request.readonly != READONLY_SHARE and not is_copy(out)):
         decide_access(managed, target, request, out)
     # Access comes first, so that an address does not decide whether writable memory is shared.
-    if is_misaligned(managed, target) and not out.steps & COPIES & ~COPY_IN_TARGET:
+    if not out.steps & COPIES & ~COPY_IN_TARGET and is_misaligned(managed, target):
         want(out, misaligned_steps(managed, target, out), MISALIGNED)
     if not out.refused:
         finish(managed, target, request, findings, out)
@@ -117,6 +120,7 @@ cdef void finish(
     const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
 ) noexcept:
     """Decide whether the copy may be made, and by whom; and what there is to say of memory that is shared."""
+    cdef bint elsewhere = managed.abi.dl_tensor.device.device_type != kDLCPU
     if request.copy == COPY_NEVER and is_copy(out):
         out.refused = NO_COPY
     elif findings.kernel and (
@@ -126,9 +130,9 @@ cdef void finish(
         if fetches_holes(managed, out) and out.reason == OTHER_DEVICE:
             out.reason = SPREAD
         out.steps = REARRANGE | out.steps & NARROW
-    elif needs_kernel(managed, out):
+    elif elsewhere and needs_kernel(managed, out):
         out.refused = NO_KERNEL
-    elif fetches_holes(managed, out):
+    elif elsewhere and fetches_holes(managed, out):
         out.reason, out.refused = SPREAD, NO_KERNEL
     elif out.steps & COPY and not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER
@@ -172,7 +176,7 @@ cdef void refuse(Decision* out, Reason reason) noexcept:
 
 cdef bint is_copy_asked(const Managed* managed, const Request* request, const Findings* findings) noexcept:
     """Whether the caller wants memory of his own, and this is not such memory yet."""
-    if request.copy < COPY_ALWAYS or managed.owns == OWNS_MEMORY:
+    if managed.owns == OWNS_MEMORY:
         return False
     return request.copy == COPY_ALWAYS or not (findings.constant or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
 
@@ -468,7 +472,10 @@ cdef int32_t separate_steps(const Managed* managed) noexcept nogil:
     Sliding windows touch few bytes too. Each of their elements gets its own, or one write would change several.
     """
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
-    cdef Span span = managed_span(managed)
+    cdef Span span
+    if not managed.marks:
+        return COPY
+    span = managed_span(managed)
     if span.high_bytes - span.low_bytes >= managed_nbytes(managed):
         return COPY
     return COPY if has_overlap(tensor.ndim, tensor.shape, tensor.strides, item_stride(managed)) else COPY_SPAN

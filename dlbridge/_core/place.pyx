@@ -138,7 +138,12 @@ cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* ap
     elif api != NULL and nbytes >= THEIRS:
         block = allocated_by(api, source)
     if block == NULL:
-        block = managed_checked(allocated(source, nbytes))
+        block = allocated(source, nbytes)
+        if nbytes < SMALL and not source.marks and not is_bool(source):
+            if nbytes:          # a source without elements may have no address
+                memcpy(block.abi.dl_tensor.data, managed_data(source), nbytes)
+            return block        # compact, as it was allocated
+        block = managed_checked(block)
     keep_order(block, source, steps)
     copy_elements(block, source)
     return block

@@ -7,6 +7,7 @@ from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_READ_ONLY,
     DLDevice,
     DLTensor,
+    kDLCPU,
     kDLCUDA,
     kDLCUDAManaged,
 )
@@ -196,14 +197,17 @@ cdef int gather(
     """
     if request.has_device and request.device.device_id > 0 and has_streams(request.device.device_type):
         device_operations().check_device(&request.device)
-    out.row = row_for(managed, target, request)
+    out.row = managed.row
+    if request.narrow or target.asked_rows >> managed.row & 1:
+        out.row = row_for(managed, target, request)
     out.takes = target.takes is None or target.takes(row_name(out.row), managed_shape(managed))
     out.readable = managed.abi.dl_tensor.device.device_type == kDLCUDAManaged and is_for_host(
         managed, target, request) and device_operations().is_readable(<Managed*> managed)
     out.host = max(0, request.device.device_id) if request.has_device else 0
     if target.hosts > 1 and not request.has_device:
         out.host = target.facts.default_host.value(target.namespace)
-    out.kernel = may_be_rearranged(managed, target, request, out.row) and kernels.find(managed, src) is not None
+    out.kernel = managed.abi.dl_tensor.device.device_type != kDLCPU and (
+        may_be_rearranged(managed, target, request, out.row) and kernels.find(managed, src) is not None)
     out.copied = request.peek and is_given_copy(managed, src)
     out.constant = managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and (
         request.copy == COPY_UNLESS_CONSTANT or is_immutable(target) and request.readonly != READONLY_SHARE) and (
