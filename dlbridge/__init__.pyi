@@ -1,4 +1,4 @@
-"""Any array in, any array out: without copying, at the speed of a C call, and never a crash."""
+"""Any array in, any array out: without copying, at the speed of a C call."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Never, SupportsIndex, TypeVar, overload

@@ -8,7 +8,7 @@
 # end. Takes about an hour on 2 cores, downloads about 8 GB, most of it torch with CUDA, and keeps 16 GB in $TOOLS.
 #
 # "latest" in place of a Python: all the tests on the newest Python for which the newest torch and JAX have wheels,
-# pre-releases too, with private parts of these used whatever their version is. What fails there is to be looked at before
+# pre-releases too, with internals of these used whatever their version is. What fails there is to be looked at before
 # others meet it, and what passes lets the bounds in dlbridge/libraries and here move.
 source "$(dirname "$0")/common.sh"
 source "$(dirname "$0")/interpreters.sh"
@@ -105,7 +105,7 @@ newest_of() {
         hypothesis pytest pytest-xdist "setuptools>=77" "Cython>=3.3"
 }
 
-# With these bounds private parts are used in every version but 99.0, as which tests pass a version off.
+# With these bounds internals are used in every version but 99.0, as which tests pass a version off.
 lift_bounds() {
     perl -0pi -e 's/(private=Fact\([^)]*, below=")[^"]*/${1}98/ or die' "$tree"/dlbridge/libraries/{torch,jax,pandas}.py
 }

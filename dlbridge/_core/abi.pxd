@@ -1,4 +1,4 @@
-"""DLPack 1.3: every struct, code, flag and capsule name. No other file has a literal of the standard.
+"""DLPack 1.3: every struct, code, flag and capsule name. No other module has its literals.
 
 The order and the meaning of the fields are those of the standard's header. The numbers in brackets are byte offsets
 on a 64-bit machine; tests/targets/test_abi.py compares them with those of ctypes.

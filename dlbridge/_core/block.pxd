@@ -13,7 +13,7 @@ drop           One reference less. The last one releases the owner, if it is sti
 drop_second    The same for a reference beside one that stays: no atomic step is needed with the GIL.
 release        Release the owner now, whatever references are left, and drop one reference. The deleter of a block does
                this, unless the block is lent: the deleter of a lent block drops.
-share          A new block over the same memory, which owns a reference to the first one.
+new_view       A new block over the same memory, which owns a reference to the first one.
 seal           No code writes to the memory any more: it is dlbridge's own, and from now on the block is read-only.
 take           Make a block that owns what is given. It is consumed also when that fails.
 =============  =======================================================================================================
@@ -244,7 +244,7 @@ cdef Managed* managed_from_tensor(Protocol protocol, const DLTensor* tensor, uin
 cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned* foreign) except NULL
 cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view, int64_t ndim) except NULL
 cdef Managed* managed_like(const Managed* base) except NULL
-cdef Managed* managed_share(Managed* base) except NULL
+cdef Managed* managed_new_view(Managed* base) except NULL
 
 cdef inline bint managed_take_bytes(
     Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes,

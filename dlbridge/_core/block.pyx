@@ -156,7 +156,7 @@ cdef Managed* managed_like(const Managed* base) except NULL:
     return managed
 
 
-cdef Managed* managed_share(Managed* base) except NULL:
+cdef Managed* managed_new_view(Managed* base) except NULL:
     """A new block over the same memory, for one more consumer. It owns a reference to the first block."""
     cdef Managed* managed = managed_like(base)
     managed_own(managed, OWNS_BASE, managed_retain(base))

@@ -43,23 +43,23 @@ from dlbridge._core.block cimport (
     managed_item_bytes,
     managed_nbytes,
     managed_new,
+    managed_new_view,
     managed_own,
     managed_packed,
     managed_release,
     managed_retain,
     managed_set_row,
     managed_shape,
-    managed_share,
     managed_span,
     managed_strides,
     managed_take_buffer,
     managed_take_versioned,
 )
 from dlbridge._core.capsule cimport new_arrow_capsules, new_legacy_capsule, new_versioned_capsule
+from dlbridge._core.decision cimport Decision, fits, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, get_row, row_typestr
-from dlbridge._core.decision cimport Decision, fits, is_immutable
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span
 from dlbridge._core.place cimport shared_in_order
@@ -79,7 +79,6 @@ from dlbridge._core.sources.array_interface cimport (
     NPY_ARRAY_WRITEABLE,
     PyArrayInterface,
 )
-
 from dlbridge._core.steps cimport order, placed
 from dlbridge._core.target cimport Target, new_target
 
@@ -273,7 +272,7 @@ cdef object new_array_struct(Managed* base):
     cdef Managed* managed
     cdef PyArrayInterface* interface
     host_typestr(base, "__array_struct__")
-    managed = managed_share(base)
+    managed = managed_new_view(base)
     interface = <PyArrayInterface*> malloc(sizeof(PyArrayInterface) + 2 * ndim * sizeof(Py_ssize_t))
     if interface == NULL:
         managed_release(managed)

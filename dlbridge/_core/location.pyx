@@ -29,7 +29,7 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
     if offer.locate != NULL and offer.locate(array, offer, out):
         return 0
     try:
-        find_exported(array, out)
+        device_by_protocol(array, out)
         if hosts > 1 and out.device_type == kDLCPU and offer.known & HOST_NUMBER:
             out.device_id = offer.values[<int> HOST_NUMBER](array)
     except Exception as error:
@@ -49,7 +49,7 @@ cdef object replicas_of(object array, Offer offer):
     return offer.values[<int> REPLICAS](array) if offer.known & REPLICAS else ()
 
 
-cdef int find_exported(object array, DLDevice* out) except -1:
+cdef int device_by_protocol(object array, DLDevice* out) except -1:
     """Find the device that an array's protocols name."""
     cdef Request request = NOTHING_ASKED
     cdef Managed* managed

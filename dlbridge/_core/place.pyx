@@ -34,11 +34,11 @@ from dlbridge._core.block cimport (
     managed_like,
     managed_nbytes,
     managed_new,
+    managed_new_view,
     managed_own,
     managed_packed,
     managed_release,
     managed_set_row,
-    managed_share,
     managed_span,
     managed_strides,
     managed_take_versioned,
@@ -107,7 +107,7 @@ cdef Managed* replaced(Managed* managed, int32_t steps) except NULL:
 
 
 cdef Managed* shared_in_order(Managed* base) except NULL:
-    cdef Managed* managed = managed_share(base)
+    cdef Managed* managed = managed_new_view(base)
     try:
         if has_streams(managed.abi.dl_tensor.device.device_type):
             device_operations().inherit(managed, base)

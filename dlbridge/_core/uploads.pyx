@@ -9,9 +9,9 @@ from dlbridge._core.block cimport (
     managed_count,
     managed_data,
     managed_nbytes,
+    managed_new_view,
     managed_own_storage,
     managed_release,
-    managed_share,
     managed_strides,
 )
 from dlbridge._core.decision cimport COPY, NARROW, STAGED, Decision, is_bool
@@ -169,7 +169,7 @@ cdef object copied_by_library(Managed* managed, Target target, const DLDevice* d
     if asked.queued != NULL and target.await_upload != NULL:
         upload[1] = new_tensor(managed, READONLY_SHARE)
         (<list> asked.queued).append(upload)
-        managed = managed_share((<Tensor> upload[1]).managed)
+        managed = managed_new_view((<Tensor> upload[1]).managed)
     try:
         array = target.upload(managed, target, device, &asked)
     except DLBridgeError:

@@ -177,7 +177,7 @@ class Program:
             gradients = derivative.call([*arrays, *state, *cotangents], lambda form: None)
         else:
             outputs = [graph.outputs[place] for place in places]
-            found = differentiate(outputs, graph.inputs, self.ways.tensors(cotangents), retain_graph=True)
+            found = gradients_with_graph(outputs, graph.inputs, self.ways.tensors(cotangents), retain_graph=True)
             gradients = self.ways.arrays(found, arrays[0])
         by_place = dict(zip(graph.wanted, gradients, strict=True))
         return tuple(by_place.get(place) for place in range(len(arrays)))
@@ -212,14 +212,15 @@ class Derivative(Program):
                     given[place] = given[place].detach().requires_grad_()
             _, results = self.of.part(given)
         inputs = [given[place] for place in self.wanted]
-        return None, differentiate([results[place] for place in self.places], inputs, cotangents, create_graph=again)
+        wanted = [results[place] for place in self.places]
+        return None, gradients_with_graph(wanted, inputs, cotangents, create_graph=again)
 
     def foresee(self, arrays: Arrays) -> Foreseen:
         wanted = [arrays[place] for place in self.wanted]
         return Foreseen(None, tuple(Shape(array.shape, array.dtype) for array in wanted), False)
 
 
-def differentiate(results: Arrays, inputs: Arrays, cotangents: Arrays, **keywords: Any) -> Arrays:
+def gradients_with_graph(results: Arrays, inputs: Arrays, cotangents: Arrays, **keywords: Any) -> Arrays:
     """The gradients, by JAX's convention for complex numbers, which is the conjugate of torch's."""
     pairs = [(result, cotangent.conj()) for result, cotangent in zip(results, cotangents, strict=True)
              if result.requires_grad]

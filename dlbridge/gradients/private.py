@@ -1,4 +1,4 @@
-"""What gradients ask of torch's private parts, each with what happens without it.
+"""What gradients ask of torch's internals, each with what happens without it.
 
 - ``torch._C._are_functorch_transforms_active``: whether torch.func.grad, vmap or another transformation runs. Without
   it, none is taken to run, and torch's own error comes where one does.

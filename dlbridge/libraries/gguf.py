@@ -3,7 +3,7 @@
 from typing import Any
 
 from dlbridge._core.late import load_module
-from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
+from dlbridge.libraries.library import Arrays, Fact, Library, keep_as_dict
 from dlbridge.libraries.profiles import IN_TREE
 
 
@@ -24,6 +24,6 @@ LIBRARY = Library(
     name="gguf",
     arrays=(
         Arrays("GGUFReader", {"": IN_TREE}, container=Fact(
-            (parts_of_reader, as_dict), "seen in 0.19.0", "has bfloat16 as bytes")),
+            (parts_of_reader, keep_as_dict), "seen in 0.19.0", "has bfloat16 as bytes")),
     ),
 )

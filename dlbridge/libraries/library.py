@@ -38,7 +38,7 @@ class Copied(NamedTuple):
     array: Any
 
 
-def as_dict(container: Any, parts: dict[str, Any]) -> dict[str, Any]:
+def keep_as_dict(container: Any, parts: dict[str, Any]) -> dict[str, Any]:
     """What becomes of a container that cannot have other libraries' arrays in it."""
     return parts
 
@@ -122,7 +122,7 @@ class Library(NamedTuple):
     roots: tuple[str, ...] = ()             # the first parts of its types' modules, that of ``module`` by default
     arrays: tuple[Arrays, ...] = ()
     constant_exports: Fact | None = None    # True: nobody writes to anything that it exports by DLPack
-    private: Fact | None = None             # the file of dlbridge that uses private parts of it; in other versions
+    private: Fact | None = None             # the file of dlbridge that uses internals of it; in other versions
     #                                         than the fact's, it calls public functions
     # ---- as a target; without a delivery it is none
     delivery: str = ""                      # the file of targets/ that makes its arrays, or "file:function"
@@ -201,8 +201,8 @@ def folders_of(package: str) -> list[str]:
         return []               # it is not imported, or a substitute for it is
 
 
-def uses_private_parts(name: str) -> bool:
-    """Whether private parts of a library may be used: it is imported, in a version that they were tested with."""
+def uses_internals(name: str) -> bool:
+    """Whether internals of a library may be used: it is imported, in a version that they were tested with."""
     library = library_named(name)
     return bool(library and library.private and applies(library.private, library.version))
 

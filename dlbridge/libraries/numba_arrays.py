@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.libraries.library import uses_private_parts
+from dlbridge.libraries.library import uses_internals
 
 Maker = Callable[[dict[str, Any], Any], Any]
 # By the number of a device, and whether a stream is named; None where the first arrays differed.
@@ -39,7 +39,7 @@ def in_use() -> bool:
 
 @functools.cache
 def may_be_used() -> bool:
-    return uses_private_parts("numba")
+    return uses_internals("numba")
 
 
 def primary_context(cuda: Any, index: int) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.libraries.library import Arrays, Fact, Library, as_dict
+from dlbridge.libraries.library import Arrays, Fact, Library, keep_as_dict
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, IN_TREE, INTEGERS
 
 
@@ -19,7 +19,7 @@ LIBRARY = Library(
         Arrays("MaskedArray", {"mask": "pass x.filled(0), or x.data if the mask does not matter"},
                masked=Fact(find_getmask, "numpy 2.0", "keeps a mask beside the values that it exports")),
         Arrays("NpzFile", {"": IN_TREE},
-               container=Fact((dict, as_dict), "numpy 2.0", "reads an array when it is asked")),
+               container=Fact((dict, keep_as_dict), "numpy 2.0", "reads an array when it is asked")),
     ),
     delivery="numpy",
     array_types=("ndarray",),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dlbridge._core.system_memory import is_file_for_reading
-from dlbridge.libraries.library import Arrays, Copied, Fact, Library, as_dict
+from dlbridge.libraries.library import Arrays, Copied, Fact, Library, keep_as_dict
 from dlbridge.libraries.profiles import IN_TREE, OF_POINTER
 
 AS_NUMPY = {"": "pass numpy.asarray(x)"}
@@ -283,7 +283,7 @@ LIBRARIES = (
                 "+s": 'call dlbridge.convert_tree(pyarrow.RecordBatchReader._import_from_c_capsule({x}), to, '
                       'columns="pass")'}),
             Arrays("safe_open", {"": IN_TREE}, container=Fact(
-                (parts_of_safe_open, as_dict), "seen in 0.8.0", "gives its tensors by their names alone")),
+                (parts_of_safe_open, keep_as_dict), "seen in 0.8.0", "gives its tensors by their names alone")),
             *(Arrays(name, constant=Fact(True, "seen in polars 2.1.0", "is what an ndarray of polars lies on"))
               for name in ("PySeries", "PyDataFrame")),
             Arrays("tensorflow_wrapper", constant=Fact(True, "seen in TensorFlow 2.21", "is the tensor that an "
@@ -350,7 +350,7 @@ LIBRARIES = (
         Arrays("DataObject", {"": "call dlbridge.convert_tree(x.point_data, to)"}, partial=Fact(
             "offers its point data alone", "pyvista#8587", "is points, cells and several tables")),
         Arrays("DataSetAttributes", {"": IN_TREE}, container=Fact(
-            (lambda data: dict(data.items()), as_dict), "seen in 0.48", "takes NumPy's arrays alone")),
+            (lambda data: dict(data.items()), keep_as_dict), "seen in 0.48", "takes NumPy's arrays alone")),
     )),
     Library(name="shapely", arrays=(
         Arrays("BaseGeometry", dict.fromkeys(("", "objects"), COORDINATES)),)),
@@ -361,10 +361,10 @@ LIBRARIES = (
     Library(name="pyqt", roots=("PyQt6", "PyQt5"), arrays=(
         Arrays("QImage", {"": ROWS.format("x.constBits().asarray(x.sizeInBytes())")}),)),
     Library(name="h5py", arrays=(Arrays("Dataset", INDEXED), Arrays(
-        "Group", {"": hint_for_group}, container=Fact((parts_of_group, as_dict), "seen in 3.14", LAZY)))),
+        "Group", {"": hint_for_group}, container=Fact((parts_of_group, keep_as_dict), "seen in 3.14", LAZY)))),
     Library(name="netCDF4", arrays=(Arrays("Variable", INDEXED), Arrays(
         "Dataset", {"": lambda dataset: hint_for_group(dataset.variables)},
-        container=Fact((parts_of_netcdf, as_dict), "seen in 1.7.5", LAZY)))),
+        container=Fact((parts_of_netcdf, keep_as_dict), "seen in 1.7.5", LAZY)))),
     Library(name="tensordict", arrays=(Arrays("TensorDictBase", {"": IN_TREE}, container=Fact(
         (parts_of_tensordict, tensordict_of), "seen in 0.14",
         "takes arrays of others in, and then says wrong shapes of them")),)),
@@ -383,10 +383,10 @@ LIBRARIES = (
             "makes a table of its values and coordinates for its Arrow stream")),
         Arrays("NamedArray", {"": "pass x.data"}),
         Arrays("Dataset", {"": lambda dataset: hint_for_variables(dataset.variables, "x[{!r}].data")}, container=Fact(
-            (parts_of_dataset, as_dict), *NO_TORCH)),
-        Arrays("DataTree", {"": "pass x.to_dataset()"}, container=Fact((parts_of_tree, as_dict), *NO_TORCH)),
+            (parts_of_dataset, keep_as_dict), *NO_TORCH)),
+        Arrays("DataTree", {"": "pass x.to_dataset()"}, container=Fact((parts_of_tree, keep_as_dict), *NO_TORCH)),
     )),
     Library(name="zarr", arrays=(Arrays("Array", INDEXED), Arrays(
         "Group", {"": lambda group: hint_for_group(dict(group.members()))},
-        container=Fact((lambda group: parts_of_group(dict(group.members())), as_dict), "seen in 3.1", LAZY)))),
+        container=Fact((lambda group: parts_of_group(dict(group.members())), keep_as_dict), "seen in 3.1", LAZY)))),
 )

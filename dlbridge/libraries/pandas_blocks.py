@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.libraries.library import uses_private_parts
+from dlbridge.libraries.library import uses_internals
 
 
 @functools.cache
 def in_use() -> bool:
-    return uses_private_parts("pandas")
+    return uses_internals("pandas")
 
 
 def only_block(frame: Any) -> Any:

@@ -35,9 +35,9 @@ FACES = {
     "Arrow stream": "__arrow_c_stream__",
 }
 
-PRIVATE_PARTS = ("private parts: functions of a library that are not public, which dlbridge calls in the versions that "
+INTERNALS = ("internals: functions of a library that are not public, which dlbridge calls in the versions that "
                  "it was tested with, since they are faster; without them the results are the same")
-SPEAKS = "dlbridge info --speaks says which protocols each of them speaks, and whether private parts are used"
+SPEAKS = "dlbridge info --speaks says which protocols each of them speaks, and whether internals are used"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"in {Path(dlbridge.__file__).parent}", machine_line(machine()),
             f"devices: {devices.value or devices.trouble}"]
     print(*(wrapped(text, width) for text in head), "", sep="\n")
-    heads = ["library", "version", "as", "private parts"]
+    heads = ["library", "version", "as", "internals"]
     targets = set(dlbridge.targets())
     lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source",
               private_parts(row.name, version_of(row))] for row in found.values()]
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     if missing:
         print("", wrapped(f"not installed: {', '.join(missing)} (pip install {' '.join(missing.values())})", width),
               sep="\n")
-    print("", wrapped(PRIVATE_PARTS, width), sep="\n")
+    print("", wrapped(INTERNALS, width), sep="\n")
     if not arguments.speaks:
         print("", wrapped(SPEAKS, width), sep="\n")
     return 0
@@ -82,7 +82,7 @@ def columns_of(rows: list[list[str]], width: float) -> list[str]:
 
 
 def private_parts(name: str, version: str) -> str:
-    """Tell by the version alone whether dlbridge may use private parts of a library (Library.private)."""
+    """Tell by the version alone whether dlbridge may use internals of a library (Library.private)."""
     library = library_named(name)
     if library is None or library.private is None:
         return "-"
@@ -130,7 +130,7 @@ def look(table: str, name: str) -> list[str]:
 
 
 def private_parts_in_use(name: str) -> str:
-    """Find out whether dlbridge uses private parts of a library, by a conversion, which tries them first."""
+    """Find out whether dlbridge uses internals of a library, by a conversion, which tries them first."""
     library = library_named(name)
     if library is None or library.private is None:
         return "-"

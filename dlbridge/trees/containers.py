@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
-from dlbridge.libraries.library import Facts, as_dict
+from dlbridge.libraries.library import Facts, keep_as_dict
 
 # Where containers are registered, and how one is made again there, of the structure and the values that it was taken
 # apart into. The modules are asked if they are loaded: only then can anything be registered.
@@ -253,7 +253,7 @@ def form_of(kind: type[Any]) -> Form | None:
 
 def container_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> Container:
     """The same for what is taken apart here, once, into a dictionary or a sequence."""
-    parts, is_read = flatten(thing), unflatten is as_dict
+    parts, is_read = flatten(thing), unflatten is keep_as_dict
     if isinstance(parts, dict):
         names, values = list(parts), list(parts.values())
         return Container(lambda container: values, lambda container: keys(names),

@@ -422,7 +422,7 @@ def test_a_warning_that_is_an_error_loses_nothing():
 
 
 @pytest.mark.needs("torch")
-@pytest.mark.parametrize("version", [torch.__version__, "99.0"])        # of the second no private parts are used
+@pytest.mark.parametrize("version", [torch.__version__, "99.0"])        # of the second no internals are used
 @in_child(warnings="default")
 def test_the_first_conversion_of_a_process_is_no_part_of_a_trace(version):
     import warnings

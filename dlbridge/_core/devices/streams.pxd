@@ -9,7 +9,7 @@ from dlbridge._core.devices.releases cimport Handover, Stream
 
 cdef Handover* get_or_make_handover(Managed* managed) except NULL
 # A block's Handover with its driver, and the stream on which the memory is ready.
-cdef Handover* with_stream(Managed* managed, int64_t* stream) except NULL
+cdef Handover* ready_handover(Managed* managed, int64_t* stream) except NULL
 # Loads the driver, and finds the device whose streams matter.
 cdef int need_driver(Managed* managed, Handover* handover) except -1
 cdef int fill_stream(Stream* stream, int64_t number, object keeper, bint lasts) except -1

@@ -278,7 +278,7 @@ cdef Handover* get_or_make_handover(Managed* managed) except NULL:
     return handover
 
 
-cdef Handover* with_stream(Managed* managed, int64_t* stream) except NULL:
+cdef Handover* ready_handover(Managed* managed, int64_t* stream) except NULL:
     cdef Handover* handover = get_or_make_handover(managed)
     stream[0] = usable_number(handover, ready_stream(handover))
     need_driver(managed, handover)

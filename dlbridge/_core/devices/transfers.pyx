@@ -21,9 +21,9 @@ from dlbridge._core.block cimport (
     managed_data,
     managed_like,
     managed_nbytes,
+    managed_new_view,
     managed_own,
     managed_release,
-    managed_share,
     managed_span,
     python_runs,
 )
@@ -57,7 +57,7 @@ from dlbridge._core.devices.streams cimport (
     need_driver,
     order_on_device,
     set_producer,
-    with_stream,
+    ready_handover,
 )
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, operations
 from dlbridge._core.layout cimport Span
@@ -69,7 +69,7 @@ cdef extern from "Python.h":
 cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) except -1:
     """Copy bytes of a block's memory to the host. They are there when this returns."""
     cdef int64_t stream
-    cdef Handover* handover = with_stream(source, &stream)
+    cdef Handover* handover = ready_handover(source, &stream)
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint done
     cdef Copy copy
@@ -96,7 +96,7 @@ cdef bint upload(Managed* into, const Copy* copy) except -1:
     It is there when this returns. False if it was not done, since there is not enough to gain, or no pinned memory.
     """
     cdef int64_t stream
-    cdef Handover* handover = with_stream(into, &stream)
+    cdef Handover* handover = ready_handover(into, &stream)
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     cdef bint done
     with nogil:
@@ -110,7 +110,7 @@ cdef int send(Managed* into, const void* source, bint waits) except -1:
     """Copy bytes of the host into a block's memory, which is dense. If this ``waits``, they are there when it returns.
     """
     cdef int64_t stream
-    cdef Handover* handover = with_stream(into, &stream)
+    cdef Handover* handover = ready_handover(into, &stream)
     cdef Failure failure = Failure(0, 0, 0, 0, False)
     with nogil:
         cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source, managed_nbytes(into), True,
@@ -142,7 +142,7 @@ cdef Managed* duplicate(Managed* source) except NULL:
     cdef object keeper = None
     need_driver(source, handover)
     if span.high_bytes == span.low_bytes:
-        return marked_as_copy(managed_share(source))
+        return marked_as_copy(managed_new_view(source))
     if ready_stream(handover).keeper != NULL:
         keeper = <object> ready_stream(handover).keeper
     pooled = new_pooled(handover.driver, handover.device_id, ready_stream(handover), handover.thread)
@@ -296,7 +296,7 @@ cdef Managed* pin(Managed* block, Managed* like, int64_t nbytes) except? NULL:
     cdef Handover* handover
     cdef Pinned* pinned
     try:
-        handover = with_stream(like, &stream)
+        handover = ready_handover(like, &stream)
         pinned = <Pinned*> calloc(1, sizeof(Pinned))
         if pinned == NULL:
             raise MemoryError

@@ -1,4 +1,4 @@
-"""torch's private parts: libtorch's C++ functions, two fields of its storages, and the ids of its streams.
+"""torch's internals: libtorch's C++ functions, two fields of its storages, and the ids of its streams.
 
 What is relied on
     Six symbols, whose mangled names spell out the types of their arguments. Every Python tensor holds its at::Tensor,
@@ -48,7 +48,7 @@ ctypedef struct Libtorch:
     AskTrace trace
     void* release_lazy_clone    # the function that releases the memory of lazy clones; only its address is compared
 
-ctypedef struct Storages:
+ctypedef struct StorageLayout:
     size_t held                 # the offset of the storage's pointer in a C++ tensor; 0 if torch must be asked
     size_t resizable            # the offset of the byte in a storage
     size_t release              # the offset of the function that releases its memory
@@ -65,7 +65,7 @@ cdef enum TensorState:
 cdef AskKeys are_included
 cdef uint64_t keys_of_modes
 cdef Libtorch libtorch
-cdef Storages storages
+cdef StorageLayout storages
 
 cdef int find_functions() except -1
 cdef int find_modes() except -1

@@ -1,4 +1,4 @@
-"""torch's private parts: libtorch's C++ functions, two fields of its storages, and the ids of its streams.
+"""torch's internals: libtorch's C++ functions, two fields of its storages, and the ids of its streams.
 
 libtorch.pxd says what is relied on.
 """
@@ -54,7 +54,7 @@ cdef int find_functions() except -1:
 
     If torch does not let dlbridge try them, Python is asked, and they are looked for again another time.
     """
-    if not library().uses_private_parts("torch"):
+    if not library().uses_internals("torch"):
         return 0
     symbols = None if load_size(&libtorch.offset) else _find_symbols(SYMBOLS)
     if symbols is None and load_size(&storages.held):
@@ -321,7 +321,7 @@ cdef int find_modes() except -1:
     global are_included, keys_of_modes
     cdef AskKeys found
     cdef uint64_t keys
-    symbols = _find_symbols(SYMBOL_OF_MODES) if library().uses_private_parts("torch") else None
+    symbols = _find_symbols(SYMBOL_OF_MODES) if library().uses_internals("torch") else None
     if symbols is None or ask_mode(0):
         return 0
     found = <AskKeys> <size_t> symbols["are_included"]

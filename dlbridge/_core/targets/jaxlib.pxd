@@ -1,4 +1,4 @@
-"""JAX's private parts: jaxlib's importer of capsules.
+"""JAX's internals: jaxlib's importer of capsules.
 
 What is relied on
     ``jax._src.lib._jax.dlpack_managed_tensor_to_buffer`` with its five arguments, and ``get_backend``, of whose

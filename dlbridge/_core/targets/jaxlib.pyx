@@ -1,4 +1,4 @@
-"""JAX's private parts: jaxlib's importer of capsules. jaxlib.pxd says what is relied on."""
+"""JAX's internals: jaxlib's importer of capsules. jaxlib.pxd says what is relied on."""
 
 import numpy as np
 
@@ -34,7 +34,7 @@ def _find_importer(Target target):
     jaxlib's importer is private. So it is used in the versions that it was tested in, and there only if one array comes
     out the same both ways.
     """
-    if library().uses_private_parts("jax"):
+    if library().uses_internals("jax"):
         try:
             importer = _new_importer()
             memory = np.zeros(256, "uint8")
@@ -72,7 +72,7 @@ def _first_import(Target target, int device_type, int index):
     """An importer that also finds the one for the next arrays on a device: jaxlib's if both give the same array."""
     def import_both_ways(tensor):
         array, importer = target.function(tensor), target.function
-        if library().uses_private_parts("jax"):
+        if library().uses_internals("jax"):
             try:
                 quick = _new_device_importer(array, device_type, index)
                 direct = quick(tensor)
