@@ -31,7 +31,7 @@ from dlbridge._core.block cimport (
     managed_packed,
     managed_span,
 )
-from dlbridge._core.devices.table cimport has_streams, is_host, same_device
+from dlbridge._core.devices.table cimport has_streams, is_host, is_pinned, same_device
 from dlbridge._core.dtypes cimport NO_ROW, find_dlpack, get_row
 from dlbridge._core.facts cimport (
     ANY_ORDER,
@@ -100,7 +100,8 @@ cdef void decide(
         want(out, COPY_BY_TARGET, NO_SHARING)
     if request.copy >= COPY_ALWAYS and is_copy_asked(managed, request, findings) and not is_copy(out):
         want(out, copy_step(managed, target, out), COPY_ASKED)
-        if request.copy == COPY_UNLESS_CONSTANT and out.steps & COPY and is_pinned(managed):
+        if request.copy == COPY_UNLESS_CONSTANT and out.steps & COPY and is_pinned(
+                managed.abi.dl_tensor.device.device_type):
             out.steps |= IN_PINNED_MEMORY
     if target.copies_own and is_unkept_copy(managed) and not is_copy(out) and not out.steps & LABEL_AS_HOST:
         want(out, COPY_IN_TARGET, UNKEPT_COPY)
@@ -186,11 +187,6 @@ cdef bint is_read_by_host(const Managed* managed, const Decision* decision) noex
     return is_host(managed.abi.dl_tensor.device.device_type) and not decision.steps & LABEL_AS_DEVICE
 
 
-cdef bint is_pinned(const Managed* managed) noexcept:
-    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
-    return is_host(device_type) and has_streams(device_type)
-
-
 cdef int32_t copy_step(const Managed* managed, Target target, const Decision* decision) noexcept:
     """The copy of memory that stays where it is, and needs no other change.
 
@@ -245,7 +241,7 @@ cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexce
 cdef bint is_for_host(const Managed* managed, Target target, const Request* request) noexcept:
     """Whether memory that is not labelled as the CPU's is to become the CPU's, by its label or by a copy."""
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
-    cdef bint pinned = is_host(device.device_type) and device.device_type != kDLCPU
+    cdef bint pinned = is_pinned(device.device_type)
     cdef bint unified = device.device_type == kDLCUDAManaged
     if request.has_device and not same_device(&request.device, device):
         return request.device.device_type == kDLCPU
@@ -318,7 +314,7 @@ cdef void decide_label(const Managed* managed, Target target, Decision* out) noe
     """
     cdef const DLDevice* device = &managed.abi.dl_tensor.device
     cdef bint host = is_host(device.device_type)
-    cdef bint pinned = host and device.device_type != kDLCPU
+    cdef bint pinned = is_pinned(device.device_type)
     cdef bint unified = device.device_type == kDLCUDAManaged
     if (pinned or unified) and not supports_label(target, pinned):
         out.steps |= LABEL_AS_DEVICE

@@ -58,7 +58,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.capsule cimport new_arrow_capsules, new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.decision cimport Decision, fits, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host, is_pinned, parse_device
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, get_row, row_typestr
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span
@@ -132,9 +132,7 @@ cdef int await_for_cpu(Managed* managed) except -1:
 
     Their consumer reads the memory as soon as it has the address.
     """
-    if managed.abi.dl_tensor.device.device_type != kDLCPU and has_streams(managed.abi.dl_tensor.device.device_type):
-        return device_operations().await_producer(managed)
-    return 0
+    return device_operations().await_producer(managed) if is_pinned(managed.abi.dl_tensor.device.device_type) else 0
 
 
 # ---- DLPack ----------------------------------------------------------------------------------------------------------

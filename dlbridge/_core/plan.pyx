@@ -47,7 +47,7 @@ from dlbridge._core.decision cimport (
     needs_kernel,
 )
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_host
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_gpu, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row, nearest_row, row_name
 from dlbridge._core.facts cimport OTHER_DEVICES
 from dlbridge._core.late cimport c_function, load_module
@@ -343,7 +343,7 @@ cdef object refusal_of(
     if decision.refused == NO_KERNEL:
         return refusal(DeviceError, target.name, REASONS[decision.reason][0], lack_of(managed, target, decision),
                        f"needs a copy, which cannot be made on {device_name(device)}",
-                       kernel_hint(managed, target, decision))
+                       kernel_hint(managed, target, decision, src))
     if decision.refused == BY_POLICY:
         return refusal(ConversionError, target.name, "readonly", '"error"',
                        ACCESS[decision.reason].format(**values_for(managed, target, decision)),
@@ -401,10 +401,10 @@ cdef str lacked_hint(const Managed* managed, Target target, object src):
     return hint
 
 
-cdef str kernel_hint(const Managed* managed, Target target, const Decision* decision):
+cdef str kernel_hint(const Managed* managed, Target target, const Decision* decision, object src):
     """What to do about memory for which no library with kernels was found. None swaps bytes or packs elements."""
-    if target.export_hint is not None and decision.reason == Reason.ELEMENT_FORM:
-        return FLAGGED
+    if decision.reason in ACCESS or target.export_hint is not None and decision.reason == Reason.ELEMENT_FORM:
+        return reason_hint(managed, target, decision, src)
     if decision.reason == Reason.WIDE_TYPE:
         return "narrow it with the library that made it"
     of_strides = decision.reason in (
@@ -437,7 +437,7 @@ cdef str order_hint(const Managed* managed):
 cdef bint may_be_rearranged(const Managed* managed, Target target, const Request* request, int row) noexcept:
     """Whether memory of a device has something that kernels may have to change for the target."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
-    return has_streams(device_type) and not is_host(device_type) and (
+    return is_gpu(device_type) and (
         managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed) or row != managed.row
         or (request.copy == COPY_UNLESS_CONSTANT and managed.marks & STRIDED)
         or (is_for_host(managed, target, request) and is_spread(managed)))

@@ -9,7 +9,7 @@ from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.conversion cimport deliver_out_of_line
 from dlbridge._core.decision cimport Decision, is_for_host, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_host
+from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_gpu, is_host
 from dlbridge._core.facts cimport HOST
 from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.place cimport shared_in_order
@@ -53,7 +53,7 @@ cdef class Destination:
             parse_keyword(&self.request, KEYWORD_DEVICE, device)
         self.target.load()
         self.immutable, self.copies_own = is_immutable(self.target), self.target.copies_own
-        if not self.request.has_device or is_host(wanted.device_type) or not has_streams(wanted.device_type):
+        if not self.request.has_device or not is_gpu(wanted.device_type):
             return
         if wanted.device_id == ANY_DEVICE_ID:
             wanted.device_id = device_operations().current_device(wanted.device_type)
@@ -101,8 +101,7 @@ cdef bint find_place(object array, DLDevice* out) except -1:
 
 def on_gpu(Tensor tensor):
     """Whether a Tensor has memory of a device with streams."""
-    cdef int32_t device_type = tensor.managed.abi.dl_tensor.device.device_type
-    return has_streams(device_type) and not is_host(device_type)
+    return is_gpu(tensor.managed.abi.dl_tensor.device.device_type)
 
 
 def tensor_of(array, device, copy, detach):
@@ -118,7 +117,7 @@ def tensor_of(array, device, copy, detach):
     route = route_to(array, "dlbridge", &request)
     managed = acquire_by(route.offers, array, &request)
     device_type = managed.abi.dl_tensor.device.device_type
-    if device is not None and (is_host(device_type) or not has_streams(device_type)):
+    if device is not None and not is_gpu(device_type):
         request.has_device = False
         request.copy = COPY_NEVER if copy is False else COPY_IF_NEEDED
     elif copy is None:

@@ -61,3 +61,11 @@ ctypedef struct Operations:
 cdef Operations operations
 
 cdef bint has_streams(int32_t device_type) noexcept nogil
+
+cdef inline bint is_gpu(int32_t device_type) noexcept nogil:
+    """Whether it is memory that a driver reads and writes alone, as far as is known."""
+    return has_streams(device_type) and not is_host(device_type)
+
+cdef inline bint is_pinned(int32_t device_type) noexcept nogil:
+    """Whether it is the host's memory, which a device writes to on its streams."""
+    return has_streams(device_type) and is_host(device_type)
