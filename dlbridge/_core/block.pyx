@@ -308,13 +308,13 @@ cdef void managed_release(Managed* managed) noexcept nogil:
 
 
 # What is noted in a block whose release waits. It takes the place of the description, which is no longer read.
-ctypedef struct Waiting:
+ctypedef struct DeferredRelease:
     Managed* next
     Release release
 
 
-cdef inline Waiting* waiting_of(Managed* managed) noexcept nogil:
-    return <Waiting*> &managed.abi.dl_tensor
+cdef inline DeferredRelease* deferred_in(Managed* managed) noexcept nogil:
+    return <DeferredRelease*> &managed.abi.dl_tensor
 
 
 cdef void release_soon(Managed* managed, Release release) noexcept nogil:
@@ -327,15 +327,15 @@ cdef void release_soon(Managed* managed, Release release) noexcept nogil:
     cdef Releases* here = releases_here()
     cdef Managed* first
     if here.depth == DEEPEST:
-        waiting_of(managed).next = <Managed*> here.waiting
-        waiting_of(managed).release = release
+        deferred_in(managed).next = <Managed*> here.waiting
+        deferred_in(managed).release = release
         here.waiting = managed
         return
     release_and_drop(managed, release, here)
     while here.depth == 0 and here.waiting != NULL:
         first = <Managed*> here.waiting
-        here.waiting = waiting_of(first).next
-        release_and_drop(first, waiting_of(first).release, here)
+        here.waiting = deferred_in(first).next
+        release_and_drop(first, deferred_in(first).release, here)
 
 
 cdef void release_and_drop(Managed* managed, Release release, Releases* here) noexcept nogil:

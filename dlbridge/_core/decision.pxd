@@ -11,7 +11,8 @@ from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
 from dlbridge._core.target cimport Target
 
 
-# What is done with memory, in the order in which it is done. Without any step the memory is shared as it is.
+# What is done with memory, in the order in which it is done. Without any step, or with ORDER alone, it is shared as it
+# is.
 cdef enum Step:
     REARRANGE = 1 << 0          # a library makes a compact copy on the device, by its kernels, in the memory's place
     LABEL_AS_DEVICE = 1 << 1    # pinned or managed memory is labelled as its device's
@@ -101,7 +102,7 @@ ctypedef struct Findings:
     int32_t host            # the target's device of the host, if it numbers them, for memory that is the host's
 
 ctypedef struct Decision:
-    int32_t steps           # Step, or'ed; 0 to share
+    int32_t steps           # Step, or'ed
     Reason reason           # the first reason for a copy or a refusal, or what is to be said of memory that is shared
     Refused refused
     DLDevice upload         # where UPLOAD puts the memory

@@ -54,7 +54,7 @@ cdef enum:
 
 cdef int UINT8 = find_name("uint8")
 
-cdef struct Description:
+cdef struct AskedLayout:
     int row
     bint swapped                    # whether its bytes are in the other order
     int32_t ndim
@@ -109,7 +109,7 @@ cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) exc
 
 # ---- bytes, seen as something else -----------------------------------------------------------------------------------
 
-cdef int read_description(object dtype, object shape, Description* described) except -1:
+cdef int read_description(object dtype, object shape, AskedLayout* described) except -1:
     """Read what convert() was given; None leaves it to the bytes. It comes before the memory: it may call anything."""
     described.swapped = False
     described.row = UINT8 if dtype is None else row_named("convert", dtype, &described.swapped)
@@ -119,7 +119,7 @@ cdef int read_description(object dtype, object shape, Description* described) ex
         described.ndim = read_numbers("convert", "shape", shape, described.extents)
 
 
-cdef Managed* seen_as(Managed* managed, object dtype, object shape, Description* described) except NULL:
+cdef Managed* seen_as(Managed* managed, object dtype, object shape, AskedLayout* described) except NULL:
     """The same bytes with another dtype or shape. Steals managed, also when it fails."""
     cdef Managed* seen = managed
     managed_own_storage(managed)        # on failure it releases the block
@@ -210,7 +210,7 @@ cdef str fewer_hint(const Managed* managed, object count):
     return f"""pass {'dlbridge.convert(x, "numpy").' if host else "x."}reshape(-1)[:{count}]"""
 
 
-cdef void describe(Managed* seen, const Managed* managed, const Description* described) noexcept:
+cdef void describe(Managed* seen, const Managed* managed, const AskedLayout* described) noexcept:
     cdef uint64_t kept = DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED
     managed_set_row(seen, described.row)
     seen.marks = SWAPPED if described.swapped and get_row(described.row).item_bytes > 1 else 0
@@ -233,7 +233,7 @@ cdef object convert_seen(object src, object to, object dtype, object shape, Requ
 
 
 cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape, const Request* request) except NULL:
-    cdef Description described
+    cdef AskedLayout described
     cdef Managed* managed
     if dtype is None and shape is None:
         return acquire_by(offers, src, request)

@@ -69,7 +69,7 @@ class Ahead:
         return Pending(upload(tensor, self.destination, copied, narrow, queued), True)
 
 
-class Conversion:
+class BatchConversion:
     """The two halves of what becomes of a batch: ``begin`` in the thread, ``finish`` in the caller's."""
 
     def __init__(self, to: Any, others: str, columns: str, keywords: dict[str, Any]) -> None:
@@ -154,7 +154,7 @@ class Reader:
     needs, and what it was told by a latch the next one sees for itself. What it has in hand then may be lost.
     """
 
-    def __init__(self, source: Iterator[Any], conversion: Conversion, depth: int) -> None:
+    def __init__(self, source: Iterator[Any], conversion: BatchConversion, depth: int) -> None:
         self.source: Iterator[Any] | None = source
         self.conversion = conversion
         self.depth = depth
@@ -288,7 +288,7 @@ class Prefetched(Iterator[Any], contextlib.AbstractContextManager[Any]):
     """An iterator over converted batches: see :func:`dlbridge.prefetch`."""
 
     def __init__(self, batches: Any, to: Any, depth: int, others: str, columns: str, keywords: dict[str, Any]) -> None:
-        conversion = Conversion(to, others, columns, keywords)
+        conversion = BatchConversion(to, others, columns, keywords)
         if type(depth) is not int or depth < 1:
             raise ValueError(f"prefetch: depth {shown(depth)}: is no number of batches (pass 1 or more)")
         self._reader = Reader(iter(batches), conversion, depth)

@@ -68,19 +68,19 @@ ctypedef struct Driver:
     void* events[MAX_DEVICES]           # by device: one to use again, or NULL while it is in use; swapped atomically
 
 # What went wrong, by the first call that failed. check() raises it once the thread holds the GIL again.
-ctypedef struct Failure:
+ctypedef struct DriverFailure:
     int error
     size_t call                         # the offset in Calls of the call that failed, in bytes
     size_t wanted                       # bytes that could not be allocated
     size_t available                    # … and those that the device had; both 0 where nothing was to be allocated
     bint capturing                      # no call failed, but a stream is being captured into a graph
 
-cdef object driver_error(Driver* driver, const Failure* failure)
+cdef object driver_error(Driver* driver, const DriverFailure* failure)
 
-cdef inline bint is_well(const Failure* failure) noexcept nogil:
+cdef inline bint is_well(const DriverFailure* failure) noexcept nogil:
     return not failure.error and not failure.capturing
 
-cdef inline int check(Driver* driver, const Failure* failure) except -1:
+cdef inline int check(Driver* driver, const DriverFailure* failure) except -1:
     """Raise what went wrong, if anything did."""
     if not is_well(failure):
         raise driver_error(driver, failure)
@@ -108,32 +108,35 @@ ctypedef struct Entered:
     void* before                # the context that was current before, or NULL
     int capture_mode            # the thread's, exchanged by relax(); that of relax() before
 
-cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil
-cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
-cdef void leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil
-cdef bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil
+cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, DriverFailure* failure) noexcept nogil
+cdef bint relax(Driver* driver, Entered* entered, DriverFailure* failure) noexcept nogil
+cdef void leave(Driver* driver, Entered* entered, DriverFailure* failure) noexcept nogil
+cdef bint failed(const Driver* driver, const void* call, int error, DriverFailure* failure) noexcept nogil
 cdef void* current_context(int32_t device_type) except? NULL
 cdef int restore_context(int32_t device_type, void* context) except -1
-cdef void order_streams(Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure) noexcept nogil
+cdef void order_streams(
+    Driver* driver, int32_t device_id, int64_t first, int64_t then, DriverFailure* failure,
+) noexcept nogil
 cdef void order_after_event(
-    Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure) noexcept nogil
+    Driver* driver, int32_t device_id, void* event, int64_t then, DriverFailure* failure) noexcept nogil
 # An event that happens when a stream has done the work that it was given so far; NULL on failure.
-cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
+cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, DriverFailure* failure) noexcept nogil
 cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait) noexcept nogil
-cdef bint has_finished(Driver* driver, void* stream, Failure* failure) noexcept nogil
-cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil
+cdef bint has_finished(Driver* driver, void* stream, DriverFailure* failure) noexcept nogil
+cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, DriverFailure* failure) noexcept nogil
 cdef void move(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
-    bint waits, Failure* failure,
+    bint waits, DriverFailure* failure,
 ) noexcept nogil
 cdef int32_t current_device(Driver* driver) noexcept nogil
 cdef void allocate(
-    Driver* driver, int32_t device_id, void** memory, size_t nbytes, void* source, int64_t stream, Failure* failure,
+    Driver* driver, int32_t device_id, void** memory, size_t nbytes, void* source, int64_t stream,
+    DriverFailure* failure,
 ) noexcept nogil
 # Pinned memory for all devices; NULL where there is none left.
 cdef void* allocate_pinned(Driver* driver, int32_t device_id, size_t nbytes) noexcept nogil
 cdef void free_pinned(Driver* driver, int32_t device_id, void* memory) noexcept nogil
 # A stream of dlbridge's own, which has no order with others; NULL on failure.
-cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil
+cdef void* own_stream(Driver* driver, int32_t device_id, DriverFailure* failure) noexcept nogil
 cdef void deallocate(
-    Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil
+    Driver* driver, int32_t device_id, void* memory, int64_t stream, DriverFailure* failure) noexcept nogil

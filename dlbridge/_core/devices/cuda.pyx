@@ -153,7 +153,7 @@ cdef Driver* any_driver() except NULL:
 cdef int check_device(const DLDevice* device) except -1:
     cdef Driver* driver
     cdef int count = 0
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     try:
         driver = find_driver(device.device_type)
     except DeviceError:
@@ -171,7 +171,7 @@ cdef int check_device(const DLDevice* device) except -1:
 def memory_of_device(int32_t device_type, int32_t device_id):
     """The bytes that are free on a device, as its driver says."""
     cdef Driver* driver = find_driver(device_type)
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef Entered entered
     cdef size_t available = 0
     device_id = checked_ordinal(driver, device_id)
@@ -191,7 +191,7 @@ cdef size_t free_bytes(Driver* driver) noexcept nogil:
 cdef int load_driver(Driver* driver) except -1:
     cdef void* library = NULL
     cdef void** call
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     family = family_name(driver)
     for name in LIBRARIES[family]:
         library = open_library(name.encode())
@@ -224,7 +224,7 @@ cdef inline size_t offset_of(const Driver* driver, const void* call) noexcept no
     return <const char*> call - <const char*> &driver.calls
 
 
-cdef bint failed(const Driver* driver, const void* call, int error, Failure* failure) noexcept nogil:
+cdef bint failed(const Driver* driver, const void* call, int error, DriverFailure* failure) noexcept nogil:
     """Note a call's error. True if there is one."""
     if error and not failure.error:
         failure.error = error
@@ -232,7 +232,7 @@ cdef bint failed(const Driver* driver, const void* call, int error, Failure* fai
     return error != 0
 
 
-cdef object driver_error(Driver* driver, const Failure* failure):
+cdef object driver_error(Driver* driver, const DriverFailure* failure):
     """An error with the driver's own name and text for it, or an error that says that a graph is being captured."""
     if not failure.error:
         return refusal(DeviceError, family_name(driver), "stream", "of this hand-over",
@@ -253,7 +253,7 @@ cdef object driver_error(Driver* driver, const Failure* failure):
 
 # ---- contexts ------------------------------------------------------------------------------------------------------
 
-cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* failure) noexcept nogil:
+cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, DriverFailure* failure) noexcept nogil:
     """Make a device's primary context the current one, unless it is.
 
     leave() restores the context that was current. Where this failed, there is nothing to restore.
@@ -261,7 +261,7 @@ cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, Failure* fa
     return enter_context(driver, primary_context(driver, device_id, failure), entered, failure)
 
 
-cdef bint enter_context(Driver* driver, void* context, Entered* entered, Failure* failure) noexcept nogil:
+cdef bint enter_context(Driver* driver, void* context, Entered* entered, DriverFailure* failure) noexcept nogil:
     cdef Calls* calls = &driver.calls
     entered.pushed = False
     entered.before = NULL
@@ -275,7 +275,7 @@ cdef bint enter_context(Driver* driver, void* context, Entered* entered, Failure
     return True
 
 
-cdef void* primary_context(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:
+cdef void* primary_context(Driver* driver, int32_t device_id, DriverFailure* failure) noexcept nogil:
     """A device's primary context, which stays retained for good. Two threads can retain it at a time without harm."""
     cdef int device = 0
     cdef void* context = NULL
@@ -290,7 +290,7 @@ cdef void* primary_context(Driver* driver, int32_t device_id, Failure* failure) 
     return context
 
 
-cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nogil:
+cdef bint relax(Driver* driver, Entered* entered, DriverFailure* failure) noexcept nogil:
     """Let this thread wait, and allocate, while another thread captures a graph in the global mode, until leave().
 
     Without it such a call fails, and ends that capture.
@@ -299,7 +299,7 @@ cdef bint relax(Driver* driver, Entered* entered, Failure* failure) noexcept nog
                       driver.calls.exchange_capture_mode(&entered.capture_mode), failure)
 
 
-cdef void leave(Driver* driver, Entered* entered, Failure* failure) noexcept nogil:
+cdef void leave(Driver* driver, Entered* entered, DriverFailure* failure) noexcept nogil:
     cdef void* popped = NULL
     cdef Calls* calls = &driver.calls
     if entered.capture_mode != CAPTURE_RELAXED:
@@ -342,7 +342,7 @@ cdef int locate(Driver* driver, void* pointer, Location* out) except -1:
     cdef void* context = NULL
     cdef unsigned int memory_type = 0, managed = 0
     cdef int ordinal = 0, error
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef Calls* calls = &driver.calls
     out.start = out.nbytes = 0
     values[0], values[1], values[2], values[3] = &memory_type, &managed, &ordinal, &context
@@ -384,7 +384,7 @@ cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1:
 
 cdef bint reads_managed(Driver* driver, int ordinal) except -1:
     cdef int device = 0, value = 0
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef Calls* calls = &driver.calls
     with nogil:
         if not failed(driver, &calls.device_get, calls.device_get(&device, ordinal), &failure):
@@ -400,7 +400,7 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
     Streams and events belong to a context, and the libraries share the primary one.
     """
     cdef Entered entered
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     if context == NULL or context == load_pointer(&driver.contexts[ordinal]):
         return 0                # without one it is memory of a pool, which belongs to the device
     with nogil:
@@ -423,7 +423,7 @@ cdef inline void* handle_of(const Driver* driver, int64_t stream) noexcept nogil
 
 
 cdef void order_streams(
-    Driver* driver, int32_t device_id, int64_t first, int64_t then, Failure* failure,
+    Driver* driver, int32_t device_id, int64_t first, int64_t then, DriverFailure* failure,
 ) noexcept nogil:
     """Let a stream wait on the device for the work that another stream has been given so far. The host does not wait.
 
@@ -437,7 +437,9 @@ cdef void order_streams(
     leave(driver, &entered, failure)
 
 
-cdef void order_by_event(Driver* driver, int32_t device_id, void* first, void* then, Failure* failure) noexcept nogil:
+cdef void order_by_event(
+    Driver* driver, int32_t device_id, void* first, void* then, DriverFailure* failure,
+) noexcept nogil:
     cdef Calls* calls = &driver.calls
     cdef void* event = exchange_pointer(&driver.events[device_id], NULL)
     cdef int error
@@ -457,7 +459,7 @@ cdef void order_by_event(Driver* driver, int32_t device_id, void* first, void* t
         failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
 
 
-cdef void order_across_devices(Driver* driver, void* first, void* then, Failure* failure) noexcept nogil:
+cdef void order_across_devices(Driver* driver, void* first, void* then, DriverFailure* failure) noexcept nogil:
     """Let a stream of the current device wait for one of another device, where the event has to be made."""
     cdef Calls* calls = &driver.calls
     cdef void* event = NULL
@@ -477,7 +479,7 @@ cdef void order_across_devices(Driver* driver, void* first, void* then, Failure*
         failed(driver, &calls.event_destroy, calls.event_destroy(event), failure)
 
 
-cdef void* context_of_stream(Driver* driver, void* stream, Failure* failure) noexcept nogil:
+cdef void* context_of_stream(Driver* driver, void* stream, DriverFailure* failure) noexcept nogil:
     cdef Calls* calls = &driver.calls
     cdef void* found = NULL
     cdef ptrdiff_t device_id
@@ -490,7 +492,7 @@ cdef void* context_of_stream(Driver* driver, void* stream, Failure* failure) noe
 
 
 cdef void order_after_event(
-    Driver* driver, int32_t device_id, void* event, int64_t then, Failure* failure,
+    Driver* driver, int32_t device_id, void* event, int64_t then, DriverFailure* failure,
 ) noexcept nogil:
     """Let a stream wait for a foreign event, on the device."""
     cdef Entered entered
@@ -500,7 +502,7 @@ cdef void order_after_event(
     leave(driver, &entered, failure)
 
 
-cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
+cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, DriverFailure* failure) noexcept nogil:
     """Make an event, and record it on a stream. It fails while the stream is captured."""
     cdef void* event = NULL
     cdef void* handle = handle_of(driver, stream)
@@ -520,7 +522,7 @@ cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Failur
     return event
 
 
-cdef void* recorded_event(Driver* driver, void* stream, Failure* failure) noexcept nogil:
+cdef void* recorded_event(Driver* driver, void* stream, DriverFailure* failure) noexcept nogil:
     cdef Calls* calls = &driver.calls
     cdef void* event = NULL
     if failed(driver, &calls.event_create, calls.event_create(&event, EVENT_DISABLE_TIMING), failure):
@@ -538,7 +540,7 @@ cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait
     """
     cdef Calls* calls = &driver.calls
     cdef Entered entered
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef int error
     if enter(driver, device_id, &entered, &failure) and relax(driver, &entered, &failure):
         error = calls.event_synchronize(event) if wait else calls.event_query(event)
@@ -555,7 +557,7 @@ cdef bint may_go_on(int error) noexcept nogil:
     return error in (NOT_READY, INVALID_CONTEXT, NOT_PERMITTED) or FIRST_OF_CAPTURES <= error <= LAST_OF_CAPTURES
 
 
-cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcept nogil:
+cdef bint is_capturing(Driver* driver, int64_t stream, DriverFailure* failure) noexcept nogil:
     """Whether a stream is being captured into a graph, or cannot be asked. Either is noted as a failure."""
     cdef int status = 0
     cdef int error = driver.calls.stream_is_capturing(handle_of(driver, stream), &status)
@@ -565,13 +567,13 @@ cdef bint is_capturing(Driver* driver, int64_t stream, Failure* failure) noexcep
     return failed(driver, &driver.calls.stream_is_capturing, error, failure) or status != 0
 
 
-cdef bint has_finished(Driver* driver, void* stream, Failure* failure) noexcept nogil:
+cdef bint has_finished(Driver* driver, void* stream, DriverFailure* failure) noexcept nogil:
     """Wait for the work of a stream. False if that fails.
 
     After it the memory that is copied is given back, so a stream that cannot be waited for is waited for by an event.
     """
     cdef Calls* calls = &driver.calls
-    cdef Failure second = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure second = DriverFailure(0, 0, 0, 0, False)
     cdef void* event
     if not failed(driver, &calls.stream_synchronize, calls.stream_synchronize(stream), failure):
         return True
@@ -582,7 +584,7 @@ cdef bint has_finished(Driver* driver, void* stream, Failure* failure) noexcept 
     return False
 
 
-cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Failure* failure) noexcept nogil:
+cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, DriverFailure* failure) noexcept nogil:
     """Block this thread until a stream has done the work that it was given."""
     cdef Entered entered
     if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(
@@ -595,7 +597,7 @@ cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Fai
 
 cdef void move(
     Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
-    bint waits, Failure* failure,
+    bint waits, DriverFailure* failure,
 ) noexcept nogil:
     """Copy memory between the host and a device, after the work that a stream was given.
 
@@ -613,7 +615,8 @@ cdef void move(
 
 
 cdef void allocate(
-    Driver* driver, int32_t device_id, void** memory, size_t nbytes, void* source, int64_t stream, Failure* failure,
+    Driver* driver, int32_t device_id, void** memory, size_t nbytes, void* source, int64_t stream,
+    DriverFailure* failure,
 ) noexcept nogil:
     """Allocate memory of a device's pool, and copy into it unless source is NULL, both in the order of a stream.
 
@@ -640,7 +643,7 @@ cdef int32_t current_device(Driver* driver) noexcept nogil:
     return device if not driver.calls.context_get_device(&device) else 0
 
 
-cdef void* own_stream(Driver* driver, int32_t device_id, Failure* failure) noexcept nogil:
+cdef void* own_stream(Driver* driver, int32_t device_id, DriverFailure* failure) noexcept nogil:
     """A device's stream for uploads. Of two threads that make it at a time, one leaves a stream that nobody uses."""
     cdef Calls* calls = &driver.calls
     cdef void* stream = NULL
@@ -672,7 +675,9 @@ cdef void keep_freed(Driver* driver, int32_t device_id) noexcept nogil:
     calls.pool_set_attribute(pool, RELEASE_THRESHOLD, &kept)
 
 
-cdef void deallocate(Driver* driver, int32_t device_id, void* memory, int64_t stream, Failure* failure) noexcept nogil:
+cdef void deallocate(
+    Driver* driver, int32_t device_id, void* memory, int64_t stream, DriverFailure* failure,
+) noexcept nogil:
     """Give memory back after the work that a stream was given.
 
     It fails while the stream is captured, because each run of the graph would then give the memory back.
@@ -686,7 +691,7 @@ cdef void deallocate(Driver* driver, int32_t device_id, void* memory, int64_t st
 
 cdef void* allocate_pinned(Driver* driver, int32_t device_id, size_t nbytes) noexcept nogil:
     cdef void* memory = NULL
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef Entered entered
     if enter(driver, device_id, &entered, &failure) and relax(driver, &entered, &failure):
         if driver.calls.allocate_pinned(&memory, nbytes, PORTABLE):
@@ -696,7 +701,7 @@ cdef void* allocate_pinned(Driver* driver, int32_t device_id, size_t nbytes) noe
 
 
 cdef void free_pinned(Driver* driver, int32_t device_id, void* memory) noexcept nogil:
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef Entered entered
     if enter(driver, device_id, &entered, &failure) and relax(driver, &entered, &failure):
         driver.calls.free_pinned(memory)

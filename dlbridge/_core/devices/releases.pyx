@@ -28,7 +28,7 @@ from dlbridge._core.block cimport (
     release_owner,
 )
 from dlbridge._core.devices cimport cuda
-from dlbridge._core.devices.cuda cimport Failure, is_well
+from dlbridge._core.devices.cuda cimport DriverFailure, is_well
 
 from dlbridge._core.locks import call_in_child
 
@@ -146,7 +146,7 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
     """
     cdef Stream* used = ready_stream(handover)
     cdef Stream* own = own_stream(handover)
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef PyThreadState* gil
     if handover.driver == NULL or own.number == STREAM_UNORDERED or not (
             is_sound(handover, own) and is_sound(handover, used)):
@@ -160,8 +160,8 @@ cdef bint order_producer(Handover* handover) noexcept nogil:
 # ---- releases that wait --------------------------------------------------------------------------------------------
 
 # A release that waits until the consumer's stream is done with the memory.
-ctypedef struct Waiting:
-    Waiting* next
+ctypedef struct WaitingRelease:
+    WaitingRelease* next
     Handover* handover
     int64_t stream              # the consumer's
     void* event                 # … which happens when that is done
@@ -173,7 +173,7 @@ ctypedef struct Busy:
     int64_t[MOST_BUSY] streams
     int32_t[MOST_BUSY] devices
 
-cdef void* waiting = NULL               # the Waiting that was added last
+cdef void* waiting = NULL               # the WaitingRelease that was added last
 cdef size_t waiting_count = 0
 cdef size_t waiting_bytes = 0
 
@@ -194,12 +194,12 @@ cdef bint keep_until_done(Handover* handover) noexcept nogil:
     False if the handle of that stream could be stale, if the stream is being captured, or if the driver refuses.
     """
     cdef Stream* used = ready_stream(handover)
-    cdef Waiting* entry
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef WaitingRelease* entry
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef PyThreadState* gil
     if handover.driver == NULL or not used.lasts:
         return False
-    entry = <Waiting*> calloc(1, sizeof(Waiting))
+    entry = <WaitingRelease*> calloc(1, sizeof(WaitingRelease))
     if entry == NULL:
         return False
     entry.stream = usable_number(handover, used)
@@ -216,10 +216,10 @@ cdef bint keep_until_done(Handover* handover) noexcept nogil:
     return True
 
 
-cdef void put_back(Waiting* entry) noexcept nogil:
+cdef void put_back(WaitingRelease* entry) noexcept nogil:
     """Add a release to those that wait."""
     while True:
-        entry.next = <Waiting*> load_pointer(&waiting)
+        entry.next = <WaitingRelease*> load_pointer(&waiting)
         if replace_pointer(&waiting, entry.next, entry):
             return
 
@@ -241,13 +241,13 @@ cdef void release_waiting(bint all_of_it) noexcept nogil:
     The list is taken as a whole, so two threads that do this share no release, and nor does an owner whose end leads
     here again.
     """
-    cdef Waiting* entry
-    cdef Waiting* following
-    cdef Waiting* done = NULL
+    cdef WaitingRelease* entry
+    cdef WaitingRelease* following
+    cdef WaitingRelease* done = NULL
     cdef Busy busy
     cdef PyThreadState* gil
     busy.count = 0
-    entry = reversed_list(<Waiting*> exchange_pointer(&waiting, NULL))      # the oldest first
+    entry = reversed_list(<WaitingRelease*> exchange_pointer(&waiting, NULL))      # the oldest first
     gil = give_up_gil()
     while entry != NULL:
         following = entry.next
@@ -267,7 +267,7 @@ cdef void release_waiting(bint all_of_it) noexcept nogil:
         done = following
 
 
-cdef bint is_done(Waiting* entry, bint wait, Busy* busy) noexcept nogil:
+cdef bint is_done(WaitingRelease* entry, bint wait, Busy* busy) noexcept nogil:
     """Whether a stream has come as far as this release wants, which is waited for if so told.
 
     A stream that has not come as far as an older release wants is busy, and is not asked again.
@@ -285,9 +285,9 @@ cdef bint is_done(Waiting* entry, bint wait, Busy* busy) noexcept nogil:
     return False
 
 
-cdef Waiting* reversed_list(Waiting* entry) noexcept nogil:
-    cdef Waiting* made = NULL
-    cdef Waiting* following
+cdef WaitingRelease* reversed_list(WaitingRelease* entry) noexcept nogil:
+    cdef WaitingRelease* made = NULL
+    cdef WaitingRelease* following
     while entry != NULL:
         following = entry.next
         entry.next, made = made, entry

@@ -8,7 +8,7 @@ and byte order are changed on the way, and the pages of new memory are written t
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.copying cimport Copy
-from dlbridge._core.devices.cuda cimport Driver, Failure
+from dlbridge._core.devices.cuda cimport Driver, DriverFailure
 
 
 cdef enum Direction:
@@ -25,5 +25,5 @@ cdef bint is_staged(Driver* driver, const void* host, int64_t nbytes) noexcept n
 # transfers have the pinned memory, or there is none.
 cdef bint stage(
     Driver* driver, int32_t device_id, void* memory, const Copy* copy, Direction direction, int64_t stream,
-    Failure* failure,
+    DriverFailure* failure,
 ) noexcept nogil

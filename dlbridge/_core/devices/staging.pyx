@@ -17,7 +17,7 @@ from dlbridge._core.devices.cuda cimport (
     Calls,
     Driver,
     Entered,
-    Failure,
+    DriverFailure,
     enter,
     failed,
     has_finished,
@@ -153,10 +153,10 @@ ctypedef struct Transfer:
     bint stopped                # since a call has failed
 
 # What a thread does of it.
-ctypedef struct Part:
+ctypedef struct ThreadPart:
     Transfer* transfer
     Worker* worker
-    Failure failure
+    DriverFailure failure
     Thread thread
     bint started
 
@@ -222,7 +222,7 @@ cdef int64_t step_of(const Transfer* transfer, int32_t axis) noexcept nogil:
 # ---- threads ---------------------------------------------------------------------------------------------------------
 
 cdef void* run(void* argument) noexcept nogil:
-    cdef Part* part = <Part*> argument
+    cdef ThreadPart* part = <ThreadPart*> argument
     cdef Transfer* transfer = part.transfer
     cdef Entered entered
     if enter(transfer.driver, transfer.device_id, &entered, &part.failure):
@@ -237,11 +237,11 @@ cdef void* run(void* argument) noexcept nogil:
     return NULL
 
 
-cdef inline void* stream_of(const Part* part, int slot) noexcept nogil:
+cdef inline void* stream_of(const ThreadPart* part, int slot) noexcept nogil:
     return part.worker.streams[part.transfer.device_id][slot]
 
 
-cdef bint is_ready(Part* part) noexcept nogil:
+cdef bint is_ready(ThreadPart* part) noexcept nogil:
     """Let the streams of a thread wait for the memory."""
     cdef Driver* driver = part.transfer.driver
     cdef Calls* calls = &driver.calls
@@ -253,12 +253,12 @@ cdef bint is_ready(Part* part) noexcept nogil:
     return True
 
 
-cdef bint is_done(Part* part, int slot) noexcept nogil:
+cdef bint is_done(ThreadPart* part, int slot) noexcept nogil:
     """Wait until a buffer is free, or filled."""
     return has_finished(part.transfer.driver, stream_of(part, slot), &part.failure)
 
 
-cdef void move_up(Part* part) noexcept nogil:
+cdef void move_up(ThreadPart* part) noexcept nogil:
     cdef Driver* driver = part.transfer.driver
     cdef Piece piece
     cdef int slot = 0
@@ -272,7 +272,7 @@ cdef void move_up(Part* part) noexcept nogil:
         is_done(part, slot)
 
 
-cdef void move_down(Part* part) noexcept nogil:
+cdef void move_down(ThreadPart* part) noexcept nogil:
     cdef Piece[SLOTS] pieces
     cdef int slot = 0, other = 0
     cdef bint more = fetch_piece(part, slot, &pieces[slot])
@@ -287,7 +287,7 @@ cdef void move_down(Part* part) noexcept nogil:
         is_done(part, slot)
 
 
-cdef bint fetch_piece(Part* part, int slot, Piece* piece) noexcept nogil:
+cdef bint fetch_piece(ThreadPart* part, int slot, Piece* piece) noexcept nogil:
     """Begin to copy the next piece into a buffer."""
     cdef Driver* driver = part.transfer.driver
     return take_piece(part.transfer, part.worker.buffers[slot], piece) and not failed(
@@ -297,10 +297,10 @@ cdef bint fetch_piece(Part* part, int slot, Piece* piece) noexcept nogil:
 
 cdef bint stage(
     Driver* driver, int32_t device_id, void* memory, const Copy* copy, Direction direction, int64_t stream,
-    Failure* failure,
+    DriverFailure* failure,
 ) noexcept nogil:
     cdef Transfer transfer
-    cdef Part[MOST_THREADS] parts
+    cdef ThreadPart[MOST_THREADS] parts
     cdef Entered entered
     cdef int wanted, count = 0, index
     transfer.driver, transfer.device_id, transfer.memory = driver, device_id, <char*> memory
@@ -330,12 +330,12 @@ cdef bint stage(
     return count > 1 and is_well(failure)
 
 
-cdef void run_parts(Transfer* transfer, Part* parts, int count, Failure* failure) noexcept nogil:
+cdef void run_parts(Transfer* transfer, ThreadPart* parts, int count, DriverFailure* failure) noexcept nogil:
     """Run every part, the first of them, and any that gets no thread, in this one."""
     cdef int index
     for index in range(count):
         parts[index].transfer = transfer
-        parts[index].failure = Failure(0, 0, 0, 0, False)
+        parts[index].failure = DriverFailure(0, 0, 0, 0, False)
         parts[index].started = index and start_thread(&parts[index].thread, run, &parts[index])
     for index in range(count):
         if not parts[index].started:

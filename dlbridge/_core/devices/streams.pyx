@@ -35,7 +35,15 @@ from dlbridge._core.block cimport (
     sole_deleter,
 )
 from dlbridge._core.devices cimport cuda
-from dlbridge._core.devices.cuda cimport Driver, Failure, Location, any_driver, check, checked_ordinal, find_driver
+from dlbridge._core.devices.cuda cimport (
+    Driver,
+    DriverFailure,
+    Location,
+    any_driver,
+    check,
+    checked_ordinal,
+    find_driver,
+)
 from dlbridge._core.devices.releases cimport (
     Handover,
     Stream,
@@ -185,7 +193,7 @@ cdef int set_producer_event(Managed* managed, void* event) except -1:
     The legacy default stream waits for the event. That stream lasts for ever, and consumers can wait for a stream.
     """
     cdef Handover* handover
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     if event == NULL:
         return set_producer(managed, STREAM_UNORDERED, None, False)
     handover = get_or_make_handover(managed)
@@ -300,7 +308,7 @@ cdef int note_named(Managed* managed, Handover* handover, bint by_dlpack) except
 
 cdef int order_on_device(Driver* driver, int32_t device_id, int64_t first, int64_t then) except -1:
     """Let one stream of a device wait for another."""
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     with nogil:
         cuda.order_streams(driver, device_id, first, then, &failure)
     check(driver, &failure)
@@ -319,7 +327,7 @@ cdef int await_producer(Managed* managed) except -1:
     """Block until memory that the CPU is to read is ready."""
     cdef Handover* handover = get_or_make_handover(managed)
     cdef int64_t stream = usable_number(handover, ready_stream(handover))
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     if stream == STREAM_UNORDERED:
         return 0
     try:

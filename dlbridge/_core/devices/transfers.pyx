@@ -31,7 +31,7 @@ from dlbridge._core.copying cimport Copy, add_axis, begin_copy
 from dlbridge._core.devices cimport cuda
 from dlbridge._core.devices.cuda cimport (
     Driver,
-    Failure,
+    DriverFailure,
     Location,
     check,
     checked_ordinal,
@@ -70,7 +70,7 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
     """Copy bytes of a block's memory to the host. They are there when this returns."""
     cdef int64_t stream
     cdef Handover* handover = ready_handover(source, &stream)
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef bint done
     cdef Copy copy
     begin_copy(&copy, into, NULL, 1)
@@ -97,7 +97,7 @@ cdef bint upload(Managed* into, const Copy* copy) except -1:
     """
     cdef int64_t stream
     cdef Handover* handover = ready_handover(into, &stream)
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef bint done
     with nogil:
         done = is_staged(handover.driver, copy.source, managed_nbytes(into)) and stage(
@@ -111,7 +111,7 @@ cdef int send(Managed* into, const void* source, bint waits) except -1:
     """
     cdef int64_t stream
     cdef Handover* handover = ready_handover(into, &stream)
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     with nogil:
         cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source, managed_nbytes(into), True,
                   stream, waits, &failure)
@@ -189,7 +189,7 @@ cdef Pooled* allocated(size_t nbytes, const DLDevice* device) except NULL:
     cdef Driver* driver = find_driver(device.device_type)
     cdef int32_t device_id = cuda.current_device(driver) if device.device_id == ANY_DEVICE_ID else device.device_id
     cdef Stream own = Stream(0, NULL, True)
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef Pooled* pooled
     checked_ordinal(driver, device_id)
     with nogil:
@@ -241,12 +241,12 @@ cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbyte
 
 cdef int fill_pooled(Pooled* pooled, void* source, size_t nbytes) except -1:
     """Allocate the memory, and copy into it unless source is NULL."""
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef int64_t stream = pooled.stream.number
     with nogil:
         cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
         if failure.wanted and release_all():        # they may have had the memory that is missing
-            failure = Failure(0, 0, 0, 0, False)
+            failure = DriverFailure(0, 0, 0, 0, False)
             cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
     check(pooled.driver, &failure)
 
@@ -262,7 +262,7 @@ cdef void release_pooled(void* owner) noexcept nogil:
     If the stream may be gone, the legacy default stream takes its place, which waits for most other streams.
     """
     cdef Pooled* pooled = <Pooled*> owner
-    cdef Failure failure = Failure(0, 0, 0, 0, False)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef int64_t stream = pooled.stream.number
     cdef PyThreadState* gil
     if pooled.memory != NULL and python_runs():

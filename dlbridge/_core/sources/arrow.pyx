@@ -42,7 +42,7 @@ from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.place cimport gathered
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.arrow_array cimport block_of, block_of_nothing, pair_of, take_callback
-from dlbridge._core.sources.arrow_schema cimport Description, hint_of, read_schema, refused
+from dlbridge._core.sources.arrow_schema cimport ArrowDescription, hint_of, read_schema, refused
 from dlbridge._core.sources.offer cimport Offer, new_offer
 
 from dlbridge._core.sources.arrow_array import check_given
@@ -144,7 +144,7 @@ cdef Managed* acquire_device_array(object obj, Offer offer, const Request* reque
 
 
 cdef Managed* acquire_array_stream(object obj, Offer offer, const Request* request) except? NULL:
-    cdef Description description
+    cdef ArrowDescription description
     if not offer.facts.records and hasattr(obj, "__arrow_c_schema__"):
         # What is refused for its type stays unread, since the producer may give its stream once.
         schema = schema_of(obj)
@@ -180,7 +180,7 @@ cdef Managed* ask(object obj, str name, Take take, Offer offer, const Request* r
 
 cdef Managed* take_array(object answer, Offer offer, const Request* request) except NULL:
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)
-    cdef Description description
+    cdef ArrowDescription description
     schema, array = pair_of(answer, "__arrow_c_array__", ARRAY_NAME)
     describe_capsule(schema, offer, &description)
     return block_of(
@@ -191,7 +191,7 @@ cdef Managed* take_array(object answer, Offer offer, const Request* request) exc
 cdef Managed* take_device_array(object answer, Offer offer, const Request* request) except NULL:
     cdef ArrowDeviceArray* given
     cdef Managed* managed
-    cdef Description description
+    cdef ArrowDescription description
     cdef DLDevice device
     cdef bint is_ready
     schema, array = pair_of(answer, "__arrow_c_device_array__", DEVICE_ARRAY_NAME)
@@ -228,7 +228,7 @@ cdef Managed* awaited(Managed* managed, void* event) except NULL:
     return managed
 
 
-cdef int describe_capsule(object capsule, Offer offer, Description* out) except -1:
+cdef int describe_capsule(object capsule, Offer offer, ArrowDescription* out) except -1:
     return read_schema(<const ArrowSchema*> PyCapsule_GetPointer(capsule, SCHEMA_NAME), offer, out)
 
 
@@ -271,7 +271,7 @@ ctypedef struct Chunks:
 cdef Managed* take_stream(object capsule, Offer offer, const Request* request) except NULL:
     cdef ArrowArrayStream stream
     cdef ArrowSchema schema
-    cdef Description description
+    cdef ArrowDescription description
     move_stream(capsule, &stream)
     schema.release = NULL
     try:
@@ -295,7 +295,7 @@ def told_to_ask_again(error):
 
 
 cdef Managed* block_of_stream(
-    ArrowArrayStream* stream, const Description* description, Offer offer, const Request* request,
+    ArrowArrayStream* stream, const ArrowDescription* description, Offer offer, const Request* request,
 ) except NULL:
     """The only chunk that has elements is shared. Several are gathered into one array, which is a copy."""
     cdef Chunks chunks = Chunks(NULL, 0)
@@ -319,7 +319,7 @@ cdef Managed* block_of_stream(
 
 
 cdef bint read_chunk(
-    ArrowArrayStream* stream, const Description* description, Offer offer, Chunks* out,
+    ArrowArrayStream* stream, const ArrowDescription* description, Offer offer, Chunks* out,
 ) except -1:
     """Read the next chunk, which is noted if it has elements; False at the end."""
     cdef DLDevice cpu = DLDevice(kDLCPU, 0)

@@ -26,7 +26,7 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.dtypes cimport find_name, get_row
 from dlbridge._core.layout cimport MAX_NDIM, add_overflows, fill_compact, multiply_overflows
-from dlbridge._core.sources.arrow_schema cimport Description, hint_of, refused
+from dlbridge._core.sources.arrow_schema cimport ArrowDescription, hint_of, refused
 from dlbridge._core.sources.offer cimport Offer
 
 from dlbridge.errors import ConversionError, refusal
@@ -56,7 +56,7 @@ ctypedef void (*ReleaseArray)(ArrowArray*) noexcept nogil
 
 
 cdef Managed* block_of(
-    ArrowArray* array, object lender, const Description* description, DLDevice device, bint is_ready, Offer offer,
+    ArrowArray* array, object lender, const ArrowDescription* description, DLDevice device, bint is_ready, Offer offer,
 ) except NULL:
     cdef Managed* managed
     cdef Range[MAX_NDIM] ranges
@@ -81,7 +81,7 @@ cdef Managed* block_of(
     return managed if description.row != find_name("bool") else with_plain_bools(managed, is_ready, offer)
 
 
-cdef Managed* block_of_nothing(const Description* description) except NULL:
+cdef Managed* block_of_nothing(const ArrowDescription* description) except NULL:
     """A block without elements, for a stream without chunks, as of a column whose rows were all dropped."""
     cdef Managed* managed = managed_new(PROTOCOL_ARROW, 1 + description.ndim)
     cdef DLTensor* tensor = &managed.abi.dl_tensor
@@ -95,7 +95,7 @@ cdef Managed* block_of_nothing(const Description* description) except NULL:
     return managed_checked(managed)
 
 
-cdef void fill(Managed* managed, const Description* description, int64_t length, const Range* values) noexcept:
+cdef void fill(Managed* managed, const ArrowDescription* description, int64_t length, const Range* values) noexcept:
     cdef DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t axis
     managed_set_row(managed, description.row)
@@ -148,7 +148,7 @@ cdef void drop_held(void* owner) noexcept nogil:
 
 
 cdef int find_ranges(
-    const ArrowArray* array, const Description* description, bint is_ready, Range* ranges,
+    const ArrowArray* array, const ArrowDescription* description, bint is_ready, Range* ranges,
 ) except -1:
     """Find which elements of each level belong to the array: of the lists, of those in them, and of the values."""
     cdef int32_t level
@@ -221,7 +221,7 @@ cdef int check_extent(const ArrowArray* array) except -1:
 
 
 cdef Managed* without_nulls(
-    Managed* managed, const Description* description, const Range* ranges, bint is_ready, Offer offer,
+    Managed* managed, const ArrowDescription* description, const Range* ranges, bint is_ready, Offer offer,
 ) except NULL:
     """Refuse an array with nulls. If they were not counted, they are counted here.
 

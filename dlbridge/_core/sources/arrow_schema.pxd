@@ -8,7 +8,7 @@ from dlbridge._core.sources.offer cimport Offer
 
 
 # What a schema says of each element of its array.
-ctypedef struct Description:
+ctypedef struct ArrowDescription:
     int32_t row                     # of the values
     int32_t levels                  # how many lists of one length lie around the values
     int64_t lengths[MAX_NDIM]       # of these lists, from the outermost on
@@ -19,7 +19,7 @@ ctypedef struct Description:
 
 
 # An error if the type is one that DLPack does not have.
-cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) except -1
+cdef int read_schema(const ArrowSchema* schema, Offer offer, ArrowDescription* out) except -1
 # The hint that the library's facts have for a field, or the usual one.
 cdef str hint_of(Offer offer, str field, int32_t levels)
 cdef object refused(str field, object value, str wrong)

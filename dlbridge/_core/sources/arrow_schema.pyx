@@ -31,7 +31,7 @@ cdef object tensor_types():
     return imported
 
 
-cdef int read_schema(const ArrowSchema* schema, Offer offer, Description* out) except -1:
+cdef int read_schema(const ArrowSchema* schema, Offer offer, ArrowDescription* out) except -1:
     check_schema(schema)
     out.levels = 0
     if schema.metadata == NULL and schema.dictionary == NULL and find_arrow(schema.format) >= 0:
@@ -71,7 +71,7 @@ cdef object tensor_axes(const ArrowSchema* schema, Offer offer):
                       hint_of(offer, "extension", 0)) from error
 
 
-cdef bint find_list(const ArrowSchema* schema, bint is_tensor, Description* out) except -1:
+cdef bint find_list(const ArrowSchema* schema, bint is_tensor, ArrowDescription* out) except -1:
     """Whether the elements are lists of one length. The length is noted; of a tensor type, the lists may not say it."""
     if schema.dictionary != NULL or schema.format[0] != b"+":
         return False
@@ -97,7 +97,7 @@ cdef const ArrowSchema* only_child(const ArrowSchema* schema) except NULL:
     return schema.children[0]
 
 
-cdef int check_lengths(list shape, object count, Description* out) except -1:
+cdef int check_lengths(list shape, object count, ArrowDescription* out) except -1:
     """Compare the lists with the shape of a tensor type: one list has all values, or each axis has lists."""
     cdef int32_t level
     lengths = shape if out.levels == len(shape) else (count,)
@@ -109,7 +109,7 @@ cdef int check_lengths(list shape, object count, Description* out) except -1:
         out.lengths[level] = lengths[level]
 
 
-cdef int describe_axes(object shape, object order, Description* out) except -1:
+cdef int describe_axes(object shape, object order, ArrowDescription* out) except -1:
     cdef int64_t[MAX_NDIM] extents, strides
     cdef int64_t count = 1
     cdef int32_t axis, place

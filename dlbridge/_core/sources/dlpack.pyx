@@ -84,7 +84,7 @@ from dlbridge._core.system cimport file_of
 from dlbridge.errors import REPORT, ConversionError, CopyRequiredError, UnsupportedError, refusal, shown
 
 
-cdef enum Keyword:
+cdef enum ProducerKeyword:
     TAKES_STREAM = 1
     TAKES_MAX_VERSION = 2
     TAKES_DL_DEVICE = 4
