@@ -2,7 +2,7 @@
 
 from libc.string cimport memset
 
-from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.block cimport Managed, managed_data, managed_release
 from dlbridge._core.decision cimport ORDER, Decision, Findings, decide, fits, fits_there, is_copy
 from dlbridge._core.exports cimport consumer_named
 from dlbridge._core.plan cimport gather, make_plan
@@ -10,7 +10,7 @@ from dlbridge._core.request cimport COPY_NEVER, READONLY_ERROR, Request, parse_r
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.targets.registry cimport find_target
 from dlbridge._core.target cimport Target
-from dlbridge._core.view cimport View, Want
+from dlbridge._core.view cimport WANT_OR_COPY, View, Want
 from dlbridge.face cimport view, wanted_by
 
 import dlbridge
@@ -55,6 +55,24 @@ def for_target(obj, to, device, copy, readonly):
 def for_export(tensor, name, device, copy, readonly):
     """The same for what a Tensor exports, by the name in libraries/dlpack."""
     return decided_in_words(tensor, consumer_named(name), device, copy, readonly)
+
+
+def for_want(tensor, flags):
+    """What a view of a Tensor does, and what is decided. A copy is made of memory of the host alone."""
+    cdef Want want
+    cdef View seen
+    memset(&want, 0, sizeof(Want))
+    want.size, want.flags = sizeof(Want), flags
+    copy = None if flags & WANT_OR_COPY and tensor.device == "cpu" else False
+    decided = decided_in_words(tensor, wanted_by(flags), None, copy, "error")
+    try:
+        view(tensor, &want, &seen)
+    except dlbridge.DLBridgeError as error:
+        return type(error).__name__, decided
+    done = "share" if tensor.data_ptr == <size_t> managed_data(&seen.memory) or not tensor.nbytes else "copy"
+    if seen.owner != NULL:
+        seen.owner.deleter(seen.owner)
+    return done, decided
 
 
 cdef str decided_in_words(object obj, Target target, object device, object copy, object readonly):
