@@ -145,6 +145,7 @@ class Plan(NamedTuple):
     strides_unit: Literal["elements", "bytes"] = "elements"
     nbytes: int = 0
     readonly: bool = False
+    steps: tuple[str, ...] = ()
 
     def _repr_html_(self) -> str: ...
 

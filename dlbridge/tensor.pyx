@@ -325,7 +325,10 @@ cdef class Tensor:
         return new_tensor(shared_in_order(self.managed), self.policy)
 
     def __deepcopy__(self, memo):
-        """A Tensor over a copy, on the same device. It is writable."""
+        """A Tensor over a copy, which is writable and on the same device.
+
+        The copy of pinned memory is the host's and not pinned; that of managed memory is its device's.
+        """
         return new_tensor(copied_where_it_is(self.managed), self.policy)
 
     def __reduce__(self):

@@ -158,8 +158,8 @@ cdef void decide_order(const Managed* managed, const Request* request, Decision*
     cdef bint unordered = request.has_stream and request.stream == STREAM_UNORDERED
     if unordered or not out.steps & (LABEL_AS_HOST | LABEL_COPY_AS_HOST | FETCH):
         out.steps |= ORDER
-    if unordered and out.steps & COPY_SPAN and request.current_stream != NULL and not is_host(
-            managed.abi.dl_tensor.device.device_type):
+    if unordered and out.steps & COPY_SPAN and request.current_stream != NULL and not (
+            out.steps & LABEL_AS_HOST or is_read_by_host(managed, out)):
         out.steps |= ORDER_COPY
 
 

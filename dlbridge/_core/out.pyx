@@ -26,11 +26,11 @@ from dlbridge._core.block cimport (
 from dlbridge._core.decision cimport COPY, NARROW, Decision, is_bool
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport device_name, is_host, same_device
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host, same_device
 from dlbridge._core.dtypes cimport dtype_name, get_row
 from dlbridge._core.facts cimport WRITABLE
 from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
-from dlbridge._core.place cimport copy_into, replaced
+from dlbridge._core.place cimport FETCH_THERE, copy_into, replaced
 from dlbridge._core.plan cimport make_plan, row_for
 from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request, parse_request
 from dlbridge._core.route cimport Route, route_to
@@ -210,7 +210,8 @@ cdef int check_reach(const Managed* source, const Request* request) except -1:
     if request.has_device or is_host(source.abi.dl_tensor.device.device_type):
         return 0
     raise refusal(DeviceError, "convert", "src", f"on {device_name(source.abi.dl_tensor.device)}",
-                  "is not on the host, where out is", 'pass device="cpu"')
+                  "is not on the host, where out is",
+                  'pass device="cpu"' if has_streams(source.abi.dl_tensor.device.device_type) else FETCH_THERE)
 
 
 cdef int check_fit(const Managed* source, const Managed* into) except -1:

@@ -28,6 +28,7 @@ from dlbridge._core.decision cimport (
     NO_COPY,
     HOW,
     IN_C_ORDER,
+    LABEL_AS_HOST,
     NARROW,
     NO_KERNEL,
     REARRANGE,
@@ -152,6 +153,7 @@ cdef tuple STEPS = (
     (Step.COPY, "copy (dlbridge)"),
     (Step.COPY_SPAN, "copy of the touched bytes ({copier})"),
     (Step.LABEL_COPY_AS_HOST, "label as the host's (dlbridge)"),
+    (Step.ORDER_COPY, "order of the copy (driver)"),
     (Step.PAIRS_TO_PACKED, "pairs seen one by one (dlbridge)"),
     (Step.UNPACK, "a byte for each element (dlbridge)"),
     (Step.PACK, "elements side by side (dlbridge)"),
@@ -197,6 +199,9 @@ cdef int gather(
     """
     if request.has_device and request.device.device_id > 0 and has_streams(request.device.device_type):
         device_operations().check_device(&request.device)
+    if request.peek and request.has_device and uploads_to(target, request.device.device_type) and has_streams(
+            request.device.device_type):
+        load_module("dlbridge._core.devices.cuda").require_driver(request.device.device_type)
     out.row = managed.row
     if request.narrow or target.asked_rows >> managed.row & 1:
         out.row = row_for(managed, target, request)
@@ -288,7 +293,7 @@ cdef tuple step_texts(const Managed* managed, Target target, const Request* requ
     cdef Managed* compact
     make_plan(managed, target, request, src, &decision)
     names = {"target": target.called, "copier": "driver", "kernel": ""}
-    if is_host(managed.abi.dl_tensor.device.device_type):
+    if decision.steps & LABEL_AS_HOST or is_host(managed.abi.dl_tensor.device.device_type):
         names["copier"] = "dlbridge"
     if decision.steps & REARRANGE:
         names["kernel"] = kernels.find(managed, src)[0].__module__.rpartition(".")[2]
@@ -320,8 +325,8 @@ cdef str reason_hint(const Managed* managed, Target target, const Decision* deci
             f"do not write to it: {target.name} cannot be told that it is read-only")
     if decision.reason == Reason.SHARED_UNTIL_READ:
         return f"keep the source, and do not write to it, until {target.name} has done its work"
-    if decision.reason in ACCESS and is_misaligned(managed, target) and is_host(
-            managed.abi.dl_tensor.device.device_type):
+    if (decision.reason in ACCESS or decision.reason == Reason.MISALIGNED and is_immutable(target)) and (
+            is_misaligned(managed, target) and is_host(managed.abi.dl_tensor.device.device_type)):
         return f'{ALIGNED}, with readonly="share"'
     hint = REASONS[decision.reason][3]
     if target.export_hint is not None and decision.reason in ACCESS:

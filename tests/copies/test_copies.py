@@ -104,6 +104,7 @@ IN_THE_WAY = {
     "holes of a Tensor": (lambda: dlbridge.asdlpack(np.zeros((16, 32), "f4")[:, ::2]), "jax", {"readonly": "share"}),
     "backwards, a Tensor": (lambda: dlbridge.asdlpack(np.arange(6.0)[::-1]), "torch", {}),
     "backwards, by __dlpack__ alone": (lambda: ByDLPack(), "torch", {}),
+    "constant, at an odd address": (lambda: np.frombuffer(bytes(range(64)), "f4")[1:], "jax", {}),
     "read-only": (lambda: b"abc", "torch", {}),
     "writable": (lambda: torch.zeros(16), "jax", {}),
 }

@@ -157,6 +157,28 @@ def test_what_a_tensor_exports_of_managed_memory_is_labelled_too():
 
 
 @in_child
+def test_a_copy_of_managed_memory_on_the_host_is_ordered_by_nobody():
+    import numpy as np
+    from fake_driver.producers import Interface, driver
+
+    import dlbridge
+
+    driver.make_current(0)
+    start = driver.allocate(0, 16, "managed")
+    expected = np.arange(4, dtype="f4")
+    driver.write(start, expected.tobytes())
+    for readonly in False, True:
+        source = Interface(start, stream=None, readonly=readonly)
+        for stream in None, 1, -1:
+            driver.clear()
+            plan = dlbridge.explain(source, "dlpack", device="cpu", copy=True, stream=stream)
+            assert plan.steps[-1].endswith("(dlbridge)") and not driver.log("StreamWaitEvent"), plan
+            capsule = dlbridge.convert(source, "dlpack", device="cpu", copy=True, stream=stream)
+            assert np.array_equal(dlbridge.convert(capsule, "numpy"), expected)
+            assert not driver.log("EventRecord", "StreamWaitEvent")
+
+
+@in_child
 def test_a_legacy_copy_of_read_only_memory_is_no_matter_of_policy():
     from fake_driver.scenes.labels import Interface, memory
 

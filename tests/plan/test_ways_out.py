@@ -166,6 +166,6 @@ def test_out_and_its_plan(device):
 def test_views_of_extensions(deciding):
     """By every want that makes sense. Who writes is refused read-only memory without elements too, as by a buffer."""
     answers = [(repr(tensor), flags, *deciding.for_want(tensor, flags)) for tensor in map(dlbridge.asdlpack, sources())
-               for flags in range(32) if not flags & WRITABLE or not flags & OR_COPY and tensor.nbytes]
+               for flags in range(32) if not flags & WRITABLE or (not flags & OR_COPY and tensor.nbytes)]
     assert {decided for *_, decided in answers} > {"share", "copy"}
     assert [answer for answer in answers if answer[2] != answer[3] and {*answer[2:]} & {"share", "copy"}] == []
