@@ -1,4 +1,4 @@
-"""The face for extensions, for the tests; extensions cimport dlbridge itself."""
+"""The C API, for the tests; extensions cimport dlbridge itself."""
 
 from libc.stdint cimport uint32_t
 

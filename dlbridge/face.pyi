@@ -1,4 +1,4 @@
-"""The face for extensions; include/dlbridge.h has it for C and C++, __init__.pxd for Cython."""
+"""The C API; include/dlbridge.h has it for C and C++, __init__.pxd for Cython."""
 
 from typing_extensions import CapsuleType
 

@@ -1,4 +1,4 @@
-"""The face for extensions: ``include/dlbridge.h`` for C and C++, ``__init__.pxd`` for Cython, the table behind both.
+"""The C API: ``include/dlbridge.h`` for C and C++, ``__init__.pxd`` for Cython, the table behind both.
 
 ``view`` looks at an array. An array that is what the caller wants is not even acquired: its source describes it
 (``describe``). All others are acquired as by asdlpack(), and copied if the caller allows that and it helps.

@@ -1,4 +1,4 @@
-/* dlbridge's face for C and C++: take any array, and give one.
+/* dlbridge's API for C and C++: take any array, and give one.
 
    The extension is compiled with the folder of dlbridge.get_include(), and calls dlbridge_import() when its module is
    made. It needs nothing of dlbridge at build time but this file: C11 or C++17, with or without Py_LIMITED_API.

@@ -1,4 +1,4 @@
-"""dlbridge's face for C, by an extension that has only dlbridge.h: what is seen, asked, owned, given, and refused."""
+"""dlbridge's C API, by an extension that has only dlbridge.h: what is seen, asked, owned, given, and refused."""
 
 import ctypes
 import gc

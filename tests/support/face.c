@@ -1,4 +1,4 @@
-/* An extension that uses dlbridge's face for C, for tests/face/test_face.py. It also compiles under Py_LIMITED_API, and as C++. */
+/* An extension that uses dlbridge's C API, for tests/face/test_face.py. It also compiles under Py_LIMITED_API, and as C++. */
 #include "dlbridge.h"
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""The extension of face.c: dlbridge's face for C as its users have it."""
+"""The extension of face.c: dlbridge's C API as its users have it."""
 
 import atexit
 import functools
