@@ -132,7 +132,8 @@ cdef int await_for_cpu(Managed* managed) except -1:
 
     Their consumer reads the memory as soon as it has the address.
     """
-    return device_operations().await_producer(managed) if is_pinned(managed.abi.dl_tensor.device.device_type) else 0
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    return device_operations().await_producer(managed) if device_type != kDLCPU and is_pinned(device_type) else 0
 
 
 # ---- DLPack ----------------------------------------------------------------------------------------------------------
