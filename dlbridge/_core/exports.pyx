@@ -152,10 +152,19 @@ cdef object export_capsule(
         raise ValueError(f"dlpack: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
     if dl_device is not None:
         request.has_device = True
-        parse_device(dl_device, &request.device)
+        read_device(dl_device, &request.device)
     name_stream(&request, stream, base.abi.dl_tensor.device.device_type)
     managed = exported(base, consumer_named("VERSIONED" if versioned else "LEGACY"), &request)
     return new_versioned_capsule(managed) if versioned else new_legacy_capsule(managed)
+
+
+cdef int read_device(object dl_device, DLDevice* out) except -1:
+    try:
+        parse_device(dl_device, out)
+    except DeviceError as error:
+        raise refusal(DeviceError, "dlpack", "dl_device", error.value, error.wrong,
+                      "pass a pair, as __dlpack_device__() gives it") from None
+    return 0
 
 
 cdef Managed* in_default_order(Managed* base) except NULL:
