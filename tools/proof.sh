@@ -22,10 +22,14 @@ find "$tree" -name '*.gcda' -delete 2>/dev/null || true
 copy_tree "$tree"
 "$PYTHON" - "$tree/dlbridge/_core/decision.pyx" <<'PYTHON'
 import pathlib
+import re
 import sys
 
 path = pathlib.Path(sys.argv[1])
 text = path.read_text()
+# By their names: the numbers are not the same in every version.
+steps = path.with_suffix(".pxd").read_text().partition("cdef enum Step:\n")[2].partition("\n\n")[0]
+steps = re.findall(r"^    (\w+) = 1 << (\d+)", steps, re.MULTILINE)
 head = "cdef void decide(\n"
 assert text.count(head) == 1
 path.write_text(text.replace(head, "cdef void decide_in_silence(\n") + '''
@@ -33,14 +37,16 @@ path.write_text(text.replace(head, "cdef void decide_in_silence(\n") + '''
 import os
 from dlbridge._core.dtypes cimport dtype_name
 seen = set()
+STEPS = ''' + repr(steps) + '''
 
 
 cdef void decide(
     const Managed* managed, Target target, const Request* request, const Findings* findings, Decision* out,
 ) noexcept:
     decide_in_silence(managed, target, request, findings, out)
+    steps = "+".join([name for name, bit in STEPS if out.steps >> int(bit) & 1])
     line = (f"{managed.protocol}\\t{target.name}\\t{dtype_name(managed.abi.dl_tensor.dtype)}\\t"
-            f"{out.steps}\\t{<int> out.reason}\\t{<int> out.refused}\\n")
+            f"{steps}\\t{<int> out.reason}\\t{<int> out.refused}\\n")
     if line not in seen:
         seen.add(line)
         with open(f"{os.environ['DECISIONS']}/{os.getpid()}", "a") as file:

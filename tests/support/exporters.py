@@ -25,6 +25,7 @@ from cuda.core.utils import StridedMemoryView
 from PIL import Image
 
 import dlbridge
+from dlbridge.libraries.library import release
 from dlbridge.testing.producers import Producer
 from support.buffers import PyBuffer
 from support.producers import LegacyProducer, VersionedProducer
@@ -277,7 +278,7 @@ class ArrowInterface:
 
 
 OF_TORCH = "exchange_api" if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "dlpack"      # before 2.10
-OF_ARROW = "arrow" if int(getattr(pyarrow, "__version__", "26").partition(".")[0]) < 26 else "dlpack"
+OF_ARROW = "arrow" if release(getattr(pyarrow, "__version__", "26")) < (26,) else "dlpack"
 EXPORTERS = (
     Exporter("ndarray", lambda e, s: e, library="numpy", protocol="numpy"),
     Exporter("ndarray read-only", make_read_only, readonly=True, written=True, library="numpy", protocol="numpy"),
