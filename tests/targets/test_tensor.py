@@ -495,7 +495,7 @@ def test_dl_device(source, tensor, dl_device):
 
 @pytest.mark.parametrize("dl_device", [(2, 0), (99, 0), (10, 1), (1,), object()])
 def test_another_dl_device_is_refused(tensor, dl_device):
-    with pytest.raises(BufferError, match="^dlpack: dl_device "):
+    with pytest.raises(BufferError, match=r"^dlpack: dl_device "):
         tensor.__dlpack__(dl_device=dl_device)
 
 
