@@ -12,71 +12,26 @@ from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_LEGACY_DEFAULT,
-    DLDataType,
-    DLManagedTensorVersioned,
-    DLTensor,
-    kDLCPU,
-    kDLComplex,
-    kDLFloat,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLDataType,
+    DLManagedTensorVersioned, DLTensor, kDLCPU, kDLComplex, kDLFloat,
 )
 from dlbridge._core.block cimport (
-    KNOWN_FLAGS,
-    BYTE_STRIDES,
-    CONJUGATED,
-    NEGATED,
-    OWNS_OBJECT,
-    OWNS_WRAPPED,
-    PROTOCOL_DLBRIDGE,
-    PROTOCOL_DLPACK,
-    SWAPPED,
-    Managed,
-    Owns,
-    Release,
-    Wrapped,
-    managed_checked,
-    managed_count,
-    managed_from_tensor,
-    managed_own,
-    managed_own_storage,
-    managed_release,
-    managed_shape,
-    managed_strides,
-    managed_take_versioned,
-    new_called,
+    KNOWN_FLAGS, BYTE_STRIDES, CONJUGATED, NEGATED, OWNS_OBJECT, OWNS_WRAPPED, PROTOCOL_DLBRIDGE, PROTOCOL_DLPACK,
+    SWAPPED, Managed, Owns, Release, Wrapped, managed_checked, managed_count, managed_from_tensor, managed_own,
+    managed_own_storage, managed_release, managed_shape, managed_strides, managed_take_versioned, new_called,
     sole_deleter,
 )
 from dlbridge._core.cache cimport OFFERS, cached, steal
 from dlbridge._core.conversion cimport deliver_to
 from dlbridge._core.decision cimport (
-    AXIS_ORDER,
-    DEVICE_MEMORY,
-    HOLES,
-    OTHER_DEVICE,
-    ZERO_STRIDE,
-    Decision,
-    Findings,
-    decide,
+    AXIS_ORDER, DEVICE_MEMORY, HOLES, OTHER_DEVICE, ZERO_STRIDE, Decision, Findings, decide,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport MAX_ROWS, NO_ROW, dtype_name, get_row
 from dlbridge._core.facts cimport (
-    ANY_ORDER,
-    ANY_STRIDES,
-    GAPS,
-    HOST,
-    LENGTH_1_STRIDES,
-    NEGATIVE_STRIDES,
-    OTHER_DEVICES,
-    PINNED,
-    READ_ONLY,
-    SHARING,
-    UNIFIED,
-    WRITABLE,
-    ZERO_STRIDES,
+    ANY_ORDER, ANY_STRIDES, GAPS, HOST, LENGTH_1_STRIDES, NEGATIVE_STRIDES, OTHER_DEVICES, PINNED, READ_ONLY, SHARING,
+    UNIFIED, WRITABLE, ZERO_STRIDES,
 )
 from dlbridge._core.layout cimport MAX_NDIM, REPEATED, STRIDED
 from dlbridge._core.pending cimport take_error
@@ -87,14 +42,7 @@ from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_for_type
 from dlbridge._core.steps cimport taken
 from dlbridge._core.target cimport Target
 from dlbridge._core.view cimport (
-    WANT_ANY_DEVICE,
-    WANT_C_ORDER,
-    WANT_DETACHED,
-    WANT_FLAGS,
-    WANT_OR_COPY,
-    WANT_WRITABLE,
-    View,
-    Want,
+    WANT_ANY_DEVICE, WANT_C_ORDER, WANT_DETACHED, WANT_FLAGS, WANT_OR_COPY, WANT_WRITABLE, View, Want,
 )
 from dlbridge.tensor cimport Tensor, new_like
 

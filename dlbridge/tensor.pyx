@@ -8,48 +8,16 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION,
-    EXCHANGE_NAME,
-    STREAM_LEGACY_DEFAULT,
-    DLDataType,
-    DLDevice,
-    DLManagedTensorVersioned,
-    DLPackExchangeAPI,
-    DLTensor,
-    SetError,
-    kDLCPU,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION,
+    DLPACK_MINOR_VERSION, EXCHANGE_NAME, STREAM_LEGACY_DEFAULT, DLDataType, DLDevice, DLManagedTensorVersioned,
+    DLPackExchangeAPI, DLTensor, SetError, kDLCPU,
 )
 from dlbridge._core.atomic cimport exchange_byte
 from dlbridge._core.block cimport (
-    OWNS_MEMORY,
-    PROTOCOL_DLBRIDGE,
-    PROTOCOL_DLPACK,
-    Managed,
-    Protocol,
-    managed_checked,
-    managed_count,
-    managed_data,
-    managed_drop,
-    managed_drop_second,
-    managed_from_tensor,
-    managed_item_bytes,
-    managed_made_lendable,
-    managed_nbytes,
-    managed_new,
-    managed_owner,
-    managed_packed,
-    managed_release,
-    managed_retain,
-    managed_set_row,
-    managed_shape,
-    managed_span,
-    managed_strides,
-    managed_take_versioned,
-    protocol_name,
-    set_find_block,
+    OWNS_MEMORY, PROTOCOL_DLBRIDGE, PROTOCOL_DLPACK, Managed, Protocol, managed_checked, managed_count, managed_data,
+    managed_drop, managed_drop_second, managed_from_tensor, managed_item_bytes, managed_made_lendable, managed_nbytes,
+    managed_new, managed_owner, managed_packed, managed_release, managed_retain, managed_set_row, managed_shape,
+    managed_span, managed_strides, managed_take_versioned, protocol_name, set_find_block,
 )
 from dlbridge._core.capsule cimport has_arrow_form, new_versioned_capsule
 from dlbridge._core.decision cimport COPY_SPAN
@@ -57,18 +25,8 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device
 from dlbridge._core.dtypes cimport dtype_name, find_name, find_sized, get_row, numpy_dtype, row_typestr
 from dlbridge._core.exports cimport (
-    array_interface,
-    arrow_capsules,
-    copied_where_it_is,
-    cuda_interface,
-    export_capsule,
-    fill_buffer,
-    flattened,
-    new_array_struct,
-    no_face,
-    in_default_order,
-    picklable,
-    unpickled,
+    array_interface, arrow_capsules, copied_where_it_is, cuda_interface, export_capsule, fill_buffer, flattened,
+    new_array_struct, no_face, in_default_order, picklable, unpickled,
 )
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport Span

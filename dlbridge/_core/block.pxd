@@ -26,16 +26,8 @@ from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport malloc
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION,
-    DLManagedTensor,
-    DLManagedTensorVersioned,
-    DLTensor,
-    kDLCPU,
-    kDLOpenCL,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION, DLManagedTensor, DLManagedTensorVersioned, DLTensor, kDLCPU, kDLOpenCL,
 )
 from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, load
 from dlbridge._core.dtypes cimport NO_ROW, find_dlpack, get_row

@@ -8,40 +8,15 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memmove
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    DLPACK_MAJOR_VERSION,
-    DLManagedTensor,
-    DLManagedTensorVersioned,
-    DLTensor,
-    kDLCPU,
-    kDLCUDA,
-    kDLCUDAHost,
-    kDLCUDAManaged,
-    kDLOneAPI,
-    kDLOpenCL,
-    kDLROCM,
-    kDLROCMHost,
-    kDLTrn,
-    kDLVulkan,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY,
+    DLPACK_MAJOR_VERSION, DLManagedTensor, DLManagedTensorVersioned, DLTensor, kDLCPU, kDLCUDA, kDLCUDAHost,
+    kDLCUDAManaged, kDLOneAPI, kDLOpenCL, kDLROCM, kDLROCMHost, kDLTrn, kDLVulkan,
 )
 from dlbridge._core.atomic cimport ONE_AT_A_TIME, add, exchange_byte, load
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row
 from dlbridge._core.layout cimport (
-    BACKWARD,
-    LARGEST_SPAN,
-    LENGTH_1,
-    NEGATIVE_EXTENT,
-    REPEATED,
-    SPAN_TOO_LARGE,
-    STRIDED,
-    TOO_MANY_ELEMENTS,
-    LayoutFault,
-    Span,
-    fill_compact,
-    settle,
-    span_of,
+    BACKWARD, LARGEST_SPAN, LENGTH_1, NEGATIVE_EXTENT, REPEATED, SPAN_TOO_LARGE, STRIDED, TOO_MANY_ELEMENTS,
+    LayoutFault, Span, fill_compact, settle, span_of,
 )
 
 from dlbridge.errors import REPORT, ConversionError, DeviceError, refusal

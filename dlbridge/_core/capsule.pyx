@@ -8,12 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from dlbridge._core.abi cimport LEGACY_NAME, VERSIONED_NAME, DLManagedTensor, DLManagedTensorVersioned, DLTensor
 from dlbridge._core.arrow_abi cimport ARRAY_NAME, SCHEMA_NAME, ArrowArray, ArrowSchema
 from dlbridge._core.block cimport (
-    Managed,
-    managed_as_legacy,
-    managed_count,
-    managed_data,
-    managed_release,
-    release_foreign,
+    Managed, managed_as_legacy, managed_count, managed_data, managed_release, release_foreign,
 )
 from dlbridge._core.devices.table cimport is_host
 from dlbridge._core.dtypes cimport find_dlpack

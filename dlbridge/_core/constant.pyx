@@ -11,31 +11,12 @@ from cpython.pycapsule cimport PyCapsule_CheckExact, PyCapsule_GetPointer, PyCap
 from libc.stdint cimport uint8_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    LEGACY_NAME,
-    VERSIONED_NAME,
-    DLManagedTensor,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, LEGACY_NAME, VERSIONED_NAME, DLManagedTensor,
     DLManagedTensorVersioned,
 )
 from dlbridge._core.block cimport (
-    NOT_YET_OWNED,
-    OWNS_BASE,
-    OWNS_BUFFER,
-    OWNS_LEGACY,
-    OWNS_MEMORY,
-    OWNS_OBJECT,
-    OWNS_VERSIONED,
-    OWNS_WRAPPED,
-    PROTOCOL_ARROW,
-    PROTOCOL_DLBRIDGE,
-    Managed,
-    Wrapped,
-    block_of,
-    exporter,
-    kept_object,
-    lent_deleter,
-    managed_data,
+    NOT_YET_OWNED, OWNS_BASE, OWNS_BUFFER, OWNS_LEGACY, OWNS_MEMORY, OWNS_OBJECT, OWNS_VERSIONED, OWNS_WRAPPED,
+    PROTOCOL_ARROW, PROTOCOL_DLBRIDGE, Managed, Wrapped, block_of, exporter, kept_object, lent_deleter, managed_data,
     sole_deleter,
 )
 from dlbridge._core.capsule cimport OWNER_NAME

@@ -3,11 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_LEGACY_DEFAULT,
-    STREAM_UNORDERED,
-    DLDevice,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, DLDevice,
     kDLROCM,
 )
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release

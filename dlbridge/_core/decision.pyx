@@ -3,61 +3,23 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_UNORDERED,
-    DLDataType,
-    DLDevice,
-    DLTensor,
-    kDLBool,
-    kDLCPU,
-    kDLCUDA,
-    kDLCUDAManaged,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_UNORDERED, DLDataType, DLDevice, DLTensor,
+    kDLBool, kDLCPU, kDLCUDA, kDLCUDAManaged,
 )
 from dlbridge._core.atomic cimport load_rows
 from dlbridge._core.block cimport (
-    BYTE_STRIDES,
-    CONJUGATED,
-    NEGATED,
-    OWNS_MEMORY,
-    PROTOCOL_ARROW,
-    SWAPPED,
-    Managed,
-    managed_alone,
-    managed_count,
-    managed_data,
-    managed_item_bytes,
-    managed_nbytes,
-    managed_packed,
-    managed_span,
+    BYTE_STRIDES, CONJUGATED, NEGATED, OWNS_MEMORY, PROTOCOL_ARROW, SWAPPED, Managed, managed_alone, managed_count,
+    managed_data, managed_item_bytes, managed_nbytes, managed_packed, managed_span,
 )
 from dlbridge._core.devices.table cimport has_streams, is_host, is_pinned, same_device
 from dlbridge._core.dtypes cimport NO_ROW, find_dlpack, get_row
 from dlbridge._core.facts cimport (
-    ANY_ORDER,
-    ANY_STRIDES,
-    GAPS,
-    HOST,
-    NEGATIVE_STRIDES,
-    ODD_STRIDES,
-    OTHER_DEVICES,
-    PACKED,
-    PADDED,
-    PINNED,
-    READ_ONLY,
-    SHARING,
-    SWAPPED_BYTES,
-    UNIFIED,
-    ZERO_STRIDES,
+    ANY_ORDER, ANY_STRIDES, GAPS, HOST, NEGATIVE_STRIDES, ODD_STRIDES, OTHER_DEVICES, PACKED, PADDED, PINNED, READ_ONLY,
+    SHARING, SWAPPED_BYTES, UNIFIED, ZERO_STRIDES,
 )
 from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, Span, has_overlap, is_dense
 from dlbridge._core.request cimport (
-    COPY_ALWAYS,
-    COPY_NEVER,
-    COPY_UNLESS_CONSTANT,
-    READONLY_ERROR,
-    READONLY_SHARE,
-    Request,
+    COPY_ALWAYS, COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_ERROR, READONLY_SHARE, Request,
 )
 from dlbridge._core.target cimport Target, uploads_to
 

@@ -8,28 +8,12 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_LEGACY_DEFAULT,
-    DLTensor,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLTensor,
 )
 from dlbridge._core.atomic cimport load
 from dlbridge._core.block cimport (
-    OWNS_BASE,
-    PROTOCOL_DLBRIDGE,
-    SWAPPED,
-    Managed,
-    Protocol,
-    managed_checked,
-    managed_from_tensor,
-    managed_nbytes,
-    managed_new,
-    managed_own,
-    managed_own_object,
-    managed_own_storage,
-    managed_release,
-    managed_set_row,
-    managed_shape,
+    OWNS_BASE, PROTOCOL_DLBRIDGE, SWAPPED, Managed, Protocol, managed_checked, managed_from_tensor, managed_nbytes,
+    managed_new, managed_own, managed_own_object, managed_own_storage, managed_release, managed_set_row, managed_shape,
     managed_strides,
 )
 from dlbridge._core.conversion cimport deliver_out_of_line

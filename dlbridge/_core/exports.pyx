@@ -4,16 +4,8 @@ A host protocol has no stream, so whoever is given an address by one may read th
 """
 
 from cpython.buffer cimport (
-    PyBUF_ANY_CONTIGUOUS,
-    PyBUF_C_CONTIGUOUS,
-    PyBUF_FORMAT,
-    PyBUF_F_CONTIGUOUS,
-    PyBUF_ND,
-    PyBUF_SIMPLE,
-    PyBUF_STRIDES,
-    PyBUF_WRITABLE,
-    PyBuffer_IsContiguous,
-    PyObject_GetBuffer,
+    PyBUF_ANY_CONTIGUOUS, PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_F_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES,
+    PyBUF_WRITABLE, PyBuffer_IsContiguous, PyObject_GetBuffer,
 )
 from cpython.long cimport PyLong_Check
 from cpython.object cimport PyObject
@@ -22,38 +14,13 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, malloc
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_LEGACY_DEFAULT,
-    STREAM_PER_THREAD_DEFAULT,
-    STREAM_UNORDERED,
-    DLDevice,
-    DLTensor,
-    kDLCPU,
-    kDLROCM,
+    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT,
+    STREAM_PER_THREAD_DEFAULT, STREAM_UNORDERED, DLDevice, DLTensor, kDLCPU, kDLROCM,
 )
 from dlbridge._core.block cimport (
-    OWNS_BASE,
-    PROTOCOL_DLBRIDGE,
-    Managed,
-    integers,
-    managed_checked,
-    managed_count,
-    managed_data,
-    managed_item_bytes,
-    managed_nbytes,
-    managed_new,
-    managed_new_view,
-    managed_own,
-    managed_packed,
-    managed_release,
-    managed_retain,
-    managed_set_row,
-    managed_shape,
-    managed_span,
-    managed_strides,
-    managed_take_buffer,
-    managed_take_versioned,
+    OWNS_BASE, PROTOCOL_DLBRIDGE, Managed, integers, managed_checked, managed_count, managed_data, managed_item_bytes,
+    managed_nbytes, managed_new, managed_new_view, managed_own, managed_packed, managed_release, managed_retain,
+    managed_set_row, managed_shape, managed_span, managed_strides, managed_take_buffer, managed_take_versioned,
 )
 from dlbridge._core.capsule cimport new_arrow_capsules, new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.decision cimport Decision, fits, is_immutable
@@ -64,20 +31,10 @@ from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED, Span
 from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.request cimport (
-    COPY_ALWAYS,
-    COPY_NEVER,
-    NOTHING_ASKED,
-    READONLY_SHARE,
-    ReadonlyPolicy,
-    Request,
-    keeps_handle,
-    parse_stream,
+    COPY_ALWAYS, COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, ReadonlyPolicy, Request, keeps_handle, parse_stream,
 )
 from dlbridge._core.sources.array_interface cimport (
-    NPY_ARRAY_C_CONTIGUOUS,
-    NPY_ARRAY_NOTSWAPPED,
-    NPY_ARRAY_WRITEABLE,
-    PyArrayInterface,
+    NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_NOTSWAPPED, NPY_ARRAY_WRITEABLE, PyArrayInterface,
 )
 from dlbridge._core.steps cimport order, placed
 from dlbridge._core.target cimport Target, new_target

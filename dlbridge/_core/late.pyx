@@ -6,13 +6,7 @@ from importlib import import_module
 from cpython.pycapsule cimport PyCapsule_GetName, PyCapsule_GetPointer
 
 from dlbridge._core.atomic cimport (
-    add_size,
-    exchange_pointer,
-    load_flag,
-    load_pointer,
-    load_size,
-    store_flag,
-    store_size,
+    add_size, exchange_pointer, load_flag, load_pointer, load_size, store_flag, store_size,
 )
 
 from dlbridge._core.locks import call_in_child, importing

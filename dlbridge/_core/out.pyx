@@ -1,27 +1,12 @@
 """out=: an array of the target that is there already, and takes the copy."""
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_UNORDERED,
-    DLTensor,
-    kDLCUDA,
-    kDLROCM,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY,
+    STREAM_UNORDERED, DLTensor, kDLCUDA, kDLROCM,
 )
 from dlbridge._core.block cimport (
-    BYTE_STRIDES,
-    CONJUGATED,
-    NEGATED,
-    Managed,
-    managed_count,
-    managed_data,
-    managed_item_bytes,
-    managed_nbytes,
-    managed_own_storage,
-    managed_release,
-    managed_shape,
-    managed_strides,
+    BYTE_STRIDES, CONJUGATED, NEGATED, Managed, managed_count, managed_data, managed_item_bytes, managed_nbytes,
+    managed_own_storage, managed_release, managed_shape, managed_strides,
 )
 from dlbridge._core.decision cimport COPY, NARROW, Decision, is_bool
 from dlbridge._core.described cimport acquire_seen
@@ -40,14 +25,7 @@ from dlbridge._core.target cimport Target
 from dlbridge._core.targets.registry cimport loaded_target
 
 from dlbridge.errors import (
-    ConversionError,
-    CopyRequiredError,
-    DeviceError,
-    DLBridgeError,
-    UnsupportedError,
-    full_name,
-    refusal,
-    shown,
+    ConversionError, CopyRequiredError, DeviceError, DLBridgeError, UnsupportedError, full_name, refusal, shown,
 )
 
 

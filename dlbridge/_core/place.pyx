@@ -8,80 +8,28 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLDevice,
-    DLManagedTensorVersioned,
-    DLPackExchangeAPI,
-    DLTensor,
-    kDLComplex,
-    kDLInt,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLDevice, DLManagedTensorVersioned,
+    DLPackExchangeAPI, DLTensor, kDLComplex, kDLInt,
 )
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport (
-    BYTE_STRIDES,
-    CONJUGATED,
-    NEGATED,
-    OWNS_MEMORY,
-    SWAPPED,
-    Managed,
-    Protocol,
-    managed_checked,
-    managed_count,
-    managed_data,
-    managed_drop,
-    managed_item_bytes,
-    managed_like,
-    managed_nbytes,
-    managed_new,
-    managed_new_view,
-    managed_own,
-    managed_packed,
-    managed_release,
-    managed_set_row,
-    managed_span,
-    managed_strides,
-    managed_take_versioned,
-    protocol_name,
+    BYTE_STRIDES, CONJUGATED, NEGATED, OWNS_MEMORY, SWAPPED, Managed, Protocol, managed_checked, managed_count,
+    managed_data, managed_drop, managed_item_bytes, managed_like, managed_nbytes, managed_new, managed_new_view,
+    managed_own, managed_packed, managed_release, managed_set_row, managed_span, managed_strides,
+    managed_take_versioned, protocol_name,
 )
 from dlbridge._core.copying cimport (
-    SWAP,
-    SWAP_HALVES,
-    SWAPPED_TO_FLOAT,
-    SWAPPED_TO_INT32,
-    TO_FLOAT,
-    TO_INT32,
-    TRUTH,
-    Copy,
-    add_axis,
-    begin_copy,
-    copy_words,
-    flip,
-    repack,
+    SWAP, SWAP_HALVES, SWAPPED_TO_FLOAT, SWAPPED_TO_INT32, TO_FLOAT, TO_INT32, TRUTH, Copy, add_axis, begin_copy,
+    copy_words, flip, repack,
 )
 from dlbridge._core.decision cimport (
-    COPY,
-    COPY_SPAN,
-    IN_C_ORDER,
-    IN_PINNED_MEMORY,
-    NARROW,
-    PACK,
-    PAIRS_TO_PACKED,
-    is_bool,
+    COPY, COPY_SPAN, IN_C_ORDER, IN_PINNED_MEMORY, NARROW, PACK, PAIRS_TO_PACKED, is_bool,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row, nearest_row
 from dlbridge._core.late cimport load_module
-from dlbridge._core.layout cimport (
-    LARGEST_SPAN,
-    LENGTH_1,
-    STRIDED,
-    Span,
-    add_overflows,
-    fill_compact,
-    is_dense,
-)
+from dlbridge._core.layout cimport LARGEST_SPAN, LENGTH_1, STRIDED, Span, add_overflows, fill_compact, is_dense
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.system cimport want_huge_pages
 

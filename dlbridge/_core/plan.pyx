@@ -3,48 +3,15 @@
 from libc.stdint cimport int32_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    DLDevice,
-    DLTensor,
-    kDLCPU,
-    kDLCUDA,
-    kDLCUDAManaged,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU, kDLCUDA, kDLCUDAManaged,
 )
 from dlbridge._core.block cimport (
-    PROTOCOL_ARRAY_INTERFACE,
-    PROTOCOL_DLPACK,
-    PROTOCOL_DLPACK_LEGACY,
-    PROTOCOL_EXCHANGE_API,
-    PROTOCOL_NUMPY,
-    Managed,
-    managed_data,
-    managed_release,
-    managed_shape,
-    managed_strides,
+    PROTOCOL_ARRAY_INTERFACE, PROTOCOL_DLPACK, PROTOCOL_DLPACK_LEGACY, PROTOCOL_EXCHANGE_API, PROTOCOL_NUMPY, Managed,
+    managed_data, managed_release, managed_shape, managed_strides,
 )
 from dlbridge._core.decision cimport (
-    BY_POLICY,
-    NO_COPY,
-    HOW,
-    IN_C_ORDER,
-    LABEL_AS_HOST,
-    NARROW,
-    NO_KERNEL,
-    REARRANGE,
-    STAGED,
-    UPLOAD,
-    Decision,
-    Findings,
-    Reason,
-    Step,
-    decide,
-    is_bool,
-    is_for_host,
-    is_immutable,
-    is_misaligned,
-    is_spread,
-    low_bits_of,
+    BY_POLICY, NO_COPY, HOW, IN_C_ORDER, LABEL_AS_HOST, NARROW, NO_KERNEL, REARRANGE, STAGED, UPLOAD, Decision,
+    Findings, Reason, Step, decide, is_bool, is_for_host, is_immutable, is_misaligned, is_spread, low_bits_of,
     needs_kernel,
 )
 from dlbridge._core.devices.operations cimport device_operations

@@ -4,12 +4,7 @@ from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_Check
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from dlbridge._core.abi cimport (
-    DLPACK_MAJOR_VERSION,
-    STREAM_LEGACY_DEFAULT,
-    STREAM_PER_THREAD_DEFAULT,
-    STREAM_UNORDERED,
-)
+from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, STREAM_UNORDERED
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.late cimport load_module
 

@@ -6,30 +6,9 @@ from dlbridge._core.abi cimport STREAM_UNORDERED, DLDevice, kDLCPU
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport Managed, managed_drop, managed_release, managed_seal
 from dlbridge._core.decision cimport (
-    COPY,
-    COPY_SPAN,
-    FETCH,
-    LABEL_AS_DEVICE,
-    LABEL_AS_HOST,
-    LABEL_COPY_AS_HOST,
-    ORDER,
-    ORDER_COPY,
-    PACK,
-    PACKED_TO_PAIRS,
-    PAIRS_TO_PACKED,
-    READ_ONLY_MEMORY,
-    READ_ONLY_VIEW,
-    REARRANGE,
-    RESET_LENGTH_1,
-    SEAL,
-    STAGED,
-    TAKEN,
-    UNPACK,
-    WRITABLE_MEMORY,
-    Decision,
-    fits_there,
-    is_copy,
-    item_stride,
+    COPY, COPY_SPAN, FETCH, LABEL_AS_DEVICE, LABEL_AS_HOST, LABEL_COPY_AS_HOST, ORDER, ORDER_COPY, PACK,
+    PACKED_TO_PAIRS, PAIRS_TO_PACKED, READ_ONLY_MEMORY, READ_ONLY_VIEW, REARRANGE, RESET_LENGTH_1, SEAL, STAGED, TAKEN,
+    UNPACK, WRITABLE_MEMORY, Decision, fits_there, is_copy, item_stride,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, same_device

@@ -5,13 +5,7 @@ from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport STREAM_UNORDERED, DLDevice
 from dlbridge._core.block cimport (
-    Managed,
-    managed_count,
-    managed_data,
-    managed_nbytes,
-    managed_new_view,
-    managed_own_storage,
-    managed_release,
+    Managed, managed_count, managed_data, managed_nbytes, managed_new_view, managed_own_storage, managed_release,
     managed_strides,
 )
 from dlbridge._core.decision cimport COPY, NARROW, STAGED, Decision, is_bool

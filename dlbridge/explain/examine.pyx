@@ -2,16 +2,8 @@
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
-    BYTE_STRIDES,
-    PROTOCOL_EXCHANGE_API,
-    Managed,
-    Protocol,
-    managed_nbytes,
-    managed_release,
-    managed_set_row,
-    managed_shape,
-    managed_strides,
-    protocol_name,
+    BYTE_STRIDES, PROTOCOL_EXCHANGE_API, Managed, Protocol, managed_nbytes, managed_release, managed_set_row,
+    managed_shape, managed_strides, protocol_name,
 )
 from dlbridge._core.conversion cimport is_already
 from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy

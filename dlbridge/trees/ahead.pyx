@@ -15,15 +15,8 @@ from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.plan cimport make_plan
 from dlbridge._core.request cimport (
-    COPY_IF_NEEDED,
-    COPY_NEVER,
-    COPY_UNLESS_CONSTANT,
-    KEYWORD_DEVICE,
-    NOTHING_ASKED,
-    READONLY_SHARE,
-    Request,
-    parse_keyword,
-    parse_request,
+    COPY_IF_NEEDED, COPY_NEVER, COPY_UNLESS_CONSTANT, KEYWORD_DEVICE, NOTHING_ASKED, READONLY_SHARE, Request,
+    parse_keyword, parse_request,
 )
 from dlbridge._core.route cimport Route, delivery_to, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type

@@ -12,12 +12,7 @@ from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.numpy_api cimport array_type
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport (
-    COPY_IF_NEEDED,
-    COPY_UNLESS_CONSTANT,
-    KEYWORD_STREAM,
-    Request,
-    parse_keyword,
-    parse_keywords,
+    COPY_IF_NEEDED, COPY_UNLESS_CONSTANT, KEYWORD_STREAM, Request, parse_keyword, parse_keywords,
 )
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers

@@ -9,13 +9,7 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from dlbridge._core.abi cimport (
-    STREAM_LEGACY_DEFAULT,
-    DLDevice,
-    kDLCUDA,
-    kDLCUDAHost,
-    kDLCUDAManaged,
-    kDLROCM,
-    kDLROCMHost,
+    STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLCUDAHost, kDLCUDAManaged, kDLROCM, kDLROCMHost,
 )
 from dlbridge._core.atomic cimport exchange_pointer, load_flag, load_pointer, replace_pointer, store_flag
 from dlbridge._core.system cimport open_library, symbol_of

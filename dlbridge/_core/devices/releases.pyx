@@ -10,23 +10,9 @@ from libc.stdlib cimport calloc, free
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, STREAM_UNORDERED
 from dlbridge._core.atomic cimport (
-    add_size,
-    count_one,
-    exchange_pointer,
-    load_pointer,
-    load_size,
-    replace_pointer,
-    store_size,
+    add_size, count_one, exchange_pointer, load_pointer, load_size, replace_pointer, store_size,
 )
-from dlbridge._core.block cimport (
-    OWNS_BASE,
-    OWNS_OBJECT,
-    OWNS_WRAPPED,
-    Managed,
-    holds_gil,
-    python_runs,
-    release_owner,
-)
+from dlbridge._core.block cimport OWNS_BASE, OWNS_OBJECT, OWNS_WRAPPED, Managed, holds_gil, python_runs, release_owner
 from dlbridge._core.devices cimport cuda
 from dlbridge._core.devices.cuda cimport DriverFailure, is_well
 

@@ -11,21 +11,8 @@ from dlbridge._core.abi cimport STREAM_UNORDERED
 from dlbridge._core.atomic cimport add_size, exchange_pointer, load_flag, replace_pointer, store_flag
 from dlbridge._core.copying cimport Copy, arrange, copy_words, total_bytes
 from dlbridge._core.devices.cuda cimport (
-    FAMILIES,
-    MAX_DEVICES,
-    PORTABLE,
-    Calls,
-    Driver,
-    Entered,
-    DriverFailure,
-    enter,
-    failed,
-    has_finished,
-    is_pageable,
-    is_well,
-    leave,
-    mark_stream,
-    relax,
+    FAMILIES, MAX_DEVICES, PORTABLE, Calls, Driver, Entered, DriverFailure, enter, failed, has_finished, is_pageable,
+    is_well, leave, mark_stream, relax,
 )
 from dlbridge._core.system cimport Thread, cores, join_thread, start_thread
 

@@ -10,48 +10,20 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc
 
 from dlbridge._core.abi cimport (
-    STREAM_LEGACY_DEFAULT,
-    STREAM_PER_THREAD_DEFAULT,
-    STREAM_UNORDERED,
-    DLDevice,
-    DLManagedTensorVersioned,
-    DLTensor,
-    kDLCUDA,
-    kDLROCM,
+    STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, STREAM_UNORDERED, DLDevice, DLManagedTensorVersioned, DLTensor,
+    kDLCUDA, kDLROCM,
 )
 from dlbridge._core.atomic cimport exchange_pointer, load_pointer, lock, unlock
 from dlbridge._core.block cimport (
-    OWNS_LEGACY,
-    OWNS_VERSIONED,
-    OWNS_WRAPPED,
-    Managed,
-    Protocol,
-    lent_deleter,
-    managed_data,
-    managed_own,
-    managed_shape,
-    managed_span,
-    protocol_name,
-    sole_deleter,
+    OWNS_LEGACY, OWNS_VERSIONED, OWNS_WRAPPED, Managed, Protocol, lent_deleter, managed_data, managed_own,
+    managed_shape, managed_span, protocol_name, sole_deleter,
 )
 from dlbridge._core.devices cimport cuda
 from dlbridge._core.devices.cuda cimport (
-    Driver,
-    DriverFailure,
-    Location,
-    any_driver,
-    check,
-    checked_ordinal,
-    find_driver,
+    Driver, DriverFailure, Location, any_driver, check, checked_ordinal, find_driver,
 )
 from dlbridge._core.devices.releases cimport (
-    Handover,
-    Stream,
-    handover_of,
-    ready_stream,
-    release_handover,
-    release_reference,
-    release_what_is_done,
+    Handover, Stream, handover_of, ready_stream, release_handover, release_reference, release_what_is_done,
     usable_number,
 )
 from dlbridge._core.devices.table cimport MakeHandover, Tell, operations

@@ -4,60 +4,24 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc, free
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_LEGACY_DEFAULT,
-    STREAM_PER_THREAD_DEFAULT,
-    STREAM_UNORDERED,
-    DLDevice,
-    DLTensor,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT,
+    STREAM_UNORDERED, DLDevice, DLTensor,
 )
 from dlbridge._core.atomic cimport store_flag
 from dlbridge._core.block cimport (
-    OWNS_WRAPPED,
-    Managed,
-    Wrapped,
-    managed_count,
-    managed_data,
-    managed_like,
-    managed_nbytes,
-    managed_new_view,
-    managed_own,
-    managed_release,
-    managed_span,
-    python_runs,
+    OWNS_WRAPPED, Managed, Wrapped, managed_count, managed_data, managed_like, managed_nbytes, managed_new_view,
+    managed_own, managed_release, managed_span, python_runs,
 )
 from dlbridge._core.copying cimport Copy, add_axis, begin_copy
 from dlbridge._core.devices cimport cuda
-from dlbridge._core.devices.cuda cimport (
-    Driver,
-    DriverFailure,
-    Location,
-    check,
-    checked_ordinal,
-    find_driver,
-    is_well,
-)
+from dlbridge._core.devices.cuda cimport Driver, DriverFailure, Location, check, checked_ordinal, find_driver, is_well
 from dlbridge._core.devices.releases cimport (
-    Handover,
-    PyThreadState,
-    Stream,
-    count_unordered,
-    give_up_gil,
-    number_here,
-    ready_stream,
-    release_all,
-    take_gil,
+    Handover, PyThreadState, Stream, count_unordered, give_up_gil, number_here, ready_stream, release_all, take_gil,
     usable_number,
 )
 from dlbridge._core.devices.staging cimport DOWN, UP, is_staged, is_worth, stage
 from dlbridge._core.devices.streams cimport (
-    fill_stream,
-    get_or_make_handover,
-    need_driver,
-    order_on_device,
-    set_producer,
-    ready_handover,
+    fill_stream, get_or_make_handover, need_driver, order_on_device, set_producer, ready_handover,
 )
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, operations
 from dlbridge._core.layout cimport Span

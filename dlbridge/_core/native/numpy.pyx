@@ -10,44 +10,19 @@ from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    DLDevice,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice,
     kDLCPU,
 )
 from dlbridge._core.block cimport (
-    BYTE_STRIDES,
-    PROTOCOL_NUMPY,
-    SWAPPED,
-    Managed,
-    find_fault,
-    managed_begin,
-    managed_checked,
-    managed_data,
-    managed_item_bytes,
-    managed_keep_export,
-    managed_new,
-    managed_own_object,
-    managed_release,
-    managed_set_row,
+    BYTE_STRIDES, PROTOCOL_NUMPY, SWAPPED, Managed, find_fault, managed_begin, managed_checked, managed_data,
+    managed_item_bytes, managed_keep_export, managed_new, managed_own_object, managed_release, managed_set_row,
     managed_take_bytes,
 )
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type, find_numpy, get_row, numpy_dtype
 from dlbridge._core.layout cimport LENGTH_1, MAX_NDIM, STRIDED
 from dlbridge._core.numpy_api cimport (
-    ARRAY_WRITEABLE,
-    array_base,
-    array_data,
-    array_flags,
-    array_is_swapped,
-    array_ndim,
-    array_of_scalar,
-    array_shape,
-    array_strides,
-    array_type,
-    import_array_api,
-    new_array,
+    ARRAY_WRITEABLE, array_base, array_data, array_flags, array_is_swapped, array_ndim, array_of_scalar, array_shape,
+    array_strides, array_type, import_array_api, new_array,
 )
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport counts_exports, held_buffer

@@ -10,32 +10,12 @@ from functools import partial
 from libc.stdint cimport int64_t, uint32_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_LEGACY_DEFAULT,
-    DLDataType,
-    DLDevice,
-    DLManagedTensorVersioned,
-    DLTensor,
-    kDLBfloat,
-    kDLCPU,
-    kDLComplex,
-    kDLFloat,
-    kDLUInt,
+    DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLDataType, DLDevice, DLManagedTensorVersioned, DLTensor,
+    kDLBfloat, kDLCPU, kDLComplex, kDLFloat, kDLUInt,
 )
 from dlbridge._core.block cimport (
-    CONJUGATED,
-    NEGATED,
-    NOT_YET_OWNED,
-    PROTOCOL_EXCHANGE_API,
-    Managed,
-    managed_data,
-    managed_describe,
-    managed_from_tensor,
-    managed_keep,
-    managed_own_object,
-    managed_release,
-    managed_set_row,
-    managed_take_versioned,
+    CONJUGATED, NEGATED, NOT_YET_OWNED, PROTOCOL_EXCHANGE_API, Managed, managed_data, managed_describe,
+    managed_from_tensor, managed_keep, managed_own_object, managed_release, managed_set_row, managed_take_versioned,
     set_find_storage,
 )
 from dlbridge._core.devices.operations cimport device_operations

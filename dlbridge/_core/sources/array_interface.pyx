@@ -12,22 +12,9 @@ from cpython.tuple cimport PyTuple_GET_ITEM
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
-    PROTOCOL_ARRAY_INTERFACE,
-    PROTOCOL_ARRAY_STRUCT,
-    PROTOCOL_CUDA_ARRAY_INTERFACE,
-    SWAPPED,
-    Managed,
-    Protocol,
-    managed_checked,
-    managed_count,
-    managed_data,
-    managed_new,
-    managed_own_object,
-    managed_release,
-    managed_set_row,
-    managed_span,
-    managed_take_bytes,
-    protocol_name,
+    PROTOCOL_ARRAY_INTERFACE, PROTOCOL_ARRAY_STRUCT, PROTOCOL_CUDA_ARRAY_INTERFACE, SWAPPED, Managed, Protocol,
+    managed_checked, managed_count, managed_data, managed_new, managed_own_object, managed_release, managed_set_row,
+    managed_span, managed_take_bytes, protocol_name,
 )
 from dlbridge._core.dtypes cimport find_sized, find_typestr
 from dlbridge._core.facts cimport COPIES

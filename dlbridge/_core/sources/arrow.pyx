@@ -11,27 +11,12 @@ from libc.string cimport memcpy, memset
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
 from dlbridge._core.arrow_abi cimport (
-    ARRAY_NAME,
-    DEVICE_ARRAY_NAME,
-    SCHEMA_NAME,
-    STREAM_NAME,
-    ArrowArray,
-    ArrowArrayStream,
-    ArrowDeviceArray,
+    ARRAY_NAME, DEVICE_ARRAY_NAME, SCHEMA_NAME, STREAM_NAME, ArrowArray, ArrowArrayStream, ArrowDeviceArray,
     ArrowSchema,
 )
 from dlbridge._core.block cimport (
-    OWNS_BASE,
-    PROTOCOL_ARROW,
-    Managed,
-    managed_checked,
-    managed_data,
-    managed_nbytes,
-    managed_new,
-    managed_own,
-    managed_release,
-    managed_set_row,
-    managed_span,
+    OWNS_BASE, PROTOCOL_ARROW, Managed, managed_checked, managed_data, managed_nbytes, managed_new, managed_own,
+    managed_release, managed_set_row, managed_span,
 )
 from dlbridge._core.capsule cimport destroy_array, destroy_schema, new_struct
 from dlbridge._core.devices.operations cimport device_operations
@@ -47,14 +32,7 @@ from dlbridge._core.sources.offer cimport Offer, new_offer
 
 from dlbridge._core.sources.arrow_array import check_given
 from dlbridge.errors import (
-    AGAIN,
-    ConversionError,
-    CopyRequiredError,
-    DLBridgeError,
-    MissingLibraryError,
-    full_name,
-    refusal,
-    shown,
+    AGAIN, ConversionError, CopyRequiredError, DLBridgeError, MissingLibraryError, full_name, refusal, shown,
 )
 
 # Makes a block of what a method of the producer returned.

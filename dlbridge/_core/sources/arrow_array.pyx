@@ -9,20 +9,8 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTenso
 from dlbridge._core.arrow_abi cimport ARRAY_NAME, SCHEMA_NAME, ArrowArray, ArrowSchema
 from dlbridge._core.atomic cimport load_pointer, replace_pointer
 from dlbridge._core.block cimport (
-    OWNS_NOTHING,
-    OWNS_WRAPPED,
-    PROTOCOL_ARROW,
-    Managed,
-    Wrapped,
-    managed_checked,
-    managed_count,
-    managed_data,
-    managed_new,
-    managed_own,
-    managed_own_object,
-    managed_release,
-    managed_set_row,
-    release_foreign,
+    OWNS_NOTHING, OWNS_WRAPPED, PROTOCOL_ARROW, Managed, Wrapped, managed_checked, managed_count, managed_data,
+    managed_new, managed_own, managed_own_object, managed_release, managed_set_row, release_foreign,
 )
 from dlbridge._core.dtypes cimport find_name, get_row
 from dlbridge._core.layout cimport MAX_NDIM, add_overflows, fill_compact, multiply_overflows

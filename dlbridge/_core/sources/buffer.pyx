@@ -7,17 +7,8 @@ from libc.stdint cimport int64_t, uint64_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
-    PROTOCOL_BUFFER,
-    SWAPPED,
-    Managed,
-    integers,
-    managed_checked,
-    managed_count,
-    managed_nbytes,
-    managed_release,
-    managed_set_row,
-    managed_take_buffer,
-    managed_take_bytes,
+    PROTOCOL_BUFFER, SWAPPED, Managed, integers, managed_checked, managed_count, managed_nbytes, managed_release,
+    managed_set_row, managed_take_buffer, managed_take_bytes,
 )
 from dlbridge._core.dtypes cimport find_format, find_name, get_row
 from dlbridge._core.facts cimport AMBIGUOUS, PINNED_MEMORY

@@ -4,18 +4,10 @@ from cpython.long cimport PyLong_Check
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_LEGACY_DEFAULT,
-    STREAM_PER_THREAD_DEFAULT,
-    STREAM_UNORDERED,
-    DLDevice,
+    DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, STREAM_UNORDERED, DLDevice,
 )
 from dlbridge._core.block cimport (
-    PROTOCOL_CUDA_ARRAY_INTERFACE,
-    Managed,
-    managed_checked,
-    managed_own_object,
-    managed_release,
+    PROTOCOL_CUDA_ARRAY_INTERFACE, Managed, managed_checked, managed_own_object, managed_release,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, find_typestr, get_row

@@ -12,71 +12,31 @@ cimport cython
 from cpython.buffer cimport PyBUF_FULL_RO, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer, Py_buffer
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport (
-    PyCapsule_CheckExact,
-    PyCapsule_GetName,
-    PyCapsule_GetPointer,
-    PyCapsule_IsValid,
-    PyCapsule_SetName,
+    PyCapsule_CheckExact, PyCapsule_GetName, PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_SetName,
 )
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED,
-    DLPACK_FLAG_BITMASK_READ_ONLY,
-    DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION,
-    LEGACY_NAME,
-    STREAM_LEGACY_DEFAULT,
-    STREAM_UNORDERED,
-    USED_LEGACY_NAME,
-    USED_VERSIONED_NAME,
-    VERSIONED_NAME,
-    DLDevice,
-    DLManagedTensor,
-    DLManagedTensorVersioned,
-    kDLCPU,
-    kDLROCM,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION,
+    LEGACY_NAME, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, USED_LEGACY_NAME, USED_VERSIONED_NAME, VERSIONED_NAME,
+    DLDevice, DLManagedTensor, DLManagedTensorVersioned, kDLCPU, kDLROCM,
 )
 from dlbridge._core.arrow_abi cimport STREAM_NAME
 from dlbridge._core.atomic cimport load_bits, load_size, store_bits, store_size
 from dlbridge._core.block cimport (
-    OWNS_LEGACY,
-    OWNS_VERSIONED,
-    PROTOCOL_DLPACK,
-    PROTOCOL_DLPACK_LEGACY,
-    Managed,
-    managed_data,
-    managed_from_tensor,
-    managed_keep,
-    managed_own,
-    managed_own_object,
-    managed_release,
+    OWNS_LEGACY, OWNS_VERSIONED, PROTOCOL_DLPACK, PROTOCOL_DLPACK_LEGACY, Managed, managed_data, managed_from_tensor,
+    managed_keep, managed_own, managed_own_object, managed_release,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host, same_device, type_number
 from dlbridge._core.facts cimport (
-    CONSTANT,
-    DECLINES,
-    FORGETS,
-    NONE_IS_UNORDERED,
-    REPLICAS,
-    STREAM_OBJECT,
-    UNFLAGGED,
-    UNORDERED_EXPORT,
+    CONSTANT, DECLINES, FORGETS, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT, UNFLAGGED, UNORDERED_EXPORT,
 )
 from dlbridge._core.late cimport c_function
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, stream_and_keeper
 from dlbridge._core.sources.offer cimport (
-    LEGACY_READ_ONLY,
-    LEGACY_WRITABLE,
-    Acquire,
-    Offer,
-    element_row,
-    library,
-    new_offer,
-    refusal_by_facts,
-    top_module,
+    LEGACY_READ_ONLY, LEGACY_WRITABLE, Acquire, Offer, element_row, library, new_offer, refusal_by_facts, top_module,
     with_row,
 )
 from dlbridge._core.system cimport file_of

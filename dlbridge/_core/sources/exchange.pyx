@@ -11,12 +11,7 @@ from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_MAJOR_VERSION,
-    EXCHANGE_NAME,
-    STREAM_LEGACY_DEFAULT,
-    DLDevice,
-    DLManagedTensorVersioned,
-    DLPackExchangeAPI,
+    DLPACK_MAJOR_VERSION, EXCHANGE_NAME, STREAM_LEGACY_DEFAULT, DLDevice, DLManagedTensorVersioned, DLPackExchangeAPI,
     DLPackExchangeAPIHeader,
 )
 from dlbridge._core.block cimport PROTOCOL_EXCHANGE_API, Managed, managed_release, managed_take_versioned

@@ -17,16 +17,7 @@ from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport has_buffer
 from dlbridge._core.sources.offer cimport (
-    LEGACY_WRITABLE,
-    Acquire,
-    Offer,
-    element_row,
-    facts_of,
-    hints,
-    library,
-    new_offer,
-    top_module,
-    with_row,
+    LEGACY_WRITABLE, Acquire, Offer, element_row, facts_of, hints, library, new_offer, top_module, with_row,
 )
 
 import sys

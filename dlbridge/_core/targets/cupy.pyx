@@ -7,22 +7,9 @@ from operator import mul
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from dlbridge._core.abi cimport (
-    STREAM_LEGACY_DEFAULT,
-    STREAM_PER_THREAD_DEFAULT,
-    DLDevice,
-    DLTensor,
-    kDLCUDA,
-    kDLROCM,
-)
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, DLTensor, kDLCUDA, kDLROCM
 from dlbridge._core.block cimport (
-    Managed,
-    integers,
-    managed_data,
-    managed_item_bytes,
-    managed_release,
-    managed_shape,
-    managed_span,
+    Managed, integers, managed_data, managed_item_bytes, managed_release, managed_shape, managed_span,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID

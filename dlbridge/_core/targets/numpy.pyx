@@ -7,12 +7,7 @@ from libc.stdint cimport int32_t, uint64_t
 
 from dlbridge._core.atomic cimport add_rows
 from dlbridge._core.block cimport (
-    OWNS_BUFFER,
-    PROTOCOL_EXCHANGE_API,
-    Managed,
-    managed_release,
-    managed_move_buffer,
-    managed_unwrapped,
+    OWNS_BUFFER, PROTOCOL_EXCHANGE_API, Managed, managed_release, managed_move_buffer, managed_unwrapped,
 )
 from dlbridge._core.cache cimport steal
 from dlbridge._core.capsule cimport OWNER_NAME, new_capsule
