@@ -144,7 +144,7 @@ FAULTS = (
           "order_on_device(handover.driver, handover.device_id, ready, stream)",
           "order_on_device(handover.driver, handover.device_id, stream, ready)", "order"),
     Fault("memory by __dlpack__ goes back in nobody's order", CORE + "sources/dlpack.pyx",
-          "if told is not None and offer.known & STREAM_OBJECT:", "if False:", "release"),
+          "if told is not None and offer.stream_object is not None:", "if False:", "release"),
     Fault("strides that an export would say wrongly are believed", CORE + "sources/dlpack.pyx",
           "    if not counts_in_elements(obj.strides, obj.itemsize):", "    if False:", "release"),
     Fault("an export that nobody orders is noted on no stream", CORE + "sources/dlpack.pyx",

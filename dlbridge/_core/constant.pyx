@@ -22,7 +22,6 @@ from dlbridge._core.block cimport (
 from dlbridge._core.capsule cimport OWNER_NAME
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
-from dlbridge._core.facts cimport CONSTANT
 from dlbridge._core.native.numpy cimport base_of
 from dlbridge._core.numpy_api cimport ARRAY_OWNDATA, ARRAY_WRITEABLE, array_flags, import_array_api
 from dlbridge._core.sources.buffer cimport HeldBuffer, has_buffer
@@ -152,9 +151,9 @@ cdef bint is_constant(object owner, size_t address) except -1:
         offer = offers_for_type(type(owner))[0]
     except Exception:
         return False            # a predicate of register_source() does not like this type, which nobody has passed
-    if not offer.known & CONSTANT:
+    constant = offer.facts.constant
+    if constant is None:
         return False
-    constant = offer.values[<int> CONSTANT]
     return constant is True or constant(owner, address)
 
 

@@ -11,7 +11,6 @@ from dlbridge._core.decision cimport COPY_IN_TARGET, COPY_SPAN, NARROW, UPLOAD, 
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport nearest_row, row_name
-from dlbridge._core.facts cimport REARRANGED
 from dlbridge._core.location cimport is_on, is_on_gpu
 from dlbridge._core.plan cimport kernels, writer_of
 from dlbridge._core.request cimport COPY_ALWAYS, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request
@@ -187,8 +186,9 @@ cdef tuple find_kernel(const Managed* managed, object src):
     cdef Offer offer
     if src is not None:
         offer = <Offer> offers_for_type(type(src))[0]
-        if offer.known & REARRANGED and offer.function is None:     # which gives another array, of which it is known
-            return offer.values[<int> REARRANGED], None
+        # Of a function's offer, the facts are about what is given to it.
+        if offer.function is None and offer.facts.rearranged is not None:
+            return offer.facts.rearranged, None
     for name, kernel in library().rearrangers():
         if takes_as_it_is(managed, name):
             return kernel, name

@@ -223,7 +223,7 @@ cdef Managed* acquire_seen(tuple offers, object src, object dtype, object shape,
         return acquire_by(offers, src, request)
     read_description(dtype, shape, &described)
     if dtype is not None and shape is not None:
-        has_bytes = (<Offer> offers[len(offers) - 1]).facts.find("bytes_in_buffer")
+        has_bytes = (<Offer> offers[len(offers) - 1]).facts.bytes_in_buffer
         if has_bytes is not None and has_bytes(src):
             return seen_as(acquire(memoryview(src), request), dtype, shape, &described)
     try:

@@ -25,30 +25,3 @@ cpdef enum Supports:
     BOOLS = 131072              # bools under their own type code
     WRITABLE = 262144           # memory that other code can write to, since its own arrays can be written to
     GAPS = 524288               # memory of which the elements, from the first to the last, are not all
-
-
-# What is known of a type, by the fields of libraries/library.Arrays: a bit for each fact that is true, or that has a
-# value.
-cpdef enum Known:
-    UNFLAGGED = 1
-    FORGETS = 2
-    NAMES_STREAM = 4
-    NONE_IS_UNORDERED = 8
-    NONE_IS_DEFAULT = 16
-    OMITS_STRIDES = 32
-    GRADIENT_FREE = 64
-    ELEMENT_TYPE = 128
-    STREAM_OBJECT = 256
-    COPIES = 512
-    HOST_NUMBER = 1024
-    ZERO_STREAM = 2048
-    ARROW_FORM = 4096
-    REARRANGED = 8192
-    PINNED_MEMORY = 16384
-    REPLICAS = 32768
-    UNORDERED_EXPORT = 65536
-    INTERFACE = 131072
-    STREAM_KEEPER = 262144
-    CONSTANT = 524288
-    AMBIGUOUS = 1048576
-    DECLINES = 2097152

@@ -6,7 +6,6 @@
 from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.block cimport Managed, managed_release
 from dlbridge._core.devices.table cimport parse_device, same_device
-from dlbridge._core.facts cimport HOST_NUMBER, REPLICAS
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer, refusal_by_facts
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type, unsupported
@@ -30,8 +29,8 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
         return 0
     try:
         device_by_protocol(array, out)
-        if hosts > 1 and out.device_type == kDLCPU and offer.known & HOST_NUMBER:
-            out.device_id = offer.values[<int> HOST_NUMBER](array)
+        if hosts > 1 and out.device_type == kDLCPU and offer.facts.host_number is not None:
+            out.device_id = offer.facts.host_number(array)
     except Exception as error:
         replicas = replicas_of(array, offer)
         if replicas:
@@ -46,7 +45,7 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
 
 cdef object replicas_of(object array, Offer offer):
     """An array on each of several devices that have all of it; or nothing."""
-    return offer.values[<int> REPLICAS](array) if offer.known & REPLICAS else ()
+    return () if offer.facts.replicas is None else offer.facts.replicas(array)
 
 
 cdef int device_by_protocol(object array, DLDevice* out) except -1:

@@ -132,5 +132,5 @@ def explain(
 def about_values(src: object, target: str) -> str:
     """What is known of the values of such an array where they are not what they seem; its own library knows it."""
     known = load_module("dlbridge.libraries.library").Facts(type(src))
-    tell = known.find("about_values")
+    tell = known.about_values
     return "" if tell is None or any(library.name == target for library, _ in known.records) else str(tell(src))

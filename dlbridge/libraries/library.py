@@ -101,15 +101,12 @@ class Arrays(NamedTuple):
     none_is_unordered: Fact | None = None   # True: __dlpack__ takes None where the standard has -1
     stream_object: Fact | None = None       # a function of the array, and of its device's number: the object of the
     #                                         stream that it is ready on
-    stream_keeper: Fact | None = None       # a function of the array: the object of the stream that its interface names
     declines: Fact | None = None            # True: what its __dlpack__ refuses is left to the next protocol
     unordered_export: Fact | None = None    # True: all of its arrays are on devices, and __dlpack__ is told -1, so that
     #                                         dlbridge orders that stream. Where strides, in bytes, are no whole
     #                                         elements or go backwards, or it refuses, the interface is asked
-    none_is_default: Fact | None = None      # True: its interface says None of work on the default stream
-    omits_strides: Fact | None = None      # True: its interface says None of strides that are not compact
-    zero_stream: Fact | None = None         # a function: the default stream that its interface means by 0, 1 or 2
-    interface: Fact | None = None           # a function of the array: its __cuda_array_interface__, at less cost
+    interface: Fact | None = None           # a function of the array: its __cuda_array_interface__ as it is meant;
+    #                                         as its "keeper" it may have the object of its stream
 
 
 class Library(NamedTuple):
@@ -366,17 +363,22 @@ class Facts:
         """Whether a library's file has the type or a base of it before one of Python's own."""
         return bool(self.records) and self.records[0][0].name != "builtins"
 
-    def find(self, field: str) -> Any:
-        """The value of a field of :class:`Arrays`, or None."""
+    def __getattr__(self, field: str) -> Any:
+        """The value of a field of :class:`Arrays`, or None. It is found once."""
+        if field not in Arrays._fields:
+            raise AttributeError(f"Arrays has no field {field}")
+        found = None
         for library, record in self.records:
             fact = getattr(record, field)
             if fact is not None and library.is_imported and applies(fact, library.version):
-                return fact.value
-        return None
+                found = fact.value
+                break
+        setattr(self, field, found)
+        return found
 
     def why_unasked(self) -> str | None:
         """What is wrong with all of its protocols, or which part of it they have; or None."""
-        reason: str | None = self.find("unasked") or self.find("partial")
+        reason: str | None = self.unasked or self.partial
         return reason
 
     def refused_by(self, array: Any) -> tuple[str, Fact] | None:
@@ -391,8 +393,7 @@ class Facts:
 
     def form(self, kind: Any) -> Any:
         """How the instances of a type are taken apart, and made again: two functions; or None."""
-        found = self.find("container")
-        return found(kind) if callable(found) else found
+        return self.container(kind) if callable(self.container) else self.container
 
     def own_hint(self, field: str) -> str | Callable[[Any], str | None] | None:
         """What the table has for exactly this field, or None."""

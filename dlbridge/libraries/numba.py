@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from dlbridge.libraries import numba_arrays
 from dlbridge.libraries.library import Arrays, Fact, Library
-from dlbridge.libraries.numba_arrays import interface_of
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 SEEN = "seen in 0.30.4"         # of numba-cuda
@@ -17,9 +17,17 @@ def default_stream() -> int:
     return 2 if settings.CUDA_PER_THREAD_DEFAULT_STREAM else 1
 
 
-def stream_of(array: Any) -> Any:
-    """The stream that an array was made with: an integer for a default one."""
-    return getattr(array, "stream", None)
+def interface_of(array: Any) -> Any:
+    """The interface of an array as it is meant. ForeignArray of numba.cuda.testing has the interface alone."""
+    interface = numba_arrays.interface_of(array)
+    if not isinstance(interface, dict):
+        return interface
+    stream = interface.get("stream")
+    if interface.get("strides") is None:
+        interface = interface | {"strides": getattr(array, "strides", None)}
+    if stream is None:
+        return interface | {"stream": 1}
+    return interface | {"stream": default_stream() if stream == 0 else stream, "keeper": getattr(array, "stream", None)}
 
 
 LIBRARY = Library(
@@ -30,12 +38,10 @@ LIBRARY = Library(
     arrays=(
         Arrays(
             "*",
-            interface=Fact(interface_of, SEEN, "asks for the address through four properties"),
-            stream_keeper=Fact(stream_of, SEEN, "keeps it with the array"),
-            none_is_default=Fact(True, SEEN, "says None of what its kernels on the default stream still write"),
-            omits_strides=Fact(True, SEEN, "says None of strides that repeat rows"),
-            zero_stream=Fact(default_stream, SEEN, "says 0 of its default stream: the legacy one, or the thread's by "
-                             "NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM"),
+            interface=Fact(
+                interface_of, SEEN, "asks for the address through four properties. It says None of strides that repeat "
+                "rows, and of the stream of what its kernels on the default stream still write; 0 of that stream, the "
+                "legacy one, or the thread's by NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM; and keeps a stream beside it"),
         ),
     ),
     private=Fact("libraries.numba_arrays", SEEN, "enters a context in its importer, and asks the driver for it",

@@ -101,7 +101,7 @@ cdef Role find_role(object kind, object obj) except *:
     if issubclass(kind, weakref.ProxyTypes):
         return IN_REFERENT
     # The first offer of a type for which a user registered a source has no facts: that source gives the whole.
-    if (<Offer> offers_for_type(kind)[0]).facts.find("partial") is not None:
+    if (<Offer> offers_for_type(kind)[0]).facts.partial is not None:
         return ROLE_OTHER
     if columns_in(kind) is not None:
         return ROLE_TABLE
@@ -152,7 +152,7 @@ def columns_without_rows(table, unpack):
     if not offer.facts.records and offer.protocol == "arrow":
         by_schema = load_module("dlbridge.libraries.pyarrow").columns_by_schema
         return by_schema(table, unpack) if hasattr(table, "__arrow_c_stream__") else None
-    find = offer.facts.find("without_rows")
+    find = offer.facts.without_rows
     return None if find is None else find(table, unpack)
 
 
@@ -165,4 +165,4 @@ cdef object columns_in(object kind):
             load_module("dlbridge.libraries.pyarrow").columns_by_arrow,
             chunks_of=load_module("dlbridge._core.sources.arrow").chunks_of,
             check=load_module("dlbridge._core.sources.arrow_array").check_given)
-    return first.facts.find("columns")
+    return first.facts.columns

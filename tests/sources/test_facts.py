@@ -64,16 +64,16 @@ def test_facts_are_inherited():
         pass
 
     for kind in (torch.nn.Parameter, Special, MoreSpecial):
-        assert Facts(kind).find("exchange") == "torch.nn.parameter.Parameter"
-        assert Facts(kind).find("names_stream") is True       # of Tensor
+        assert Facts(kind).exchange == "torch.nn.parameter.Parameter"
+        assert Facts(kind).names_stream is True       # of Tensor
         assert Facts(kind).hint("is_sparse") == "pass x.to_dense()"
-    assert Facts(torch.Tensor).find("exchange") == "torch.Tensor"
+    assert Facts(torch.Tensor).exchange == "torch.Tensor"
 
 
 def test_a_type_that_says_it_is_of_a_library_which_is_not_there_has_no_facts():
     pretender = type("Tensor", (), {"__module__": "mindspore.common.tensor"})
     assert "mindspore" not in sys.modules
-    assert Facts(pretender).find("gives") is None
+    assert Facts(pretender).gives is None
 
 
 @in_child

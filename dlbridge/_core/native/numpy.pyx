@@ -52,7 +52,7 @@ cdef Offer offers(object kind, object facts, str attribute):
     offer = new_offer("numpy", acquire, facts)
     offer.exclusive = True           # another protocol would leave out the mask
     offer.locate = locate
-    find_mask = facts.find("masked")
+    find_mask = facts.masked
     if find_mask is None:
         offer.describe = describe
     else:

@@ -49,7 +49,7 @@ cdef Offer offers(object kind, object facts, str attribute):
     if not is_torch(kind):
         return None
     offer = exchange.offers(kind, facts, None)
-    if offer is None and facts.find("exchange") and adds_nothing(kind) and not facts.find("no_memory"):
+    if offer is None and facts.exchange and adds_nothing(kind) and not facts.no_memory:
         offer = exchange.offers_inherited(kind, facts)
     if offer is not None:
         libtorch.find_functions()
@@ -64,13 +64,12 @@ cdef Offer offers(object kind, object facts, str attribute):
         if method is None:
             return None
         offer = dlpack.offer_method(method, facts)
-        offer.acquire = refuse_type if facts.find("no_memory") or facts.form(kind) else acquire_subclass
+        offer.acquire = refuse_type if facts.no_memory or facts.form(kind) else acquire_subclass
     offer.exclusive = True           # no other protocol asks whether there is a gradient
     torch = sys.modules["torch"]
     offer.whole_bytes = (getattr(torch, "uint8", None), getattr(torch, "int8", None))
-    owned_on = facts.find("owned_on")
-    if owned_on is not None:
-        parse_device(owned_on, &device)
+    if facts.owned_on is not None:
+        parse_device(facts.owned_on, &device)
         offer.owned_on = device.device_type
     return offer
 
@@ -346,7 +345,7 @@ cdef int check_shell(Managed* managed, object tensor, Offer offer) except -1:
     """Refuse a tensor of bytes whose dtype has fewer bits. On failure the block is released."""
     try:
         dtype = getattr(tensor, "dtype", None)
-        if dtype not in offer.whole_bytes and str(dtype).partition(".")[2] in (offer.facts.find("shells") or ()):
+        if dtype not in offer.whole_bytes and str(dtype).partition(".")[2] in (offer.facts.shells or ()):
             raise _lacks_dtype(dtype, offer.facts)
     except BaseException:
         managed_release(managed)

@@ -17,7 +17,6 @@ from dlbridge._core.block cimport (
     managed_span, managed_take_bytes, protocol_name,
 )
 from dlbridge._core.dtypes cimport find_sized, find_typestr
-from dlbridge._core.facts cimport COPIES
 from dlbridge._core.layout cimport MAX_NDIM, Span
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport HeldBuffer, held_buffer
@@ -51,7 +50,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 cdef Managed* unless_copied(Managed* managed, object obj, Offer offer) except? NULL:
     """With copy=False: refuse an interface that is made anew when it is asked for, after all other protocols."""
     try:
-        copied = offer.known & COPIES or is_made_anew(managed, obj)
+        copied = offer.copies or is_made_anew(managed, obj)
     except BaseException:
         managed_release(managed)
         raise

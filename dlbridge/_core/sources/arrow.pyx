@@ -22,7 +22,6 @@ from dlbridge._core.capsule cimport destroy_array, destroy_schema, new_struct
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport find_name
-from dlbridge._core.facts cimport ARROW_FORM
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.place cimport gathered
 from dlbridge._core.request cimport COPY_NEVER, Request
@@ -44,7 +43,9 @@ cdef Offer offers(object holder, object facts, str attribute):
     if attribute == "__arrow_c_device_array__":
         return new_offer("arrow", acquire_device_array, facts)
     if attribute == "__arrow_c_array__":
-        return new_offer("arrow", acquire_array, facts)
+        offer = new_offer("arrow", acquire_array, facts)
+        offer.arrow_form = facts.arrow_form
+        return offer
     offer = new_offer("arrow", acquire_array_stream, facts)
     offer.is_stream = True
     return offer
@@ -61,7 +62,7 @@ cdef object schema_of(object obj):
 
 
 cdef Managed* acquire_array(object obj, Offer offer, const Request* request) except? NULL:
-    if offer.known & ARROW_FORM:
+    if offer.arrow_form is not None:
         return acquire_formed(obj, offer, request)
     return ask(obj, "__arrow_c_array__", take_array, offer, request)
 
@@ -77,7 +78,7 @@ cdef Managed* acquire_formed(object obj, Offer offer, const Request* request) ex
     if flat == NULL:
         return NULL
     try:
-        form = offer.values[<int> ARROW_FORM](obj)
+        form = offer.arrow_form(obj)
         if form is None:
             raise copy_required(obj, "its elements have another form in memory")
         managed = managed_new(PROTOCOL_ARROW, len(form[1]))

@@ -11,7 +11,6 @@ from dlbridge._core.block cimport (
     managed_set_row, managed_take_buffer, managed_take_bytes,
 )
 from dlbridge._core.dtypes cimport find_format, find_name, get_row
-from dlbridge._core.facts cimport AMBIGUOUS, PINNED_MEMORY
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.request cimport Request
@@ -29,9 +28,8 @@ cdef Offer offers(object kind, object facts, str attribute):
     if not has_buffer(kind):
         return None
     offer = new_offer("buffer", acquire, facts)
-    if offer.known & PINNED_MEMORY:
-        offer.is_pinned = offer.values[<int> PINNED_MEMORY]()
-    for name in offer.values[<int> AMBIGUOUS] if offer.known & AMBIGUOUS else ():
+    offer.is_pinned = None if facts.pinned_memory is None else facts.pinned_memory()
+    for name in facts.ambiguous or ():
         offer.ambiguous |= <uint64_t> 1 << find_name(name)
     return offer
 

@@ -11,7 +11,6 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.dtypes cimport NO_ROW, find_typestr, get_row
-from dlbridge._core.facts cimport INTERFACE, NONE_IS_DEFAULT, OMITS_STRIDES, STREAM_KEEPER, STREAM_OBJECT, ZERO_STREAM
 from dlbridge._core.request cimport LARGEST_HANDLE, Request, keeps_handle, stream_and_keeper
 from dlbridge._core.sources.array_interface cimport new_from_interface, read_address, refuse_field
 from dlbridge._core.sources.offer cimport Offer, element_row, new_offer, with_row
@@ -20,7 +19,9 @@ from dlbridge.errors import REPORT
 
 
 cdef Offer offers(object holder, object facts, str attribute):
-    return new_offer("cuda_array_interface", acquire, facts)
+    cdef Offer offer = new_offer("cuda_array_interface", acquire, facts)
+    offer.interface, offer.stream_object = facts.interface, facts.stream_object
+    return offer
 
 
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
@@ -41,12 +42,9 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
             return NULL         # another protocol can name the dtype
     read_address(PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("data"), &address, &read_only)
     # Versions 0 and 1 did not say whether compact arrays have strides, so both None and given strides are correct.
-    strides = interface.get("strides")
-    if strides is None and offer.known & OMITS_STRIDES:
-        strides = getattr(obj, "strides", None)     # numba.cuda.testing.ForeignArray has the interface alone
     owner = (obj, interface)    # made first: if that fails, there is no block yet that could be lost
     managed = new_from_interface(
-        PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), strides)
+        PROTOCOL_CUDA_ARRAY_INTERFACE, interface.get("shape"), interface.get("typestr"), interface.get("strides"))
     managed.abi.dl_tensor.data = address
     if read_only:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
@@ -65,14 +63,12 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 cdef dict read_interface(object obj, Offer offer):
     """The entries of an object's interface, checked but for what describes the memory; None if it has none."""
     try:
-        given = offer.values[<int> INTERFACE](obj) if offer.known & INTERFACE else obj.__cuda_array_interface__
+        given = obj.__cuda_array_interface__ if offer.interface is None else offer.interface(obj)
     except AttributeError:
         return None
     if not isinstance(given, dict):
         raise _refused("__cuda_array_interface__", type(given).__qualname__, "is not a dict")
     interface = dict(given)
-    if offer.known & ZERO_STREAM and type(interface.get("stream")) is int and not interface["stream"]:
-        interface["stream"] = offer.values[<int> ZERO_STREAM]()
     check_entries(interface)
     return interface
 
@@ -93,16 +89,15 @@ cdef int note_stream_entry(Managed* managed, object obj, Offer offer, dict inter
     given = interface.get("stream")
     keeper = None
     if given is None:
-        if interface.get("version", 0) >= 3 and not offer.known & NONE_IS_DEFAULT:
+        if interface.get("version", 0) >= 3:
             stream = STREAM_UNORDERED
         return device_operations().set_producer(managed, stream, None, False)
     stream = given
-    if offer.known & STREAM_OBJECT:
+    if offer.stream_object is not None:
         device_operations().stream_device(managed, &device)
-        keeper = stream_and_keeper(offer.values[<int> STREAM_OBJECT](obj, device.device_id), &stream)
-    elif offer.known & STREAM_KEEPER and stream > STREAM_PER_THREAD_DEFAULT:
-        keeper = offer.values[<int> STREAM_KEEPER](obj)
-        keeper = keeper if keeps_handle(keeper) else None
+        keeper = stream_and_keeper(offer.stream_object(obj, device.device_id), &stream)
+    elif offer.interface is not None and stream > STREAM_PER_THREAD_DEFAULT and keeps_handle(interface.get("keeper")):
+        keeper = interface["keeper"]
     return device_operations().set_producer(managed, stream, keeper, False)
 
 

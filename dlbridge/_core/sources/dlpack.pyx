@@ -29,14 +29,11 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams, is_host, same_device, type_number
-from dlbridge._core.facts cimport (
-    CONSTANT, DECLINES, FORGETS, NONE_IS_UNORDERED, REPLICAS, STREAM_OBJECT, UNFLAGGED, UNORDERED_EXPORT,
-)
 from dlbridge._core.late cimport c_function
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, stream_and_keeper
 from dlbridge._core.sources.offer cimport (
-    LEGACY_READ_ONLY, LEGACY_WRITABLE, Acquire, Offer, element_row, library, new_offer, refusal_by_facts, top_module,
+    Acquire, Offer, element_row, library, new_offer, refusal_by_facts, top_module,
     with_row,
 )
 from dlbridge._core.system cimport file_of
@@ -80,8 +77,8 @@ cdef Offer offers(object holder, object facts, str attribute):
         return None
     offer = offer_method(method, facts)
     if isinstance(holder, type):
-        offer.known |= access_by_class(holder)
-        if offer.known & UNORDERED_EXPORT and has_methods_of_library(holder):
+        note_access(offer, holder)
+        if facts.unordered_export and has_methods_of_library(holder):
             offer.acquire, offer.unordered = acquire_unordered, True
     return offer
 
@@ -101,19 +98,22 @@ cdef bint has_methods_of_library(object kind) except -1:
         library().library_of(top_module(definer)) is not None)
 
 
-cdef unsigned int access_by_class(object kind):
-    """What the library of the class that defines ``__dlpack__`` says of its memory; nothing if it is not known."""
+cdef int note_access(Offer offer, object kind) except -1:
+    """Note what the library of the class that defines ``__dlpack__`` says of its memory; nothing if it is not known."""
     definer = class_with("__dlpack__", kind)
     found = None if definer is None else library().library_of(top_module(definer))
     # dlbridge.testing has producers of any kind.
-    if found is None or not found.delivery or top_module(definer) == "dlbridge":
-        return 0
-    return LEGACY_READ_ONLY if library().makes_immutable(found) else LEGACY_WRITABLE
+    if found is not None and found.delivery and top_module(definer) != "dlbridge":
+        offer.legacy_read_only = library().makes_immutable(found)
+        offer.legacy_writable = not offer.legacy_read_only
 
 
 cdef Offer offer_method(object method, object facts):
     offer = new_offer("dlpack", acquire, facts)
     offer.keywords = _learn_keywords(method)
+    # A capsule does not say whether somebody can write to the memory.
+    offer.keeps_object = offer.forgets or facts.constant is not None
+    offer.stream_object = facts.stream_object
     return offer
 
 
@@ -165,7 +165,7 @@ cdef Managed* acquire_unordered(object obj, Offer offer, const Request* request)
         raise
     if not request.peek:
         try:
-            own = offer.values[<int> STREAM_OBJECT](obj, managed.abi.dl_tensor.device.device_id)
+            own = offer.stream_object(obj, managed.abi.dl_tensor.device.device_id)
             keeper = stream_and_keeper(own, &stream)
             device_operations().set_producer(managed, stream, keeper, False)
         except BaseException:
@@ -190,7 +190,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
-        if offer.known & DECLINES and offer.optional:
+        if offer.facts.declines and offer.optional:
             return NULL
         replica = _replica_of(obj, offer, request)
         if replica is not None:
@@ -205,7 +205,7 @@ cdef object _replica_of(object obj, Offer offer, const Request* request):
     """The whole array on the device that is asked for, or on the first of those that have it; None of all others."""
     cdef object first = None
     cdef DLDevice device
-    for replica in offer.values[<int> REPLICAS](obj) if offer.known & REPLICAS else ():
+    for replica in () if offer.facts.replicas is None else offer.facts.replicas(obj):
         first = replica if first is None else first
         device = _device_of(replica)
         if request.has_device and same_device(&request.device, &device):
@@ -231,7 +231,7 @@ cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) 
     if not is_host(device.device_type) and "dl_device" not in keywords and _may_take_stream(device, known):
         keeper = _tell_stream(keywords, &device, request)
         told = keywords.get("stream")
-        if offer.known & NONE_IS_UNORDERED and told == STREAM_UNORDERED:
+        if told == STREAM_UNORDERED and offer.facts.none_is_unordered:
             keywords["stream"] = None
     row = element_row(obj, offer)
     managed = with_row(ask(obj, method, offer, known, keywords), row, offer)
@@ -260,11 +260,11 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
         # pending error.
         capsule = None
         raise
-    if offer.known & (FORGETS | CONSTANT):
-        managed_keep(managed, obj)          # a capsule does not say whether somebody can write to the memory
-    if offer.known & UNFLAGGED:
+    if offer.keeps_object:
+        managed_keep(managed, obj)
+    if offer.unflagged:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
-    elif managed.protocol == PROTOCOL_DLPACK_LEGACY and not offer.known & LEGACY_WRITABLE:
+    elif managed.protocol == PROTOCOL_DLPACK_LEGACY and not offer.legacy_writable:
         capsule = None          # for the same reason
         set_access(managed, obj, offer)
     return managed
@@ -273,7 +273,7 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
 cdef int set_access(Managed* managed, object obj, Offer offer) except -1:
     """Note whether the memory of a legacy capsule is read-only. On failure the block is released."""
     try:
-        if offer.known & LEGACY_READ_ONLY or is_read_only_elsewhere(obj, managed):
+        if offer.legacy_read_only or is_read_only_elsewhere(obj, managed):
             managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     except BaseException:
         managed_release(managed)
@@ -325,8 +325,8 @@ cdef int note_streams(Managed* managed, object obj, Offer offer, object told, ob
     cdef int64_t stream
     try:
         device_operations().set_named(managed, told or STREAM_LEGACY_DEFAULT, keeper)
-        if told is not None and offer.known & STREAM_OBJECT:
-            own = offer.values[<int> STREAM_OBJECT](obj, managed.abi.dl_tensor.device.device_id)
+        if told is not None and offer.stream_object is not None:
+            own = offer.stream_object(obj, managed.abi.dl_tensor.device.device_id)
             if own is not None:
                 keeper = stream_and_keeper(own, &stream)
                 device_operations().set_own(managed, stream, keeper)

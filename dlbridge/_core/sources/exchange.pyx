@@ -17,7 +17,6 @@ from dlbridge._core.abi cimport (
 from dlbridge._core.block cimport PROTOCOL_EXCHANGE_API, Managed, managed_release, managed_take_versioned
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, type_number
-from dlbridge._core.facts cimport GRADIENT_FREE, NAMES_STREAM
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer, new_offer, top_module
@@ -29,7 +28,7 @@ cdef extern from "Python.h":
 
 
 cdef Offer offers(object kind, object facts, str attribute):
-    return offers_inherited(kind, facts) if is_exact(kind, facts.find("exchange")) else None
+    return offers_inherited(kind, facts) if is_exact(kind, facts.exchange) else None
 
 
 cdef Offer offers_inherited(object kind, object facts):
@@ -39,7 +38,7 @@ cdef Offer offers_inherited(object kind, object facts):
     if api == NULL:
         return None
     offer = new_offer("exchange_api", acquire, facts)
-    offer.api = api
+    offer.api, offer.names_stream, offer.gradient_free = api, facts.names_stream, facts.gradient_free
     return offer
 
 
@@ -66,9 +65,9 @@ cdef const DLPackExchangeAPI* find_exchange_api(object kind) except? NULL:
 cdef Managed* acquire(object obj, Offer offer, const Request* request) except? NULL:
     cdef DLManagedTensorVersioned* foreign = NULL
     cdef Managed* managed
-    if offer.known & GRADIENT_FREE and not request.detach:
+    if offer.gradient_free is not None and not request.detach:
         check_gradient(obj, offer)
-    if offer.optional and not offer.known & NAMES_STREAM and has_streams(type_number(obj.__dlpack_device__()[0])):
+    if offer.optional and not offer.names_stream and has_streams(type_number(obj.__dlpack_device__()[0])):
         return NULL             # __dlpack__ can be told the consumer's stream; the table names only the default one
     if offer.api.managed_tensor_from_py_object_no_sync(<void*> obj, &foreign) or foreign == NULL:
         raise failed_export(obj, take_error())
@@ -84,9 +83,8 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 
 cdef int check_gradient(object obj, Offer offer) except -1:
     """Refuse an array that takes part in a gradient, since the table exports it as if it did not."""
-    field = offer.values[<int> GRADIENT_FREE]
-    if not getattr(obj, field):
-        raise refusal(ConversionError, top_module(type(obj)), field, False,
+    if not getattr(obj, offer.gradient_free):
+        raise refusal(ConversionError, top_module(type(obj)), offer.gradient_free, False,
                       "since a gradient would be lost, and writes bypass it", "pass detach=True, or x.detach()")
 
 

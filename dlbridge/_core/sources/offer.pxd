@@ -23,12 +23,6 @@ ctypedef bint (*Describe)(object obj, Offer offer, Managed* out, int64_t* room) 
 # What keeps the memory that describe() describes, from now on.
 ctypedef object (*Keep)(object obj)
 
-cdef enum:
-    # Above the bits of facts.Known: whether the memory of its legacy capsules, which do not say it, may be written.
-    LEGACY_WRITABLE = 1 << 30
-    LEGACY_READ_ONLY = 1 << 29
-
-
 cdef class Offer:
     cdef Acquire acquire
     cdef Locate locate                      # NULL where Python is to be asked
@@ -36,11 +30,21 @@ cdef class Offer:
     cdef Keep keep                          # NULL where that keeper is no base for an array
     cdef readonly str protocol              # as refusals and explain() call it
     cdef readonly object facts              # libraries/library.Facts of the type
-    cdef unsigned int known                 # facts.Known, or'ed
-    cdef dict values                        # by these bits: the values of the facts
+    # Facts that an acquire asks for. A source that a user registers says himself whether it is unflagged.
+    cdef bint unflagged
+    cdef bint copies
+    cdef bint forgets
+    cdef object element_type
     cdef const DLPackExchangeAPI* api       # of an offer of exchange: the type's table
+    cdef bint names_stream                  # … and the facts of these names
+    cdef str gradient_free
     cdef unsigned int keywords              # of an offer of dlpack: the keywords that __dlpack__ takes
-    cdef bint unordered                      # … and whether it is told to order nothing; then it is asked first
+    cdef bint unordered                     # … and whether it is told to order nothing; then it is asked first
+    cdef bint keeps_object                  # … and whether a block needs the object beside the capsule
+    cdef bint legacy_writable               # … and what is known of the memory of its legacy capsules:
+    cdef bint legacy_read_only              # … they do not say it
+    cdef object stream_object               # of dlpack and cuda_array_interface: the fact of this name
+    cdef object interface                   # of cuda_array_interface: the fact of this name
     cdef bint exclusive                      # no other protocol may serve this type
     cdef bint optional                      # other offers are asked after it, so it can decline
     cdef object function                    # of a function's offer: it gives an object with a protocol
@@ -48,6 +52,7 @@ cdef class Offer:
     cdef object is_pinned                   # of buffer: a function of the array: is it in pinned memory; or None
     cdef uint64_t ambiguous                 # of buffer: the rows of dtypes that its format says of others too, or'ed
     cdef bint is_stream                     # of arrow: the method gives a stream
+    cdef object arrow_form                  # … and the fact of this name
     cdef tuple whole_bytes                  # of torch: its dtypes of one byte whose export says all
     cdef int owned_on                       # of torch: the device type where its borrowed view is wrong, or 0
 

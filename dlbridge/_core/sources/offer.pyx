@@ -4,7 +4,6 @@ cimport cython
 
 from dlbridge._core.block cimport Managed, managed_packed, managed_release, managed_set_row
 from dlbridge._core.dtypes cimport NO_ROW, find_name, get_row, row_name
-from dlbridge._core.facts cimport ELEMENT_TYPE
 from dlbridge._core.late cimport load_module
 
 from dlbridge.errors import ConversionError, UnsupportedError, refusal
@@ -46,10 +45,8 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts):
     offer.acquire = acquire
     offer.facts = facts
     if facts.records:
-        known = load_module("dlbridge._core.facts").Known
-        offer.values = {int(bit): value for bit in known if (value := facts.find(bit.name.lower()))}
-        for bit in offer.values:
-            offer.known |= <unsigned int> bit
+        offer.unflagged, offer.copies, offer.forgets = facts.unflagged, facts.copies, facts.forgets
+        offer.element_type = facts.element_type
     return offer
 
 
@@ -58,9 +55,9 @@ cdef int element_row(object obj, Offer offer) except -2:
 
     It is asked before the export, since some libraries cannot export a dtype that dlbridge does not know.
     """
-    if not offer.known & ELEMENT_TYPE:
+    if offer.element_type is None:
         return NO_ROW
-    name = offer.values[<int> ELEMENT_TYPE](obj)
+    name = offer.element_type(obj)
     if name is None:
         return NO_ROW
     row = find_name(name)

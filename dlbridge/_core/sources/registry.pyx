@@ -10,14 +10,13 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMA
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
 from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
-from dlbridge._core.facts cimport COPIES, FORGETS, UNFLAGGED
 from dlbridge._core.late cimport c_function, load_module, pause_collector, resume_collector
 from dlbridge._core.pending cimport PyErr_Occurred, take_error
 from dlbridge._core.place cimport copies_made
 from dlbridge._core.request cimport COPY_NEVER, Request
 from dlbridge._core.sources.buffer cimport has_buffer
 from dlbridge._core.sources.offer cimport (
-    LEGACY_WRITABLE, Acquire, Offer, element_row, facts_of, hints, library, new_offer, top_module, with_row,
+    Acquire, Offer, element_row, facts_of, hints, library, new_offer, top_module, with_row,
 )
 
 import sys
@@ -100,7 +99,7 @@ cdef tuple list_offers(object kind):
     facts = facts_of(kind)
     first = [offer for accepts, offer in list(registered) if accepts(kind)]
     last = [new_offer("instance", acquire_by_instance, facts)]
-    offers, preferred = [], facts.find("preferred")
+    offers, preferred = [], facts.preferred
     for index in range(SOURCES):
         offer = ask_source(index, kind, facts)
         if offer is not None:
@@ -112,9 +111,8 @@ cdef tuple list_offers(object kind):
         (<Offer> offer).optional = True
     if facts.why_unasked():
         offers.insert(0, new_offer("refusal", refuse_unasked, facts))
-    gives = facts.find("gives")
-    if gives is not None:
-        given = offer_function(gives, facts)
+    if facts.gives is not None:
+        given = offer_function(facts.gives, facts)
         given.optional = True
         offers.insert(0, given)
     return tuple(first + offers + last)
@@ -345,8 +343,7 @@ def add_source(accepts, function, readonly):
     ``accepts(type)`` says whether it serves a type, and ``function(obj)`` gives a producer.
     """
     offer = offer_function(function, facts_of(object))
-    if readonly is not None:
-        offer.known |= UNFLAGGED if readonly else LEGACY_WRITABLE
+    offer.unflagged, offer.legacy_writable = readonly is True, readonly is False
     registered.insert(0, (accepts, offer))
 
 
@@ -364,7 +361,7 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
     if array is None and offer.optional:
         return NULL
     is_wrapped = type(array) is library().Copied
-    copied = offer.known & COPIES or is_wrapped
+    copied = offer.copies or is_wrapped
     if copied and request.copy == COPY_NEVER:
         raise refusal(CopyRequiredError, offer.protocol, "copy", False,
                       f"but {type(obj).__qualname__} gives its elements by a copy alone", "pass copy=None")
@@ -381,13 +378,13 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
         raise
     finally:
         Py_LeaveRecursiveCall()
-    if offer.known & FORGETS:
+    if offer.forgets:
         managed_keep(managed, obj)
     if copied:
         add(&copies_made, 1)
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
-    if offer.known & LEGACY_WRITABLE and managed.protocol == PROTOCOL_DLPACK_LEGACY:
+    if offer.legacy_writable and managed.protocol == PROTOCOL_DLPACK_LEGACY:
         managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
-    if offer.known & UNFLAGGED:
+    if offer.unflagged:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     return with_row(managed, row, offer)
