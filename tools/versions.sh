@@ -128,7 +128,7 @@ latest() {
     cell=$(versions "$bin/python" numpy torch jax)
     export DLBRIDGE_TEST_LIBRARIES=${all/cuda,numba,}
     check "$cell: tests" "$bin/pytest" -q -n auto "$tree/tests" \
-        --deselect "tests/targets/test_private_parts.py::test_the_bound_is_the_first_version_that_was_not_tested"
+        --deselect "tests/targets/test_internals.py::test_the_bound_is_the_first_version_that_was_not_tested"
     check "selftest" "$bin/dlbridge" selftest
 }
 

@@ -34,7 +34,7 @@ cdef object new_legacy_capsule(Managed* managed):
     cdef PyObject* capsule = PyCapsule_New(legacy, LEGACY_NAME, _drop_legacy)
     if capsule == NULL:
         legacy.deleter(legacy)
-    return taken(capsule)
+    return owned_capsule(capsule)
 
 
 cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCapsule_Destructor destructor):
@@ -42,10 +42,10 @@ cdef object new_capsule(Managed* managed, void* pointer, const char* name, PyCap
     cdef PyObject* capsule = PyCapsule_New(pointer, name, destructor)
     if capsule == NULL:
         managed.abi.deleter(&managed.abi)
-    return taken(capsule)
+    return owned_capsule(capsule)
 
 
-cdef inline object taken(PyObject* reference):
+cdef inline object owned_capsule(PyObject* reference):
     if reference == NULL:
         raise_pending()
     capsule = <object> reference
@@ -136,7 +136,7 @@ cdef object new_struct(size_t size, const char* name, PyCapsule_Destructor destr
     capsule = PyCapsule_New(struct, name, destructor)
     if capsule == NULL:
         free(struct)
-    return taken(capsule)
+    return owned_capsule(capsule)
 
 
 cdef void destroy_schema(object capsule) noexcept:

@@ -13,11 +13,13 @@ from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport nearest_row, row_name
 from dlbridge._core.location cimport is_on, is_on_gpu
 from dlbridge._core.plan cimport kernels, writer_of
-from dlbridge._core.request cimport COPY_ALWAYS, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request
+from dlbridge._core.request cimport (
+    COPY_ALWAYS, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request, is_unordered, request_of_copy,
+)
 from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
 from dlbridge._core.sources.offer cimport Offer, library
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.steps cimport placed, request_of_copy
+from dlbridge._core.steps cimport placed
 from dlbridge._core.target cimport Target, uploads_to
 from dlbridge._core.targets.consumer cimport call_consumer, call_kernel
 from dlbridge._core.targets.registry cimport loaded_target
@@ -61,7 +63,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     """Return an array of the target's own as it is, or a copy of it, on the device that it is on if none is named."""
     cdef Request asked = request[0]
     if is_already(src, route, request):
-        return ready_for(src, request) if request.has_stream else src
+        return own_in_order(src, request) if request.has_stream else src
     facts = route.target.facts
     if facts.clone is not None and request.copy == COPY_UNLESS_CONSTANT and is_there(src, route, request):
         return src if is_constant(src, route) else facts.clone.value(src, request.detach)
@@ -72,7 +74,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     return deliver_out_of_line(acquire_by(route.offers, src, &asked), route.target, &asked, src)
 
 
-cdef object ready_for(object src, const Request* request):
+cdef object own_in_order(object src, const Request* request):
     """An array of the target's own as it is, after the stream that was asked for is made to wait for it."""
     cdef DLDevice device
     cdef Managed* managed
@@ -135,7 +137,7 @@ cdef object copied_in_target(Managed* managed, Target target, const Decision* de
     the caller wants no order, none is made, unless the memory is a copy of dlbridge's own.
     """
     cdef int64_t stream = STREAM_UNORDERED
-    if not request.has_stream or request.stream != STREAM_UNORDERED or decision.steps & COPY_SPAN:
+    if not is_unordered(request) or decision.steps & COPY_SPAN:
         try:
             stream = device_operations().stream_of(managed)
             device_operations().settle(managed)

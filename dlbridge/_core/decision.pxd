@@ -40,7 +40,7 @@ cdef enum Step:
     BY_PRODUCER = 1 << 21       # the producer gave a copy
     COPIES = COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD | REARRANGE
     HOW = IN_C_ORDER | NARROW | IN_PINNED_MEMORY | BY_PRODUCER
-    TAKEN = UPLOAD - 1          # those that dlbridge takes itself, and with it the driver
+    TAKEN = UPLOAD - 1 & ~REARRANGE     # those that dlbridge takes itself, and with it the driver
     # UPLOAD can do these at the same time, in one pass through pinned buffers.
     STAGED = COPY | RESET_LENGTH_1
 

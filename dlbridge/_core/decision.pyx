@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_UNORDERED, DLDataType, DLDevice, DLTensor,
-    kDLBool, kDLCPU, kDLCUDA, kDLCUDAManaged,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLDataType, DLDevice, DLTensor, kDLBool, kDLCPU,
+    kDLCUDA, kDLCUDAManaged,
 )
 from dlbridge._core.atomic cimport load_rows
 from dlbridge._core.block cimport (
@@ -19,7 +19,7 @@ from dlbridge._core.facts cimport (
 )
 from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, Span, has_overlap, is_dense
 from dlbridge._core.request cimport (
-    COPY_ALWAYS, COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_ERROR, READONLY_SHARE, Request,
+    is_unordered, COPY_ALWAYS, COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_ERROR, READONLY_SHARE, Request,
 )
 from dlbridge._core.target cimport Target, uploads_to
 
@@ -117,8 +117,9 @@ cdef void decide_order(const Managed* managed, const Request* request, Decision*
 
     stream=-1 is about the producer's work alone, and not about a copy of it that dlbridge queues on the device.
     """
-    cdef bint unordered = request.has_stream and request.stream == STREAM_UNORDERED
-    if unordered or not out.steps & (LABEL_AS_HOST | LABEL_COPY_AS_HOST | FETCH):
+    cdef bint unordered = is_unordered(request)
+    cdef bint has_consumer = request.has_stream or request.current_stream != NULL
+    if unordered or has_consumer and not out.steps & (LABEL_AS_HOST | LABEL_COPY_AS_HOST | FETCH):
         out.steps |= ORDER
     if unordered and out.steps & COPY_SPAN and request.current_stream != NULL and not (
             out.steps & LABEL_AS_HOST or is_read_by_host(managed, out)):
@@ -240,7 +241,7 @@ cdef void decide_device(
         want(out, UPLOAD, OTHER_DEVICE)
         out.upload = wanted[0]
     elif wanted.device_type == kDLCUDA and device.device_type == kDLCUDAManaged and target.supports & OTHER_DEVICES:
-        out.steps |= LABEL_AS_DEVICE        # hand_over() then checks that it is the device that was asked for
+        out.steps |= LABEL_AS_DEVICE        # the step then checks that it is the device that was asked for
     else:
         refuse(out, NOT_MOVED)
 

@@ -1,6 +1,6 @@
 """Exports: what a consumer of each protocol is given of memory that a block has."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int64_t
 
 from dlbridge._core.block cimport Managed
 from dlbridge._core.request cimport ReadonlyPolicy

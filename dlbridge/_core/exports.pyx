@@ -44,24 +44,16 @@ from dlbridge.errors import ConversionError, DeviceError, refusal, shown
 
 # ---- what a consumer wants that no library is ------------------------------------------------------------------------
 
-cdef str SHARED = 'make the Tensor with readonly="share" and do not write'
-# By the names in libraries/dlpack, which says what each supports: what texts call it, and the hint where it would be
-# written to what is read-only, or read what is written.
-cdef dict EXPORTS = {
-    "LEGACY": ("a legacy capsule", f"pass max_version=(1, 0), or {SHARED}"),
-    "VERSIONED": ("a capsule", SHARED),
-    "ARROW": ("Arrow", SHARED),
-    "PICKLE": ("a pickle", SHARED),
-}
-cdef dict consumers = {}
+cdef dict consumers = {}        # by their names in libraries/dlpack
 
 
 cdef Target consumer_named(str name):
     """Of a capsule, an array of Arrow or a pickle: the target of a decision."""
     cdef Target target = consumers.get(name)
     if target is None:
-        target = new_target(getattr(load_module("dlbridge.libraries.dlpack"), name))
-        target.called, target.export_hint = EXPORTS[name]
+        facts, called, hint = load_module("dlbridge.libraries.dlpack").EXPORTS[name]
+        target = new_target(facts)
+        target.called, target.export_hint = called, hint
         target.load()
         consumers[name] = target
     return target

@@ -1,12 +1,12 @@
 """out=: an array of the target that is there already, and takes the copy."""
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY,
-    STREAM_UNORDERED, DLTensor, kDLCUDA, kDLROCM,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor,
+    kDLCUDA, kDLROCM,
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES, CONJUGATED, NEGATED, Managed, managed_count, managed_data, managed_item_bytes, managed_nbytes,
-    managed_own_storage, managed_release, managed_shape, managed_strides,
+    managed_own_storage, managed_release, managed_set_row, managed_shape, managed_strides,
 )
 from dlbridge._core.decision cimport COPY, NARROW, Decision, is_bool
 from dlbridge._core.described cimport acquire_seen
@@ -16,8 +16,10 @@ from dlbridge._core.dtypes cimport dtype_name, get_row
 from dlbridge._core.facts cimport WRITABLE
 from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
 from dlbridge._core.place cimport FETCH_THERE, copy_into, replaced
-from dlbridge._core.plan cimport make_plan, row_for
-from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request, parse_request
+from dlbridge._core.plan cimport make_plan, row_for, step_texts
+from dlbridge._core.request cimport (
+    COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, READONLY_SHARE, Request, is_unordered, parse_request,
+)
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.steps cimport order, placed
@@ -47,6 +49,7 @@ def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, det
     check_out_type(out, route.target, &request)
     source = acquire_seen(route.offers, src, dtype, shape, &request)
     try:
+        check_reach(source, &request)
         into = acquire_out(out, route.target, &request)      # after what the source may have called
     except BaseException:
         managed_release(source)
@@ -67,10 +70,9 @@ cdef int fill_out(Managed* into, Managed* source, Target target, const Request* 
         source = for_out(source, target, request)
     try:
         check_fit(source, into)
+        if is_unordered(request) and has_streams(source.abi.dl_tensor.device.device_type):
+            order(source, request)
         if direct:
-            check_reach(source, request)
-            if request.has_stream and request.stream == STREAM_UNORDERED:
-                order(source, request)
             device_operations().fetch(source, managed_data(into), managed_data(source), managed_nbytes(source))
         else:
             copy_into(into, source)
@@ -93,7 +95,6 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
     cdef int row
     if not is_host(managed.abi.dl_tensor.device.device_type):
         try:
-            check_reach(managed, request)
             tensors = loaded_target("dlbridge")
         except BaseException:
             managed_release(managed)
@@ -114,13 +115,22 @@ cdef Request request_to_read(const Request* request) noexcept:
     return asked
 
 
-cdef int check_source(const Managed* source, const Request* request) except -1:
-    """Raise why the CPU cannot read the source, as for_out() does."""
+cdef tuple steps_into(const Managed* into, Managed* source, Target target, const Request* request):
     cdef Request asked = request_to_read(request)
     cdef Decision decision
-    check_reach(source, request)
+    cdef tuple steps = ()
+    cdef int row
+    if is_fetched_as_it_is(into, source):
+        return ("fetch (driver)",)
     if not is_host(source.abi.dl_tensor.device.device_type):
-        make_plan(source, loaded_target("dlbridge"), &asked, None, &decision)
+        tensors = loaded_target("dlbridge")
+        make_plan(source, tensors, &asked, None, &decision)
+        steps = step_texts(source, tensors, &asked, &decision, None)
+    row = row_for(source, target, request) if request.narrow else source.row
+    if row != source.row:
+        steps += ("copy (dlbridge)",)
+        managed_set_row(source, row)
+    return *steps, "copy into out (dlbridge)"
 
 
 # ---- what out may be -------------------------------------------------------------------------------------------------

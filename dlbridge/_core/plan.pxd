@@ -29,7 +29,8 @@ cdef str writer_of(const Managed* managed)
 # The hint where one side could write what the other must not.
 cdef str SHARE
 cdef str reason_text(const Managed* managed, Target target, const Decision* decision)
-cdef tuple step_texts(const Managed* managed, Target target, const Request* request, object src)
+cdef tuple step_texts(
+    const Managed* managed, Target target, const Request* request, const Decision* decision, object src)
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision, object src)
 # For a target that has words of its own: the field, what is so of the memory, and the hint.
 cdef tuple fact_of(const Managed* managed, Target target, const Decision* decision)

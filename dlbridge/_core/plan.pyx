@@ -10,7 +10,7 @@ from dlbridge._core.block cimport (
     managed_data, managed_release, managed_shape, managed_strides,
 )
 from dlbridge._core.decision cimport (
-    BY_POLICY, NO_COPY, HOW, IN_C_ORDER, LABEL_AS_HOST, NARROW, NO_KERNEL, REARRANGE, STAGED, UPLOAD, Decision,
+    BY_POLICY, HOW, IN_C_ORDER, LABEL_AS_HOST, NARROW, NO_COPY, NO_KERNEL, REARRANGE, STAGED, UPLOAD, Decision,
     Findings, Reason, Step, decide, is_bool, is_for_host, is_immutable, is_misaligned, is_spread, low_bits_of,
     needs_kernel,
 )
@@ -21,7 +21,7 @@ from dlbridge._core.facts cimport OTHER_DEVICES
 from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED
 from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, dense_like, is_stageable
-from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_UNLESS_CONSTANT, READONLY_SHARE, Request
+from dlbridge._core.request cimport COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_SHARE, Request, request_of_copy
 from dlbridge._core.sources.offer cimport facts_of, hints
 from dlbridge._core.target cimport Target, uploads_to
 
@@ -178,7 +178,7 @@ cdef int gather(
     out.host = max(0, request.device.device_id) if request.has_device else 0
     if target.hosts > 1 and not request.has_device:
         out.host = target.facts.default_host.value(target.namespace)
-    out.kernel = managed.abi.dl_tensor.device.device_type != kDLCPU and (
+    out.kernel = managed.abi.dl_tensor.device.device_type != kDLCPU and request.copy != COPY_NEVER and (
         may_be_rearranged(managed, target, request, out.row) and kernels.find(managed, src) is not None)
     out.copied = request.peek and is_given_copy(managed, src)
     out.constant = managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and (
@@ -253,12 +253,13 @@ cdef str lack_of(const Managed* managed, Target target, const Decision* decision
     return (fact + lack).format(**values_for(managed, target, decision))
 
 
-cdef tuple step_texts(const Managed* managed, Target target, const Request* request, object src):
+cdef tuple step_texts(
+    const Managed* managed, Target target, const Request* request, const Decision* decision, object src,
+):
     """What is done with the memory, in order, each with who does it."""
-    cdef Decision decision
-    cdef Request asked = request[0]
+    cdef Request asked
+    cdef Decision of_compact
     cdef Managed* compact
-    make_plan(managed, target, request, src, &decision)
     names = {"target": target.called, "copier": "driver", "kernel": ""}
     if decision.steps & LABEL_AS_HOST or is_host(managed.abi.dl_tensor.device.device_type):
         names["copier"] = "dlbridge"
@@ -268,11 +269,13 @@ cdef tuple step_texts(const Managed* managed, Target target, const Request* requ
     if not decision.steps & REARRANGE:
         return texts
     # What follows is decided once the copy is there. This is as it will be.
-    asked.copy, asked.peek = COPY_IF_NEEDED, False
+    asked = request_of_copy(request)
+    asked.peek = False
     compact = dense_like(managed, nearest_row(managed.row) if decision.steps & NARROW else managed.row, IN_C_ORDER)
     compact.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
     try:
-        return texts + step_texts(compact, target, &asked, None)
+        make_plan(compact, target, &asked, None, &of_compact)
+        return texts + step_texts(compact, target, &asked, &of_compact, None)
     finally:
         managed_release(compact)
 

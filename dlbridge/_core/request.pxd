@@ -3,7 +3,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
+from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, DLDevice
 
 
 cdef extern from *:
@@ -56,6 +56,11 @@ cdef Request NOTHING_ASKED      # every keyword at its default
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach, object narrow,
 ) except -1
+cdef inline bint is_unordered(const Request* request) noexcept nogil:
+    return request.has_stream and request.stream == STREAM_UNORDERED
+
+# What is asked for a copy that was made on the way.
+cdef Request request_of_copy(const Request* request) noexcept
 # The Keyword of an interned name, or -1.
 cdef int keyword_of(PyObject* name) noexcept
 cdef int parse_keyword(Request* request, int keyword, object value) except -1

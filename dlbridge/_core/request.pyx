@@ -76,6 +76,14 @@ cdef int parse_stream_keyword(Request* request, object stream) except -1:
         request.stream_object = <PyObject*> stream if keeps_handle(stream) else NULL
 
 
+cdef Request request_of_copy(const Request* request) noexcept:
+    cdef Request asked = request[0]
+    asked.copy = COPY_IF_NEEDED
+    if is_unordered(request):
+        asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
+    return asked
+
+
 cdef int parse_copy(Request* request, object copy) except -1:
     if copy is not None and copy is not True and copy is not False:
         raise TypeError(f"convert: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")

@@ -17,5 +17,3 @@ cdef Managed* taken(
 ) except NULL
 # Lets the consumer's stream wait for memory of a device, or notes that nobody waits.
 cdef int order(Managed* managed, const Request* request) except -1
-# What is asked for a copy that was made on the way.
-cdef Request request_of_copy(const Request* request) noexcept

@@ -2,12 +2,12 @@
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from dlbridge._core.abi cimport STREAM_UNORDERED, DLDevice, kDLCPU
+from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport Managed, managed_drop, managed_release, managed_seal
 from dlbridge._core.decision cimport (
     COPY, COPY_SPAN, FETCH, LABEL_AS_DEVICE, LABEL_AS_HOST, LABEL_COPY_AS_HOST, ORDER, ORDER_COPY, PACK,
-    PACKED_TO_PAIRS, PAIRS_TO_PACKED, READ_ONLY_MEMORY, READ_ONLY_VIEW, REARRANGE, RESET_LENGTH_1, SEAL, STAGED, TAKEN,
+    PACKED_TO_PAIRS, PAIRS_TO_PACKED, READ_ONLY_MEMORY, READ_ONLY_VIEW, REARRANGE, RESET_LENGTH_1, STAGED, TAKEN,
     UNPACK, WRITABLE_MEMORY, Decision, fits_there, is_copy, item_stride,
 )
 from dlbridge._core.devices.operations cimport device_operations
@@ -15,7 +15,7 @@ from dlbridge._core.devices.table cimport device_name, has_streams, same_device
 from dlbridge._core.layout cimport LENGTH_1, fill_length_1
 from dlbridge._core.place cimport PASS_A_PART, copied, copies_made, fetched, repacked, with_lanes
 from dlbridge._core.plan cimport SHARE, kernels, make_plan
-from dlbridge._core.request cimport COPY_IF_NEEDED, Request
+from dlbridge._core.request cimport Request, is_unordered, request_of_copy
 from dlbridge._core.target cimport Target
 
 from dlbridge.errors import DeviceError, refusal
@@ -87,7 +87,7 @@ cdef Managed* take(
         fill_length_1(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides,
                       item_stride(managed))
         managed.marks &= ~<uint8_t> LENGTH_1
-    elif step == SEAL:
+    else:                       # SEAL
         managed_seal(managed)
     return managed
 
@@ -99,7 +99,7 @@ cdef Managed* copied_for(Managed* managed, Target target, const Decision* decisi
     except MemoryError as error:
         if decision.reason not in (READ_ONLY_MEMORY, READ_ONLY_VIEW, WRITABLE_MEMORY):
             raise
-        raise MemoryError(str(error).replace(PASS_A_PART, SHARE)) from None
+        raise MemoryError(str(error).replace(PASS_A_PART, target.export_hint or SHARE)) from None
 
 
 # ---- labels, and who waits for whom ----------------------------------------------------------------------------------
@@ -134,15 +134,3 @@ cdef int order_current(Managed* managed, const Request* request) except -1:
     device_operations().stream_device(managed, &device)
     keeper = request.current_stream(request.target, &device, &stream)
     return device_operations().order_consumer(managed, stream, keeper, False)
-
-
-cdef bint is_unordered(const Request* request) noexcept:
-    return request.has_stream and request.stream == STREAM_UNORDERED
-
-
-cdef Request request_of_copy(const Request* request) noexcept:
-    cdef Request asked = request[0]
-    asked.copy = COPY_IF_NEEDED
-    if is_unordered(request):
-        asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
-    return asked

@@ -43,17 +43,17 @@ cdef object uploaded(
             return ready_for(array, target, request)
         managed = taken(managed, decision.steps & STAGED, target, request, decision)
     managed_own_storage(managed)
-    if target.allocate == NULL and is_large(managed, &decision.upload):
-        try:
+    try:
+        if target.allocate == NULL and is_large(managed, &decision.upload):
             in_pool[0] = sent_to_pool(managed, &decision.upload, True)
-        except DeviceError:
-            pass                # the library may have memory of its own left, and need no pool
-        except BaseException:
-            managed_release(managed)
-            raise
-        else:
-            managed_release(managed)
-            return None
+    except DeviceError:
+        pass                    # the library may have memory of its own left, and need no pool
+    except BaseException:
+        managed_release(managed)
+        raise
+    if in_pool[0] != NULL:
+        managed_release(managed)
+        return None
     return ready_for(copied_by_library(managed, target, &decision.upload, request), target, request)
 
 

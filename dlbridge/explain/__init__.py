@@ -28,7 +28,8 @@ class Plan(NamedTuple):
     nbytes : int
     readonly : bool
     steps : tuple of str
-        What is done with the memory, in order, each with who does it; empty where it is shared as it is.
+        What is done with the memory, in order, each with who does it. Empty where nothing is; where memory of a device
+        is shared, an order of the streams may be needed.
     """
 
     action: str

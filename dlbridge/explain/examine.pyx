@@ -2,16 +2,16 @@
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
-    BYTE_STRIDES, PROTOCOL_EXCHANGE_API, Managed, Protocol, managed_nbytes, managed_release, managed_set_row,
-    managed_shape, managed_strides, protocol_name,
+    BYTE_STRIDES, PROTOCOL_EXCHANGE_API, Managed, Protocol, managed_nbytes, managed_release, managed_shape,
+    managed_strides, protocol_name,
 )
 from dlbridge._core.conversion cimport is_already
 from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
-from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_source
-from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, row_for, step_texts
+from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach, steps_into
+from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, step_texts
 from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.target cimport Target
@@ -54,7 +54,7 @@ cdef bint state_plan(dict facts, Managed* managed, Target target, const Request*
     if decision.reason:
         facts["reason"] = reason_text(managed, target, &decision) or facts.get("reason", "")
         facts["hint"] = reason_hint(managed, target, &decision, src)
-    facts["steps"] = step_texts(managed, target, request, src)
+    facts["steps"] = step_texts(managed, target, request, &decision, src)
     # A table of functions cannot be told what copy=False is.
     return decision.reason == GIVEN_COPY and managed.protocol != PROTOCOL_EXCHANGE_API
 
@@ -72,17 +72,16 @@ cdef int examine_out(
     managed = acquire_seen(route.offers, src, dtype, shape, request)
     try:
         state_memory(facts, managed)
-        check_source(managed, request)
-        if request.narrow:
-            managed_set_row(managed, row_for(managed, route.target, request))
+        check_reach(managed, request)
         into = acquire_out(out, route.target, request)
         try:
+            steps = steps_into(into, managed, route.target, request)
             check_fit(managed, into)
         finally:
             managed_release(into)
     finally:
         managed_release(managed)
-    facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it"}
+    facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it", "steps": steps}
 
 
 cdef int state_memory(dict facts, const Managed* managed) except -1:

@@ -16,7 +16,6 @@ LIBRARY = Library(
         *DLPACK,
     ),
 )
-LEGACY = LIBRARY
 # What has no name in convert(). A versioned capsule, which to_dlpack() gives for max_version=(1, 0):
 VERSIONED = Library(name="dlpack", delivery="tensor:prepare_versioned", lacks=DLPACK)
 # An array of Arrow, which __arrow_c_array__ gives:
@@ -32,3 +31,13 @@ ARROW = Library(
 )
 # A pickle, which has the touched bytes and the strides, but never more bytes than the elements have:
 PICKLE = Library(name="pickle", lacks=(Fact("GAPS", "seen in 3.14", "would keep what nobody can see"), *OF_HOST))
+
+SHARED = 'make the Tensor with readonly="share" and do not write'
+# What a Tensor exports: as what, what texts call it, and the hint where it would be written to what is read-only, or
+# read what is written.
+EXPORTS = {
+    "LEGACY": (LIBRARY, "a legacy capsule", f"pass max_version=(1, 0), or {SHARED}"),
+    "VERSIONED": (VERSIONED, "a capsule", SHARED),
+    "ARROW": (ARROW, "Arrow", SHARED),
+    "PICKLE": (PICKLE, "a pickle", SHARED),
+}

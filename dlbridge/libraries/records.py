@@ -128,7 +128,7 @@ def bytes_of(exporter: Any) -> Any:
             return None if array.dtype.hasobject else array[..., np.newaxis].view("uint8")
         view = memoryview(exporter)
         return None if has_objects(view) else view.cast("B")
-    except (TypeError, ValueError, BufferError, NotImplementedError):
+    except (TypeError, ValueError, BufferError):
         return None
 
 

@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     heads = ["library", "version", "as", "internals"]
     targets = set(dlbridge.targets())
     lines = [[row.name, version_of(row) or "-", "source, target" if row.name in targets else "source",
-              private_parts(row.name, version_of(row))] for row in found.values()]
+              internals(row.name, version_of(row))] for row in found.values()]
     if arguments.speaks:
         heads += ["DLPack", "on", "other protocols"]
         calls = {(name,): Call(__name__, "look", (TABLE, name)) for name in found}
@@ -81,7 +81,7 @@ def columns_of(rows: list[list[str]], width: float) -> list[str]:
     return lines
 
 
-def private_parts(name: str, version: str) -> str:
+def internals(name: str, version: str) -> str:
     """Tell by the version alone whether dlbridge may use internals of a library (Library.private)."""
     library = library_named(name)
     if library is None or library.private is None:
@@ -126,10 +126,10 @@ def look(table: str, name: str) -> list[str]:
         faces.append("buffer")
     except (TypeError, ValueError, BufferError):
         pass
-    return [private_parts_in_use(name), dlpack_version(array), device, ", ".join(faces) or "-"]
+    return [internals_in_use(name), dlpack_version(array), device, ", ".join(faces) or "-"]
 
 
-def private_parts_in_use(name: str) -> str:
+def internals_in_use(name: str) -> str:
     """Find out whether dlbridge uses internals of a library, by a conversion, which tries them first."""
     library = library_named(name)
     if library is None or library.private is None:

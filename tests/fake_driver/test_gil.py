@@ -32,7 +32,12 @@ def test_the_gil_is_given_up_while_the_driver_is_called(platform):
         "take pinned memory": lambda: keep("pinned", dlbridge.asdlpack(Interface(pinned), device="cpu")),
         "release all": kept.clear,
     }
+    silent = []
     for step, function in steps.items():
         print(step, flush=True)
+        driver.clear()
         driver.want_gil()
         function()
+        silent += [] if driver.log() else [step]
+    # The work of these is left to the next call, or to the producer.
+    assert {*silent} <= {"release", "take a capsule", "release all"}

@@ -153,7 +153,7 @@ def test_memory_of_a_device_is_out_of_the_processors_reach(platform, kind, out, 
     driver.make_current(0)
     start, target = driver.allocate(0, 64, kind), ctypes.create_string_buffer(64)
     ends = ctypes.addressof(target), start
-    driver.call("MemcpyAsync", *(ends if out else ends[::-1]), 64, 1)
+    assert driver.call("MemcpyAsync", *(ends if out else ends[::-1]), 64, 1) == 0
     ctypes.string_at(start, 64)
 
 

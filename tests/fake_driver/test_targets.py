@@ -5,9 +5,9 @@ from fake_driver.harness import in_child
 
 
 @pytest.mark.needs("numba")
-@pytest.mark.parametrize("private_parts", [True, False])
+@pytest.mark.parametrize("internals", [True, False])
 @in_child
-def test_numba_gets_the_memory_as_it_is(private_parts):
+def test_numba_gets_the_memory_as_it_is(internals):
     import numpy as np
     from fake_driver.producers import Interface, driver
     from numba import cuda
@@ -15,7 +15,7 @@ def test_numba_gets_the_memory_as_it_is(private_parts):
     import dlbridge
     from dlbridge.libraries import numba_arrays
 
-    if not private_parts:
+    if not internals:
         numba_arrays.makers[0, False] = numba_arrays.makers[0, True] = None
     driver.make_current(0)
     start = driver.allocate(0, 4096)
@@ -54,7 +54,7 @@ def test_numba_gets_the_memory_as_it_is(private_parts):
     for to in "numba", cuda, cuda.cudadrv.devicearray.DeviceNDArray:
         assert dlbridge.convert(own, to) is own
         assert dlbridge.convert(Interface(start), to).__cuda_array_interface__["data"][0] == start
-    assert numba_arrays.in_use() is private_parts
+    assert numba_arrays.in_use() is internals
 
 
 @pytest.mark.needs("numba")

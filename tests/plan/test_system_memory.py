@@ -99,3 +99,8 @@ def test_a_copy_that_the_group_may_not_have_is_refused(monkeypatch):
     with pytest.raises(MemoryError, match="place: copy 134217729 bytes: do not fit into the memory available"):
         dlbridge.convert(np.zeros((1 << 27) + 1, "uint8"), "numpy", copy=True)
     assert len(asked) == 2
+    for kind, export in (bytes, "__dlpack__"), (bytearray, "__arrow_c_array__"):
+        source = kind((1 << 27) + 1)
+        with pytest.raises(MemoryError, match='make the Tensor with readonly="share"'):
+            getattr(dlbridge.asdlpack(source), export)()
+        assert getattr(dlbridge.asdlpack(source, readonly="share"), export)()

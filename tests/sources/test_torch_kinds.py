@@ -138,7 +138,7 @@ def test_a_lazy_clone_is_itself_where_it_is_wanted():
 
 
 @in_child(warnings="ignore")
-def test_lazy_clones_are_seen_without_the_private_parts():
+def test_lazy_clones_are_seen_without_the_internals():
     import torch
 
     import dlbridge

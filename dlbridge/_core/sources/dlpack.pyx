@@ -33,8 +33,7 @@ from dlbridge._core.late cimport c_function
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, stream_and_keeper
 from dlbridge._core.sources.offer cimport (
-    Acquire, Offer, element_row, library, new_offer, refusal_by_facts, top_module,
-    with_row,
+    Acquire, Offer, element_row, library, new_offer, refusal_by_facts, top_module, with_row,
 )
 from dlbridge._core.system cimport file_of
 

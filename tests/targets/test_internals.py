@@ -33,7 +33,7 @@ def test_the_bound_is_the_first_version_that_was_not_tested(name):
     assert libraries()[name].private.below == f"{major}.{minor + 1}"
 
 
-def test_libraries_with_private_parts_have_a_file_for_them():
+def test_libraries_with_internals_have_a_file_for_them():
     files = {library.private.value for library in libraries().values() if library.private}
     assert files == {
         "_core.native.libtorch", "_core.targets.jaxlib", "libraries.numba_arrays", "libraries.pandas_blocks"}
@@ -43,15 +43,15 @@ def test_libraries_with_private_parts_have_a_file_for_them():
 @pytest.mark.needs("torch", "jax")
 def test_those_of_a_tested_version_are_used(name):
     dlbridge.convert(torch.zeros(1), name)
-    assert info.private_parts_in_use(name) == "used"
+    assert info.internals_in_use(name) == "used"
 
 
 @pytest.mark.parametrize("name", ["torch", "jax"])
 def test_info_goes_by_the_version_where_it_imports_nothing(name):
     private = libraries()[name].private
     newest = "{}.{}.3+cpu".format(*newest_tested(name))
-    assert [info.private_parts(name, version) for version in (private.since, newest)] == ["allowed"] * 2
-    assert [info.private_parts(name, version) for version in (private.below, "99.0rc1", "0.1")] == ["not allowed"] * 3
+    assert [info.internals(name, version) for version in (private.since, newest)] == ["allowed"] * 2
+    assert [info.internals(name, version) for version in (private.below, "99.0rc1", "0.1")] == ["not allowed"] * 3
 
 
 # ---- done without ----------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_jax_takes_arrays():
 
 @pytest.mark.needs("torch", "jax")
 @in_child(says="", warnings="default")
-def test_the_same_answers_without_private_parts_of_torch():
+def test_the_same_answers_without_internals_of_torch():
     import ctypes
     import os
 
@@ -137,7 +137,7 @@ def test_the_same_answers_without_private_parts_of_torch():
         without()
         from targets import test_fast_path
 
-        from dlbridge.matrix.info import private_parts_in_use
+        from dlbridge.matrix.info import internals_in_use
 
         test_fast_path.test_lazy_bits_however_they_came()
         test_fast_path.test_gradients_however_they_came()
@@ -145,7 +145,7 @@ def test_the_same_answers_without_private_parts_of_torch():
         test_fast_path.test_a_plain_tensor_leaves_no_trace_in_what_the_caller_has_begun()
         test_fast_path.test_a_function_mode_is_not_asked_what_a_tensor_holds()
         test_fast_path.test_under_a_mode_a_tensor_is_what_torch_makes_there()
-        return private_parts_in_use("torch")
+        return internals_in_use("torch")
 
     for without in version, macos, windows:
         assert run_in_child(answers, without).result() == "not used", without
@@ -153,13 +153,13 @@ def test_the_same_answers_without_private_parts_of_torch():
 
 @pytest.mark.needs("torch", "jax")
 @in_child(says="", warnings="default")
-def test_the_same_answers_without_private_parts_of_jax():
+def test_the_same_answers_without_internals_of_jax():
     import jax
 
     jax.__version__ = "99.0"
-    from targets import test_private_parts
+    from targets import test_internals
 
-    from dlbridge.matrix.info import private_parts_in_use
+    from dlbridge.matrix.info import internals_in_use
 
-    test_private_parts.jax_takes_arrays()
-    assert private_parts_in_use("jax") == "not used"
+    test_internals.jax_takes_arrays()
+    assert internals_in_use("jax") == "not used"
