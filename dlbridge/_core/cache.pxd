@@ -10,7 +10,6 @@ from dlbridge._core.atomic cimport ONE_AT_A_TIME
 
 cdef enum Section:
     OFFERS                      # of sources/registry: by type
-    ROLES                       # of leaf: by type
     ROUTES                      # of route: by type and target
     SECTIONS
 

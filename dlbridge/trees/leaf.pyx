@@ -1,13 +1,11 @@
 """What an object is in a batch: an array, a table, a value that is neither, or something that may contain others."""
 
-cimport cython
-from cpython.object cimport PyObject
-
-from dlbridge._core.cache cimport ROLES, Entry, cached_of_type, count_registrations, put, steal
 from dlbridge._core.late cimport load_module
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.sources.offer cimport Offer, facts_of, library, top_module
-from dlbridge._core.sources.registry cimport gives_buffer, has_offer, has_slot_alone, offers_for_type, unsupported
+from dlbridge._core.sources.registry cimport (
+    Offers, gives_buffer, has_offer, has_slot_alone, offers_for_type, offers_of_type, unsupported,
+)
 
 import sys
 import weakref
@@ -24,20 +22,11 @@ OTHER, VALUE, ARRAY, TABLE = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE
 VALUES = (str, bytes, int, float, complex, type(None))
 
 
-@cython.auto_pickle(False)
-cdef class TypeRole(Entry):
-    """The role of a type."""
-
-    cdef Role role
-    cdef bint records           # whether its arrays may have fields, as NumPy's
-    cdef bint slot_alone        # whether they have nothing but a buffer slot, which may give no buffer
-
-
 cpdef Role role_of(object obj) except *:
     """The role of an object, which is found once for each type that says it."""
-    cdef TypeRole found = None
+    cdef Offers found = None
     try:
-        found = role_of_type(obj)
+        found = with_role(obj)
         if found.role == IN_REFERENT:
             return role_of(obj.__init__.__self__)
         if found.records and has_fields(obj):
@@ -45,8 +34,8 @@ cpdef Role role_of(object obj) except *:
         if found.slot_alone and not gives_buffer(obj):
             return ROLE_OTHER
         if found.role != IN_INSTANCE:
-            return found.role
-        if not has_offer(offers_for_type(type(obj)), obj) or registered_container(obj) is not None:
+            return <Role> found.role
+        if not has_offer(found.offers, obj) or registered_container(obj) is not None:
             return ROLE_OTHER
         return ROLE_ARRAY if table_behind(obj) is None else ROLE_TABLE
     except (MemoryError, RecursionError):
@@ -55,22 +44,16 @@ cpdef Role role_of(object obj) except *:
         return ROLE_ARRAY if is_of_a_class(obj) and found is None else ROLE_OTHER
 
 
-cdef TypeRole role_of_type(object obj):
+cdef Offers with_role(object obj):
+    """What is known of the type of an object, with its role."""
     cdef object kind = type(obj)
-    cdef PyObject* found = cached_of_type(ROLES, <PyObject*> kind, <PyObject*> None)
-    cdef size_t before
-    cdef TypeRole made
-    if found != NULL:
-        return <TypeRole> steal(found)
-    before = count_registrations()
-    made = TypeRole.__new__(TypeRole)
-    made.kind = kind
-    made.role = find_role(kind, obj)
-    made.records = made.role == ROLE_ARRAY and issubclass(kind, (np.ndarray, np.void))
-    made.slot_alone = made.role == ROLE_ARRAY and has_slot_alone(offers_for_type(kind), kind)
-    if made.role != ROLE_ARRAY or is_of_a_library(kind):
-        put(ROLES, made, before)
-    return made
+    cdef Offers found = offers_of_type(kind)
+    if not found.has_role:
+        found.role = find_role(kind, obj)
+        found.records = found.role == ROLE_ARRAY and issubclass(kind, (np.ndarray, np.void))
+        found.slot_alone = found.role == ROLE_ARRAY and has_slot_alone(found.offers, kind)
+        found.has_role = found.role != ROLE_ARRAY or is_of_a_library(kind)
+    return found
 
 
 cdef bint is_of_a_library(object kind) except -1:

@@ -15,14 +15,22 @@ ctypedef Managed* (*AcquireOrLeave)(object obj, Offer offer, const Request* requ
 
 cdef class Offers(Entry):
     cdef tuple offers           # of Offer, in the order in which they are asked
+    # What trees/leaf finds when it first meets one in a batch:
+    cdef bint has_role          # whether it was found, and lasts
+    cdef int role               # leaf.Role
+    cdef bint records           # whether they are arrays that may have fields, as NumPy's
+    cdef bint slot_alone        # whether they are arrays with nothing but a buffer slot, which may give no buffer
 
+
+cdef inline Offers offers_of_type(object kind):
+    cdef PyObject* found = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
+    return <Offers> steal(found) if found != NULL else find_offers(kind)
 
 cdef inline tuple offers_for_type(object kind):
     """The offers that may serve a type, in the order in which they are asked. The last asks the instance itself."""
-    cdef PyObject* found = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
-    return (<Offers> steal(found)).offers if found != NULL else find_offers(kind)
+    return offers_of_type(kind).offers
 
-cdef tuple find_offers(object kind)
+cdef Offers find_offers(object kind)
 cdef object unsupported(object src, object facts)
 cdef bint has_offer(tuple offers, object obj) except -1
 cdef bint has_slot_alone(tuple offers, object kind) except -1

@@ -78,10 +78,10 @@ registered = []         # pairs of a predicate and an Offer, the newest first
 
 @cython.auto_pickle(False)
 cdef class Offers(Entry):
-    """The offers of a type, in the order in which they are asked."""
+    """What is found out once for a type: its offers, and its role in a batch."""
 
 
-cdef tuple find_offers(object kind):
+cdef Offers find_offers(object kind):
     """Find the offers of a type. The first type of a library imports what is known of the library."""
     cdef size_t before = count_registrations()
     cdef Offers found = Offers.__new__(Offers)
@@ -90,7 +90,7 @@ cdef tuple find_offers(object kind):
         found.kind = kind
         found.offers = list_offers(kind)
         put(OFFERS, found, before)
-        return found.offers
+        return found
     finally:
         resume_collector()
 
