@@ -16,7 +16,7 @@ from dlbridge._core.abi cimport (
     DLManagedTensorVersioned, DLTensor, kDLCPU, kDLComplex, kDLFloat,
 )
 from dlbridge._core.block cimport (
-    KNOWN_FLAGS, BYTE_STRIDES, CONJUGATED, NEGATED, OWNS_OBJECT, OWNS_WRAPPED, PROTOCOL_DLBRIDGE, PROTOCOL_DLPACK,
+    BYTE_STRIDES, CONJUGATED, KNOWN_FLAGS, NEGATED, OWNS_OBJECT, OWNS_WRAPPED, PROTOCOL_DLBRIDGE, PROTOCOL_DLPACK,
     SWAPPED, Managed, Owns, Release, Wrapped, managed_checked, managed_count, managed_from_tensor, managed_own,
     managed_own_storage, managed_release, managed_shape, managed_strides, managed_take_versioned, new_called,
     sole_deleter,
@@ -29,10 +29,6 @@ from dlbridge._core.decision cimport (
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport MAX_ROWS, NO_ROW, dtype_name, get_row
-from dlbridge._core.facts cimport (
-    ANY_ORDER, ANY_STRIDES, GAPS, HOST, LENGTH_1_STRIDES, NEGATIVE_STRIDES, OTHER_DEVICES, PINNED, READ_ONLY, SHARING,
-    UNIFIED, WRITABLE, ZERO_STRIDES,
-)
 from dlbridge._core.layout cimport MAX_NDIM, REPEATED, STRIDED
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.plan cimport contiguous_hint, fact_of, gather
@@ -40,7 +36,10 @@ from dlbridge._core.request cimport COPY_IF_NEEDED, COPY_NEVER, NOTHING_ASKED, R
 from dlbridge._core.sources.offer cimport Offer
 from dlbridge._core.sources.registry cimport Offers, acquire_by, offers_for_type
 from dlbridge._core.steps cimport taken
-from dlbridge._core.target cimport Target
+from dlbridge._core.target cimport (
+    ANY_ORDER, ANY_STRIDES, GAPS, HOST, LENGTH_1_STRIDES, NEGATIVE_STRIDES, OTHER_DEVICES, PINNED, READ_ONLY, SHARING,
+    UNIFIED, WRITABLE, ZERO_STRIDES, Target,
+)
 from dlbridge._core.view cimport (
     WANT_ANY_DEVICE, WANT_C_ORDER, WANT_DETACHED, WANT_FLAGS, WANT_OR_COPY, WANT_WRITABLE, View, Want,
 )

@@ -11,6 +11,7 @@ from dlbridge._core.targets.registry cimport new_unlisted
 from dlbridge._core.dtypes import NAMES
 from dlbridge._core.cache import clear_cache
 from dlbridge._core.sources.registry import add_source
+from dlbridge._core.target import Supports
 from dlbridge._core.targets.registry import add_target, names
 from dlbridge.errors import shown
 
@@ -146,9 +147,8 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
                         "(pass the class itself)")
 
     def adjust(Target target):
-        flags = load_module("dlbridge._core.facts").Supports
         for flag in abilities:
-            target.supports |= <unsigned int> flags[flag]
+            target.supports |= <unsigned int> Supports[flag]
         target.rows = rows_named(wanted)
         target.alignment = alignment
         target.array_types = kinds

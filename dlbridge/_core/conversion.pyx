@@ -11,17 +11,16 @@ from dlbridge._core.decision cimport COPY_IN_TARGET, COPY_SPAN, NARROW, UPLOAD, 
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport nearest_row, row_name
-from dlbridge._core.location cimport is_on, is_on_gpu
 from dlbridge._core.plan cimport kernels, writer_of
 from dlbridge._core.request cimport (
     COPY_ALWAYS, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request, is_unordered, request_of_copy,
 )
-from dlbridge._core.route cimport Route, delivery_to, note_device, route_to, share_directly
+from dlbridge._core.route cimport Route, delivery_to, is_on, is_on_gpu, note_device, route_to, share_directly
 from dlbridge._core.sources.offer cimport Offer, library
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.steps cimport placed
 from dlbridge._core.target cimport Target, uploads_to
-from dlbridge._core.targets.consumer cimport call_consumer, call_kernel
+from dlbridge._core.targets.importer cimport call_consumer, call_kernel
 from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge._core.uploads cimport uploaded
 from dlbridge.tensor cimport new_tensor

@@ -1,14 +1,13 @@
 """The decision: whether memory is shared, copied or refused, and the first reason."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint8_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU, kDLCUDA, kDLROCM
 from dlbridge._core.atomic cimport load_rows
 from dlbridge._core.block cimport Managed, managed_data
 from dlbridge._core.devices.table cimport same_device
-from dlbridge._core.facts cimport READ_ONLY, WRITABLE
 from dlbridge._core.request cimport COPY_ALWAYS, READONLY_SHARE, Request
-from dlbridge._core.target cimport Target
+from dlbridge._core.target cimport READ_ONLY, WRITABLE, Target
 
 
 # What is done with memory, in the order in which it is done. Without any step, or with ORDER alone, it is shared as it

@@ -13,15 +13,14 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.devices.table cimport has_streams, is_host, is_pinned, same_device
 from dlbridge._core.dtypes cimport NO_ROW, find_dlpack, get_row
-from dlbridge._core.facts cimport (
-    ANY_ORDER, ANY_STRIDES, GAPS, HOST, NEGATIVE_STRIDES, ODD_STRIDES, OTHER_DEVICES, PACKED, PADDED, PINNED, READ_ONLY,
-    SHARING, SWAPPED_BYTES, UNIFIED, ZERO_STRIDES,
-)
 from dlbridge._core.layout cimport BACKWARD, LENGTH_1, REPEATED, STRIDED, Span, has_overlap, is_dense
 from dlbridge._core.request cimport (
-    is_unordered, COPY_ALWAYS, COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_ERROR, READONLY_SHARE, Request,
+    COPY_ALWAYS, COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_ERROR, READONLY_SHARE, Request, is_unordered,
 )
-from dlbridge._core.target cimport Target, uploads_to
+from dlbridge._core.target cimport (
+    ANY_ORDER, ANY_STRIDES, GAPS, HOST, NEGATIVE_STRIDES, ODD_STRIDES, OTHER_DEVICES, PACKED, PADDED, PINNED, READ_ONLY,
+    SHARING, SWAPPED_BYTES, UNIFIED, ZERO_STRIDES, Target, uploads_to,
+)
 
 
 cdef enum:

@@ -13,7 +13,6 @@ from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, same_device
 from dlbridge._core.dtypes cimport dtype_name, get_row
-from dlbridge._core.facts cimport WRITABLE
 from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
 from dlbridge._core.place cimport FETCH_THERE, copy_into, replaced
 from dlbridge._core.plan cimport make_plan, row_for, step_texts
@@ -23,7 +22,7 @@ from dlbridge._core.request cimport (
 from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.steps cimport order, placed
-from dlbridge._core.target cimport Target
+from dlbridge._core.target cimport WRITABLE, Target
 from dlbridge._core.targets.registry cimport loaded_target
 
 from dlbridge.errors import (

@@ -17,13 +17,12 @@ from dlbridge._core.decision cimport (
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name, has_streams, is_gpu, is_host
 from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row, nearest_row, row_name
-from dlbridge._core.facts cimport OTHER_DEVICES
 from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED
 from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, dense_like, is_stageable
 from dlbridge._core.request cimport COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_SHARE, Request, request_of_copy
 from dlbridge._core.sources.offer cimport facts_of, hints
-from dlbridge._core.target cimport Target, uploads_to
+from dlbridge._core.target cimport OTHER_DEVICES, Target, uploads_to
 
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 

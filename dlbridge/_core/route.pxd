@@ -1,7 +1,8 @@
-"""The route: the sources and the target for a type and a ``to``, cached."""
+"""The route: the sources and the target for a type and a ``to``, cached; and on which device an array is."""
 
 from cpython.object cimport PyObject
 
+from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.cache cimport ROUTES, Entry, cached, steal
 from dlbridge._core.request cimport Request
 from dlbridge._core.target cimport Target
@@ -34,3 +35,9 @@ cdef Route aim(Request* request, Route route)
 cdef int note_device(object array, Route route, Request* request) except -1
 # An array over memory that src keeps, for a direct route; None where a block is needed.
 cdef object share_directly(object src, Route route, const Request* request)
+
+# ---- on which device an array is; ``hosts`` is the number of devices that a library sees on the host
+
+cdef bint is_on(object array, int hosts, const DLDevice* wanted) except -1
+cdef int find_device(object array, int hosts, DLDevice* out) except -1
+cdef bint is_on_gpu(object array) except -1

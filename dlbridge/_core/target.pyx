@@ -13,8 +13,6 @@ from dlbridge._core.atomic cimport load_flag, store_flag
 from dlbridge._core.block cimport managed_shape
 from dlbridge._core.devices.table cimport parse_device
 from dlbridge._core.dtypes cimport MAX_ROWS, get_row, row_name, rows_named
-from dlbridge._core.facts cimport GAPS, HOST, OTHER_DEVICES, PINNED, SHARING
-from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.sources.offer cimport library
 
@@ -79,7 +77,7 @@ cdef class Target:
 
     cdef int read_facts(self) except -1:
         """Read what the library supports: everything, less what its facts say that it lacks. adjust() corrects that."""
-        flags = load_module("dlbridge._core.facts").Supports
+        cdef object flags = Supports
         applies = library().applies
         facts = self.facts
         version = str(getattr(self.namespace, "__version__", facts.version))

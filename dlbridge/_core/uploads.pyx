@@ -18,10 +18,10 @@ from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.steps cimport taken
 from dlbridge._core.target cimport Target
-from dlbridge._core.targets.consumer cimport exhausted_memory, first_line
+from dlbridge._core.targets.importer cimport exhausted_memory, first_line
 from dlbridge.tensor cimport Tensor, new_tensor
 
-from dlbridge._core.targets.consumer import UNTOUCHED
+from dlbridge._core.targets.importer import UNTOUCHED
 from dlbridge.errors import DeviceError, DLBridgeError, refusal
 
 cdef enum:

@@ -126,7 +126,7 @@ class Library(NamedTuple):
     importer: str | Callable[..., Any] = ""     # its function, from the module on; or one of the module and an ndarray
     array_types: tuple[str, ...] = ()       # from the module on; an instance of one is an array of the library already
     exact: bool = False                     # … but not an instance of a subclass
-    lacks: tuple[Fact, ...] = ()            # what its arrays do not support: names of Supports, in _core/facts.pxd
+    lacks: tuple[Fact, ...] = ()            # what its arrays do not support: names of Supports, in _core/target.pxd
     alignment: Fact | None = None           # of the first element, in bytes
     device_alignment: Fact | None = None    # … on a device
     fewest_axes: Fact | None = None

@@ -184,5 +184,5 @@ def accepts(to, *, returns=None, gradients=False, **keywords):
     >>> x.grad
     tensor([2., 2.])
     """
-    calls = load_module("dlbridge.gradients.calls" if gradients else "dlbridge.trees.calls")
+    calls = load_module("dlbridge.gradients.crossings" if gradients else "dlbridge.trees.boundary")
     return calls.accepts(to, returns, keywords)

@@ -10,17 +10,15 @@ from dlbridge._core.conversion cimport deliver_out_of_line
 from dlbridge._core.decision cimport Decision, is_for_host, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, has_streams, is_gpu, is_host
-from dlbridge._core.facts cimport HOST
-from dlbridge._core.location cimport find_device, is_on
 from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.plan cimport make_plan
 from dlbridge._core.request cimport (
     COPY_IF_NEEDED, COPY_NEVER, COPY_UNLESS_CONSTANT, KEYWORD_DEVICE, NOTHING_ASKED, READONLY_SHARE, Request,
     parse_keyword, parse_request,
 )
-from dlbridge._core.route cimport Route, delivery_to, route_to
+from dlbridge._core.route cimport Route, delivery_to, find_device, is_on, route_to
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
-from dlbridge._core.target cimport Target
+from dlbridge._core.target cimport HOST, Target
 from dlbridge._core.targets.registry cimport loaded_target
 from dlbridge.tensor cimport Tensor
 

@@ -66,7 +66,7 @@ def test_the_reader_of_imports_sees_them():
     assert {"_core.decision", "_core.place"} <= IMPORTS["_core.plan"]           # from … cimport (several)
     assert "_core.devices.transfers" in IMPORTS["_core.devices.operations"]     # by its name, in a .pxd
     assert "_core.sources.dlpack" in IMPORTS["_core.sources.registry"]          # by its name
-    assert "_core.facts" in IMPORTS["register"]                                 # in a function
+    assert "trees.containers" in IMPORTS["register"]                            # in a function
     assert "errors" in IMPORTS["libraries.tinygrad"]                            # in a function of Python
 
 

@@ -29,7 +29,7 @@ def literals(stub: str, parameter: str) -> set[str]:
 
 
 def test_literals_name_what_is_there() -> None:
-    supports = importlib.import_module("dlbridge._core.facts").Supports
+    supports = importlib.import_module("dlbridge._core.target").Supports
     assert literals("convert.pyi", "to") <= set(dlbridge.targets())
     assert len(literals("convert.pyi", "to")) == 6
     assert literals("__init__.pyi", "supports") <= set(supports.__members__)

@@ -62,7 +62,6 @@ FLOORS = (
         Room("native/", ("_core.native.",), on_the_way=True),
         Room("decision, plan", ("_core.decision", "_core.plan", "_core.target"), on_the_way=True),
         Room("steps, place", ("_core.steps", "_core.place", "_core.narrowing"), on_the_way=True),
-        Room("location", ("_core.location",)),
         Room("exports, capsule", ("_core.exports", "_core.capsule")),
         Room("constant", ("_core.constant",)),
     )),
@@ -76,7 +75,7 @@ FLOORS = (
         Room("dtypes", ("_core.dtypes",)),
         Room("layout", ("_core.layout",)),
         Room("copying", ("_core.copying", "_core.words")),
-        Room("libraries/, facts, containers", ("libraries.", "_core.facts", "trees.containers")),
+        Room("libraries/, containers", ("libraries.", "trees.containers")),
     )),
     Floor(1, (
         Room("abi", ("_core.abi", "_core.arrow_abi")),

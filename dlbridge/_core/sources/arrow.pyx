@@ -25,8 +25,9 @@ from dlbridge._core.dtypes cimport find_name
 from dlbridge._core.pending cimport raise_pending
 from dlbridge._core.place cimport gathered
 from dlbridge._core.request cimport COPY_NEVER, Request
-from dlbridge._core.sources.arrow_array cimport block_of, block_of_nothing, pair_of, take_callback
-from dlbridge._core.sources.arrow_schema cimport ArrowDescription, hint_of, read_schema, refused
+from dlbridge._core.sources.arrow_array cimport (
+    ArrowDescription, block_of, block_of_nothing, hint_of, pair_of, read_schema, refused, take_callback,
+)
 from dlbridge._core.sources.offer cimport Offer, new_offer
 
 from dlbridge._core.sources.arrow_array import check_given

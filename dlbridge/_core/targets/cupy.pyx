@@ -17,9 +17,9 @@ from dlbridge._core.dtypes cimport numpy_dtype
 from dlbridge._core.layout cimport STRIDED, Span
 from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport READONLY_SHARE, Request, keeps_handle
-from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, wrap_error
 from dlbridge._core.target cimport Target
+from dlbridge._core.targets cimport numpy
+from dlbridge._core.targets.importer cimport call_consumer, wrap_error
 from dlbridge.tensor cimport new_tensor
 
 

@@ -7,7 +7,7 @@ from libc.stdint cimport int64_t
 from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed, managed_drop_second, managed_release, managed_retain
 from dlbridge._core.target cimport Target
-from dlbridge._core.targets.consumer cimport consumer_error
+from dlbridge._core.targets.importer cimport consumer_error
 
 
 cdef object deliver(Managed* managed, Target target)

@@ -7,8 +7,8 @@ from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice
 from dlbridge._core.block cimport Managed
 from dlbridge._core.capsule cimport new_versioned_capsule
 from dlbridge._core.sources.exchange cimport find_exchange_api
-from dlbridge._core.targets.consumer cimport call_consumer, consumer_error
 from dlbridge._core.target cimport Target
+from dlbridge._core.targets.importer cimport call_consumer, consumer_error
 
 
 def prepare(Target target):

@@ -5,10 +5,10 @@ from dlbridge._core.block cimport Managed
 from dlbridge._core.capsule cimport new_legacy_capsule
 from dlbridge._core.dtypes cimport NO_ROW, get_row, nearest_row, row_name, rows_named
 from dlbridge._core.request cimport Request
-from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer, tensor_to_share
-from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
 from dlbridge._core.target cimport Target
+from dlbridge._core.targets cimport numpy
+from dlbridge._core.targets.importer cimport call_consumer, tensor_to_share
+from dlbridge._core.targets.jaxlib cimport device_importer, host_importer
 
 from dlbridge.errors import ConversionError, refusal
 

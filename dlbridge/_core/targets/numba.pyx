@@ -10,9 +10,9 @@ from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations
 from dlbridge._core.dtypes cimport numpy_dtype
 from dlbridge._core.exports cimport cuda_interface
 from dlbridge._core.request cimport READONLY_SHARE, Request
-from dlbridge._core.targets cimport numpy
-from dlbridge._core.targets.consumer cimport call_consumer
 from dlbridge._core.target cimport Target
+from dlbridge._core.targets cimport numpy
+from dlbridge._core.targets.importer cimport call_consumer
 from dlbridge.tensor cimport new_tensor
 
 from dlbridge.libraries.numba_arrays import check, makers, primary_context

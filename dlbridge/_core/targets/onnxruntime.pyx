@@ -5,9 +5,8 @@ Older versions take bools as bytes, and are told that they are bools.
 
 from dlbridge._core.abi cimport kDLBool, kDLUInt
 from dlbridge._core.block cimport Managed
-from dlbridge._core.facts cimport BOOLS
-from dlbridge._core.targets.consumer cimport call_consumer, waited_capsule
-from dlbridge._core.target cimport Target
+from dlbridge._core.target cimport BOOLS, Target
+from dlbridge._core.targets.importer cimport call_consumer, waited_capsule
 
 
 def prepare(Target target):

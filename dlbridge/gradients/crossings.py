@@ -10,7 +10,7 @@ from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
 from dlbridge.errors import UnsupportedError, refusal, shown
 from dlbridge.gradients.forms import take_out
-from dlbridge.trees.calls import DIFFERENTIABLE, Boundary, check_decorated, check_decorator, is_asynchronous
+from dlbridge.trees.boundary import DIFFERENTIABLE, Boundary, check_decorated, check_decorator, is_asynchronous
 from dlbridge.trees.failure import Failure
 from dlbridge.trees.leaf import ARRAY, OTHER
 from dlbridge.trees.leaves import Memo, Takers, takers

@@ -1,1 +1,0 @@
-"""What the files of libraries/ name, as bits."""
