@@ -105,8 +105,8 @@ class Arrays(NamedTuple):
     unordered_export: Fact | None = None    # True: all of its arrays are on devices, and __dlpack__ is told -1, so that
     #                                         dlbridge orders that stream. Where strides, in bytes, are no whole
     #                                         elements or go backwards, or it refuses, the interface is asked
-    interface: Fact | None = None           # a function of the array: its __cuda_array_interface__ as it is meant;
-    #                                         as its "keeper" it may have the object of its stream
+    interface: Fact | None = None           # a function of the array: its __cuda_array_interface__ as it is meant, in a
+    #                                         new dictionary, whose "keeper" may be the object of its stream
 
 
 class Library(NamedTuple):

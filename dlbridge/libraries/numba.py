@@ -18,16 +18,18 @@ def default_stream() -> int:
 
 
 def interface_of(array: Any) -> Any:
-    """The interface of an array as it is meant. ForeignArray of numba.cuda.testing has the interface alone."""
+    """The interface of an array as it is meant, in a new dictionary."""
     interface = numba_arrays.interface_of(array)
-    if not isinstance(interface, dict):
-        return interface
-    stream = interface.get("stream")
-    if interface.get("strides") is None:
-        interface = interface | {"strides": getattr(array, "strides", None)}
-    if stream is None:
-        return interface | {"stream": 1}
-    return interface | {"stream": default_stream() if stream == 0 else stream, "keeper": getattr(array, "stream", None)}
+    if isinstance(interface, dict):
+        stream = interface.get("stream")
+        if stream is None:
+            interface["stream"] = 1
+        else:
+            interface["stream"] = default_stream() if stream == 0 else stream
+            interface["keeper"] = getattr(array, "stream", None)
+        if interface.get("strides") is None:
+            interface["strides"] = getattr(array, "strides", None)      # numba.cuda.testing.ForeignArray has none
+    return interface
 
 
 LIBRARY = Library(

@@ -65,7 +65,7 @@ def check(cuda: Any, index: int, interface: dict[str, Any], owner: Any, expected
 
 
 def interface_of(array: Any) -> Any:
-    """The ``__cuda_array_interface__`` of an array, whose strides may be given although it is compact."""
+    """The ``__cuda_array_interface__`` of an array, in a new dictionary; it may have strides although it is compact."""
     kind = type(array), type(getattr(array, "stream", None))
     readable = readers.get(kind)
     if readable:
@@ -78,7 +78,7 @@ def interface_of(array: Any) -> Any:
             readers[kind] = may_be_used() and said == interface
         except Exception:
             readers[kind] = False
-    return interface
+    return dict(interface) if isinstance(interface, dict) else interface
 
 
 def attributes_of(array: Any) -> dict[str, Any]:

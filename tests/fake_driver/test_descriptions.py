@@ -70,7 +70,7 @@ def test_a_wrong_description_is_refused_by_the_name_of_its_field(platform):
     from fake_driver.producers import Interface, counts, driver
 
     import dlbridge
-    from dlbridge.errors import ConversionError, DeviceError, UnsupportedError
+    from dlbridge.errors import ConversionError, DeviceError
 
     driver.make_current(0)
     start = driver.allocate(0, 64)
@@ -113,6 +113,17 @@ def test_a_wrong_description_is_refused_by_the_name_of_its_field(platform):
         refused(ConversionError, "'data'", data=data)
     refused(ConversionError, "data", "has no memory for 4 elements", data=(0, False))
     refused(DeviceError, "is no memory that the driver knows", data=(1, False))
+    assert counts() == before
+
+
+@in_child
+def test_an_interface_that_raises_or_is_no_dictionary():
+    from fake_driver.producers import counts
+
+    import dlbridge
+    from dlbridge.errors import ConversionError, UnsupportedError
+
+    before = counts()
 
     class Raises:
         @property

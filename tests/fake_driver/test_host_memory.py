@@ -56,6 +56,19 @@ def test_pinned_memory_is_the_hosts_once_its_stream_is_done(platform):
         else:
             raise AssertionError
 
+
+@both
+@in_child
+def test_a_tensor_of_pinned_memory_is_exported_to_the_host_once_its_stream_is_done(platform):
+    from fake_driver.producers import CUDA_HOST, Interface, driver, fields, order
+
+    import dlbridge
+
+    ROCM_HOST = 11
+    driver.make_current(0)
+    legacy, kind = (0, ROCM_HOST) if driver.hip else (1, CUDA_HOST)
+    for device in 0, 1:
+        start, first = driver.allocate(device, 256, "host"), driver.stream(device)
         tensor = dlbridge.asdlpack(Interface(start, stream=first))
         assert tensor.__dlpack_device__() == (kind, 0)
         driver.clear()

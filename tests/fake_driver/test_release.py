@@ -239,7 +239,6 @@ def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
 @pytest.mark.needs("numba")
 @in_child(**AT_ONCE)
 def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer():
-    import sys
     import weakref
 
     import numpy as np
@@ -295,7 +294,25 @@ def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer()
     del tensor
     assert alive(references) == [False, False]
 
-    # None where no order was asked for, nor where a call fails.
+
+@in_child
+def test_no_stream_is_kept_where_nothing_is_ordered_or_a_call_fails():
+    import sys
+    import weakref
+
+    from fake_driver.producers import Interface, Stream, driver
+
+    import dlbridge
+
+    driver.make_current(0)
+    start = driver.allocate(0, 16)
+
+    def hold(*objects):
+        return [weakref.ref(each) for each in objects]
+
+    def alive(references):
+        return [reference() is not None for reference in references]
+
     stream = Stream(-1)
     tensor, references = dlbridge.asdlpack(Interface(start, stream=1), stream=stream), hold(stream)
     del stream

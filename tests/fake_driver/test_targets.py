@@ -490,6 +490,20 @@ def test_device_memory_reaches_the_host_only_where_that_is_asked_for():
         # Nothing of the source is kept.
         assert np.array_equal(dlbridge.asdlpack(source, device="cpu"), expected)
 
+
+@in_child
+def test_a_tensor_exports_device_memory_to_the_host_where_that_is_asked_for():
+    import numpy as np
+    from fake_driver.producers import Interface, Stream, driver, fields, order
+
+    import dlbridge
+    from dlbridge.errors import CopyRequiredError, DeviceError
+
+    driver.make_current(0)
+    for device in 0, 1:
+        start, first = driver.allocate(device, 64), Stream(driver.stream(device))
+        expected = np.arange(16, dtype="f4")
+        driver.write(start, expected.tobytes())
         tensor = dlbridge.asdlpack(Interface(start, (16,), stream=first.handle))
         for keywords in {"dl_device": (1, 0)}, {"dl_device": (1, 0), "copy": True}:
             for version in None, (1, 3):

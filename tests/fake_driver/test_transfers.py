@@ -493,6 +493,36 @@ def test_the_uploads_of_a_batch_are_waited_for_once(platform):
     dlbridge.asdlpack(arrays[0], device=where)
     assert len(driver.log("StreamSynchronize")) == 1
 
+    # A larger copy is waited for at once, so that its source need not be kept.
+    assert waits([np.full(1 << 19, index, "u1") for index in range(3)]) == 3
+    # What fails later is an error of its batch.
+    driver.fail("StreamSynchronize", 700)
+    try:
+        list(dlbridge.prefetch([arrays], "dlbridge", device=where))
+    except dlbridge.DeviceError as error:
+        assert "StreamSynchronize" in str(error)
+    else:
+        raise AssertionError("the error was lost")
+
+
+@both
+@in_child
+def test_uploads_of_a_batch_are_waited_for_before_a_producers_code_runs(platform):
+    """It may write to what is read."""
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    where = "rocm" if driver.hip else "cuda"
+
+    def waits(batch):
+        driver.clear()
+        [given] = dlbridge.prefetch([batch], "dlbridge", device=where)
+        for index, tensor in enumerate(given):
+            assert driver.read(tensor.data_ptr, tensor.nbytes) == bytes([index]) * tensor.nbytes
+        return len(driver.log("StreamSynchronize"))
+
     class Kept(np.ndarray):
         def __del__(self):
             waited[int(self[0])] = len(driver.log("StreamSynchronize"))
@@ -508,8 +538,7 @@ def test_the_uploads_of_a_batch_are_waited_for_once(platform):
             return 1, 0
 
     waited = {}
-    # Code of a producer may write to what is read, so each is waited for before that of the next runs. It goes after
-    # that; without a GIL, when the thread that made it comes to it.
+    # What is read goes after that; without a GIL, when the thread that made it comes to it.
     assert waits([Temporary(index) for index in range(20)]) == 20
     assert sorted(waited) == [*range(20)] and all(seen > index for index, seen in waited.items())
     waited = {}
@@ -519,7 +548,20 @@ def test_the_uploads_of_a_batch_are_waited_for_once(platform):
     except dlbridge.DeviceMemoryError:
         driver.fail("MemAllocAsync", 0)
     assert sorted(waited) == [*range(10)] and all(seen >= min(index + 1, 9) for index, seen in waited.items())
-    # Memory that turns out to be on the device is copied there, and those before it are waited for all the same.
+
+
+@both
+@in_child
+def test_a_batch_with_memory_that_turns_out_to_be_on_the_device(platform):
+    """It is copied there, and what was uploaded before it is waited for all the same."""
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    where = "rocm" if driver.hip else "cuda"
+    arrays = [np.full(100, index, "u1") for index in range(3)]
+
     class Box:
         def __init__(self, producer):
             self.producer = producer
@@ -534,20 +576,10 @@ def test_the_uploads_of_a_batch_are_waited_for_once(platform):
     there = dlbridge.asdlpack(np.full(100, 7, "u1"), device=where)
     dlbridge.register_source(Box, lambda box: box.producer)
     driver.clear()
-    [batch] = dlbridge.prefetch([[*arrays[:3], Box(OnDevice())]], "dlbridge", device=where)
+    [batch] = dlbridge.prefetch([[*arrays, Box(OnDevice())]], "dlbridge", device=where)
     assert batch[3].data_ptr != there.data_ptr and driver.read(batch[3].data_ptr, 100) == bytes([7]) * 100
     used = {line.partition("stream=")[2].split()[0] for line in driver.log("MemcpyHtoDAsync")}
     assert used == {line.partition("stream=")[2].split()[0] for line in driver.log("StreamSynchronize")}
-    # A larger copy is waited for at once, so that its source need not be kept.
-    assert waits([np.full(1 << 19, index, "u1") for index in range(3)]) == 3
-    # What fails later is an error of its batch.
-    driver.fail("StreamSynchronize", 700)
-    try:
-        list(dlbridge.prefetch([arrays], "dlbridge", device=where))
-    except dlbridge.DeviceError as error:
-        assert "StreamSynchronize" in str(error)
-    else:
-        raise AssertionError("the error was lost")
 
 
 @pytest.mark.needs("pyarrow")
@@ -602,7 +634,18 @@ def test_the_small_uploads_of_a_tree_are_waited_for_together(platform):
     dlbridge.accepts("dlbridge", device=where)(lambda *tensors: None)(*given)
     assert len(driver.log("StreamSynchronize")) == 5
 
-    # No code of a producer or of a container runs meanwhile: it might write to what is read.
+
+@both
+@in_child
+def test_no_code_of_a_producer_or_a_container_runs_while_a_tree_is_uploaded(platform):
+    """It might write to what is read."""
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    where = "rocm" if driver.hip else "cuda"
+
     class Batch:
         def __init__(self, arrays):
             self.arrays = arrays
@@ -627,11 +670,13 @@ def test_the_small_uploads_of_a_tree_are_waited_for_together(platform):
         return Batch(arrays)
 
     dlbridge.register_container(Batch, flatten, unflatten)
-    seen = []
-    assert waits([*arrays(5), Producer()]) == 2 and seen == [1]
+    seen, arrays = [], [np.full(100, index, "u1") for index in range(5)]
+    dlbridge.convert_tree([*arrays, Producer()], "dlbridge", device=where)
+    assert (seen, waited()) == ([1], 2)
     seen = []
     driver.clear()
-    dlbridge.convert_tree([*arrays(5), Batch(arrays(5)), *arrays(5)], "dlbridge", device=where)
+    copies = Batch([*map(np.copy, arrays)])
+    dlbridge.convert_tree([*arrays, copies, *map(np.copy, arrays)], "dlbridge", device=where)
     assert (seen, waited()) == ([1, 2], 3)
 
     class Asks:
@@ -652,20 +697,32 @@ def test_the_small_uploads_of_a_tree_are_waited_for_together(platform):
     for asks in Asks(), np.array([Asks(), Asks()]), np.zeros(3).view(Derived):
         seen = []
         driver.clear()
-        dlbridge.convert_tree([[*arrays(5), "name", 1.5], asks], "dlbridge", device=where)
+        dlbridge.convert_tree([[*arrays, "name", 1.5], asks], "dlbridge", device=where)
         assert set(seen) <= {1} and waited() >= 1, asks
     driver.clear()
-    dlbridge.convert_tree([*given, "name", 7, None, {"x": [*given], "y": (1.5, given[0])}], "dlbridge", device=where)
+    dlbridge.convert_tree([*arrays, "name", 7, None, {"x": [*arrays], "y": (1.5, arrays[0])}], "dlbridge", device=where)
     assert waited() == 1
-    # What is queued before an error is waited for, too, and what that wait says does not take its place.
+
+
+@both
+@in_child
+def test_uploads_of_a_tree_are_waited_for_before_an_error_is_raised(platform):
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    where = "rocm" if driver.hip else "cuda"
+    arrays = [np.full(100, index, "u1") for index in range(9)]
+    # What that wait says does not take the place of the error.
     for code in 0, 700:
         driver.clear()
         driver.fail("StreamSynchronize", code)
         driver.fail("MemAllocAsync", 2, after=5)
         try:
-            dlbridge.convert_tree(arrays(9), "dlbridge", device=where)
+            dlbridge.convert_tree(arrays, "dlbridge", device=where)
         except dlbridge.DeviceMemoryError as error:
-            assert "leaf [5]" in str(error) and waited() == 1
+            assert "leaf [5]" in str(error) and len(driver.log("StreamSynchronize")) == 1
         else:
             raise AssertionError("the error was lost")
     driver.fail("MemAllocAsync", 0)
@@ -673,7 +730,7 @@ def test_the_small_uploads_of_a_tree_are_waited_for_together(platform):
     # Nor is an error of what was queued lost.
     driver.fail("StreamSynchronize", 700)
     try:
-        dlbridge.convert_tree(given, "dlbridge", device=where)
+        dlbridge.convert_tree(arrays, "dlbridge", device=where)
     except dlbridge.DeviceError as error:
         assert "StreamSynchronize" in str(error)
     else:

@@ -68,7 +68,7 @@ cdef dict read_interface(object obj, Offer offer):
         return None
     if not isinstance(given, dict):
         raise _refused("__cuda_array_interface__", type(given).__qualname__, "is not a dict")
-    interface = dict(given)
+    interface = dict(given) if offer.interface is None else given
     check_entries(interface)
     return interface
 
