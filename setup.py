@@ -46,7 +46,8 @@ HOT_MODULES = {
     "_core.decision", "_core.described", "_core.dtypes", "_core.exports", "_core.narrowing", "_core.route",
     "_core.native.numpy", "_core.native.torch", "_core.sources.arrow", "_core.sources.arrow_array",
     "_core.sources.buffer", "_core.sources.dlpack", "_core.sources.exchange",
-    "_core.sources.registry", "_core.steps", "_core.targets.exchange", "_core.targets.numpy", "trees.walk",
+    "_core.sources.registry", "_core.steps", "_core.targets.exchange", "_core.targets.numpy", "_core.targets.torch",
+    "trees.walk",
 }
 
 
