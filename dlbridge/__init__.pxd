@@ -83,9 +83,9 @@ cdef extern from "dlbridge.h" nogil:
         MAX_NDIM "DLBRIDGE_MAX_NDIM"
         WRITABLE "DLBRIDGE_WRITABLE"        # read-only memory is refused
         C_ORDER "DLBRIDGE_C_ORDER"          # compact, the last axis fastest
-        ANY_DEVICE "DLBRIDGE_ANY_DEVICE"    # else memory of the host alone
+        ANY_DEVICE "DLBRIDGE_ANY_DEVICE"    # without this flag only host memory is given
         DETACHED "DLBRIDGE_DETACHED"        # gradients are dropped
-        OR_COPY "DLBRIDGE_OR_COPY"          # what does not meet this is copied where that helps
+        OR_COPY "DLBRIDGE_OR_COPY"          # memory that does not meet the want is copied, where a copy helps
 
     ctypedef struct Want "dlbridge_Want":
         uint32_t size
@@ -96,7 +96,7 @@ cdef extern from "dlbridge.h" nogil:
         const int64_t* shape        # ndim extents, of which -1 is any; or NULL
         int64_t stream              # 0: the legacy default one
 
-    # Never copied, since it points into itself.
+    # A View must not be copied, since it points into itself.
     ctypedef struct View "dlbridge_View":
         DLTensor tensor
         uint64_t flags
@@ -105,7 +105,7 @@ cdef extern from "dlbridge.h" nogil:
     Want want "dlbridge_want"(const char* name, uint32_t flags) noexcept
     DLDataType dtype "dlbridge_dtype"(DLDataTypeCode code, uint8_t bits) noexcept
 
-    # Lets a view go: in any thread, with or without the GIL; twice is harmless.
+    # Releases a view, in any thread, with or without the GIL. A second call does nothing.
     void release "dlbridge_release"(View* view) noexcept
 
 
@@ -116,7 +116,7 @@ cdef extern from "dlbridge.h":
     DLManagedTensorVersioned* acquire "dlbridge_acquire"(object obj, const Want* want) except NULL
     # Makes an array of a library by name, module, type or example. tensor is stolen, also when it fails.
     object deliver "dlbridge_deliver"(DLManagedTensorVersioned* tensor, object to)
-    # Describes the caller's memory, or fresh memory if like.data is NULL. Without drop the owner is a Python object.
+    # Describes the caller's memory, or fresh memory if like.data is NULL. If drop is NULL, owner is a Python object.
     DLManagedTensorVersioned* make "dlbridge_make"(
         const DLTensor* like, uint64_t flags, void* owner, void (*drop)(void*) noexcept nogil) except NULL
 

@@ -406,7 +406,7 @@ cdef object refused(const Want* want, str field, object value, str wrong, str hi
 
 
 cdef object in_words_of(object error, const Want* want):
-    """The same error of dlbridge's, from the function that the caller has named. A producer's own is left as it is."""
+    """An error of dlbridge's as one of the function that the caller has named. A producer's own is left as it is."""
     if want.name == NULL or not isinstance(error, DLBridgeError) or not error.stage or error.stage == name_of(want):
         return error
     if error.stage == "convert":            # it takes the name of a library for a target

@@ -10,12 +10,12 @@ own_storage    The owner can release the memory while it lives, as a torch tenso
 keep           The block holds a reference to one more object, beside its owner.
 retain         One more reference to the block.
 drop           One reference less. The last one releases the owner, if it is still there, and frees the block.
-drop_second    The same for a reference beside one that stays: no atomic step is needed with the GIL.
+drop_second    Drop one of two references. The other one stays, so no atomic step is needed with the GIL.
 release        Release the owner now, whatever references are left, and drop one reference. The deleter of a block does
                this, unless the block is lent: the deleter of a lent block drops.
 new_view       A new block over the same memory, which owns a reference to the first one.
-seal           No code writes to the memory any more: it is dlbridge's own, and from now on the block is read-only.
-take           Make a block that owns what is given. It is consumed also when that fails.
+seal           Make memory of dlbridge's own read-only, because no code writes to it any more.
+take           Make a block that owns what is given. What is given is released if that fails.
 =============  =======================================================================================================
 """
 
@@ -81,8 +81,8 @@ ctypedef struct Wrapped:
     uint8_t owns                # the kind of that owner, an Owns
 
 
-# Finds what keeps the memory of an object that is NOT_YET_OWNED, and makes it keep the memory from now on. The source
-# of such objects sets it.
+# Finds the storage of an object that is NOT_YET_OWNED, and makes it keep the memory from now on. The module that makes
+# such blocks sets this function.
 ctypedef object (*FindStorage)(object owner)
 
 cdef FindStorage find_storage
@@ -123,9 +123,9 @@ cdef enum Mark:
     CONJUGATED = 8          # every value stands for its conjugate (torch's conjugate bit)
 
 
-# What is known of memory, and who keeps it. It lies at the head of a block, and every live result holds one; or on the
-# caller's stack, where an object that is only looked at keeps the memory: there nobody sets owner and references, or
-# reads them.
+# The description of memory, and its owner. It is the head of a block, and every live result holds a block. It is on the
+# caller's stack if an object is only looked at: that object keeps the memory, so the owner and the references are
+# neither set nor read.
 # A value that can be derived from other fields has no field of its own: with two axes a block has 120 bytes, which is
 # all that malloc() puts into a chunk of 128.
 ctypedef struct Managed:
@@ -243,7 +243,7 @@ cdef inline bint managed_take_bytes(
 ) noexcept nogil:
     """Take a layout with strides in bytes; NULL strides are compact. The row is set before.
 
-    True if it is compact in C order, has elements, and is far from any limit: it needs no check then.
+    True if the layout is compact in C order, has elements, and is far from any limit, so that it needs no check.
     """
     if strides_bytes != NULL and take_plain_bytes(
             managed.abi.dl_tensor.ndim, shape, strides_bytes, get_row(managed.row).item_shift,
@@ -279,7 +279,7 @@ cdef int managed_keep(Managed* managed, object obj) except -1
 # What is kept beside an owner of OWNS_WRAPPED, borrowed; NULL if nothing is.
 cdef PyObject* kept_object(void* owner) noexcept nogil
 
-# Keeps an export beside the owner, and releases it before the owner, which may close what it lies over as it goes.
+# Keeps an export beside the owner. It is released before the owner, because the owner may close the memory under it.
 cdef int managed_keep_export(Managed* managed, object export) except -1
 
 cdef DLManagedTensor* managed_as_legacy(Managed* managed) noexcept nogil
@@ -298,8 +298,8 @@ cdef inline Managed* managed_retain(Managed* managed) noexcept nogil:
 cdef inline Managed* managed_made_lendable(Managed* managed) noexcept nogil:
     """Make it a block that several consumers can have at a time: its deleter drops one reference instead of releasing.
 
-    Consumers read the block, and never write to it. It no longer counts as the copy that was asked for, since its owner
-    uses the memory too.
+    Consumers read the block, and never write to it. It no longer counts as a copy made for one consumer, since
+    the lender uses the memory too.
     """
     managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_COPIED
     managed.abi.deleter = lent_deleter
@@ -311,7 +311,8 @@ cdef void managed_release(Managed* managed) noexcept nogil
 cdef inline void managed_drop_second(Managed* managed) noexcept nogil:
     """Drop one of two references. The caller holds the GIL, and the other reference stays meanwhile.
 
-    With the GIL no other thread can retain the block then. Without it two threads may have a view of one Tensor.
+    With the GIL no other thread can retain the block meanwhile. Without the GIL two threads may have views of one
+    Tensor, so the step is atomic.
     """
     if ONE_AT_A_TIME and load(&managed.references) == 2:
         managed.references = 1
@@ -347,7 +348,7 @@ cdef int64_t managed_nbytes(const Managed* managed) noexcept nogil
 cdef str protocol_name(Protocol protocol)
 cdef object managed_owner(Managed* managed)
 
-# The block of a Tensor; NULL of any other object. tensor says how it is found.
+# Gives the block of a Tensor, and NULL for any other object. tensor.pyx sets this function.
 ctypedef const Managed* (*FindBlock)(object owner) noexcept
 
 cdef const Managed* block_of(object owner) noexcept

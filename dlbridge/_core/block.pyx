@@ -29,7 +29,7 @@ cdef extern from *:
         void *waiting;
     } dlbridge_Releases;
     static _Thread_local dlbridge_Releases dlbridge_releases;
-    /* Without the register the compiler asks for the address after every call. */
+    /* Without the register the compiler computes the address of the thread's variable again after every call. */
     static inline dlbridge_Releases *dlbridge_releases_here(void) {
         dlbridge_Releases *here = &dlbridge_releases;
         DLBRIDGE_KEEP_IN_REGISTER(here);
@@ -198,10 +198,10 @@ cdef void take_other_bytes(Managed* managed, const Py_ssize_t* shape, const Py_s
 # ---- own and release -------------------------------------------------------------------------------------------------
 
 cdef object managed_unwrapped(Managed* managed):
-    """The object that keeps the memory alive, if it is the block's only owner. The block is freed then.
+    """Free the block and give the object that it owned; or give None, and the block stays.
 
-    None if it is not, and the block stays. This is for a consumer that keeps a reference to the object itself. For
-    read-only memory the block stays too, because the object might give the memory out as writable.
+    This is for a consumer that keeps a reference to the object itself. The block stays if it has another kind of owner
+    or more references, or if its memory is read-only, because the object might give the memory out as writable.
     """
     if managed.owns != OWNS_OBJECT or load(&managed.references) != 1 or (
             managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY):
@@ -261,7 +261,7 @@ cdef int keep(Managed* managed, object obj, bint released_first) except -1:
 
 cdef void managed_drop(Managed* managed) noexcept nogil:
     cdef uint8_t owns
-    # Only the holder of the only reference could add another, so that case needs no atomic step, which costs 5 ns.
+    # Dropping the only reference needs no atomic step, which costs 5 ns: only its holder could add another.
     if load(&managed.references) == 1 or add(&managed.references, -1) == 0:
         owns = managed.owns
         if owns == OWNS_NOTHING:
@@ -489,7 +489,8 @@ cdef void release_called(void* owner) noexcept nogil:
 cdef void release_foreign(void* owner, Release drop) noexcept nogil:
     """Run a foreign deleter, which takes the GIL itself, with a pending exception of this thread put aside.
 
-    Whether the thread holds the GIL is not the test, because torch gives the GIL up before it calls a deleter.
+    The test is whether the thread has a state of Python. torch gives the GIL up before it calls a deleter, so a thread
+    without the GIL can have a pending exception too.
     """
     if (python_runs() and PyGILState_GetThisThreadState() != NULL) or holds_gil():
         drop_with_gil(owner, drop)
@@ -513,7 +514,7 @@ cdef void drop_with_gil(void* owner, Release drop) noexcept nogil:
 cdef void drop_keeping_error(void* owner, Release drop) noexcept nogil:
     """Run a destructor without losing a pending exception (python_spec of DLPack).
 
-    One that the destructor leaves behind has no caller, and Python reports it as it does those of ``__del__``.
+    An exception that the destructor raises has no caller to go to, so Python reports it like one of ``__del__``.
     """
     cdef PyObject* kind = NULL
     cdef PyObject* value = NULL
@@ -668,7 +669,7 @@ cdef int dtype_fault(Managed* managed) noexcept nogil:
     if managed.row == NO_ROW:
         return UNKNOWN_DTYPE
     if managed.abi.dl_tensor.dtype.bits >= 8:
-        managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED     # it says nothing of these
+        managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED     # which means nothing here
     return 0
 
 

@@ -17,7 +17,7 @@ cdef enum:
     ENTRIES = 1024              # a bound, since entries keep their types alive, and a program may make many types
 
 ctypedef struct Cache:
-    size_t registrations        # how many there were when its entries were begun
+    size_t registrations        # how many there were when the cache was made or last cleared
     PyObject* entries[SECTIONS][ENTRIES]     # Entry, owned, or NULL
 
 
@@ -54,7 +54,7 @@ cdef inline PyObject* cached_of_type(Section section, PyObject* kind, PyObject* 
     cdef PyObject** entries = cache_here().entries[<int> section]
     cdef size_t slot = slot_of(kind, key)
     cdef PyObject* entry = entry_at(entries, slot, kind, key)
-    # An entry can be in either of two slots. Two that are used in turn would drive each other out of one slot.
+    # An entry can be in either of two slots. With one slot, two entries that are used in turn would replace each other.
     return entry if entry != NULL else entry_at(entries, slot ^ 1, kind, key)
 
 cdef inline PyObject* entry_at(PyObject** entries, size_t slot, PyObject* kind, PyObject* key) noexcept:
@@ -64,6 +64,6 @@ cdef inline PyObject* entry_at(PyObject** entries, size_t slot, PyObject* kind, 
     Py_INCREF(entry)
     return entry
 
-# An entry is begun by counting the registrations, and put into the cache unless there was one since.
+# Count the registrations before an entry is made. put() drops an entry if there was a registration since that count.
 cdef size_t count_registrations() noexcept
 cdef void put(Section section, Entry entry, size_t begun) noexcept

@@ -26,8 +26,8 @@ cdef size_t count_registrations() noexcept:
 cdef void put(Section section, Entry entry, size_t begun) noexcept:
     """Put an entry in its slot. The one that was there moves to the slot beside it, and the one there is dropped.
 
-    An entry that was begun before a registration is not put there. A registration can come while it is made, by another
-    thread, or by the code of other packages that predicates and imports run.
+    An entry that was begun before a registration is not kept. Another thread can register something while an entry is
+    made, and so can code of other packages, which runs in predicates and imports.
     """
     cdef Cache* cache = cache_here()
     cdef size_t slot = slot_of(<PyObject*> entry.kind, <PyObject*> entry.key)

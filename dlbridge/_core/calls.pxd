@@ -5,7 +5,7 @@ from cpython.object cimport PyObject
 from dlbridge._core.request cimport Request
 
 
-# convert(src, to) and convert(src, to=to), as Python calls a function of METH_FASTCALL | METH_KEYWORDS.
+# convert(), as Python calls a function of METH_FASTCALL | METH_KEYWORDS.
 cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names)
 # convert() with the keywords read. A dtype and a shape, or None, describe bytes.
 cdef object convert_as(object src, object to, object dtype, object shape, Request* request)

@@ -35,7 +35,7 @@ ctypedef object (*Quick)(PyObject* self, PyObject** arguments, Py_ssize_t count,
 
 ctypedef object (*ConvertSeen)(object src, object to, object dtype, object shape, Request* request)
 
-cdef void* convert_seen         # described's, loaded with the first bytes
+cdef void* convert_seen         # of described.pyx, which the first dtype= or shape= loads
 cdef PyMethodDef[2] CONVERT      # the second ends the list
 cdef PyMethodDef[2] ASDLPACK
 cdef list texts = []            # kept for ever, since PyMethodDef has pointers into them
@@ -44,7 +44,7 @@ cdef object whole_asdlpack
 
 
 cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """convert(src, to) and convert(src, to=to) by a cached route, where there is one."""
+    """convert(): by a cached route, if nothing but src and to is passed and there is one; otherwise by keywords."""
     cdef PyObject* entry
     cdef Route route
     if names == NULL and count == 2 or count == 1 and is_to(names):
@@ -63,7 +63,7 @@ cdef inline bint is_to(PyObject* names) noexcept:
 
 
 cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject* names):
-    """convert() by keywords. The wrapper takes what is not known by its address."""
+    """convert() with keywords, which are found by the addresses of their names. The wrapper serves all other names."""
     cdef Request request = NOTHING_ASKED
     cdef PyObject* to = arguments[1] if count == 2 else NULL
     cdef PyObject* values[KEYWORDS]
@@ -120,7 +120,7 @@ cdef object wrong_keyword(str function, object name, tuple options):
 
 
 def check_keywords(str function, dict keywords):
-    """Raise what convert() raises of the keywords that hold for every array of a tree."""
+    """Raise what convert() would raise for these keywords, which hold for every array of a tree."""
     cdef Request request
     for name in keywords:
         if name not in OF_TREES:

@@ -53,8 +53,8 @@ cdef inline object owned_capsule(PyObject* reference):
     return capsule
 
 
-# A consumer renames the capsule that it takes, and calls the deleter itself. A capsule with the first name was not
-# consumed.
+# A consumer renames the capsule that it takes, and calls the deleter itself. A capsule that still has its first
+# name was not consumed.
 cdef void _drop_versioned(object capsule) noexcept:
     cdef DLManagedTensorVersioned* tensor
     if PyCapsule_IsValid(capsule, VERSIONED_NAME):
@@ -149,7 +149,7 @@ cdef void destroy_array(object capsule) noexcept:
 
 cdef void drop_schema(void* owner) noexcept nogil:
     cdef ArrowSchema* schema = <ArrowSchema*> owner
-    if schema.release != NULL:          # the reader did not take it
+    if schema.release != NULL:          # no consumer took it
         schema.release(schema)
     free(schema)
 

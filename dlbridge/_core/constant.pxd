@@ -3,5 +3,5 @@
 from dlbridge._core.block cimport Managed
 
 
-# By name; None if nobody can, so that the memory is constant.
+# The name of who can write; None if nobody can, so that the memory is constant.
 cdef str find_writer(const Managed* managed)

@@ -41,7 +41,7 @@ cdef extern from "Python.h":
 
 import_array_api()
 cdef type ndarray = np.ndarray
-cdef str PRODUCER = "its producer"      # where nothing more is to be seen
+cdef str PRODUCER = "its producer"      # the writer, where the owner does not show what is behind it
 cdef enum:
     DEEPEST = 100               # memory that was wrapped more often is not traced
 
@@ -95,7 +95,7 @@ cdef str writer_by_deleter(const void* deleter):
 
 
 cdef str writer_behind(object owner, size_t address, int depth):
-    """The same for memory that an object keeps."""
+    """Who can write to memory that an object keeps, by name; None if nobody can."""
     cdef const Managed* block
     cdef object behind
     while isinstance(owner, ndarray):
@@ -103,7 +103,7 @@ cdef str writer_behind(object owner, size_t address, int depth):
         if behind is None:
             return None if array_flags(owner) & ARRAY_OWNDATA and not array_flags(owner) & ARRAY_WRITEABLE else (
                 full_name(type(owner)))
-        # TensorFlow exports its tensors by an ndarray that could write, which nobody else has.
+        # A writable ndarray over constant memory is a tensor that TensorFlow exported; nobody else has that ndarray.
         if array_flags(owner) & ARRAY_WRITEABLE and (isinstance(behind, ndarray) or not is_constant(behind, address)):
             return full_name(type(owner))
         owner = behind
@@ -133,7 +133,7 @@ cdef str writer_of_capsule(object capsule, size_t address, int depth):
         return writer_by_deleter(
             <const void*> (<const DLManagedTensor*> PyCapsule_GetPointer(capsule, LEGACY_NAME)).deleter)
     if not PyCapsule_IsValid(capsule, VERSIONED_NAME):
-        return PRODUCER         # NumPy's own, for example, of what it took from anybody
+        return PRODUCER         # a capsule of another library, such as NumPy's over foreign memory
     tensor = <const DLManagedTensorVersioned*> PyCapsule_GetPointer(capsule, VERSIONED_NAME)
     if is_own(tensor):
         return writer_of_block(<const Managed*> tensor, address, depth)
@@ -144,13 +144,13 @@ cdef bint is_constant(object owner, size_t address) except -1:
     """Whether an object says that nobody writes to its memory, by what is known of its type."""
     cdef Offer offer
     cdef size_t begin
-    if isinstance(owner, bytes):        # of which a subclass may export other memory
+    if isinstance(owner, bytes):        # a subclass of bytes may export other memory
         begin = <size_t> PyBytes_AS_STRING(owner)
         return begin <= address <= begin + <size_t> PyBytes_GET_SIZE(owner)
     try:
         offer = offers_for_type(type(owner))[0]
     except Exception:
-        return False            # a predicate of register_source() does not like this type, which nobody has passed
+        return False            # a predicate of register_source() raised for this type, which the caller did not pass
     constant = offer.facts.constant
     if constant is None:
         return False
@@ -158,8 +158,8 @@ cdef bint is_constant(object owner, size_t address) except -1:
 
 
 cdef object what_it_exports(object owner):
-    """What an object has its read-only memory from; itself where it is its own, or can be written to."""
-    if type(owner) is tuple:        # an object with its interface, which may name any address, or a buffer
+    """The object that an owner has its read-only memory from; the owner itself if its memory is its own or writable."""
+    if type(owner) is tuple:        # an object, and its buffer or its interface, which may name any address
         return owner[1] if type(owner[1]) is HeldBuffer else owner
     if type(owner) is HeldBuffer:
         return (<HeldBuffer> owner).exporter if (<HeldBuffer> owner).view.readonly else owner
@@ -176,6 +176,6 @@ cdef object what_it_exports(object owner):
 
 
 cdef object exporter_of(object view):
-    """What a memoryview has its memory from; itself if it can be written to, or has it from nobody."""
+    """The exporter of a memoryview; the memoryview itself if it is writable or has no exporter."""
     cdef Py_buffer* buffer = PyMemoryView_GET_BUFFER(view)
     return view if exporter(buffer) == NULL or not buffer.readonly else <object> exporter(buffer)

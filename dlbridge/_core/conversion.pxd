@@ -30,6 +30,6 @@ cdef object convert_to(object src, object to, Request* request)
 cdef object convert_by_route(object src, Route route, const Request* request)
 # Whether src, which is of the target's own type, can be returned as it is.
 cdef bint is_already(object src, Route route, const Request* request) except -1
-# Makes an array of a library of a block. ``to`` is as for convert(); ``otherwise`` is the target where it is an example
-# that no library makes, such as bytes.
+# Makes a library's array from a block. ``to`` is as for convert(). If it is an example that no library makes, such as
+# bytes, the target is ``otherwise``.
 cdef object deliver_to(Managed* managed, object to, str otherwise)

@@ -59,7 +59,7 @@ cdef object convert_by_route(object src, Route route, const Request* request):
 
 
 cdef object convert_own(object src, Route route, const Request* request):
-    """Return an array of the target's own as it is, or a copy of it, on the device that it is on if none is named."""
+    """Return an array of the target's own type as it is, or a copy. A copy stays on its device if none is asked for."""
     cdef Request asked = request[0]
     if is_already(src, route, request):
         return own_in_order(src, request) if request.has_stream else src
@@ -132,8 +132,8 @@ cdef object place_and_deliver(Managed* managed, Target target, const Request* re
 cdef object copied_in_target(Managed* managed, Target target, const Decision* decision, const Request* request):
     """The library's own copy of memory that it shares; managed is stolen.
 
-    The producer's stream will wait for it, so that the memory may be written again, and no release needs an order. If
-    the caller wants no order, none is made, unless the memory is a copy of dlbridge's own.
+    The producer's stream waits for this copy, so that the memory may be written afterwards, and its release needs no
+    order. If the caller wants no order, there is none, unless the memory is itself a copy that dlbridge has queued.
     """
     cdef int64_t stream = STREAM_UNORDERED
     if not is_unordered(request) or decision.steps & COPY_SPAN:
@@ -180,9 +180,9 @@ cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NUL
 
 
 cdef tuple find_kernel(const Managed* managed, object src):
-    """The function that makes a compact copy of an array on its device, and its library: that of the array, or another.
+    """Find a function of a library that makes a compact copy on the device.
 
-    The other library is named; it is None for the array's own. None without any.
+    The result is (function, None) if the array's own library has one, (function, name) of another library, or None.
     """
     cdef Offer offer
     if src is not None:

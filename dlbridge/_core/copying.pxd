@@ -14,9 +14,9 @@ cdef enum Change:
     SWAP                # reversed
     SWAP_HALVES         # reversed in each half; the halves are the two parts of a complex number
     TRUTH               # of one byte: 1 unless it is 0
-    TO_FLOAT            # a double becomes a float, or two of a complex number become two
+    TO_FLOAT            # a double becomes a float; the two of a complex number become two floats
     TO_INT32            # an int64_t becomes an int32_t
-    SWAPPED_TO_FLOAT    # the same, of the other byte order
+    SWAPPED_TO_FLOAT    # as TO_FLOAT, of a double in the other byte order
     SWAPPED_TO_INT32
 
 
@@ -26,16 +26,16 @@ ctypedef struct Axis:
     int64_t source_step
 
 
-# How pixels, which are the last two axes, are shuffled: 16 bytes of the source have whole ones, and those of the result
-# touch.
+# How pixels, which are the last two axes, are shuffled. A window is 16 bytes of the source with whole pixels in it. In
+# the result the pixels are adjacent.
 ctypedef struct Window:
     int64_t pixels          # 0: they are not shuffled
-    int64_t begin           # bytes from the first element of its first pixel to its first byte
+    int64_t begin           # bytes from the first element of a window's first pixel to the window's first byte
     int64_t rest            # where fewer pixels are left, a window would reach beyond them
     uint8_t[MAX_WORD] order     # the bytes of the source that come into the result
 
 
-# A line that narrows has the address of Copy.lost in place of the flips.
+# A line that narrows is given Copy.lost in place of flips.
 ctypedef void (*Line)(
     char* into, const char* source, int64_t count, int64_t into_step, int64_t source_step, const uint8_t* flips,
 ) noexcept nogil
@@ -89,11 +89,11 @@ cdef inline void flip(Copy* copy, int64_t byte) noexcept nogil:
     copy.flips[byte] ^= 0x80
     copy.flipped = True
 
-# Puts the axes into the order of the result, and merges those that are walked as one; copy_words() does it, too.
+# Puts the axes into the order of the result, and merges those that are walked as one. copy_words() calls it itself.
 cdef void arrange(Copy* copy) noexcept nogil
 cdef int64_t total_bytes(const Copy* copy) noexcept nogil
 # The Copy cannot be used again.
 cdef void copy_words(Copy* copy) noexcept nogil
 # Puts packed elements one into each byte, the low bits of a byte first; or packs elements that have a byte each.
-# False of elements of a size that no type has.
+# False if no type has elements of so many bits.
 cdef bint repack(char* into, const char* source, int64_t count, int32_t bits, bint unpacks) noexcept nogil

@@ -14,7 +14,7 @@ from dlbridge._core.words cimport FEW_ROWS, TILE_BYTES, can_shuffle, line_of, sh
 
 cdef enum:
     BLOCK = 1024                # words of a line that are copied before the next line, so that both stay in the cache
-    SHORT_BLOCK = 256           # the same for lines that go across the result, each of which touches much more of it
+    SHORT_BLOCK = 256           # as BLOCK, for lines across the result, which touch much more of the cache
     STRIP = 32                  # how many tiles are done beside each other, where a tile has many rows
     CACHE_WAY = 4096            # bytes; addresses that far apart share a place in the first cache
     SHORT = 8                   # words; a shorter line costs more to begin than it saves
@@ -232,7 +232,7 @@ cdef void copy_from(const Copy* copy, int32_t axis, char* into, const char* sour
 
 
 cdef void copy_windows(const Copy* copy, char* into, const char* source) noexcept nogil:
-    """Shuffle pixels while a window lies between elements on both sides, and copy the others by their bands."""
+    """Shuffle pixels while a window stays within the elements of both sides, and copy the other pixels in lines."""
     cdef const Axis* band = &copy.axes[copy.ndim - 1]
     cdef const Axis* pixel = &copy.axes[copy.ndim - 2]
     cdef const Window* window = &copy.window
@@ -313,7 +313,7 @@ cdef bint prefers_tiles(const Copy* copy) noexcept nogil:
         return False
     if TILE_BYTES // copy.word_bytes > FEW_ROWS or far.source_step % CACHE_WAY == 0:
         return True
-    # The rows that a tile begins fill one place of the cache if all of them fall into it.
+    # A tile writes to several rows of the result. Rows that share one place of the cache drive each other out of it.
     return copy.word_bytes < MAX_WORD and near.source_step == copy.word_bytes and near.into_step % CACHE_WAY
 
 

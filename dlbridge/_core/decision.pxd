@@ -39,7 +39,7 @@ cdef enum Step:
     BY_PRODUCER = 1 << 21       # the producer gave a copy
     COPIES = COPY | COPY_SPAN | PACK | UNPACK | COPY_BY_TARGET | COPY_IN_TARGET | FETCH | UPLOAD | REARRANGE
     HOW = IN_C_ORDER | NARROW | IN_PINNED_MEMORY | BY_PRODUCER
-    TAKEN = UPLOAD - 1 & ~REARRANGE     # those that dlbridge takes itself, and with it the driver
+    TAKEN = UPLOAD - 1 & ~REARRANGE     # the steps that dlbridge or the driver does
     # UPLOAD can do these at the same time, in one pass through pinned buffers.
     STAGED = COPY | RESET_LENGTH_1
 
@@ -105,7 +105,7 @@ ctypedef struct Decision:
     Reason reason           # the first reason for a copy or a refusal, or what is to be said of memory that is shared
     Refused refused
     DLDevice upload         # where UPLOAD puts the memory
-    bint staged             # whether UPLOAD reads it as it lies, and the steps of STAGED are left to that
+    bint staged             # whether UPLOAD reads the memory as it lies, and itself does the steps of STAGED
 
 
 cdef inline bint supports_access(const Managed* managed, Target target) noexcept nogil:
@@ -138,7 +138,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
 
 
 cdef inline bint fits_there(const Managed* managed, Target target, const Request* request) noexcept:
-    """As fits(), of memory of a device that is neither pinned nor managed, where no device is asked for."""
+    """Whether a GPU's own memory, which is neither pinned nor managed, can be shared as it is, as in fits()."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t device_type = tensor.device.device_type
     return (
@@ -165,5 +165,5 @@ cdef uint8_t low_bits_of(const Managed* managed, Target target) noexcept
 cdef bint is_bool(const Managed* managed) noexcept nogil
 # Whether a device's memory has too many holes for all of its span to be fetched.
 cdef bint is_spread(const Managed* managed) noexcept nogil
-# The stride from one element to the next.
+# The stride of adjacent elements: their bytes where strides are in bytes, otherwise 1.
 cdef int64_t item_stride(const Managed* managed) noexcept nogil

@@ -37,7 +37,7 @@ cdef void decide(
 ) noexcept:
     """Decide what is done with the memory.
 
-    This is a pure function of the memory, of what the target supports, of the keywords, and of what was gathered.
+    This is a pure function of the memory, of what the target supports, of the keywords, and of the findings.
     """
     out.steps = 0
     out.reason = NO_REASON
@@ -46,7 +46,7 @@ cdef void decide(
     out.upload = DLDevice(kDLCPU, 0)
     if not target.fewest_axes <= managed.abi.dl_tensor.ndim <= target.most_axes:
         refuse(out, OTHER_AXES)
-    # Tests in line come before what most memory needs not: it is the host's, compact, and stays where it is.
+    # The tests in line save calls: most memory is the host's, is compact, and stays where it is.
     if request.has_device or managed.abi.dl_tensor.device.device_type != kDLCPU or not target.supports & HOST:
         decide_device(managed, target, request, findings, out)
     if managed.marks & (SWAPPED | NEGATED | CONJUGATED) or not load_rows(&target.plain_rows) >> managed.row & 1:
@@ -88,7 +88,7 @@ cdef void finish(
     elif findings.kernel and (
             needs_kernel(managed, out) or has_any_bytes(managed, out) or fetches_holes(managed, out)
             or copies_holes(managed, request, out)
-            or (out.steps & NARROW and not is_host(managed.abi.dl_tensor.device.device_type))):     # fetched narrower
+            or (out.steps & NARROW and not is_host(managed.abi.dl_tensor.device.device_type))):     # less to fetch
         if fetches_holes(managed, out) and out.reason == OTHER_DEVICE:
             out.reason = SPREAD
         out.steps = REARRANGE | out.steps & NARROW
@@ -99,7 +99,7 @@ cdef void finish(
     elif out.steps & COPY and not target.supports & (ANY_STRIDES | ANY_ORDER):
         out.steps |= IN_C_ORDER
     if out.steps & LABEL_AS_HOST and out.steps & IN_PINNED_MEMORY:
-        out.steps ^= LABEL_AS_HOST | LABEL_COPY_AS_HOST         # the copy has to know where such memory is
+        out.steps ^= LABEL_AS_HOST | LABEL_COPY_AS_HOST         # the copy learns from the label that it is pinned
     if findings.copied and not out.refused:
         out.steps |= BY_PRODUCER
         out.reason = GATHERED_CHUNKS if managed.protocol == PROTOCOL_ARROW else GIVEN_COPY
@@ -112,7 +112,7 @@ cdef void finish(
 
 
 cdef void decide_order(const Managed* managed, const Request* request, Decision* out) noexcept:
-    """Decide which streams wait. Where the host is to read the memory it waits, and no stream has to.
+    """Decide which streams wait. If the host is to read the memory, the host waits, and no stream has to.
 
     stream=-1 is about the producer's work alone, and not about a copy of it that dlbridge queues on the device.
     """
@@ -145,7 +145,7 @@ cdef bint is_copy_asked(const Managed* managed, const Request* request, const Fi
 
 
 cdef bint is_read_by_host(const Managed* managed, const Decision* decision) noexcept:
-    """Whether a copy is made on the host, as of pinned memory unless it becomes its device's."""
+    """Whether the host makes the copy, as of pinned memory that is not labelled as its device's."""
     return is_host(managed.abi.dl_tensor.device.device_type) and not decision.steps & LABEL_AS_DEVICE
 
 
@@ -161,14 +161,14 @@ cdef int32_t copy_step(const Managed* managed, Target target, const Decision* de
 
 
 cdef int32_t misaligned_steps(const Managed* managed, Target target, const Decision* decision) noexcept:
-    """The copy of memory whose address is its only fault. A library that copies shared memory itself copies that."""
+    """The steps for memory whose only fault is its address. A library that makes its own copies copies dlbridge's."""
     if is_read_by_host(managed, decision) or decision.steps & LABEL_AS_HOST:
         return COPY
     return COPY_SPAN | COPY_IN_TARGET if target.copies_own else COPY_SPAN
 
 
 cdef bint needs_kernel(const Managed* managed, const Decision* decision) noexcept:
-    """Whether memory of a device would have to be rearranged there. dlbridge copies its bytes as they lie."""
+    """Whether memory of a device would have to be rearranged there, which dlbridge itself cannot do."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     cdef int32_t steps = COPY | PACK | UNPACK | (0 if has_streams(device_type) else COPY_SPAN)
     return decision.steps & steps and not is_read_by_host(managed, decision) and not (
@@ -194,7 +194,7 @@ cdef bint is_unkept_copy(const Managed* managed) noexcept:
 
 
 cdef bint has_any_bytes(const Managed* managed, const Decision* decision) noexcept:
-    """Whether bools would be copied on a device as they lie. A copy of bools has only the bytes 0 and 1."""
+    """Whether bools would be copied on a device as they lie, with bytes that may be neither 0 nor 1."""
     return is_bool(managed) and decision.steps & (COPY_SPAN | COPY_IN_TARGET) and not (
         is_read_by_host(managed, decision) or decision.steps & (FETCH | LABEL_AS_HOST)
         or managed.abi.flags & DLPACK_FLAG_BITMASK_IS_COPIED)
@@ -235,7 +235,7 @@ cdef void decide_device(
     elif not request.has_device or same_device(wanted, device):
         decide_label(managed, target, out)
     elif uploads_to(target, wanted.device_type) and is_host(device.device_type):
-        # Pinned memory is copied like other host memory, under the CPU's label, since not every library knows its own.
+        # Pinned memory is copied like other host memory, under the CPU's label, since few libraries know pinned memory.
         out.steps |= LABEL_AS_HOST if device.device_type != kDLCPU else 0
         want(out, UPLOAD, OTHER_DEVICE)
         out.upload = wanted[0]
@@ -258,7 +258,7 @@ cdef void decide_host(const Managed* managed, Target target, const Findings* fin
 
 
 cdef void decide_host_device(Target target, const Findings* findings, Decision* out) noexcept:
-    """Decide on which of the target's devices of the host the memory shall be. It is shared on the first alone."""
+    """Decide on which of the target's devices of the host the memory shall be. Only the first shares memory."""
     if out.steps & UPLOAD:
         return
     out.upload = DLDevice(kDLCPU, findings.host)
@@ -381,7 +381,7 @@ cdef bint is_misaligned(const Managed* managed, Target target) noexcept:
 
 
 cdef uint8_t low_bits_of(const Managed* managed, Target target) noexcept:
-    """The bits of the address that must be 0, where the memory is. Managed memory is mostly read by the host."""
+    """The bits of the address that must be 0, where the memory is. Managed memory counts as the host's."""
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     cdef bint host = is_host(device_type) or device_type == kDLCUDAManaged
     return target.low_bits[managed.row] if host else target.device_low_bits[managed.row]
@@ -407,7 +407,7 @@ cdef void decide_access(const Managed* managed, Target target, const Request* re
 cdef bint is_bool(const Managed* managed) noexcept nogil:
     """Whether elements are bools, of which a copy has only the bytes 0 and 1.
 
-    Libraries that are given others compute with them: JAX adds a 255 as that many.
+    Libraries compute with any other byte as it is: JAX adds a bool of 255 as 255.
     """
     return managed.abi.dl_tensor.dtype.code == kDLBool and managed.abi.dl_tensor.dtype.bits == 8
 

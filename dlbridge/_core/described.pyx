@@ -94,7 +94,7 @@ cdef int32_t read_numbers(str stage, str field, object values, int64_t* out) exc
 # ---- bytes, seen as something else -----------------------------------------------------------------------------------
 
 cdef int read_description(object dtype, object shape, AskedLayout* described) except -1:
-    """Read what convert() was given; None leaves it to the bytes. It comes before the memory: it may call anything."""
+    """Read dtype and shape; None means uint8, and one axis. Done before memory is acquired, as it may run any code."""
     described.swapped = False
     described.row = UINT8 if dtype is None else row_named("convert", dtype, &described.swapped)
     described.ndim = 1
@@ -104,7 +104,7 @@ cdef int read_description(object dtype, object shape, AskedLayout* described) ex
 
 
 cdef Managed* seen_as(Managed* managed, object dtype, object shape, AskedLayout* described) except NULL:
-    """The same bytes with another dtype or shape. Steals managed, also when it fails."""
+    """The bytes of a block with another dtype or shape. Steals managed, also when it fails."""
     cdef Managed* seen = managed
     managed_own_storage(managed)        # on failure it releases the block
     try:
@@ -122,7 +122,7 @@ cdef Managed* seen_as(Managed* managed, object dtype, object shape, AskedLayout*
 
 
 cdef Managed* lying_over(Managed* seen, Managed* managed) except NULL:
-    """A new block as it is ready where the other one is, which it owns from now on. Steals both, also on failure."""
+    """Let a new block own the block under it, and be ready on the same stream. Steals both, also on failure."""
     managed_own(seen, OWNS_BASE, managed)
     if has_streams(managed.abi.dl_tensor.device.device_type):
         try:
@@ -147,7 +147,7 @@ cdef int check_bytes(const Managed* managed, object dtype, object shape, int row
             hint = f"use the library that made it, for {'x.reshape(shape)' if dtype is None else 'another type'}"
         raise refusal(ConversionError, "convert", field, shown(value), f"is for bytes, and the source has {name}", hint)
     if shape is None and managed.abi.dl_tensor.ndim != 1:
-        # An image is an array, of which nobody wants the bytes; with a shape it is said that they are wanted.
+        # Whoever passes a dtype for an image wants a cast, and not its bytes. A shape says that its bytes are wanted.
         host = is_host(managed.abi.dl_tensor.device.device_type)
         cast = f'convert first, dlbridge.convert(x, "numpy").astype("{row_name(row)}")' if host else (
             "cast it with the library that made it")
@@ -258,7 +258,7 @@ cdef object memory_beside(object error, object src, str name, object shape):
 
 # ---- an address ------------------------------------------------------------------------------------------------------
 
-# How the address is written of what is passed in its place, by an attribute of it.
+# The hint on how to write an address, by an attribute of the object that was passed in its place.
 cdef str CAST = "pass ctypes.cast(x, ctypes.c_void_p).value"
 cdef str OF_CFFI = 'pass int(ffi.cast("uintptr_t", x))'
 cdef str NO_ADDRESS = "call dlbridge.asdlpack(x), which needs no address"

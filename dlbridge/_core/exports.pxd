@@ -14,7 +14,7 @@ cdef Managed* copied_where_it_is(Managed* base) except NULL
 # A capsule for a consumer that asks for more than the memory as it is, or that takes legacy capsules only.
 cdef object export_capsule(
     Managed* base, ReadonlyPolicy policy, bint versioned, object stream, object dl_device, object copy)
-# A new block over memory of a device, for which the legacy default stream waits.
+# A new block over device memory. The legacy default stream waits until that memory is ready.
 cdef Managed* in_default_order(Managed* base) except NULL
 # The dictionaries of __array_interface__ and __cuda_array_interface__, version 3. Memory that they cannot describe
 # raises AttributeError, so that hasattr() is False.

@@ -42,13 +42,13 @@ from dlbridge._core.target cimport Target, new_target
 from dlbridge.errors import ConversionError, DeviceError, refusal, shown
 
 
-# ---- what a consumer wants that no library is ------------------------------------------------------------------------
+# ---- consumers that are no library -----------------------------------------------------------------------------------
 
 cdef dict consumers = {}        # by their names in libraries/dlpack
 
 
 cdef Target consumer_named(str name):
-    """Of a capsule, an array of Arrow or a pickle: the target of a decision."""
+    """The target that says what a capsule, an array of Arrow or a pickle supports."""
     cdef Target target = consumers.get(name)
     if target is None:
         facts, called, hint = load_module("dlbridge.libraries.dlpack").EXPORTS[name]
@@ -188,7 +188,7 @@ cdef dict array_interface(Managed* managed):
     """The dictionary of __array_interface__ 3."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     typestr = host_typestr(managed, "__array_interface__")
-    strides = None          # where they say nothing more than C order, which some consumers ask for (Pillow)
+    strides = None          # of C order; some consumers refuse any others (Pillow)
     if managed.marks & (STRIDED | LENGTH_1):
         strides = integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
     return interface_of(managed, typestr, strides)

@@ -48,7 +48,7 @@ cdef void* c_function(void** place, str module, str name) except NULL:
 
 # ---- the garbage collector -------------------------------------------------------------------------------------------
 
-cdef size_t pauses = 0              # atomic: how often it was paused
+cdef size_t pauses = 0              # atomic: the pauses that have not ended
 cdef bint was_running = False       # atomic: whether it was running before the first of them
 
 

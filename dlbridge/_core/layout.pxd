@@ -61,7 +61,7 @@ cdef inline bint take_plain_bytes(
     cdef Py_ssize_t axis = ndim
     while axis:
         axis -= 1
-        # Unsigned, since the product is looked at below, and may be too large until then.
+        # Unsigned, since the product may overflow: its size is checked only after the loop.
         if shape[axis] < 1 or strides_bytes[axis] != <int64_t> (<uint64_t> count << item_shift):
             return False
         into_shape[axis], into_strides[axis] = shape[axis], count

@@ -12,7 +12,7 @@ cdef int32_t copies_made
 # A copy of the values in memory of its own, writable and in native byte order, by COPY or COPY_SPAN and what the steps
 # say of it. api has the allocator of the library that the copy is for, or is NULL.
 cdef Managed* copied(Managed* source, int32_t steps, const DLPackExchangeAPI* api) except NULL
-# The same, of managed, which is stolen, also when this fails.
+# As copied(); managed is stolen, also when this fails.
 cdef Managed* replaced(Managed* managed, int32_t steps) except NULL
 # A copy on the host of the touched bytes of a device's memory, with their strides. The bytes are there on return.
 cdef Managed* fetched(Managed* source) except NULL

@@ -101,7 +101,7 @@ class Crossing:
         return self.made
 
     def hidden(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function, which torch.compile leaves as it is: it would look into the code of JAX."""
+        """The function, which torch.compile leaves as it is: it would look into the code of JAX."""
         if self.outside != "torch" or "torch._dynamo" not in sys.modules:
             return call
         if self.hides is None:

@@ -52,7 +52,7 @@ def put_in(form: Any, arrays: Sequence[Any]) -> Any:
 
 
 def put_in_result(form: Any, arrays: Sequence[Any], to: str) -> Any:
-    """The same for a result, of which a later call has the form too.
+    """The containers of a result again, with these arrays in the slots; a later call has this form too.
 
     Arrays of yet another library, which are none of the slots, are copied to this one, and other objects are copied.
     """

@@ -36,7 +36,7 @@ BY_KIND = {
     "f": 'pass {x}.astype("float64")',
     "c": 'pass {x}.astype("complex128")',
 }
-# The same for objects, by the types that all of them are of.
+# What to pass in place of objects, by the types that all of them are of.
 OBJECTS: tuple[tuple[tuple[type[Any], ...], str], ...] = (
     ((bool,), 'pass x.astype("bool")'),
     ((bool, type(None)), 'pass x.astype("bool"), where None becomes False'),
@@ -103,7 +103,7 @@ def as_last_axis(dtype: Any) -> str:
 
 
 def for_buffer(text: str, item_bytes: int) -> str:
-    """The same by PEP 3118's format, which names the fields of structures."""
+    """What to pass in place of a buffer, by PEP 3118's format, which names the fields of structures."""
     # CPython 3.11's re loses memory where it has too little; and no structure that has a form of its own is as long.
     if not 2 <= len(text) <= LONGEST:
         return for_format(text, item_bytes)
@@ -162,7 +162,7 @@ def for_structure(text: str) -> str:
 
 
 def for_struct(kind: str, is_native: bool) -> str:
-    """The same for ``__array_struct__``. NumPy takes the bytes of its strings for letters, and reads beyond them."""
+    """What to pass in place of an ``__array_struct__``, of whose strings NumPy reads more than there is."""
     return for_exporter("" if kind == "U" else kind, "=" if is_native else SWAPPED)
 
 

@@ -210,7 +210,7 @@ def container_of(thing: Any) -> Container | None:
 
 
 def described_container(thing: Any) -> Container | None:
-    """The same for what a user registered, or a library's facts describe."""
+    """How a container is taken apart that a user registered, or a library's facts describe; or None."""
     kind: Any = type(thing)
     form = form_of(kind)
     return None if form is None else container_by_form(thing, *form)
@@ -229,7 +229,7 @@ def is_of_containers(kind: type[Any]) -> bool:
 
 
 def registered_container(thing: Any) -> Container | None:
-    """The same for what is registered, here or with a library."""
+    """How a container is taken apart that is registered, here or with a library; or None."""
     described = described_container(thing)
     if described is not None:
         return described
@@ -252,7 +252,7 @@ def form_of(kind: type[Any]) -> Form | None:
 
 
 def container_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Callable[[Any, Any], Any]) -> Container:
-    """The same for what is taken apart here, once, into a dictionary or a sequence."""
+    """How a container is made again that is taken apart here, once, into a dictionary or a sequence."""
     parts, is_read = flatten(thing), unflatten is keep_as_dict
     if isinstance(parts, dict):
         names, values = list(parts), list(parts.values())
@@ -266,7 +266,7 @@ def container_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Call
 
 
 def container_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing: Any) -> Container | None:
-    """The same for what a library takes apart here, once, and makes again of the structure that it has then.
+    """How a container is made again that a library takes apart here, once, by the structure that it has then.
 
     So nothing is ever made of other values than those to come. What the functions of the container raise is raised.
     """

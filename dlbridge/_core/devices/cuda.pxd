@@ -106,7 +106,7 @@ cdef bint is_pageable(Driver* driver, const void* pointer) noexcept nogil
 ctypedef struct Entered:
     bint pushed
     void* before                # the context that was current before, or NULL
-    int capture_mode            # the thread's, exchanged by relax(); that of relax() before
+    int capture_mode            # the thread's mode, for leave(); before relax(), the mode that it sets
 
 cdef bint enter(Driver* driver, int32_t device_id, Entered* entered, DriverFailure* failure) noexcept nogil
 cdef bint relax(Driver* driver, Entered* entered, DriverFailure* failure) noexcept nogil

@@ -49,7 +49,7 @@ if sys.platform == "win32":
     LIBRARIES = {"cuda": ("nvcuda.dll",), "rocm": ("amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll")}
 else:
     LIBRARIES = {"cuda": ("libcuda.so.1",), "rocm": ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6")}
-cdef Calls PATTERN              # its fields have offsets; it is never called
+cdef Calls PATTERN              # never filled in: it gives the offsets of the fields
 
 cdef inline size_t offset_in_calls(const void* field) noexcept:
     return <const char*> field - <const char*> &PATTERN
@@ -151,7 +151,7 @@ cdef int check_device(const DLDevice* device) except -1:
     try:
         driver = find_driver(device.device_type)
     except DeviceError:
-        return 0                # other errors say more than that
+        return 0                # where the driver is needed, its absence is an error
     with nogil:
         failed(driver, &driver.calls.device_get_count, driver.calls.device_get_count(&count), &failure)
     check(driver, &failure)
@@ -396,7 +396,7 @@ cdef int check_context(Driver* driver, void* pointer, void* context, int ordinal
     cdef Entered entered
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     if context == NULL or context == load_pointer(&driver.contexts[ordinal]):
-        return 0                # without one it is memory of a pool, which belongs to the device
+        return 0                # memory of a pool has no context: it belongs to the device
     with nogil:
         enter(driver, ordinal, &entered, &failure)
         leave(driver, &entered, &failure)
@@ -530,7 +530,7 @@ cdef void* recorded_event(Driver* driver, void* stream, DriverFailure* failure) 
 cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait) noexcept nogil:
     """Whether an event has happened, which this thread waits for if it is told to. Then the event is destroyed.
 
-    It counts as a yes if the device does no work any more: after a failed kernel, or a reset.
+    It is also True if the device does no work any more: after a failed kernel, or a reset.
     """
     cdef Calls* calls = &driver.calls
     cdef Entered entered
@@ -564,7 +564,8 @@ cdef bint is_capturing(Driver* driver, int64_t stream, DriverFailure* failure) n
 cdef bint has_finished(Driver* driver, void* stream, DriverFailure* failure) noexcept nogil:
     """Wait for the work of a stream. False if that fails.
 
-    After it the memory that is copied is given back, so a stream that cannot be waited for is waited for by an event.
+    The caller then gives back the memory that is copied. So where the stream cannot be waited for, an event is recorded
+    on it and waited for.
     """
     cdef Calls* calls = &driver.calls
     cdef DriverFailure second = DriverFailure(0, 0, 0, 0, False)

@@ -24,9 +24,9 @@ ctypedef struct Handover:
     Driver* driver              # NULL until it is needed
     int32_t device_id           # the driver's number of the device; valid once driver is set
     Stream producer             # the stream on which the memory is ready
-    bint named                  # whether its consumer named that stream to DLPack, so that its own is another one
+    bint named                  # whether a consumer named it to DLPack: the producer's own is then another stream
     Stream own                  # if named: the producer's own stream; UNORDERED if it is not known
-    bint settled                # a consumer lets the producer's stream wait by itself, so releases need no order
+    bint settled                # whether the consumer itself lets the producer's stream wait: no release orders it
     unsigned char used          # whether the memory was used on the stream on which it is ready
     Stream consumer             # the stream that it was handed to; UNORDERED before that, and if no order is wanted
     Tell tell                   # how the producer's allocator is told of consumers; or NULL
@@ -53,6 +53,6 @@ cdef void release_what_is_done() noexcept nogil
 cdef bint release_all() noexcept nogil
 cdef void count_unordered() noexcept nogil
 # A deleter may be called with the GIL or without it. A driver may wait for a thread that wants the GIL, such as one
-# that runs a host callback, so it is called without.
+# that runs a host callback, so the driver is called without the GIL.
 cdef PyThreadState* give_up_gil() noexcept nogil
 cdef void take_gil(PyThreadState* state) noexcept nogil

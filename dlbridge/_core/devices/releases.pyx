@@ -19,9 +19,9 @@ from dlbridge._core.devices.cuda cimport DriverFailure, is_well
 from dlbridge._core.locks import call_in_child
 
 cdef enum:
-    MOST_BUSY = 16              # streams that are remembered during a look
+    MOST_BUSY = 16              # streams that one pass over the releases remembers
 
-# Releases that wait. Beyond that the oldest is waited for.
+# How many releases may wait, and how many bytes. Beyond either limit the host waits for the oldest release.
 cdef size_t MOST_WAITING = 1024
 cdef size_t MOST_BYTES_WAITING = <size_t> 4 << 30
 
@@ -224,8 +224,8 @@ cdef void release_what_is_done() noexcept nogil:
 cdef void release_waiting(bint all_of_it) noexcept nogil:
     """Release the memory that its consumer's stream is done with, or wait for all of it.
 
-    The list is taken as a whole, so two threads that do this share no release, and nor does an owner whose end leads
-    here again.
+    The whole list is taken at once, so no release is seen twice: not by two threads, and not by an owner whose release
+    calls this function again.
     """
     cdef WaitingRelease* entry
     cdef WaitingRelease* following
@@ -254,9 +254,9 @@ cdef void release_waiting(bint all_of_it) noexcept nogil:
 
 
 cdef bint is_done(WaitingRelease* entry, bint wait, Busy* busy) noexcept nogil:
-    """Whether a stream has come as far as this release wants, which is waited for if so told.
+    """Whether the event of a release has happened, which is waited for if ``wait`` is set.
 
-    A stream that has not come as far as an older release wants is busy, and is not asked again.
+    A stream on which the event of an older release has not happened is busy, and is not asked again.
     """
     cdef int32_t device_id = entry.handover.device_id
     cdef int index

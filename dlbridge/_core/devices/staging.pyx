@@ -67,7 +67,7 @@ def workers():
 
 
 def forget_workers():
-    """Forget them in a forked child, which cannot use its parent's driver."""
+    """Forget all workers in a forked child, which cannot use its parent's driver."""
     cdef int family, place
     for family in range(<int> FAMILIES):
         worker_counts[family] = 0
@@ -122,8 +122,8 @@ cdef void give_back(Worker* worker, Driver* driver) noexcept nogil:
 
 # ---- pieces ----------------------------------------------------------------------------------------------------------
 
-# A transfer in pieces. Each of them is a part of an axis, for all of the axes within it, and for one place along those
-# around it; on the device it is compact.
+# A transfer in pieces. A piece is a part of one axis, with everything within that axis, at one place along the axes
+# around it. On the device a piece is compact.
 ctypedef struct Transfer:
     Driver* driver
     int32_t device_id
@@ -136,10 +136,10 @@ ctypedef struct Transfer:
     int64_t cuts                # pieces along it
     int64_t inner_bytes         # of all the axes within it
     size_t pieces
-    size_t taken                # how many threads have taken so far
+    size_t taken                # the number of pieces that threads have taken so far
     bint stopped                # since a call has failed
 
-# What a thread does of it.
+# A thread's part in a transfer.
 ctypedef struct ThreadPart:
     Transfer* transfer
     Worker* worker

@@ -137,7 +137,7 @@ cdef int set_named(Managed* managed, int64_t stream, object keeper) except -1:
 
 
 cdef int set_own(Managed* managed, int64_t stream, object keeper) except -1:
-    """Note the own stream of a producer that was told another: the memory goes back in the order of that one."""
+    """Note a producer's own stream, in whose order the memory goes back, where the producer was told another one."""
     return fill_stream(&handover_of(managed).own, stream, keeper, False)
 
 
@@ -162,7 +162,7 @@ cdef int set_allocator(Managed* managed, Tell tell, object array, int64_t stream
 cdef int set_producer_event(Managed* managed, void* event) except -1:
     """Note that the memory is ready once an event has happened, or now if there is no event.
 
-    The legacy default stream waits for the event. That stream lasts for ever, and consumers can wait for a stream.
+    The legacy default stream waits for the event, because consumers wait for a stream, and that one lasts for ever.
     """
     cdef Handover* handover
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
@@ -268,7 +268,7 @@ cdef Handover* ready_handover(Managed* managed, int64_t* stream) except NULL:
 cdef int note_named(Managed* managed, Handover* handover, bint by_dlpack) except -1:
     """Note whether memory came by DLPack, which says where it is ready and not in which order it goes back.
 
-    A Tensor is no such producer: its block knows by itself whom it waits for.
+    Memory of a Tensor does not count as such: the Tensor's own block orders its release.
     """
     handover.named = by_dlpack and not is_lent(handover)
     if handover.named:

@@ -63,9 +63,9 @@ cdef Operations operations
 cdef bint has_streams(int32_t device_type) noexcept nogil
 
 cdef inline bint is_gpu(int32_t device_type) noexcept nogil:
-    """Whether it is memory that a driver reads and writes alone, as far as is known."""
+    """Whether memory is a device's. Managed memory counts as such, since only its driver knows better."""
     return has_streams(device_type) and not is_host(device_type)
 
 cdef inline bint is_pinned(int32_t device_type) noexcept nogil:
-    """Whether it is the host's memory, which a device writes to on its streams."""
+    """Whether memory is the host's, but a device may write to it on its streams."""
     return has_streams(device_type) and is_host(device_type)

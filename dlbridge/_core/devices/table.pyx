@@ -40,7 +40,7 @@ cdef enum:
 
 cdef unsigned int STREAMING = (
     1 << abi.kDLCUDA | 1 << abi.kDLCUDAHost | 1 << abi.kDLCUDAManaged | 1 << abi.kDLROCM | 1 << abi.kDLROCMHost)
-# Whose memory the CPU may read where it is. Managed memory is none of these: the driver is asked whether it may.
+# The types whose memory the CPU may always read. Managed memory is not among them: its driver has to be asked.
 cdef unsigned int HOST_TYPES = 1 << abi.kDLCPU | 1 << abi.kDLCUDAHost | 1 << abi.kDLROCMHost
 cdef dict types_by_name = {name: device_type for device_type, name in TABLE.items()} | ALIASES
 

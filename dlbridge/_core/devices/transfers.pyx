@@ -209,7 +209,7 @@ cdef int fill_pooled(Pooled* pooled, void* source, size_t nbytes) except -1:
     cdef int64_t stream = pooled.stream.number
     with nogil:
         cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
-        if failure.wanted and release_all():        # they may have had the memory that is missing
+        if failure.wanted and release_all():        # which may have freed enough
             failure = DriverFailure(0, 0, 0, 0, False)
             cuda.allocate(pooled.driver, pooled.device_id, &pooled.memory, nbytes, source, stream, &failure)
     check(pooled.driver, &failure)
@@ -252,9 +252,9 @@ ctypedef struct Pinned:
 
 
 cdef Managed* pin(Managed* block, Managed* like, int64_t nbytes) except? NULL:
-    """Give a block on the host so many bytes of pinned memory, under the label of ``like``, which has some, too.
+    """Give a block new pinned memory of ``nbytes``, under the label of ``like``, whose memory is pinned, too.
 
-    NULL if there are none. Then, and on failure, the block is released.
+    NULL if the driver gives no pinned memory. The block is then released, as it is on failure.
     """
     cdef int64_t stream
     cdef Handover* handover

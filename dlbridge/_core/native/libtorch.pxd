@@ -72,7 +72,7 @@ cdef int find_modes() except -1
 cdef object unseen(object work)
 # The storage of a tensor, which keeps its size for ever from now on, as tensor.numpy() makes it do.
 cdef object storage_object(object tensor)
-# The same of a storage.
+# Lets a storage keep its size for ever from now on.
 cdef int keep_size(object storage) except -1
 # Warn as tensor.numpy() does; the values that leave torch become constants of the trace.
 cdef int warn_of_trace() except -1
