@@ -252,8 +252,9 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
         Whether the memory must not be written to. Other code may write to it all the same, so that a library whose
         arrays are immutable gets a copy unless it is shared by ``readonly="share"``.
     owner : object, optional
-        What keeps the memory alive. The last array over it releases the owner, which is not called: what must be
-        freed has an owner with ``__del__``. Without an owner the memory has to outlive all arrays over it.
+        The object that keeps the memory alive. It is released with the last array over the memory, and not called:
+        memory that must be freed needs an owner with ``__del__``. Without an owner the memory has to outlive all arrays
+        over it.
     stream : int or stream object, optional
         The stream on which device memory is ready, as for :func:`convert`. None is the legacy default stream.
 

@@ -195,7 +195,7 @@ cdef inline bint is_contrary(const Want* want) noexcept nogil:
 cdef int check_want(const Want* want) except -1:
     """Refuse a want that asks for what this version does not know.
 
-    Fields are added at the end. The want of a newer header is taken where what is unknown is zero.
+    Fields are added at the end. The want of a newer header is taken if all that is unknown is zero.
     """
     cdef const char* bytes_of = <const char*> want
     cdef uint32_t index
@@ -409,10 +409,10 @@ cdef object in_words_of(object error, const Want* want):
     """An error of dlbridge's as one of the function that the caller has named. A producer's own is left as it is."""
     if want.name == NULL or not isinstance(error, DLBridgeError) or not error.stage or error.stage == name_of(want):
         return error
-    if error.stage == "convert":            # it takes the name of a library for a target
+    if error.stage == "convert":            # its words are about the order of convert()'s arguments
         return refused_by(error, f"{name_of(want)}: source", "offers no array protocol", "pass an array")
     hint = callers_hint(error.hint) or "pass an array"
-    # Of these types NumPy itself has the names.
+    # NumPy itself has the names of these types.
     if hint == "pass numpy.asarray(x)" and want.dtype.bits >= 8 and want.dtype.lanes == 1 and (
             want.dtype.code <= <int> kDLFloat):
         hint = f'pass numpy.asarray(x, "{dtype_name(want.dtype)}")'

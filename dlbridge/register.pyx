@@ -16,7 +16,7 @@ from dlbridge._core.targets.registry import add_target, names
 from dlbridge.errors import shown
 
 
-# The abilities that a registered target can name: a Tensor says these facts of its memory to its consumer.
+# What a registered target can say that it supports: a Tensor tells its consumer these facts of the memory.
 SUPPORTED = ("NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED")
 ALIGNMENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -35,7 +35,7 @@ def register_source(type_or_predicate, acquire, *, readonly=None):
     readonly : bool, optional
         Whether the memory is read-only, where a producer does not say so: a legacy DLPack capsule cannot. True: it is,
         whatever gives it. False: memory of a legacy capsule is not, which you promise. By default dlbridge concludes it
-        from the library that made the capsule, and takes what it knows nothing of as writable.
+        from the library that made the capsule, and takes memory of which it knows nothing as writable.
 
     Examples
     --------

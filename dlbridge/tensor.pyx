@@ -380,7 +380,7 @@ cdef class Tensor:
 # ---- pickles ---------------------------------------------------------------------------------------------------------
 
 cdef tuple pickled(Tensor tensor, int protocol):
-    """A function that makes the Tensor again, and its arguments. From protocol 5 on, no element is copied for it."""
+    """A function that makes the Tensor again, and its arguments. Protocol 5 copies no compact host memory."""
     cdef int64_t offset_bytes = 0
     cdef Managed* managed = picklable(tensor.managed)
     cdef Tensor flat
@@ -420,7 +420,8 @@ def _from_bytes(
 ):
     """Unpickle a Tensor of protocol 4 or lower, which has bytes for writable memory too.
 
-    A few of them are copied. Many are taken as they are, as NumPy does: no other code has what was unpickled just now.
+    Few bytes are copied. Many are kept, and may be written to, as NumPy does: no other code has the bytes of a pickle
+    that was read just now.
     """
     cdef Managed* managed = unpickled(elements, offset_bytes, shape, strides, dtype, padded)
     if len(elements) < FEW:
@@ -431,7 +432,7 @@ def _from_bytes(
 
 
 cdef Tensor made_again(Managed* managed, int32_t device_type, int32_t device_id):
-    """``device_type`` is 0 if the memory was the host's."""
+    """A Tensor that remembers the device of the pickled memory; ``device_type`` is 0 if that was the host's."""
     cdef Tensor tensor = new_tensor(managed, READONLY_COPY)
     if device_type:
         parse_device((device_type, device_id), &tensor.remembered)
@@ -465,7 +466,7 @@ cdef object ndarray_of(Tensor tensor, object dtype, object copy):
 
 
 cdef void mark_address_given(Tensor tensor) noexcept:
-    """Hold the block for a consumer that is told an address, since nothing says when it is done with that."""
+    """Hold the block once more, for a consumer that was given an address: nothing says when that consumer is done."""
     if not exchange_byte(&tensor.address_given, True):
         managed_retain(tensor.managed)
 

@@ -336,7 +336,6 @@ cdef inline int64_t managed_item_bytes(const Managed* managed) noexcept nogil:
     return 0 if managed_packed(managed) else get_row(managed.row).item_bytes
 
 cdef inline int64_t managed_count(const Managed* managed) noexcept nogil:
-    """The number of elements."""
     cdef int64_t count = 1
     cdef int32_t axis
     for axis in range(managed.abi.dl_tensor.ndim):

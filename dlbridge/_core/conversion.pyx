@@ -38,7 +38,7 @@ cdef bint is_there(object src, Route route, const Request* request) except -1:
 
 
 cdef object convert_to(object src, object to, Request* request):
-    """Convert src. What was asked for is in the request; what the target says is noted there."""
+    """Convert src. The request has the keywords, and gets the target's current stream from route_to()."""
     cdef Route route = route_to(src, to, request)
     return convert_by_route(src, route, request)
 

@@ -185,10 +185,9 @@ cdef object host_typestr(Managed* managed, str face):
 
 
 cdef dict array_interface(Managed* managed):
-    """The dictionary of __array_interface__ 3."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     typestr = host_typestr(managed, "__array_interface__")
-    strides = None          # of C order; some consumers refuse any others (Pillow)
+    strides = None          # None says C order; some consumers refuse strides (Pillow)
     if managed.marks & (STRIDED | LENGTH_1):
         strides = integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
     return interface_of(managed, typestr, strides)

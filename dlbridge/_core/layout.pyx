@@ -55,7 +55,7 @@ cdef LayoutFault settle(
 cdef inline int64_t length_1_stride(
     int32_t axis, int32_t ndim, const int64_t* shape, const int64_t* strides, int64_t item_stride,
 ) noexcept nogil:
-    """The stride that an axis of one element has in front of the next axis as that lies."""
+    """The stride of an axis of one element that continues the next axis: the next one's extent times its stride."""
     cdef int64_t stride
     if axis == ndim - 1 or multiply_overflows(shape[axis + 1], strides[axis + 1], &stride):
         return item_stride
@@ -159,7 +159,7 @@ cdef bint has_overlap(int32_t ndim, const int64_t* shape, const int64_t* strides
     """Whether elements share bytes, as those of sliding windows do; strides of 0 do not count.
 
     True also for some layouts whose axes interlace and leave no byte to two elements. ``item_stride`` is the stride
-    from one element to the next.
+    of elements that are adjacent.
     """
     cdef int64_t reach = item_stride
     cdef uint64_t seen = 0

@@ -30,7 +30,8 @@ class ForkableLock:
 class ImportLock(ForkableLock):
     """A lock that a thread which forks takes too, so that the child finds nothing half done.
 
-    Python has a lock for each module that is being imported. In a child nobody would let go of that of another thread.
+    Python has a lock for each module that is being imported. In a child nobody would release one that another
+    thread had taken.
     """
 
     def __init__(self) -> None:
@@ -39,6 +40,6 @@ class ImportLock(ForkableLock):
             os.register_at_fork(before=lambda: self.lock.acquire(), after_in_parent=lambda: self.lock.release())
 
 
-# For whatever of dlbridge is imported with its first use. No other library is imported under it, nor an entry point:
-# they may start threads that convert something.
+# Held while a module of dlbridge is imported with its first use. It is not held while another library or an entry point
+# is imported: these may start threads that convert something, and would wait for the lock.
 importing = ImportLock()

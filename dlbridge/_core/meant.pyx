@@ -1,7 +1,7 @@
-"""What a user means by what is no target, source, keyword or dtype: imported for a mistake alone.
+"""What a user may have meant by something that is no target, source, keyword or dtype. Only a mistake imports it.
 
-It is compiled because an error on the way out of memory must lose nothing, and CPython 3.11 loses the arguments of a
-Python function for whose frame there is no memory.
+It is compiled because CPython 3.11 loses the arguments of a Python function, and so an array, if there is no memory for
+the function's frame.
 """
 
 from difflib import get_close_matches

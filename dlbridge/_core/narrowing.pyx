@@ -1,4 +1,4 @@
-"""The first value that has no form in the nearest type of a library that lacks a wide one."""
+"""The error for the first value that does not fit into the nearest type, where narrow=True asks for that type."""
 
 from dlbridge._core.block cimport Managed
 from dlbridge._core.cache cimport steal
@@ -18,7 +18,7 @@ def first_lost(size_t source):
         narrow = array.astype(name)
     if name == "int32":
         lost = narrow != array
-    else:           # each part of a complex number is one
+    else:           # a complex number has two values
         lost = np.isfinite(array.real) & ~np.isfinite(narrow.real) | np.isfinite(array.imag) & ~np.isfinite(narrow.imag)
     if not lost.any():          # another thread has written meanwhile
         return refusal(ConversionError, "narrow", "values", "", f"did not all fit into {name}",

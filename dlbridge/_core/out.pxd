@@ -5,13 +5,13 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.target cimport Target
 
 
-# Refuses what is no array of the target.
+# Refuses what is no array of the target, and copy=False, since out= takes a copy.
 cdef int check_out_type(object out, Target target, const Request* request) except -1
-# The memory of out, which can be written; only host memory.
+# The memory of out. Memory of a device is refused, and memory that cannot be written.
 cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL
 # Refuses a source of another device, unless device= asks for it to be fetched.
 cdef int check_reach(const Managed* source, const Request* request) except -1
-# What is done, each with who does it; or why the CPU cannot read the source is raised. It then has the type that
+# The steps, each with who does it. It raises if the CPU cannot read the source. Afterwards the source has the type that
 # ``narrow`` gives.
 cdef tuple steps_into(const Managed* into, Managed* source, Target target, const Request* request)
 # Refuses what does not fit: another dtype or shape.

@@ -49,7 +49,7 @@ def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, det
     source = acquire_seen(route.offers, src, dtype, shape, &request)
     try:
         check_reach(source, &request)
-        into = acquire_out(out, route.target, &request)      # after what the source may have called
+        into = acquire_out(out, route.target, &request)      # last: to acquire a source may run any code
     except BaseException:
         managed_release(source)
         raise
@@ -82,7 +82,7 @@ cdef int fill_out(Managed* into, Managed* source, Target target, const Request* 
 cdef bint is_fetched_as_it_is(const Managed* into, const Managed* source) noexcept:
     """Whether a device's memory has the very bytes that are wanted, so that they need no memory in between."""
     cdef const DLTensor* tensor = &source.abi.dl_tensor
-    # Managed memory may be that of ``into``, too.
+    # Managed memory is left out, because it may be the memory of ``into`` itself.
     return tensor.device.device_type in (kDLCUDA, kDLROCM) and (
         source.row == into.row and not source.marks | into.marks and not is_bool(source) and managed_count(source))
 

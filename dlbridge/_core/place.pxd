@@ -20,19 +20,19 @@ cdef Managed* fetched(Managed* source) except NULL
 cdef Managed* with_lanes(Managed* managed, int lanes) except NULL
 # A copy of compact sub-byte elements, from packed to one in each byte or the other way round.
 cdef Managed* repacked(Managed* source, bint unpacks) except NULL
-# A copy of compact memory of one type that lies in several parts, side by side along the first axis. With ``peek`` it
-# is to be looked at alone, and stays empty.
+# A copy of compact memory of one type that lies in several parts, side by side along the first axis. With ``peek`` only
+# its description is wanted, and no bytes are copied.
 cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
-# Whether host memory is large, and such that it is copied to a device through pinned buffers: in any layout, and in the
-# type of a row, which may be the nearest one.
+# Whether host memory is large and pageable, so that it is copied to a device through pinned buffers: from any layout,
+# and into the type of ``row``, which may be the nearest one.
 cdef bint is_stageable(Managed* source, int row, const DLDevice* device) except -1
-# Fills dense memory of a device in this way. False if it was not done, for want of pinned memory.
+# Fills dense memory of a device through pinned buffers. False if it was not done, for example for want of such buffers.
 cdef bint stage(Managed* into, Managed* source) except -1
 # A block without memory, for a dense copy in native byte order and the type of a row; in C order if the steps say so.
 cdef Managed* dense_like(const Managed* source, int row, int32_t steps) except NULL
 # The strides, in elements, of a dense copy, which keeps the order of the axes of dense memory.
 cdef tuple dense_strides(const Managed* source)
-# A new block over the same memory, for a use that waits for the work on it.
+# A new block over the same memory. On a device it is ready on the stream on which ``base`` is.
 cdef Managed* shared_in_order(Managed* base) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
 cdef int copy_into(Managed* into, Managed* source) except -1

@@ -133,7 +133,7 @@ cdef Managed* narrowed(Managed* source, int32_t steps) except NULL:
 
 
 cdef object error_of_lost(const Managed* source):
-    # It gets an address, since only a function of Python can be imported as late as this.
+    # A Python function, which takes no pointer, gets the address as an integer.
     return load_module("dlbridge._core.narrowing").first_lost(<size_t> source)
 
 
@@ -387,8 +387,8 @@ cdef void describe_copy(Copy* copy, Managed* into, Managed* source) noexcept nog
         copy.change = TRUTH
     if (source.marks ^ into.marks) & SWAPPED:
         copy.change = SWAP_HALVES if complex_words else SWAP
-    # On a little-endian machine the sign of an IEEE number, and of bfloat16, is the highest bit of its last byte. Bytes
-    # of the result are inverted, which has the other order if it is swapped.
+    # On a little-endian machine the sign of an IEEE number, and of bfloat16, is the highest bit of its last byte. The
+    # bits are inverted in the result, so if that is swapped, the sign is in its first byte.
     number_bytes = item_bytes // 2 if complex_words else item_bytes
     sign = 0 if into.marks & SWAPPED else number_bytes - 1
     if source.marks & NEGATED:

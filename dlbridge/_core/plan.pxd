@@ -32,6 +32,6 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
 cdef tuple step_texts(
     const Managed* managed, Target target, const Request* request, const Decision* decision, object src)
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision, object src)
-# For a target that has words of its own: the field, what is so of the memory, and the hint.
+# The field of a reason, the fact about the memory, and the hint, for a target that words its error itself.
 cdef tuple fact_of(const Managed* managed, Target target, const Decision* decision)
 cdef str contiguous_hint(const Managed* managed, object src)

@@ -27,14 +27,14 @@ from dlbridge._core.target cimport OTHER_DEVICES, Target, uploads_to
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
 
-# Filled in by conversion, which calls such a library as any other.
+# Filled in by conversion.pyx, since memory is converted to the library whose kernel is called.
 cdef Kernels kernels
 
-# Of constant, which is loaded with the first read-only memory for immutable arrays.
+# find_writer() of constant.pyx, which is loaded with the first read-only memory that may have to be copied.
 ctypedef str (*FindWriter)(const Managed* managed)
 cdef void* find_writer = NULL
 
-# Of sources/array_interface, which is loaded with the first such array.
+# is_made_anew() of sources/array_interface.pyx, which is loaded with the first array interface.
 ctypedef bint (*IsMadeAnew)(const Managed* first, object obj) except -1
 cdef void* is_made_anew = NULL
 
@@ -42,7 +42,7 @@ cdef str ALIGNED = 'pass dlbridge.convert(x, "numpy", copy=True), which is align
 # How a hint begins where nothing that the caller could change makes the copy unnecessary.
 cdef str NOTHING = "nothing to do: "
 cdef str COPIED = NOTHING + "it is copied"
-cdef str FLAGGED = "pass max_version=(1, 0)"        # what is exported as padded elements, but not by a legacy capsule
+cdef str FLAGGED = "pass max_version=(1, 0)"        # only a legacy capsule lacks the flag for padded elements
 cdef str SHARE = 'pass readonly="share" and do not write'
 # For each reason: the field, what is so of the memory, what the target makes of that, and the hint; None where
 # that depends on who has the memory.
@@ -131,7 +131,12 @@ cdef tuple STEPS = (
     (Step.COPY_IN_TARGET, "copy ({target})"),
 )
 
-# What readonly="error" says of them.
+# What another array of the same elements, made by the hint, would not have.
+cdef tuple OF_ELEMENTS = (
+    Reason.BYTE_ORDER, Reason.ODD_STRIDE, Reason.NEGATIVE_STRIDE, Reason.ZERO_STRIDE, Reason.HOLES, Reason.AXIS_ORDER,
+)
+
+# The text of readonly="error", for each reason that is about who may write.
 cdef dict ACCESS = {
     Reason.READ_ONLY_MEMORY: "the memory is read-only, and {target} cannot be told",
     Reason.WRITABLE_MEMORY: "the memory is writable, and the arrays of {target} must not change",
@@ -217,7 +222,7 @@ cdef bint is_given_copy(const Managed* managed, object src) except -1:
 
 
 cdef dict values_for(const Managed* managed, Target target, const Decision* decision):
-    """What the texts name."""
+    """The values for the names in braces in the texts above."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     near = nearest_row(managed.row)
     return {
@@ -267,7 +272,7 @@ cdef tuple step_texts(
     texts = tuple([text.format(**names) for step, text in STEPS if decision.steps & <int32_t> step])
     if not decision.steps & REARRANGE:
         return texts
-    # What follows is decided once the copy is there. This is as it will be.
+    # Further steps are decided once the copy is there. Here they are decided for a block that is like the copy.
     asked = request_of_copy(request)
     asked.peek = False
     compact = dense_like(managed, nearest_row(managed.row) if decision.steps & NARROW else managed.row, IN_C_ORDER)
@@ -287,7 +292,7 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
 
 
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision, object src):
-    """What to do about a reason. Where an address would be the next, the hint is about both."""
+    """What to do about a reason. If the address would be the next reason, the hint solves both."""
     if decision.reason == Reason.SHARED_READ_ONLY:
         system = load_module("dlbridge._core.system_memory")
         return system.WRITE_ENDS if system.is_write_protected(<size_t> managed_data(managed)) else (
@@ -313,7 +318,7 @@ cdef object refusal_of(
     """The error of a decision that refuses."""
     cdef DLDevice device = managed.abi.dl_tensor.device
     if decision.refused == NO_COPY:
-        return copy_required(managed, target, decision, src)
+        return copy_required(managed, target, request, decision, src)
     if decision.refused == NO_KERNEL:
         return refusal(DeviceError, target.name, REASONS[decision.reason][0], lack_of(managed, target, decision),
                        f"needs a copy, which cannot be made on {device_name(device)}",
@@ -330,12 +335,17 @@ cdef object refusal_of(
     return refusal(error, target.name, field, value.format(**values), wrong.format(**values), hint)
 
 
-cdef object copy_required(const Managed* managed, Target target, const Decision* decision, object src):
+cdef object copy_required(
+    const Managed* managed, Target target, const Request* request, const Decision* decision, object src,
+):
     hint = reason_hint(managed, target, decision, src)
     if needs_kernel(managed, decision):
         hint = COPY_THERE
     else:
-        in_vain = hint.startswith(NOTHING) or target.export_hint is not None and decision.reason == Reason.OTHER_DEVICE
+        in_vain = (
+            hint.startswith(NOTHING) or target.export_hint is not None and decision.reason == Reason.OTHER_DEVICE
+            # An array that is made anew can be written to, and would be copied for that.
+            or is_immutable(target) and request.readonly != READONLY_SHARE and decision.reason in OF_ELEMENTS)
         hint = "pass copy=None" if in_vain else f"{hint}, or pass copy=None"
     return refusal(CopyRequiredError, target.name, REASONS[decision.reason][0], lack_of(managed, target, decision),
                    "needs a copy, and copy=False forbids it", hint)
@@ -376,7 +386,7 @@ cdef str lacked_hint(const Managed* managed, Target target, object src):
 
 
 cdef str kernel_hint(const Managed* managed, Target target, const Decision* decision, object src):
-    """What to do about memory for which no library with kernels was found. None swaps bytes or packs elements."""
+    """What to do about memory for which no library with kernels was found. No kernel swaps bytes or packs elements."""
     if decision.reason in ACCESS or target.export_hint is not None and decision.reason == Reason.ELEMENT_FORM:
         return reason_hint(managed, target, decision, src)
     if decision.reason == Reason.WIDE_TYPE:
@@ -392,7 +402,7 @@ cdef str contiguous_hint(const Managed* managed, object src):
 
 
 cdef str compact_array(const Managed* managed):
-    """How a compact ndarray is made. NumPy does not read DLPack where it makes arrays of any object."""
+    """The code that makes a compact ndarray. ascontiguousarray() does not read DLPack, so convert() comes before it."""
     return 'numpy.ascontiguousarray(dlbridge.convert(x, "numpy"))' if managed.protocol in (
         PROTOCOL_DLPACK, PROTOCOL_DLPACK_LEGACY, PROTOCOL_EXCHANGE_API) else "numpy.ascontiguousarray(x)"
 

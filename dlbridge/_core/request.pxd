@@ -9,7 +9,7 @@ from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, DLDevic
 cdef extern from *:
     const int64_t LARGEST_HANDLE "INT64_MAX"
 
-# The keyword copy; and what prefetch() asks for, whose batches are the caller's own.
+# The keyword copy. COPY_UNLESS_CONSTANT is for prefetch(): the caller may write to a batch, or to what it came from.
 cdef enum CopyPolicy:
     COPY_IF_NEEDED
     COPY_NEVER
@@ -59,7 +59,7 @@ cdef int parse_request(
 cdef inline bint is_unordered(const Request* request) noexcept nogil:
     return request.has_stream and request.stream == STREAM_UNORDERED
 
-# What is asked for a copy that was made on the way.
+# The request for the rest of the way, once a copy was made.
 cdef Request request_of_copy(const Request* request) noexcept
 # The Keyword of an interned name, or -1.
 cdef int keyword_of(PyObject* name) noexcept

@@ -80,7 +80,7 @@ cdef Request request_of_copy(const Request* request) noexcept:
     cdef Request asked = request[0]
     asked.copy = COPY_IF_NEEDED
     if is_unordered(request):
-        asked.has_stream = False        # that is about the producer's work only, and the copy is this call's
+        asked.has_stream = False        # stream=-1 is about the producer's work; this call made the copy
     return asked
 
 

@@ -17,12 +17,12 @@ cdef class Route(Entry):
 
 
 cdef inline PyObject* target_of(Route route) noexcept:
-    """The target, which the route keeps. Threads share it, so they would wait for each other to count references."""
+    """The target, borrowed from the route: threads that count references to one object wait for each other."""
     return <PyObject*> route.target
 
 
 cdef inline Route route_to(object src, object to, Request* request):
-    """The route for src and ``to``. What the target says is noted in the request; an array says its device too."""
+    """The route for src and ``to``. The request gets the target's current stream, and the device of an array ``to``."""
     cdef PyObject* found = cached(ROUTES, <PyObject*> src, <PyObject*> to)
     return aim(request, <Route> steal(found)) if found != NULL else find_route_to(src, to, request)
 

@@ -26,7 +26,7 @@ cdef class Route:
 
 
 cdef Route find_route_to(object src, object to, Request* request):
-    """Find a route. An array stands for its type, and for its device, unless the caller asks for another one."""
+    """Find a route. If ``to`` is an array, it stands for its type, and for its device unless one is asked for."""
     cdef object kind = type_of_example(to)
     return aim_at(to, kind, find_route(src, to if kind is None else kind), request)
 

@@ -9,7 +9,7 @@ from dlbridge._core.target cimport Target
 
 
 # Decides, and takes the steps that come before the target's library is given the memory; managed is stolen, also when
-# this fails. Once a library's kernels have made a copy, the request is what is asked for that.
+# this fails. If a library's kernels make a copy first, the request becomes the one for that copy.
 cdef Managed* placed(Managed* managed, Target target, Request* request, object src, Decision* decision) except NULL
 # Takes some of the steps, in their order; managed is stolen, also when this fails.
 cdef Managed* taken(

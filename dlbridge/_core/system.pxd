@@ -5,7 +5,7 @@ cdef extern from "dlbridge/_core/system.h":
     ctypedef struct Thread "dlbridge_Thread":
         pass
     int cores "dlbridge_cores"() noexcept nogil         # that this process may use
-    # Whether a thread runs the function. It takes no signals.
+    # Runs the function in a new thread, which takes no signals; False if there is no thread.
     bint start_thread "dlbridge_start_thread"(
         Thread* out, void* (*run)(void*) noexcept nogil, void* argument) noexcept nogil
     void join_thread "dlbridge_join_thread"(Thread thread) noexcept nogil
@@ -13,4 +13,4 @@ cdef extern from "dlbridge/_core/system.h":
 
     void* open_library "dlbridge_open_library"(const char* name) noexcept nogil         # or NULL
     void* symbol_of "dlbridge_symbol"(void* library, const char* name) noexcept nogil   # its address, or NULL
-    str file_of "dlbridge_file_of"(const void* address)     # of a library, which the address is in; or ""
+    str file_of "dlbridge_file_of"(const void* address)     # of the library that has the address; or ""

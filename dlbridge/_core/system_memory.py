@@ -107,7 +107,7 @@ def lines_of(path: str) -> list[str]:
     return text.removesuffix("\n").split("\n") if text else []
 
 
-# ---- pages without leave to write ------------------------------------------------------------------------------------
+# ---- pages that must not be written ----------------------------------------------------------------------------------
 
 WRITE_ENDS = ('a write ends the process: map the file with mode="c" of numpy.memmap or with mmap.ACCESS_COPY, and it '
               "does not")
@@ -118,15 +118,15 @@ NOT_ON_DISK = {"tmpfs", "devtmpfs", "ramfs", "hugetlbfs", "sysfs", "debugfs", "p
 
 
 def is_write_protected(address: int) -> bool:
-    """Whether an address is in pages without leave to write; False where the system does not list its pages."""
+    """Whether an address is in pages that must not be written; False where the system does not list its pages."""
     leave = pages_at(address)[:1]
     return bool(leave) and "w" not in leave[0]
 
 
 def is_file_for_reading(address: int) -> bool:
-    """Whether an address is in pages of a file on a disk, without leave to write; False where the system does not say.
+    """Whether an address is in pages of a file on a disk, not to be written; False where the system does not say.
 
-    A file that is on none, or has no name, is memory that other programs, or the system, may write.
+    A file that is on no disk, or has no name, is memory that other programs, or the system, may write.
     """
     pages = pages_at(address)
     if len(pages) < 5 or "w" in pages[0]:
@@ -148,7 +148,7 @@ def is_file_for_reading(address: int) -> bool:
 
 
 def pages_at(address: int) -> list[str]:
-    """Of the pages around an address: the leave, the offset, the device, the inode, and the file if they have one."""
+    """The permissions, offset, device and inode of the pages around an address, and their file if they have one."""
     for line in lines_of("/proc/self/maps"):
         pages, *said = line.split(maxsplit=5)
         begin, _, end = pages.partition("-")

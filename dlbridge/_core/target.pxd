@@ -29,7 +29,7 @@ cpdef enum Supports:
     SHARING = 65536             # the memory of other libraries, and not only copies of it
     BOOLS = 131072              # bools under their own type code
     WRITABLE = 262144           # memory that other code can write to, since its own arrays can be written to
-    GAPS = 524288               # memory of which the elements, from the first to the last, are not all
+    GAPS = 524288               # memory with other bytes between its first and its last element
 
 
 cdef class Target
@@ -38,7 +38,7 @@ cdef class Target
 ctypedef object (*Accepts)(const Managed* managed, Target target)
 # Makes the library's array; steals managed, also when it fails.
 ctypedef object (*Deliver)(Managed* managed, Target target)
-# Makes the library's array over memory that an object keeps, which nothing was made for but this description.
+# Makes the library's array over memory that an object keeps, from a description alone: no block was made.
 ctypedef object (*Share)(const Managed* memory, object keeper)
 # Makes the library's array on a device, from host memory and by the library's own copy; steals managed, too.
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device, const Request* request)
@@ -52,9 +52,9 @@ cdef class Target:
     cdef readonly str name              # the name in convert(…, to=name)
     cdef readonly object facts          # libraries/library.Library
     cdef readonly bint loaded
-    cdef str called                     # by texts: the name
-    cdef str export_hint                # of an export of a Tensor, whose consumer has no readonly=: the hint in its
-    #                                     place; or None
+    cdef str called                     # the name in messages
+    cdef str export_hint                # of an export of a Tensor, whose consumer cannot pass readonly=: the hint
+    #                                     that does not name it; or None
     cdef uint32_t supports               # facts.Supports, or'ed
     cdef uint64_t rows                  # the rows of the dtype table that the library has
     cdef uint64_t copied_rows           # the rows that it takes only by a copy of its own
@@ -72,10 +72,10 @@ cdef class Target:
     cdef Share share                    # or NULL: the library needs a block
     cdef Upload upload                  # or NULL
     cdef AwaitUpload await_upload       # or NULL: what upload gave is complete
-    cdef Allocate allocate              # or NULL: what is large goes into memory of the device's pool, which is shared
+    cdef Allocate allocate              # or NULL: large memory goes into the device's pool, and that is shared
     cdef uint32_t upload_types          # bits of DLPack's types of the devices that upload copies to
     cdef bint copies_own                # whether it copies device memory itself, since its streams are not known
-    cdef bint keeps_imports             # … but keeps memory until its work is done, so that it need not
+    cdef bint keeps_imports             # whether it keeps memory until its work is done; then copies_own is False
     cdef CurrentStream current_stream   # or NULL: the library names its stream to the Tensor that it consumes
     cdef object adjust                  # corrects what was read from the facts, once the library is imported; or None
     cdef const DLPackExchangeAPI* api   # or NULL

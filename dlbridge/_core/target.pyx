@@ -102,7 +102,7 @@ cdef class Target:
 
     cdef int read_plain_rows(self) except -1:
         """Find the types of memory that fits() and fits_there() take without a look at the number of axes, at which
-        host's it is, and at whether the library is one for GPUs.
+        of the host's devices it is on, and at whether this build of the library can use GPUs.
         """
         cdef uint64_t rows = self.rows & ~(self.copied_rows | self.asked_rows | subbyte_rows)
         if not self.supports & SHARING or not self.supports & GAPS or self.fewest_axes or self.most_axes < MAX_NDIM:
@@ -167,14 +167,14 @@ cdef class Target:
 
         The metaclass of a type that a user registers may look at the instance (torch.FloatTensor, torch.nn.Buffer).
         """
-        if self.facts.delivery:         # it is a library's own
+        if self.facts.delivery:         # it is not one that a user registered
             return True
         return all([
             type(each).__instancecheck__ in (type.__instancecheck__, ABCMeta.__instancecheck__)
             or issubclass(kind, each) for each in self.array_types])
 
     cdef Target with_uploads_of(self, Target other):
-        """Who takes the same elements and layouts, and copies host memory as the other target does."""
+        """A target that takes the same elements and layouts, and copies host memory as the other target does."""
         cdef Target made = new_target(self.facts)
         made.namespace = self.namespace
         made.supports = self.supports | HOST | SHARING
@@ -185,7 +185,7 @@ cdef class Target:
         return made
 
     cdef object why_not(self, const Managed* managed):
-        """The exception that accepts() gives, or None. Only of some types it is not known before."""
+        """The exception that accepts() gives, or None. Only for asked_rows it has to be asked."""
         if not self.asked_rows >> managed.row & 1:
             return None
         answer = None if self.takes is None else self.takes(row_name(managed.row), managed_shape(managed))

@@ -7,8 +7,8 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.target cimport Target
 
 
-# The target's array on a device; managed is stolen, also when this fails. Where the memory is the pool's, there is no
-# array yet but a block of it, which is complete, so that no stream has to wait for it.
+# The target's array on a device; managed is stolen, also when this fails. Where the memory is the pool's, in_pool is
+# a block over it and no array is made yet. That upload is complete, so that no stream has to wait for it.
 cdef object uploaded(
     Managed* managed, Target target, const Decision* decision, const Request* request, Managed** in_pool)
 # A copy of host memory in memory of a device's pool, dense and of nobody else; ``device`` may have no number. Without

@@ -25,7 +25,7 @@ from dlbridge._core.targets.importer import UNTOUCHED
 from dlbridge.errors import DeviceError, DLBridgeError, refusal
 
 cdef enum:
-    QUEUED_BYTES = 1 << 18      # the copy of more takes much longer than the wait for it
+    QUEUED_BYTES = 1 << 18      # larger copies are waited for, which takes little beside the copy
 
 
 cdef object uploaded(
@@ -77,7 +77,7 @@ cdef object ready_for(object array, Target target, const Request* request):
 # ---- through pinned buffers ------------------------------------------------------------------------------------------
 
 cdef object staged(Managed* source, Target target, const Decision* decision, Managed** in_pool):
-    """Memory as it lies, which is arranged and narrowed on the way: an array, or a block of the pool, or neither."""
+    """Upload memory, and arrange and narrow it on the way: into an array or into a block of the pool, or not at all."""
     cdef int row = nearest_row(source.row) if decision.steps & NARROW else source.row
     if target.allocate == NULL:
         in_pool[0] = staged_in_pool(source, row, decision.steps, &decision.upload)
@@ -148,7 +148,8 @@ cdef int send_elements(Managed* block, Managed* source, bint waits) except -1:
 cdef object copied_by_library(Managed* managed, Target target, const DLDevice* device, const Request* request):
     """Let the library copy host memory to a device; steals managed, also when it fails.
 
-    What is only queued is noted before it begins, with what it reads, in a list that needs no memory for the array.
+    An upload that is only queued is noted before it begins, with the memory that it reads. The note has a place for the
+    array, so that adding the array afterwards cannot fail.
     """
     cdef Request asked = request[0]
     cdef int64_t nbytes = managed_nbytes(managed)
@@ -175,7 +176,7 @@ cdef object copied_by_library(Managed* managed, Target target, const DLDevice* d
 
 
 cdef int await_uploads(list queued) except -1:
-    """Wait for uploads that are in one stream, which ends with the last of them."""
+    """Wait for the last of several uploads. They are queued on one stream, so the others are then done, too."""
     for target, _, array in reversed(queued):
         if array is not None:           # it is None where the upload failed
             return (<Target> target).await_upload(array)

@@ -13,9 +13,9 @@ from dlbridge._core.layout cimport MAX_NDIM
 cdef enum WantFlags:
     WANT_WRITABLE = 1           # read-only memory is refused, and memory where a stride of 0 repeats elements
     WANT_C_ORDER = 2            # compact, the last axis fastest
-    WANT_ANY_DEVICE = 4         # else memory of the host alone
+    WANT_ANY_DEVICE = 4         # without this flag only host memory is given
     WANT_DETACHED = 8           # gradients are dropped
-    WANT_OR_COPY = 16           # what does not meet this is copied where that helps
+    WANT_OR_COPY = 16           # memory that does not meet the want is copied, where a copy helps
     WANT_FLAGS = 31             # all of them
 
 ctypedef struct Want:

@@ -126,8 +126,9 @@ cdef extern from *:
                       DLBRIDGE_GATHER(dlbridge_word_##size, change, dlbridge_keep_##size##suffix), target)
 
     /* ---- a line of narrower words ----
-       Its last argument is the byte in which it notes that a value does not fit. A finite value does not that rounds to
-       infinity. So infinite results are looked for, many at once, and where there is one, the values are looked at. */
+       Its last argument is the byte in which it notes that a value does not fit. A finite value
+       that rounds to infinity does not fit. So infinite results are looked for, many at once, and only if there is one,
+       each value is tested. */
     #define DLBRIDGE_INFINITE(wide, narrow) (__builtin_fabsf(narrow) > __FLT_MAX__)
     #define DLBRIDGE_BEYOND_FLOAT(wide) (__builtin_isfinite(wide) && !__builtin_isfinite((float) (wide)))
     #define DLBRIDGE_HIGH_BITS(wide, narrow) DLBRIDGE_BEYOND_INT32(wide)

@@ -106,7 +106,7 @@ def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords
         As for :func:`convert_tree`. With ``device="cuda"`` a batch is on the device when the caller gets it. A device
         without a number is the one that is current where this is called. ``copy=False`` is the caller's word that the
         source gives new memory each time: its batches are shared where :func:`dlbridge.convert` can, and refused where
-        it cannot. The copy to the device that is asked for needs no such word.
+        it cannot. The copy to the device that is asked for is made all the same.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords
         batch is the caller's own: memory that somebody else can write to is copied in the thread, and so are, without
         their objects, arrays of strings and objects that are handed on. An error of the source or of a conversion is
         raised in the place of its batch, and is the end. ``close()``, or the end of a ``with`` block, ends the thread
-        and lets the source go; so does the end of the iterator's life. An array of a device is ready for the stream
+        and releases the source; so does the end of the iterator's life. An array of a device is ready for the stream
         that is current where it is taken.
 
     Raises

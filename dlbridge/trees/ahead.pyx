@@ -26,14 +26,15 @@ from dlbridge.tensor cimport Tensor
 cdef class Destination:
     """Where prefetch() takes arrays: the target, and its device if one is asked for.
 
-    A GPU is a pair. One without a number is the one that is current in the thread that makes this.
+    ``gpu`` is a pair (type, number). If no number is asked for, it is that of the current GPU of the thread that makes
+    the Destination.
     """
 
     cdef readonly Target target
     cdef readonly object gpu
     cdef readonly bint immutable        # whether the library's arrays never change
     cdef readonly bint copies_own       # whether it copies device memory itself
-    cdef Target uploading               # the target, in memory of the pool, if it is for a GPU
+    cdef Target uploading               # if a GPU is asked for: the target, for uploads to the pool
     cdef Request request
 
     def __init__(self, to, device):
@@ -56,8 +57,8 @@ cdef class Destination:
         return self.request.has_device
 
     def takes_there(self, array):
-        """Whether the target takes an array's memory as that of a device with streams; False of what is refused."""
-        cdef Managed memory         # of which nothing else is looked at
+        """Whether the target takes an array's memory as that of a device with streams; False if it is refused."""
+        cdef Managed memory         # of which only the device is filled in and read
         cdef DLDevice* device = &memory.abi.dl_tensor.device
         if not find_place(array, device) or not has_streams(device.device_type):
             return False
@@ -66,7 +67,7 @@ cdef class Destination:
         return not is_for_host(&memory, self.target, &self.request)
 
     def has(self, array):
-        """Whether an array is on the device that is asked for, as far as it says; True of what is refused."""
+        """Whether an array is on the device that is asked for, as far as it says; True if it is refused."""
         try:
             return is_on(array, self.target.hosts, &self.request.device)
         except Exception:
@@ -74,7 +75,7 @@ cdef class Destination:
 
 
 cdef bint find_place(object array, DLDevice* out) except -1:
-    """Find the device of an array, or a capsule, as far as its type says it; False of what is refused."""
+    """Find the device of an array, or a capsule, as far as its type says it; False if it is refused."""
     cdef Request request = NOTHING_ASKED
     cdef Managed* managed
     try:
@@ -120,7 +121,7 @@ def upload(Tensor source, Destination destination, copy, narrow, list queued):
     """A Tensor over a copy, on the destination's device, of memory of the host. ``copy`` and ``narrow`` are keywords of
     convert().
 
-    With copy=False, only what the way to the device changes is refused.
+    With copy=False, the copy to the device is made all the same, but a change of the elements on the way is refused.
 
     If there is a list, a copy that is only queued comes into it, with what it reads: see await_uploads().
     """

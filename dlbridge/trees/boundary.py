@@ -36,7 +36,7 @@ def accepts(
     others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
     take = takers("accepts", to, others, columns, keywords)
     target = target_name(to, imported=False)
-    # The device is that of the first array.
+    # The result goes to the device of the first array, so device= and stream= do not hold for it.
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:

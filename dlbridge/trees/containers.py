@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from dlbridge.errors import UnsupportedError, full_name, refusal, shown
 from dlbridge.libraries.library import Facts, keep_as_dict
 
-# Where containers are registered, and how one is made again there, of the structure and the values that it was taken
-# apart into. The modules are asked if they are loaded: only then can anything be registered.
+# The modules with which containers are registered, each with a function that makes a container again from its
+# structure and its values. A module is asked only if it is loaded: nothing can be registered before.
 WALKERS: dict[str, Callable[[Any, Any, list[Any]], Any]] = {
     "optree": lambda walker, structure, values: walker.tree_unflatten(structure, values),
     "torch.utils._pytree": lambda walker, structure, values: walker.tree_unflatten(values, structure),
@@ -60,7 +60,7 @@ def copied(container: Any) -> Any:
 
 
 def remake_dict(container: Any, values: list[Any]) -> Any:
-    """The own __setitem__ of a subclass may keep attributes in step with its items."""
+    """Items are set one by one: the own __setitem__ of a subclass may keep attributes in step with them."""
     remade = copy.copy(container)
     if remade is container:
         return type(container)(zip(container, values, strict=True))      # it cannot be changed
@@ -78,7 +78,7 @@ def remake_list(container: Any, values: list[Any]) -> Any:
 def remake_tuple(container: Any, values: list[Any]) -> Any:
     kind = type(container)
     try:
-        # The other way makes named tuples.
+        # The constructor of a named tuple takes each value as an argument, but its _make() takes all of them.
         remade = kind._make(values) if hasattr(kind, "_make") else tuple.__new__(kind, values)
     except TypeError:
         return kind(values)             # a structure of C, such as time.struct_time
@@ -219,7 +219,7 @@ def described_container(thing: Any) -> Container | None:
 def is_of_containers(kind: type[Any]) -> bool:
     """Whether the instances of a type are containers, beside those that are registered.
 
-    On the way to an error no function is made: CPython 3.13.0 ends where it has no memory for one.
+    This is called on the way to an error, so it makes no function: CPython 3.13.0 ends if it has no memory for one.
     """
     for base in kind.__mro__:
         if base in CONTAINERS:
@@ -268,7 +268,8 @@ def container_by_form(thing: Any, flatten: Callable[[Any], Any], unflatten: Call
 def container_by(walker: Any, unflatten: Callable[[Any, Any, list[Any]], Any], thing: Any) -> Container | None:
     """How a container is made again that a library takes apart here, once, by the structure that it has then.
 
-    So nothing is ever made of other values than those to come. What the functions of the container raise is raised.
+    So a container is never made of placeholders, but only of the converted values. An error of the container's own
+    functions is raised as it is.
     """
     whole = [thing]             # emptied, since torch's function keeps what it is given in a cycle
     try:

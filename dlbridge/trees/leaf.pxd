@@ -3,7 +3,7 @@
 
 cdef enum Role:
     IN_INSTANCE             # of a type without a protocol, whose instances may have one
-    IN_REFERENT             # of weak proxies
+    IN_REFERENT             # of weak proxies: the role is that of their referent
     ROLE_OTHER
     ROLE_VALUE
     ROLE_ARRAY

@@ -57,8 +57,8 @@ cdef Offers with_role(object obj):
 
 
 cdef bint is_of_a_library(object kind) except -1:
-    """Whether a type of arrays is a library's own. What somebody else's is may change: JAX may yet learn that it is a
-    container, and does not say when it does.
+    """Whether a type of arrays is a library's own. The role of any other type may change: it may yet be registered as
+    a container with JAX, which does not say when that happens.
     """
     root = top_module(kind)
     return root in sys.stdlib_module_names or library().library_of(root) is not None
@@ -89,7 +89,7 @@ cdef Role find_role(object kind, object obj) except *:
     if columns_in(kind) is not None:
         return ROLE_TABLE
     if len(offers_for_type(kind)) == 1:
-        return ROLE_OTHER if kind in (dict, list, tuple) else IN_INSTANCE       # whose objects have no attributes
+        return ROLE_OTHER if kind in (dict, list, tuple) else IN_INSTANCE       # these three have no attributes
     return ROLE_ARRAY if registered_container(obj) is None else ROLE_OTHER
 
 
@@ -127,9 +127,10 @@ def columns_of(table, unpack):
 
 
 def columns_without_rows(table, unpack):
-    """The columns of a table that may give its rows once, without them and unread, if it says them; or an empty list.
+    """The columns, without rows, of a table that may give its rows only once; nothing is read.
 
-    None for every other table. ``unpack`` is as for columns_of().
+    The list is empty if the table does not say its columns beforehand. None for a table that can be read again.
+    ``unpack`` is as for columns_of().
     """
     offer = <Offer> offers_for_type(type(table))[0]
     if not offer.facts.records and offer.protocol == "arrow":

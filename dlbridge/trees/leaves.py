@@ -58,8 +58,8 @@ def takers(
 ) -> Takers:
     """What is done with a leaf, by its role: :func:`convert_tree` for one leaf. ``convert`` may convert the arrays.
 
-    ``queued`` is a list, for one tree at a time, of uploads that map_tree() waits for. Columns of tables wait each.
-    ``keep`` gives what is handed on for an array of words, or for a column that is no array.
+    ``queued`` is a list, for one tree at a time, of uploads that map_tree() waits for. A column of a table is waited
+    for at once. ``keep`` gives what is handed on for an array of strings or objects, or for a column that is no array.
 
     Errors about what was given name the function that was called.
     """
@@ -83,7 +83,7 @@ def refuse_leaf(leaf: Any, memo: Memo) -> Any:
 REGISTER = "call dlbridge.register_container(type(x), flatten, unflatten) once"
 
 
-RECORDS = np.ndarray, np.void           # never read once, so there are no rows to leave unread
+RECORDS = np.ndarray, np.void           # these can be read again, so their rows need not stay unread
 
 
 class Tables:
@@ -155,7 +155,7 @@ class Tables:
         return self.keep(column)
 
     def convert_unknown(self, table: Any, array: Any, memo: Memo) -> Any:
-        """An array of words is handed on, since the table may have been a stream."""
+        """Take the array of a table without columns. One of strings is handed on, since a stream is used up."""
         try:
             return self.take_array(array, memo)
         except Failure as failure:

@@ -53,7 +53,7 @@ class Ahead:
         self.keywords = keywords
         self.take = Converter(to, keywords, own=True)
         self.move = Converter(to, {**keywords, "copy": None})
-        self.pending = False        # whether anything was, since somebody looked
+        self.pending = False        # whether an array of this batch is Pending
 
     def __call__(self, array: Any, queued: list[Any] | None = None) -> Any:
         gpu, asked, copied = self.destination.gpu, self.destination.is_asked(), self.keywords.get("copy")
@@ -104,14 +104,14 @@ def hand_out(leaf: Any, to: Any, destination: Destination, copied: bool | None, 
     if destination.target.name == "dlbridge":
         return asdlpack(leaf.tensor, **{name: late[name] for name in late if name != "narrow"})
     if leaf.ours:
-        # A library that lets memory go before it has read it gets no copy that only a Tensor keeps.
+        # A library that releases memory before it has read it copies it itself, since only a Tensor keeps this memory.
         copied = True if destination.copies_own else None
         late = {**late, "readonly": "share"} if destination.immutable else late
     return convert(leaf.tensor, to, device=destination.gpu, copy=copied, **late)
 
 
 def copy_of_words(array: Any) -> Any:
-    """A copy of what is handed on for an array, without its objects; itself where it cannot be copied.
+    """A copy of an array that is handed on, but not of the objects in it; the array itself if it cannot be copied.
 
     copy.copy() makes a new view of some arrays, such as those of pandas and xarray, whose copy() copies their memory.
     """
@@ -143,15 +143,16 @@ class Latch:
             self.lock.release()
 
 
-# Of an error that Python would take for the end of the batches.
+# The text of the error that takes the place of a StopIteration, which would pass for the end of the batches.
 NO_END = "prefetch: a conversion raised StopIteration"
 
 
 class Reader:
     """What the thread and the iterator share. The thread does not know the iterator, so that it can be abandoned.
 
-    An interrupt may end a call of the caller's between any two steps. So a call leaves no lock taken that another one
-    needs, and what it was told by a latch the next one sees for itself. What it has in hand then may be lost.
+    An interrupt may end a call of the caller's between any two steps. So a call leaves no lock taken that another call
+    needs, and the next call does not rely on a latch that the first may have waited for: it looks itself. A batch that
+    was just taken may be lost.
     """
 
     def __init__(self, source: Iterator[Any], conversion: BatchConversion, depth: int) -> None:
@@ -160,7 +161,7 @@ class Reader:
         self.depth = depth
         self.process = os.getpid()
         self.batches: collections.deque[Batch] = collections.deque()
-        self.error: BaseException | None = None     # that ended them
+        self.error: BaseException | None = None     # the one that ended the batches
         self.asked = False              # the caller has asked for a batch
         self.stopped = False            # … and wants no more
         self.ended = False              # there are no more
@@ -213,7 +214,7 @@ class Reader:
         self.asked = True
         self.room.set()         # an interrupt may have come before the last call did it
         while not self.stopped:
-            ended = self.ended  # before the last look
+            ended = self.ended  # read first: a batch that came before the end is then seen below
             try:
                 return self.batches.popleft()
             except IndexError:
@@ -247,7 +248,7 @@ class Reader:
             self.clear()
 
     def stop(self, seconds: float | None = 0) -> None:
-        """Read no more, and wait so long, or for ever, for what is being read."""
+        """Read no more. Wait up to ``seconds``, or for ever if it is None, for the batch that is being read."""
         if os.getpid() != self.process:
             return
         self.stopped = True
@@ -265,7 +266,7 @@ class Reader:
         self.error = None
 
     def join(self) -> None:
-        """Wait for the thread. Its own join() takes it for ended once that was interrupted."""
+        """Wait for the thread: first by a latch, since its join() takes the thread for ended after an interrupt."""
         if self.thread is threading.current_thread():
             return
         if not self.ended:
@@ -311,7 +312,7 @@ class Prefetched(Iterator[Any], contextlib.AbstractContextManager[Any]):
             raise
 
     def close(self) -> None:
-        """End the thread, once it has read its batch. The source is let go, and no batch comes any more."""
+        """End the thread, once it has read its batch. The source is released, and no batch comes any more."""
         self._reader.stop(None)
 
     def __exit__(self, *raised: object) -> None:

@@ -34,10 +34,10 @@ cdef extern from "Python.h":
     void Py_LeaveRecursiveCall()
 
 cdef enum:
-    MOST_QUEUED = 256           # uploads that are waited for together, since what they read is kept
+    MOST_QUEUED = 256           # uploads that are waited for together; what they read is kept until then
 
 cdef type ndarray = np.ndarray
-# Besides arrays of numbers, and others that keep their memory themselves.
+# Types whose objects run no foreign code. Arrays of numbers run none either, nor do those that their source describes.
 cdef frozenset QUIET = frozenset((*EXACT, *VALUES, bool))
 
 
@@ -92,7 +92,7 @@ cdef class TakeArray:
 
     cdef object convert
     cdef object failed
-    cdef Converter converter    # the same as convert, or None
+    cdef Converter converter    # convert, if it is a Converter; or None
     cdef bint counts            # whether copies_made tells what was copied: without keywords
     cdef list queued            # uploads that are not waited for yet, or None
 
@@ -115,7 +115,7 @@ cdef bint runs_no_code(object value) except -1:
     cdef object kind = type(value)
     cdef PyObject* found
     if kind is ndarray:
-        return has_numbers(value)       # objects are compared
+        return has_numbers(value)       # objects in an array may run code of their own
     if kind in QUIET:
         return True
     found = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
@@ -163,7 +163,7 @@ cdef object convert_once(TakeArray self, object array, dict memo):
 
 
 def has_numbers(obj):
-    """Whether this is an ndarray of numbers, as most are; False says nothing."""
+    """Whether this is an ndarray of NumPy's own numbers, as most are. One of ml_dtypes' numbers gives False, too."""
     return isinstance(obj, ndarray) and 0 <= array_type(obj) < NUMPY_TYPES and by_numpy_type[array_type(obj)] != NO_ROW
 
 

@@ -124,6 +124,20 @@ class ByDLPack:
         return 1, 0
 
 
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("x", [
+    np.arange(6, dtype="f4")[::2], np.arange(4, dtype="f4")[::-1], np.arange(4, dtype=">i4"),
+], ids=["strided", "reversed", "swapped"])
+def test_another_array_is_no_hint_where_it_would_be_copied_too(x):
+    """JAX's arrays never change, and whatever NumPy makes of this one can be written to."""
+    with pytest.raises(dlbridge.CopyRequiredError) as caught:
+        dlbridge.convert(x, "jax", copy=False)
+    assert caught.value.hint == "pass copy=None"
+    assert np.array_equal(dlbridge.convert(x, "jax", copy=None), x)
+    with pytest.raises(dlbridge.CopyRequiredError, match=r"pass .*\(x.*\), or pass copy=None"):
+        dlbridge.convert(x, "jax", copy=False, readonly="share")
+
+
 @pytest.mark.needs("torch", "jax")
 @pytest.mark.parametrize(("make", "to", "keywords"), IN_THE_WAY.values(), ids=IN_THE_WAY)
 def test_what_is_said_with_copy_false_works(make, to, keywords):

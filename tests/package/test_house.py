@@ -101,7 +101,7 @@ def names_in(path):
 
 GENERAL = [path for name, paths in MODULES.items() for path in paths
            if name.startswith("_core.sources.") or name in ("convert", *(f"_core.{room}" for room in (
-               "calls", "conversion", "cache", "location", "route", "decision", "plan", "steps", "place", "exports")))]
+               "calls", "conversion", "cache", "route", "decision", "plan", "steps", "place", "exports")))]
 
 
 @pytest.mark.parametrize("path", GENERAL, ids=lambda path: path.relative_to(house.PACKAGE).as_posix())

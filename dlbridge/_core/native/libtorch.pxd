@@ -77,7 +77,7 @@ cdef int keep_size(object storage) except -1
 # Warn as tensor.numpy() does; the values that leave torch become constants of the trace.
 cdef int warn_of_trace() except -1
 cdef bint ask_lazy_clone(object tensor) noexcept
-# Whether torch's current stream on a device, which is this one, is of torch's own and so lives for ever.
+# Whether ``stream``, which is torch's current stream on the device, is torch's own and so lives for ever.
 cdef bint is_own_stream(int device_id, int64_t stream) except -1
 cdef uint32_t ask_python(object tensor) noexcept
 
@@ -85,7 +85,7 @@ cdef inline uint32_t state_of(object tensor) noexcept:
     """Whether a tensor requires a gradient, which lazy bits it has, and whether it is traced.
 
     In Python these questions cost more than the rest of a conversion, and is_neg() gives up the GIL to read a bit. The
-    functions of libtorch behind them do not.
+    functions of libtorch behind them are cheap, and keep the GIL.
     """
     return ask_libtorch(&libtorch, tensor) if load_size(&libtorch.offset) else ask_python(tensor)
 

@@ -32,7 +32,7 @@ cdef extern from *:
 cdef unsigned char libtorch_lock
 
 cdef enum:
-    LEAST_TENSOR = 64           # bytes that every C++ tensor has, and that every storage has
+    LEAST_TENSOR = 64           # bytes that every C++ tensor has; the next line: every storage
     LEAST_STORAGE = 72
 
 cdef dict SYMBOLS = {
@@ -79,9 +79,9 @@ def in_use():
 
 
 cdef object unseen(object work):
-    """What ``work()`` gives, which is no part of a trace, a mode or a transform of the caller, who may be in any.
+    """Call ``work()``, hidden from any trace, mode or transform that the caller is in.
 
-    Its guards are of C, so no interrupt comes between what they do and what undoes it.
+    The guards are C functions, so that no interrupt comes between a change and its undoing.
     """
     torch = sys.modules["torch"]
     trace = torch._C._get_tracing_state() if is_traced() else None
@@ -163,7 +163,7 @@ cdef size_t find_held(tuple examples) except? 0:
 cdef size_t find_resizable(tuple examples) except? 0:
     """The offset of the byte that numpy() clears in the storage of each example, or 0.
 
-    The storage's counts of references lie before it, and may change too.
+    The search begins behind the storage's counts of references, which may change too.
     """
     cdef set offsets = set(range(2 * sizeof(void*), LEAST_STORAGE))
     cdef const unsigned char* bytes_of
@@ -338,7 +338,7 @@ cdef int find_modes() except -1:
     keys = sum([1 << bit for bit in during if not found(<uint64_t> 1 << bit)])
     if keys:
         keys_of_modes = keys
-        are_included = found    # last: the other function needs no keys
+        are_included = found    # last: other threads may call it at once, and it needs the keys
 
 
 # ---- streams ---------------------------------------------------------------------------------------------------------
@@ -346,7 +346,7 @@ cdef int find_modes() except -1:
 cdef enum:
     OWN_STREAMS = 256               # torch's pools have 32 streams for each device and priority
 
-# The streams of torch's pools that were current, by their handles: since they live for ever, no other stream has one.
+# The streams of torch's pools that were current, by handle. They live for ever, so no other stream gets such a handle.
 cdef size_t[OWN_STREAMS] own_streams
 
 

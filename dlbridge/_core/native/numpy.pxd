@@ -7,7 +7,7 @@ from dlbridge._core.sources.offer cimport Offer
 
 
 cdef Offer offers(object kind, object facts, str attribute)
-# What an array has its memory from, as NumPy noted it; None if it is its own.
+# The object that an array has its memory from, as NumPy noted it; None if the memory is the array's own.
 cdef object base_of(object array)
 # A new reference to an ndarray over memory that the caller keeps; it has no base.
 cdef PyObject* array_over(const Managed* memory) except NULL

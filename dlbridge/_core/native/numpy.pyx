@@ -36,7 +36,7 @@ from dlbridge.errors import ConversionError, CopyRequiredError, UnsupportedError
 cdef extern from "Python.h":
     PyTypeObject* Py_TYPE(PyObject* obj) noexcept
 
-import_array_api()              # for PyArray_FromScalar; all else are macros
+import_array_api()              # for PyArray_FromScalar and PyArray_NewFromDescr; all else are macros
 cdef type ndarray = np.ndarray
 # What numpy.lib.stride_tricks puts between an array and its base (seen in 2.4.6).
 cdef type between = type(np.lib.stride_tricks.as_strided(np.zeros(1)).base)
@@ -94,14 +94,14 @@ cdef inline bint fill(Managed* managed, object array, int row) noexcept:
 
 
 cdef Managed* acquire_scalar(object obj, Offer offer, const Request* request) except? NULL:
-    """A number of NumPy is a value, of which an array without axes is a copy. It goes by all types, ml_dtypes' too.
+    """Make a block of a NumPy scalar, by an array without axes, which is a copy; scalars of ml_dtypes have one, too.
 
-    With copy=False it is the number's own memory, which its buffer has.
+    With copy=False the block describes the scalar's own memory, which its buffer exports.
     """
     cdef Managed* managed
     if request.copy == COPY_NEVER:
         try:
-            array = ndarray((), array_of_scalar(obj).dtype, obj)      # a subclass' own attribute may lie
+            array = ndarray((), array_of_scalar(obj).dtype, obj)      # obj.dtype may lie, in a subclass
         except (BufferError, TypeError, ValueError) as error:
             raise refusal(CopyRequiredError, "numpy", "copy", False,
                           f"but {shown(type(obj), full_name)} does not give its memory", "pass copy=None") from error
@@ -112,7 +112,6 @@ cdef Managed* acquire_scalar(object obj, Offer offer, const Request* request) ex
 
 
 cdef object base_of(object array):
-    """What an array has its memory from, as NumPy noted it; None if it is its own."""
     cdef PyObject* base = array_base(array)
     if base == NULL:
         return None
@@ -165,9 +164,9 @@ cdef object NOMASK = np.False_      # numpy.ma.nomask, without the import of num
 
 cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) except? NULL:
     mask = offer.mask_of(obj)
-    if mask is not NOMASK:              # which is False, of an array without a mask
+    if mask is not NOMASK:              # NOMASK is False: the array has no mask
         mask = np.asarray(mask)
-        # One of records has a bool for each field.
+        # The mask of an array of records has a bool for each field.
         mask = mask if mask.dtype.names is None else np.ascontiguousarray(mask).view("?")
         hidden = np.count_nonzero(mask)
         if hidden:
@@ -180,14 +179,14 @@ cdef Managed* acquire_masked(object obj, Offer offer, const Request* request) ex
 cdef Managed* refuse_dtype(object array) except NULL:
     dtype = array.dtype
     cdef int ndim = array_ndim(array)
-    # CPython 3.11 loses the arguments of a call that it has no memory for, so that the array is none of them.
+    # CPython 3.11 loses the arguments of a Python call that it has no memory for, so the array is not passed to one.
     side_by_side = ndim > 0 and array_strides(array)[ndim - 1] == dtype.itemsize
     hint = hint_for_objects(array) if dtype.kind == "O" else hints().for_array(dtype, side_by_side)
     raise refusal(ConversionError, "numpy", "dtype", dtype, "has no DLPack type", hint)
 
 
 cdef str hint_for_objects(object array):
-    """By the types of the first thousand objects, looked at here for the reason above."""
+    """A hint by the types of the first thousand objects. It is a C function, as a Python call may lose the array."""
     objects = array.ravel()[:1000].tolist()
     kinds = {*map(type, objects)}
     for bases, code in hints().OBJECTS:

@@ -83,7 +83,7 @@ cdef tuple ANSWERS = (
 
 
 cdef bint adds_nothing(object kind) except -1:
-    """Whether a subclass leaves to torch.Tensor all that is asked about its memory, so that its table is right."""
+    """Whether a subclass leaves to torch.Tensor all questions about its memory, so torch's exchange API serves it."""
     torch = sys.modules["torch"]
     disabled = getattr(torch._C, "_disabled_torch_function_impl", None)
     for base in kind.__mro__:
@@ -234,7 +234,7 @@ cdef int keep_storage(Managed* managed, object tensor, const Request* request) e
 
     On failure the block is released.
     """
-    if request.peek or request.copy in (COPY_ALWAYS, COPY_UNLESS_CONSTANT):     # a tensor is never constant
+    if request.peek or request.copy in (COPY_ALWAYS, COPY_UNLESS_CONSTANT):     # it is copied: no tensor is constant
         return 0
     try:
         storage = find_storage(tensor, managed)
@@ -287,14 +287,14 @@ cdef int record_stream(object keeper, int64_t stream) except -1:
     """Tell torch's allocator that a stream of torch's own uses the memory, the one that was current at the export.
 
     The allocator reuses memory in the order of the stream that it was allocated for, and of the streams that it was
-    told of. torch's stream waits for the consumer's stream when the consumer lets go. The allocator must not be told of
+    told of. torch's stream waits for the consumer's stream at the release. The allocator must not be told of
     the consumer's stream, nor of an external one that is torch's current stream: it asks its streams when the memory is
     freed, and a foreign stream may be gone by then, which ends the process.
     """
     libtorch.unseen(partial(_record_stream, keeper, stream))
 
 
-cdef dict streams = {}          # torch's own, which last: by the number of the device and theirs
+cdef dict streams = {}          # torch's own streams, which last, by the numbers of device and stream
 
 
 def _record_stream(keeper, stream):

@@ -48,7 +48,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 
 
 cdef Managed* unless_copied(Managed* managed, object obj, Offer offer) except? NULL:
-    """With copy=False: refuse an interface that is made anew when it is asked for, after all other protocols."""
+    """With copy=False: refuse an interface that copies its memory each time, or leave that to the next protocol."""
     try:
         copied = offer.copies or is_made_anew(managed, obj)
     except BaseException:
@@ -73,7 +73,7 @@ cdef bint is_made_anew(const Managed* first, object obj) except -1:
     except (MemoryError, RecursionError):
         raise
     except AttributeError:
-        return False            # another object has it, which this one stands for
+        return False            # obj stands for another object, which has the interface
     except Exception:
         return True
     moved = managed_data(first) != managed_data(second)
@@ -231,7 +231,7 @@ cdef object _refused(str field, object value, str wrong):
 
 # ---- the entries, of __cuda_array_interface__ too --------------------------------------------------------------------
 
-# They are not trusted: each is read once, checked for its type, and converted before it is used.
+# The entries are not trusted: each is read once, checked for its type, and converted before it is used.
 
 cdef object refuse_field(Protocol protocol, object field, object value, object wrong, object hint):
     return refusal(ConversionError, protocol_name(protocol), f"'{field}'", shown(value), wrong, hint)

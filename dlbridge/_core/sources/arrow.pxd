@@ -6,7 +6,7 @@ from dlbridge._core.sources.offer cimport Offer
 
 
 cdef Offer offers(object holder, object facts, str attribute)
-# Of a bare capsule of a stream.
+# Acquires what a bare capsule of a stream has.
 cdef Managed* acquire_capsule(object capsule, Offer offer, const Request* request) except? NULL
-# Of a bare pair of capsules of an array.
+# Acquires the array of a bare pair of capsules.
 cdef Managed* acquire_pair(object pair, Offer offer, const Request* request) except? NULL

@@ -1,7 +1,7 @@
 """Arrow's C interfaces: ``__arrow_c_device_array__``, ``__arrow_c_array__``, and a stream of chunks.
 
-Only arrays of numbers without nulls are taken, bools of a byte each (the canonical extension type ``arrow.bool8``), and
-lists of one length of them, which are axes. Arrow's memory is immutable, so it is read-only here.
+Only arrays without nulls are taken: of numbers, of bools of a byte each (the canonical extension type ``arrow.bool8``),
+and of lists of these, all of one length, which are axes. Arrow's memory is immutable, so it is read-only here.
 """
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid
@@ -69,7 +69,9 @@ cdef Managed* acquire_array(object obj, Offer offer, const Request* request) exc
 
 
 cdef Managed* acquire_formed(object obj, Offer offer, const Request* request) except? NULL:
-    """An array that has another form than Arrow says; its own protocol copies, and was declined with copy=False."""
+    """Acquire flat memory, and give it the form that the library's facts know. This is for copy=False only, since the
+    type's own protocol copies.
+    """
     cdef Managed* flat
     cdef Managed* managed
     try:
@@ -126,7 +128,7 @@ cdef Managed* acquire_device_array(object obj, Offer offer, const Request* reque
 cdef Managed* acquire_array_stream(object obj, Offer offer, const Request* request) except? NULL:
     cdef ArrowDescription description
     if not offer.facts.records and hasattr(obj, "__arrow_c_schema__"):
-        # What is refused for its type stays unread, since the producer may give its stream once.
+        # A stream that is refused for its type stays unread, since its producer may give it only once.
         schema = schema_of(obj)
         if PyCapsule_IsValid(schema, SCHEMA_NAME):
             describe_capsule(schema, offer, &description)
@@ -270,7 +272,7 @@ cdef Managed* take_stream(object capsule, Offer offer, const Request* request) e
 
 
 def told_to_ask_again(error):
-    """The error of a stream that was read, of a producer that may give it once."""
+    """The error with the hint to ask the producer again, since the stream or the array was consumed."""
     return refusal(type(error), error.stage, error.field, error.value, error.wrong, f"{error.hint}; {AGAIN}")
 
 
@@ -316,7 +318,7 @@ cdef bint read_chunk(
     if not managed.abi.dl_tensor.shape[0]:
         managed_release(managed)
         return True
-    if out.count & (out.count - 1) == 0:        # it is full, with a power of 2, or empty
+    if out.count & (out.count - 1) == 0:        # the room is full: 0, or a power of 2
         room = realloc(out.blocks, (2 * out.count or 1) * sizeof(Managed*))
         if room == NULL:
             managed_release(managed)

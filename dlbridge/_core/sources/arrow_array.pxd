@@ -20,7 +20,7 @@ ctypedef struct ArrowDescription:
     int64_t strides[MAX_NDIM]       # in values
 
 
-# An error if the type is one that DLPack does not have.
+# Reads a schema, and raises if DLPack does not have its type.
 cdef int read_schema(const ArrowSchema* schema, Offer offer, ArrowDescription* out) except -1
 # The hint that the library's facts have for a field, or the usual one.
 cdef str hint_of(Offer offer, str field, int32_t levels)

@@ -31,7 +31,7 @@ cdef extern from "Python.h":
     void Py_LeaveRecursiveCall()
 
 
-# The elements of an array that count.
+# The elements of an array that belong to the result.
 ctypedef struct Range:
     const ArrowArray* array
     int64_t first               # in the array's buffers
@@ -238,7 +238,7 @@ cdef Managed* without_nulls(
 
 
 cdef int64_t nulls_in(const Range* elements, bint is_ready) noexcept nogil:
-    """How many of the elements are null, or -1 if that cannot be found out. The array may have others, beside them."""
+    """How many of the elements are null, or -1 if that cannot be found out. The array may have more elements."""
     cdef const ArrowArray* array = elements.array
     if not array.null_count or array.buffers[0] == NULL and array.null_count == -1:
         return 0
@@ -523,7 +523,7 @@ cdef int32_t take_length(const char** at) except -1:
 # ---- errors ----------------------------------------------------------------------------------------------------------
 
 cdef str hint_of(Offer offer, str field, int32_t levels):
-    """The hint for an error about values in so many lists, which the code in it flattens first."""
+    """The hint for an error about values in ``levels`` lists, which the code in the hint flattens first."""
     return hints().for_arrow(offer.facts, field, levels, offer.is_stream)
 
 

@@ -18,7 +18,7 @@ cdef extern from *:
     # back.
     bint counts_exports "dlbridge_counts_exports"(PyTypeObject* kind) noexcept
 
-# Holds a buffer that nothing is read from.
+# Takes an exporter's buffer, and holds it.
 cdef HeldBuffer held_buffer(object exporter, int flags)
 
 cdef class HeldBuffer:

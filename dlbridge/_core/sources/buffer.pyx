@@ -40,7 +40,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
     cdef bint swapped
     cdef int row
     if offer.is_pinned is not None and offer.optional and offer.is_pinned(obj):
-        return NULL             # __dlpack__ says so
+        return NULL             # __dlpack__ says that the memory is pinned
     if PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO):
         return decline(offer)
     row = find_format(view.format, view.itemsize, &swapped)
@@ -49,7 +49,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         return NULL             # the next protocol may have a name for it
     if row < 0 or view.suboffsets != NULL or (view.ndim and view.shape == NULL):
         refuse_view(&view, row)
-    # The block holds the export until the last consumer lets go. bytearray.extend() raises BufferError meanwhile.
+    # The block holds the export until the last consumer releases it. bytearray.extend() raises BufferError meanwhile.
     managed = managed_take_buffer(PROTOCOL_BUFFER, &view, view.ndim)
     managed.abi.dl_tensor.data = view.buf
     managed_set_row(managed, row)
@@ -76,7 +76,7 @@ cdef Managed* decline(Offer offer) except? NULL:
 
 
 cdef int refuse_view(Py_buffer* view, int row) except -1:
-    """Release the export and raise an error, if there is a reason. Suboffsets can all be negative, which is none."""
+    """Check a view, and release it if that raises an error. Suboffsets that are all negative are no error."""
     try:
         check_view(view, row)
     except BaseException:

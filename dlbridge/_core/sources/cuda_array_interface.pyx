@@ -61,7 +61,7 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
 
 
 cdef dict read_interface(object obj, Offer offer):
-    """The entries of an object's interface, checked but for what describes the memory; None if it has none."""
+    """The entries of an interface, or None if there is none. Those that describe the memory are not yet checked."""
     try:
         given = obj.__cuda_array_interface__ if offer.interface is None else offer.interface(obj)
     except AttributeError:

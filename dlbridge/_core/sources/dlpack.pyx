@@ -46,7 +46,7 @@ cdef enum ProducerKeyword:
     TAKES_DL_DEVICE = 4
     TAKES_COPY = 8
     UNKNOWN = 16                # the signature says nothing: what the standard has is tried
-    REFUSES = 5                 # so many bits beyond that of a keyword: it was tried, and is not taken
+    REFUSES = 5                 # a keyword's bit, shifted by so many: it was tried, and is not taken
 
 cdef dict KEYWORDS = {
     "stream": TAKES_STREAM,
@@ -155,7 +155,7 @@ cdef Managed* acquire_unordered(object obj, Offer offer, const Request* request)
     cdef Managed* managed
     cdef int64_t stream
     if not counts_in_elements(obj.strides, obj.itemsize):
-        return NULL             # the capsule would say other strides, and the interface, which is asked next, has bytes
+        return NULL             # the capsule would have wrong strides; the interface, asked next, has bytes
     try:
         managed = ask(obj, obj.__dlpack__, offer, 0, UNORDERED)
     except BufferError:
@@ -174,7 +174,7 @@ cdef Managed* acquire_unordered(object obj, Offer offer, const Request* request)
 
 
 cdef bint counts_in_elements(tuple strides_bytes, int64_t item_bytes) except -1:
-    """Whether strides are whole elements, forwards."""
+    """Whether every stride is a multiple of the item size, and none is negative."""
     cdef int64_t step
     for each in strides_bytes:
         step = each
@@ -223,7 +223,7 @@ cdef Managed* acquire_exported(object obj, Offer offer, const Request* request) 
     except AttributeError:
         return NULL
     if known & (UNKNOWN | TAKES_STREAM | TAKES_DL_DEVICE):
-        device = _device_of(obj)            # it says what it is to be told
+        device = _device_of(obj)            # it decides which keywords are passed
     keywords = VERSION_ALONE
     if known & UNKNOWN or request.copy == COPY_NEVER or not is_host(device.device_type):
         keywords = _keywords(device, known, request)
@@ -264,7 +264,7 @@ cdef Managed* ask(object obj, object method, Offer offer, unsigned int known, di
     if offer.unflagged:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     elif managed.protocol == PROTOCOL_DLPACK_LEGACY and not offer.legacy_writable:
-        capsule = None          # for the same reason
+        capsule = None          # its destructor would lose an error of set_access()
         set_access(managed, obj, offer)
     return managed
 
@@ -354,7 +354,7 @@ cdef DLDevice _device_of(object obj):
 
 
 cdef object _call(object method, Offer offer, unsigned int known, dict keywords):
-    """Call the producer. What it takes is noted where its signature does not say it; refused keywords are left out."""
+    """Call the producer. If its signature says nothing, refused keywords are left out, and what it takes is noted."""
     cdef PyObject* version = <PyObject*> MAX_VERSION
     if keywords is VERSION_ALONE:         # without a dictionary for the call
         return PyObject_Vectorcall(method, &version, 0, OF_VERSION) if known & TAKES_MAX_VERSION else method()
@@ -386,7 +386,7 @@ cdef object _refused_keyword(dict keywords, unsigned int known, str text):
 
 # ---- capsules ------------------------------------------------------------------------------------------------------
 
-cdef void* acquire_stream       # arrow's, loaded with the first stream
+cdef void* acquire_stream       # of arrow.pyx, which the first stream loads
 
 
 cdef Managed* acquire_capsule(object obj, Offer offer, const Request* request) except? NULL:

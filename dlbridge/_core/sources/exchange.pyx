@@ -1,7 +1,7 @@
 """The C exchange API: a table of C functions on the type.
 
-Subclasses inherit the table, which disregards what they add. So a type goes this way only if its library's facts name
-exactly that type. All others go through ``__dlpack__``.
+Subclasses inherit the table, which disregards what they add. So the table serves a type only if its library's facts
+name exactly that type, or if a subclass is known to add nothing (native/torch). All others go through ``__dlpack__``.
 """
 
 import sys
@@ -32,7 +32,7 @@ cdef Offer offers(object kind, object facts, str attribute):
 
 
 cdef Offer offers_inherited(object kind, object facts):
-    """The offer of a type that has or inherits the table. Of a subclass it is known to be right."""
+    """The offer of a type that has or inherits the table. The caller knows that the table is right for a subclass."""
     cdef Offer offer
     cdef const DLPackExchangeAPI* api = find_exchange_api(kind)
     if api == NULL:

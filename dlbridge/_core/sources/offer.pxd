@@ -20,7 +20,7 @@ ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
 # extents and strides. False, without an exception, where obj is to be acquired instead.
 ctypedef bint (*Describe)(object obj, Offer offer, Managed* out, int64_t* room) noexcept
 
-# What keeps the memory that describe() describes, from now on.
+# Gives the object that keeps the memory which describe() described, from now on.
 ctypedef object (*Keep)(object obj)
 
 cdef class Offer:
@@ -30,7 +30,7 @@ cdef class Offer:
     cdef Keep keep                          # NULL where that keeper is no base for an array
     cdef readonly str protocol              # as refusals and explain() call it
     cdef readonly object facts              # libraries/library.Facts of the type
-    # Facts that an acquire asks for. A source that a user registers says himself whether it is unflagged.
+    # Facts that an acquire asks for. For a registered source the user says whether it is unflagged.
     cdef bint unflagged
     cdef bint copies
     cdef bint forgets
@@ -41,8 +41,8 @@ cdef class Offer:
     cdef unsigned int keywords              # of an offer of dlpack: the keywords that __dlpack__ takes
     cdef bint unordered                     # … and whether it is told to order nothing; then it is asked first
     cdef bint keeps_object                  # … and whether a block needs the object beside the capsule
-    cdef bint legacy_writable               # … and what is known of the memory of its legacy capsules:
-    cdef bint legacy_read_only              # … they do not say it
+    cdef bint legacy_writable               # … and whether memory of its legacy capsules is known to be writable,
+    cdef bint legacy_read_only              # … or to be read-only, which the capsules cannot say
     cdef object stream_object               # of dlpack and cuda_array_interface: the fact of this name
     cdef object interface                   # of cuda_array_interface: the fact of this name
     cdef bint exclusive                      # no other protocol may serve this type
@@ -50,10 +50,10 @@ cdef class Offer:
     cdef object function                    # of a function's offer: it gives an object with a protocol
     cdef object mask_of                     # of a masked array's offer: a function that gives the mask of one
     cdef object is_pinned                   # of buffer: a function of the array: is it in pinned memory; or None
-    cdef uint64_t ambiguous                 # of buffer: the rows of dtypes that its format says of others too, or'ed
+    cdef uint64_t ambiguous                 # of buffer: the rows whose format can also stand for other dtypes, or'ed
     cdef bint is_stream                     # of arrow: the method gives a stream
     cdef object arrow_form                  # … and the fact of this name
-    cdef tuple whole_bytes                  # of torch: its dtypes of one byte whose export says all
+    cdef tuple whole_bytes                  # of torch: the dtypes that really are bytes if the export says bytes
     cdef int owned_on                       # of torch: the device type where its borrowed view is wrong, or 0
 
 
@@ -66,5 +66,5 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts)
 cdef int element_row(object obj, Offer offer) except -2
 # On failure the block is released.
 cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL
-# The error for an array of which the library's facts know why it has no memory of one, or None.
+# The error for an array if its library's facts say why it has no memory; otherwise None.
 cdef object refusal_by_facts(object array, object facts, str stage)

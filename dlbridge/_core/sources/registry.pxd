@@ -9,13 +9,13 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.sources.offer cimport Offer
 
 
-# An Acquire of which the caller looks itself whether it left an exception.
+# An Acquire whose caller itself checks whether it left an exception.
 ctypedef Managed* (*AcquireOrLeave)(object obj, Offer offer, const Request* request) noexcept
 
 
 cdef class Offers(Entry):
     cdef tuple offers           # of Offer, in the order in which they are asked
-    # What trees/leaf finds when it first meets one in a batch:
+    # What trees/leaf finds when it first meets an object of the type in a batch:
     cdef bint has_role          # whether it was found, and lasts
     cdef int role               # leaf.Role
     cdef bint records           # whether they are arrays that may have fields, as NumPy's

@@ -32,7 +32,7 @@ cdef extern from "Python.h":
 
 cdef type CAPSULE_TYPE = <type> <PyObject*> &PyCapsule_Type
 
-# The offer of a type that has this attribute, or None. Files from DLPACK to before BUFFER are asked of instances too.
+# The offer of a type that has this attribute, or None. Those from DLPACK to before BUFFER are asked of instances, too.
 ctypedef Offer (*OfferOf)(object holder, object facts, str attribute)
 
 cdef enum:
@@ -130,7 +130,7 @@ cdef bint has_offer(tuple offers, object obj) except -1:
     return False
 
 
-cdef void* acquire_pair         # arrow's, loaded with the first pair
+cdef void* acquire_pair         # of arrow.pyx, which the first pair loads
 
 
 cdef Managed* acquire_by_instance(object obj, Offer offer, const Request* request) except? NULL:
@@ -172,7 +172,7 @@ cdef object exporter_behind(object method):
     (a mask, lazy bits, memory that is read-only) holds for the array, and not for the proxy.
     """
     exporter = getattr(method, "__self__", None)
-    # Of a function in C, it is the module.
+    # The __self__ of a C function is its module.
     return None if getattr(type(exporter), "__dlpack__", None) is None else exporter
 
 
@@ -249,7 +249,7 @@ cdef bint has_slot_alone(tuple offers, object kind) except -1:
     for offer in offers[:len(offers) - 1]:
         if offer.protocol == "buffer":
             found = True
-        elif offer.protocol != "function" or not offer.optional:        # by which a library's file, or a user, knows it
+        elif offer.protocol != "function" or not offer.optional:        # a library's file, or a user, knows the type
             return False
     if not found:
         return False
@@ -260,7 +260,7 @@ cdef bint has_slot_alone(tuple offers, object kind) except -1:
 
 
 cdef bint gives_buffer(object obj) except -1:
-    """Whether there is a buffer, or an error that is to be seen."""
+    """Whether an object gives a buffer, or raises an error that the user is to see."""
     cdef Py_buffer view
     try:
         PyObject_GetBuffer(obj, &view, PyBUF_FULL_RO)
@@ -290,7 +290,7 @@ GENERAL_HINT = ("pass something with __dlpack__, __array_interface__, __cuda_arr
 cdef str hint_for(object src, object facts):
     """What to do about an object that is no array, or None.
 
-    CPython 3.11 loses the arguments of a call that it has no memory for, so most objects are none of them.
+    CPython 3.11 loses the arguments of a Python call that it has no memory for, so most objects are not passed to one.
     """
     containers = load_module("dlbridge.trees.containers")
     if facts.is_of_a_library() or not containers.is_of_containers(type(src)):
@@ -309,7 +309,7 @@ cdef str hint_for(object src, object facts):
 cdef bint has_arrays(object thing) except -1:
     """Whether something is an array, or has one in it at any depth; NumPy's numbers count as numbers here.
 
-    What a library's file takes apart has arrays, and is not read for it.
+    A container that a library's file takes apart counts as one with arrays, so that it need not be read.
     """
     if thing is None or isinstance(thing, (str, bytes, int, float, complex, np.generic)):
         return False

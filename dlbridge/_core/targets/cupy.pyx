@@ -45,7 +45,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object deliver(Managed* managed, Target target):
-    """Make an array over the memory, for which the stream was ordered before. CuPy's importer would do that again."""
+    """Make an array over the memory. Its streams were ordered before; CuPy's own importer would order them again."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef Span span = managed_span(managed)
     cdef DLDevice device
@@ -77,7 +77,7 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
 
 cdef object allocate(Managed* source, Target target, const DLDevice* device):
     shape, strides = managed_shape(source), dense_strides(source)
-    # Of the orders of axes, CuPy's function knows two.
+    # cupy.empty() knows only two orders of axes.
     order = "F" if strides and strides == tuple(accumulate(shape[:len(shape) - 1], mul, initial=1)) else "C"
     with device_of(target, device):
         return target.namespace.empty(shape, numpy_dtype(source.row), order)

@@ -96,7 +96,6 @@ cdef object call_kernel(object kernel, object array, str dtype, const DLDevice* 
 
 
 cdef object exhausted_memory(str name, const DLDevice* device, int64_t nbytes, object error):
-    """The error for a library that found too little memory, in whatever words it says so; or None."""
     if not has_streams(device.device_type) or "out of memory" not in str(error).lower().replace("_", " "):
         return None
     cuda = load_module("dlbridge._core.devices.cuda")

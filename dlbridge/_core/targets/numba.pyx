@@ -35,7 +35,7 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 
 
 cdef object deliver(Managed* managed, Target target):
-    """Make an array over the memory. It gets its stream unless that is the default one; Numba's methods then use it."""
+    """Make an array over the memory. Numba's methods use its stream, which is passed if it is not the default one."""
     index = managed.abi.dl_tensor.device.device_id
     try:
         interface = cuda_interface(managed)

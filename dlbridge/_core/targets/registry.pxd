@@ -3,7 +3,7 @@
 from dlbridge._core.target cimport Target
 
 
-# It may not be loaded: then it has a name, and supports nothing.
+# The target may not be loaded yet: it then has a name, and supports nothing.
 cdef Target find_target(object to)
 cdef Target loaded_target(object to)
 cdef Target versioned_capsule()

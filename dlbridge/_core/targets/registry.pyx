@@ -12,7 +12,7 @@ from dlbridge.errors import UnsupportedError, refusal
 # By name: the targets that were asked for, and those that users registered.
 registered = {}
 cdef dict targets = registered
-# Those that have no name in convert().
+# The targets that have no name in convert().
 cdef dict unnamed = {}
 
 

@@ -49,7 +49,7 @@ cdef object deliver_in_mode(Managed* managed, Target target):
 
 
 cdef object lifted(object tensor, Target target):
-    """What a mode of torch's dispatcher, such as FakeTensorMode, makes of it, as of ``torch.from_numpy(x)``."""
+    """Show a new tensor to the modes of torch's dispatcher, such as FakeTensorMode, as torch.from_numpy() does."""
     return target.namespace.ops.aten.lift_fresh.default(tensor)
 
 
