@@ -12,7 +12,7 @@ cdef Managed* acquire_out(object out, Target target, const Request* request) exc
 # Refuses a source of another device, unless device= asks for it to be fetched.
 cdef int check_reach(const Managed* source, const Request* request) except -1
 # The steps, each with who does it. It raises if the CPU cannot read the source. Afterwards the source has the type that
-# ``narrow`` gives.
+# ``narrow`` gives, so check_fit() is called after it.
 cdef tuple steps_into(const Managed* into, Managed* source, Target target, const Request* request)
 # Refuses what does not fit: another dtype or shape.
 cdef int check_fit(const Managed* source, const Managed* into) except -1

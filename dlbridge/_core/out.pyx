@@ -11,7 +11,7 @@ from dlbridge._core.block cimport (
 from dlbridge._core.decision cimport COPY, NARROW, Decision, is_bool
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.operations cimport device_operations
-from dlbridge._core.devices.table cimport device_name, has_streams, is_host, same_device
+from dlbridge._core.devices.table cimport device_name, has_streams, is_host, is_pinned, same_device
 from dlbridge._core.dtypes cimport dtype_name, get_row
 from dlbridge._core.layout cimport REPEATED, STRIDED, has_overlap
 from dlbridge._core.place cimport FETCH_THERE, copy_into, replaced
@@ -49,6 +49,8 @@ def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, det
     source = acquire_seen(route.offers, src, dtype, shape, &request)
     try:
         check_reach(source, &request)
+        if is_unordered(&request) and is_pinned(source.abi.dl_tensor.device.device_type):
+            order(source, &request)     # before anything reads it
         into = acquire_out(out, route.target, &request)      # last: to acquire a source may run any code
     except BaseException:
         managed_release(source)
@@ -69,9 +71,9 @@ cdef int fill_out(Managed* into, Managed* source, Target target, const Request* 
         source = for_out(source, target, request)
     try:
         check_fit(source, into)
-        if is_unordered(request) and has_streams(source.abi.dl_tensor.device.device_type):
-            order(source, request)
         if direct:
+            if is_unordered(request):
+                order(source, request)
             device_operations().fetch(source, managed_data(into), managed_data(source), managed_nbytes(source))
         else:
             copy_into(into, source)

@@ -20,7 +20,9 @@ from dlbridge._core.dtypes cimport NO_ROW, dtype_name, get_row, nearest_row, row
 from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.layout cimport LENGTH_1, STRIDED
 from dlbridge._core.place cimport COPY_THERE, FETCH_THERE, dense_like, is_stageable
-from dlbridge._core.request cimport COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_SHARE, Request, request_of_copy
+from dlbridge._core.request cimport (
+    COPY_NEVER, COPY_UNLESS_CONSTANT, READONLY_SHARE, Request, is_unordered, request_of_copy,
+)
 from dlbridge._core.sources.offer cimport facts_of, hints
 from dlbridge._core.target cimport OTHER_DEVICES, Target, uploads_to
 
@@ -264,12 +266,14 @@ cdef tuple step_texts(
     cdef Request asked
     cdef Decision of_compact
     cdef Managed* compact
+    cdef int32_t shown
     names = {"target": target.called, "copier": "driver", "kernel": ""}
     if decision.steps & LABEL_AS_HOST or is_host(managed.abi.dl_tensor.device.device_type):
         names["copier"] = "dlbridge"
     if decision.steps & REARRANGE:
         names["kernel"] = kernels.find(managed, src)[0].__module__.rpartition(".")[2]
-    texts = tuple([text.format(**names) for step, text in STEPS if decision.steps & <int32_t> step])
+    shown = decision.steps & ~(<int32_t> Step.ORDER if is_unordered(request) else 0)      # then nobody waits
+    texts = tuple([text.format(**names) for step, text in STEPS if shown & <int32_t> step])
     if not decision.steps & REARRANGE:
         return texts
     # Further steps are decided once the copy is there. Here they are decided for a block that is like the copy.

@@ -55,7 +55,7 @@ cdef class Target:
     cdef str called                     # the name in messages
     cdef str export_hint                # of an export of a Tensor, whose consumer cannot pass readonly=: the hint
     #                                     that does not name it; or None
-    cdef uint32_t supports               # facts.Supports, or'ed
+    cdef uint32_t supports               # Supports, or'ed
     cdef uint64_t rows                  # the rows of the dtype table that the library has
     cdef uint64_t copied_rows           # the rows that it takes only by a copy of its own
     cdef uint64_t asked_rows            # the rows for which accepts must be asked

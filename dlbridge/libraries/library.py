@@ -364,9 +364,9 @@ class Facts:
         return bool(self.records) and self.records[0][0].name != "builtins"
 
     def __getattr__(self, field: str) -> Any:
-        """The value of a field of :class:`Arrays`, or None. It is found once."""
-        if field not in Arrays._fields:
-            raise AttributeError(f"Arrays has no field {field}")
+        """The value of a field of :class:`Arrays` that has a Fact, or None. It is found once."""
+        if field not in Arrays._fields or Arrays._field_defaults.get(field, "") is not None:
+            raise AttributeError(f"Arrays has no fact {field}")
         found = None
         for library, record in self.records:
             fact = getattr(record, field)

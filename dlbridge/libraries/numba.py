@@ -14,7 +14,7 @@ def default_stream() -> int:
     from numba import config
 
     settings: Any = config
-    return 2 if settings.CUDA_PER_THREAD_DEFAULT_STREAM else 1
+    return 2 if getattr(settings, "CUDA_PER_THREAD_DEFAULT_STREAM", 0) else 1
 
 
 def interface_of(array: Any) -> Any:
@@ -25,7 +25,7 @@ def interface_of(array: Any) -> Any:
         if stream is None:
             interface["stream"] = 1
         else:
-            interface["stream"] = default_stream() if stream == 0 else stream
+            interface["stream"] = default_stream() if type(stream) is int and not stream else stream
             interface["keeper"] = getattr(array, "stream", None)
         if interface.get("strides") is None:
             interface["strides"] = getattr(array, "strides", None)      # numba.cuda.testing.ForeignArray has none

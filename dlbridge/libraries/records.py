@@ -128,8 +128,10 @@ def bytes_of(exporter: Any) -> Any:
             return None if array.dtype.hasobject else array[..., np.newaxis].view("uint8")
         view = memoryview(exporter)
         return None if has_objects(view) else view.cast("B")
-    except (TypeError, ValueError, BufferError):
-        return None
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return None             # a class of Python may raise anything in __buffer__()
 
 
 def has_objects(view: memoryview) -> bool:

@@ -1,10 +1,13 @@
 """What an object is in a batch: an array, a table, a value that is neither, or something that may contain others."""
 
+from cpython.object cimport PyObject
+
+from dlbridge._core.cache cimport OFFERS, cached_of_type, steal
 from dlbridge._core.late cimport load_module
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
 from dlbridge._core.sources.offer cimport Offer, facts_of, library, top_module
 from dlbridge._core.sources.registry cimport (
-    Offers, gives_buffer, has_offer, has_slot_alone, offers_for_type, offers_of_type, unsupported,
+    Offers, find_offers, gives_buffer, has_offer, has_slot_alone, offers_for_type, unsupported,
 )
 
 import sys
@@ -47,7 +50,10 @@ cpdef Role role_of(object obj) except *:
 cdef Offers with_role(object obj):
     """What is known of the type of an object, with its role."""
     cdef object kind = type(obj)
-    cdef Offers found = offers_of_type(kind)
+    cdef PyObject* entry = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
+    cdef Offers found = of_no_protocol(kind) if entry == NULL else <Offers> steal(entry)
+    if found is None:
+        found = find_offers(kind)
     if not found.has_role:
         found.role = find_role(kind, obj)
         found.records = found.role == ROLE_ARRAY and issubclass(kind, (np.ndarray, np.void))
@@ -76,13 +82,32 @@ cdef bint is_of_a_class(object obj) except -1:
         return False
 
 
-cdef Role find_role(object kind, object obj) except *:
-    """The role of a type, of which obj is the first object. What libraries know as a container is one: flax.nnx."""
+cdef Offers with_this_role(Role role):
+    cdef Offers made = Offers.__new__(Offers)
+    made.role, made.has_role = role, True
+    return made
+
+
+cdef Offers of_values = with_this_role(ROLE_VALUE)
+cdef Offers of_proxies = with_this_role(IN_REFERENT)
+
+
+cdef Offers of_no_protocol(object kind):
+    """The role of a type whose protocols a batch does not ask for; None of all others.
+
+    No predicate of register_source() sees these types: it may raise for them.
+    """
     # numpy.float64 is a float, and numpy.complex128 a complex.
     if issubclass(kind, VALUES) and not issubclass(kind, np.number):
-        return ROLE_VALUE
-    if issubclass(kind, weakref.ProxyTypes):
-        return IN_REFERENT
+        return of_values
+    return of_proxies if issubclass(kind, weakref.ProxyTypes) else None
+
+
+cdef Role find_role(object kind, object obj) except *:
+    """The role of a type, of which obj is the first object. What libraries know as a container is one: flax.nnx."""
+    cdef Offers alone = of_no_protocol(kind)
+    if alone is not None:
+        return <Role> alone.role
     # The first offer of a type for which a user registered a source has no facts: that source gives the whole.
     if (<Offer> offers_for_type(kind)[0]).facts.partial is not None:
         return ROLE_OTHER

@@ -222,10 +222,14 @@ def test_the_cpu_waits_before_it_reads_pinned_memory(platform):
     nibbles = dlbridge.asdlpack(
         producers.Producer(data=start, device_type=kind, code=1, bits=4, flags=abi.SUBBYTE_PADDED))
     legacy, out = 0 if driver.hip else 1, numpy.zeros(4, "float32")
+    wide = Interface(driver.allocate(0, 32, "host"), typestr="<f8", stream=first)
+    dlbridge.register_target("singles", numpy.from_dlpack, dtypes=["float32"], array_type=numpy.ndarray)
     assert dlbridge.explain(source, "dlbridge").steps == ()         # nobody waits until somebody consumes it
     for read, on in [
         (lambda: dlbridge.convert(source, "numpy", out=out), first),
         (lambda: dlbridge.convert(source, "numpy", out=out, stream=-1), None),
+        (lambda: dlbridge.convert(wide, "singles", out=out, stream=-1, narrow=True), None),
+        (lambda: dlbridge.convert(wide, "singles", out=out, narrow=True), first),
         (lambda: dlbridge.asdlpack(source, copy=True), first),
         (lambda: dlbridge.asdlpack(Interface(start, typestr=">f4", stream=first)), first),
         (lambda: dlbridge.asdlpack(Interface(start, (2,), strides=(5,), stream=first)), first),

@@ -385,6 +385,31 @@ def test_an_error_of_accepts_names_the_parameter(call, path):
     assert (caught.value.field, caught.value.value) == ("dtype", "datetime64[Y]")
 
 
+@in_child
+def test_no_predicate_of_a_source_is_asked_about_values():
+    import weakref
+
+    import numpy as np
+
+    import dlbridge
+
+    class Proxied:
+        pass
+
+    def accepts(kind):
+        if kind in (str, int, float, type(None)) or kind in weakref.ProxyTypes:
+            raise TypeError(f"the predicate met {kind}")
+        return False
+
+    dlbridge.register_source(accepts, lambda obj: obj)
+    proxied = Proxied()
+    tree = [np.arange(3), "text", 3, 1.5, None, weakref.proxy(proxied)]
+    given = dlbridge.convert_tree(tree, "dlbridge")
+    assert given[0].data_ptr == tree[0].ctypes.data
+    assert given[1:5] == tree[1:5]
+    assert dlbridge.accepts("dlbridge")(lambda *values: values)(*tree[1:5]) == tuple(tree[1:5])
+
+
 @pytest.mark.parametrize(("to", "package"), params([
     ("torch", "torch"), marked(("jax", "jaxlib"), "jax"), ("numpy", "numpy")]))
 @in_child(warnings="default")

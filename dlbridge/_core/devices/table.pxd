@@ -63,7 +63,7 @@ cdef Operations operations
 cdef bint has_streams(int32_t device_type) noexcept nogil
 
 cdef inline bint is_gpu(int32_t device_type) noexcept nogil:
-    """Whether memory is a device's. Managed memory counts as such, since only its driver knows better."""
+    """Whether memory is a GPU's of CUDA or ROCm. Managed memory counts as such, since only its driver knows better."""
     return has_streams(device_type) and not is_host(device_type)
 
 cdef inline bint is_pinned(int32_t device_type) noexcept nogil:

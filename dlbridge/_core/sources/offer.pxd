@@ -30,8 +30,9 @@ cdef class Offer:
     cdef Keep keep                          # NULL where that keeper is no base for an array
     cdef readonly str protocol              # as refusals and explain() call it
     cdef readonly object facts              # libraries/library.Facts of the type
-    # Facts that an acquire asks for. For a registered source the user says whether it is unflagged.
+    # Facts that an acquire asks for. Of a registered source the user says one of the first two, or neither.
     cdef bint unflagged
+    cdef bint legacy_writable               # the memory of its legacy capsules, which cannot say it, may be written
     cdef bint copies
     cdef bint forgets
     cdef object element_type
@@ -41,8 +42,7 @@ cdef class Offer:
     cdef unsigned int keywords              # of an offer of dlpack: the keywords that __dlpack__ takes
     cdef bint unordered                     # … and whether it is told to order nothing; then it is asked first
     cdef bint keeps_object                  # … and whether a block needs the object beside the capsule
-    cdef bint legacy_writable               # … and whether memory of its legacy capsules is known to be writable,
-    cdef bint legacy_read_only              # … or to be read-only, which the capsules cannot say
+    cdef bint legacy_read_only              # … and whether memory of its legacy capsules is known to be read-only
     cdef object stream_object               # of dlpack and cuda_array_interface: the fact of this name
     cdef object interface                   # of cuda_array_interface: the fact of this name
     cdef bint exclusive                      # no other protocol may serve this type

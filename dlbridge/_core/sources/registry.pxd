@@ -22,13 +22,10 @@ cdef class Offers(Entry):
     cdef bint slot_alone        # whether they are arrays with nothing but a buffer slot, which may give no buffer
 
 
-cdef inline Offers offers_of_type(object kind):
-    cdef PyObject* found = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
-    return <Offers> steal(found) if found != NULL else find_offers(kind)
-
 cdef inline tuple offers_for_type(object kind):
     """The offers that may serve a type, in the order in which they are asked. The last asks the instance itself."""
-    return offers_of_type(kind).offers
+    cdef PyObject* found = cached_of_type(OFFERS, <PyObject*> kind, <PyObject*> None)
+    return (<Offers> steal(found)).offers if found != NULL else find_offers(kind).offers
 
 cdef Offers find_offers(object kind)
 cdef object unsupported(object src, object facts)
