@@ -4,15 +4,15 @@ import os
 import sys
 
 from dlbridge._core.abi cimport DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION
-from dlbridge._core.block cimport Managed, managed_release
+from dlbridge._core.block cimport Managed
 from dlbridge._core.calls cimport convert_as, put_in_front
 from dlbridge._core.conversion cimport convert_to, is_already
 from dlbridge._core.devices.table cimport has_streams
+from dlbridge._core.exports cimport shared_for
 from dlbridge._core.late cimport load_module
 from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.request cimport Request, parse_request, wants_versioned
 from dlbridge._core.route cimport route_to
-from dlbridge._core.steps cimport order
 from dlbridge._core.targets.registry cimport versioned_capsule
 from dlbridge.tensor cimport Tensor, new_tensor
 
@@ -155,13 +155,7 @@ cdef Tensor tensor_for(Tensor tensor, const Request* request):
     cdef Managed* managed
     if tensor.policy == request.readonly and not (streams and request.has_stream):
         return tensor
-    managed = shared_in_order(tensor.managed)
-    try:
-        if streams:
-            order(managed, request)
-    except BaseException:
-        managed_release(managed)
-        raise
+    managed = shared_for(tensor.managed, request) if streams else shared_in_order(tensor.managed)
     return new_tensor(managed, request.readonly)
 
 

@@ -384,13 +384,9 @@ cdef tuple pickled(Tensor tensor, int protocol):
     cdef int64_t offset_bytes = 0
     cdef Managed* managed = picklable(tensor.managed)
     cdef Tensor flat
+    flat = new_tensor(flattened(managed, &offset_bytes), READONLY_COPY)     # it keeps the block alive
+    shape, strides = managed_shape(managed), managed_strides(managed)
     padded = bool(managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
-    try:
-        shape, strides = managed_shape(managed), managed_strides(managed)
-    except BaseException:
-        managed_release(managed)
-        raise
-    flat = new_tensor(flattened(managed, &offset_bytes), READONLY_COPY)
     flat.managed.abi.flags |= tensor.managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY      # a compact copy has no flag
     device = () if is_host(pickled_device(tensor).device_type) else (
         pickled_device(tensor).device_type, pickled_device(tensor).device_id)

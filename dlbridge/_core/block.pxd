@@ -237,6 +237,7 @@ cdef Managed* managed_take_versioned(Protocol protocol, DLManagedTensorVersioned
 cdef Managed* managed_take_buffer(Protocol protocol, Py_buffer* view, int64_t ndim) except NULL
 cdef Managed* managed_like(const Managed* base) except NULL
 cdef Managed* managed_new_view(Managed* base) except NULL
+cdef Managed* managed_new_over(Managed* base, Protocol protocol, int32_t ndim) except NULL
 
 cdef inline bint managed_take_bytes(
     Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes,
@@ -253,6 +254,7 @@ cdef inline bint managed_take_bytes(
     return False
 
 cdef void take_other_bytes(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil
+cdef int managed_take_tuples(Managed* managed, tuple shape, tuple strides) except -1
 
 cdef inline void managed_set_row(Managed* managed, int32_t row) noexcept nogil:
     managed.row = row

@@ -168,6 +168,18 @@ cdef inline Managed* lender(const Managed* managed) noexcept nogil:
     return <Managed*> foreign
 
 
+cdef int managed_take_tuples(Managed* managed, tuple shape, tuple strides) except -1:
+    """Take a layout from Python; on failure the block is released."""
+    cdef int32_t axis
+    try:
+        for axis in range(managed.abi.dl_tensor.ndim):
+            managed.abi.dl_tensor.shape[axis], managed.abi.dl_tensor.strides[axis] = shape[axis], strides[axis]
+    except BaseException:
+        managed_release(managed)
+        raise
+    return 0
+
+
 cdef void take_other_bytes(Managed* managed, const Py_ssize_t* shape, const Py_ssize_t* strides_bytes) noexcept nogil:
     """Take a layout that may be anything.
 
@@ -219,6 +231,21 @@ cdef bint managed_move_buffer(Managed* managed, Py_buffer* into) noexcept nogil:
     move_buffer(into, <Py_buffer*> managed.abi.manager_ctx)
     free(managed)
     return True
+
+
+cdef Managed* managed_new_over(Managed* base, Protocol protocol, int32_t ndim) except NULL:
+    """A block without a layout, over the memory of a block that it owns; base is stolen, also on failure."""
+    cdef Managed* managed
+    try:
+        managed = managed_new(protocol, ndim)
+    except BaseException:
+        managed_release(base)
+        raise
+    managed.abi.dl_tensor.data = base.abi.dl_tensor.data
+    managed.abi.dl_tensor.byte_offset = base.abi.dl_tensor.byte_offset
+    managed.abi.dl_tensor.device = base.abi.dl_tensor.device
+    managed_own(managed, OWNS_BASE, base)
+    return managed
 
 
 cdef void release_base(void* owner) noexcept nogil:

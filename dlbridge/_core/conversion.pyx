@@ -11,6 +11,7 @@ from dlbridge._core.decision cimport COPY_IN_TARGET, COPY_SPAN, NARROW, UPLOAD, 
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport nearest_row, row_name
+from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.plan cimport kernels, writer_of
 from dlbridge._core.request cimport (
     COPY_ALWAYS, COPY_UNLESS_CONSTANT, NOTHING_ASKED, READONLY_SHARE, Request, is_unordered, request_of_copy,
@@ -154,26 +155,18 @@ cdef object copied_in_target(Managed* managed, Target target, const Decision* de
 # ---- copies by the kernels of a library ------------------------------------------------------------------------------
 
 cdef Managed* rearranged(Managed* managed, object src, int32_t steps) except NULL:
-    """A compact copy on the same device, in the nearest dtype if the steps say so; managed is stolen.
+    """A compact copy on the same device, in the nearest dtype if the steps say so.
 
     A library makes it by its kernels on its current stream, and the copy is ready there.
     """
     cdef Request sharing = NOTHING_ASKED
-    cdef DLDevice device = managed.abi.dl_tensor.device
-    cdef int64_t nbytes = managed_nbytes(managed)
     cdef Managed* block
     sharing.readonly = READONLY_SHARE
-    try:
-        dtype = row_name(nearest_row(managed.row)) if steps & NARROW else None
-        kernel, name = find_kernel(managed, src)
-    except BaseException:
-        managed_release(managed)
-        raise
-    if name is None:
-        managed_release(managed)
-    else:
-        src = convert_to(new_tensor(managed, READONLY_SHARE), name, &sharing)
-    array = call_kernel(kernel, src, dtype, &device, nbytes)
+    dtype = row_name(nearest_row(managed.row)) if steps & NARROW else None
+    kernel, name = find_kernel(managed, src)
+    if name is not None:
+        src = convert_to(new_tensor(shared_in_order(managed), READONLY_SHARE), name, &sharing)
+    array = call_kernel(kernel, src, dtype, &managed.abi.dl_tensor.device, managed_nbytes(managed))
     block = acquire_by(offers_for_type(type(array)), array, &sharing)
     block.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED     # so that it is not copied again
     return block

@@ -12,8 +12,8 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.atomic cimport load
 from dlbridge._core.block cimport (
-    OWNS_BASE, PROTOCOL_DLBRIDGE, SWAPPED, Managed, Protocol, managed_checked, managed_from_tensor, managed_nbytes,
-    managed_new, managed_own, managed_own_object, managed_own_storage, managed_release, managed_set_row, managed_shape,
+    PROTOCOL_DLBRIDGE, SWAPPED, Managed, Protocol, managed_checked, managed_from_tensor, managed_nbytes,
+    managed_new_over, managed_own_object, managed_own_storage, managed_release, managed_set_row, managed_shape,
     managed_strides,
 )
 from dlbridge._core.conversion cimport deliver_out_of_line
@@ -23,6 +23,7 @@ from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, 
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact, multiply_overflows
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
+from dlbridge._core.place cimport in_order_of
 from dlbridge._core.plan cimport contiguous_hint
 from dlbridge._core.request cimport READONLY_COPY, Request, keeps_handle, parse_stream
 from dlbridge._core.route cimport Route, note_device, route_to
@@ -105,32 +106,19 @@ cdef int read_description(object dtype, object shape, AskedLayout* described) ex
 
 cdef Managed* seen_as(Managed* managed, object dtype, object shape, AskedLayout* described) except NULL:
     """The bytes of a block with another dtype or shape. Steals managed, also when it fails."""
-    cdef Managed* seen = managed
+    cdef uint64_t flags = managed.abi.flags & (DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED)
     managed_own_storage(managed)        # on failure it releases the block
     try:
         check_bytes(managed, dtype, shape, described.row)
         infer(managed, described.row, shape, described.ndim, described.extents)
-        if load(&managed.references) > 1 or managed.abi.dl_tensor.ndim != described.ndim:
-            seen = managed_new(<Protocol> managed.protocol, described.ndim)
     except BaseException:
         managed_release(managed)
         raise
-    describe(seen, managed, described)
-    if seen != managed:
-        seen = lying_over(seen, managed)
-    return managed_checked(seen)
-
-
-cdef Managed* lying_over(Managed* seen, Managed* managed) except NULL:
-    """Let a new block own the block under it, and be ready on the same stream. Steals both, also on failure."""
-    managed_own(seen, OWNS_BASE, managed)
-    if has_streams(managed.abi.dl_tensor.device.device_type):
-        try:
-            device_operations().inherit(seen, managed)
-        except BaseException:
-            managed_release(seen)
-            raise
-    return seen
+    if load(&managed.references) > 1 or managed.abi.dl_tensor.ndim != described.ndim:
+        managed = in_order_of(managed, managed_new_over(managed, <Protocol> managed.protocol, described.ndim))
+    managed.abi.flags = flags
+    take_description(managed, described)
+    return managed_checked(managed)
 
 
 cdef int check_bytes(const Managed* managed, object dtype, object shape, int row) except -1:
@@ -194,16 +182,12 @@ cdef str fewer_hint(const Managed* managed, object count):
     return f"""pass {'dlbridge.convert(x, "numpy").' if host else "x."}reshape(-1)[:{count}]"""
 
 
-cdef void describe(Managed* seen, const Managed* managed, const AskedLayout* described) noexcept:
-    cdef uint64_t kept = DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED
-    managed_set_row(seen, described.row)
-    seen.marks = SWAPPED if described.swapped and get_row(described.row).item_bytes > 1 else 0
-    memcpy(seen.abi.dl_tensor.shape, described.extents, seen.abi.dl_tensor.ndim * sizeof(int64_t))
-    fill_compact(seen.abi.dl_tensor.ndim, seen.abi.dl_tensor.shape, seen.abi.dl_tensor.strides)
-    seen.abi.dl_tensor.device = managed.abi.dl_tensor.device
-    seen.abi.dl_tensor.data = managed.abi.dl_tensor.data
-    seen.abi.dl_tensor.byte_offset = managed.abi.dl_tensor.byte_offset
-    seen.abi.flags = managed.abi.flags & kept
+cdef void take_description(Managed* managed, const AskedLayout* described) noexcept:
+    cdef DLTensor* tensor = &managed.abi.dl_tensor
+    managed_set_row(managed, described.row)
+    managed.marks = SWAPPED if described.swapped and get_row(described.row).item_bytes > 1 else 0
+    memcpy(tensor.shape, described.extents, tensor.ndim * sizeof(int64_t))
+    fill_compact(tensor.ndim, tensor.shape, tensor.strides)
 
 
 # ---- convert() with dtype= or shape= ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t
 
 from dlbridge._core.block cimport Managed
-from dlbridge._core.request cimport ReadonlyPolicy
+from dlbridge._core.request cimport ReadonlyPolicy, Request
 from dlbridge._core.target cimport Target
 
 
@@ -16,6 +16,8 @@ cdef object export_capsule(
     Managed* base, ReadonlyPolicy policy, bint versioned, object stream, object dl_device, object copy)
 # A new block over device memory. The legacy default stream waits until that memory is ready.
 cdef Managed* in_default_order(Managed* base) except NULL
+# A new block, for which the consumer's stream waits.
+cdef Managed* shared_for(Managed* base, const Request* request) except NULL
 # The dictionaries of __array_interface__ and __cuda_array_interface__, version 3. Memory that they cannot describe
 # raises AttributeError, so that hasattr() is False.
 cdef dict array_interface(Managed* managed)

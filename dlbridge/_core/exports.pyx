@@ -5,7 +5,8 @@ A host protocol has no stream, so whoever is given an address by one may read th
 
 from cpython.buffer cimport (
     PyBUF_ANY_CONTIGUOUS, PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_F_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES,
-    PyBUF_WRITABLE, PyBuffer_IsContiguous, PyObject_GetBuffer,
+    PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release,
+    PyObject_GetBuffer,
 )
 from cpython.long cimport PyLong_Check
 from cpython.object cimport PyObject
@@ -18,9 +19,10 @@ from dlbridge._core.abi cimport (
     STREAM_PER_THREAD_DEFAULT, STREAM_UNORDERED, DLDevice, DLTensor, kDLCPU, kDLROCM,
 )
 from dlbridge._core.block cimport (
-    OWNS_BASE, PROTOCOL_DLBRIDGE, Managed, integers, managed_checked, managed_count, managed_data, managed_item_bytes,
-    managed_nbytes, managed_new, managed_new_view, managed_own, managed_packed, managed_release, managed_retain,
-    managed_set_row, managed_shape, managed_span, managed_strides, managed_take_buffer, managed_take_versioned,
+    PROTOCOL_DLBRIDGE, Managed, integers, managed_checked, managed_count, managed_data, managed_item_bytes,
+    managed_nbytes, managed_new_over, managed_new_view, managed_packed, managed_release, managed_retain,
+    managed_set_row, managed_shape, managed_span, managed_strides, managed_take_buffer, managed_take_tuples,
+    managed_take_versioned,
 )
 from dlbridge._core.capsule cimport new_arrow_capsules, new_legacy_capsule, new_versioned_capsule
 from dlbridge._core.decision cimport Decision, fits, is_immutable
@@ -118,10 +120,14 @@ cdef int read_device(object dl_device, DLDevice* out) except -1:
 
 cdef Managed* in_default_order(Managed* base) except NULL:
     cdef Request request = NOTHING_ASKED
-    cdef Managed* managed = shared_in_order(base)
     name_stream(&request, None, base.abi.dl_tensor.device.device_type)
+    return shared_for(base, &request)
+
+
+cdef Managed* shared_for(Managed* base, const Request* request) except NULL:
+    cdef Managed* managed = shared_in_order(base)
     try:
-        order(managed, &request)
+        order(managed, request)
     except BaseException:
         managed_release(managed)
         raise
@@ -366,15 +372,10 @@ cdef Managed* flattened(Managed* managed, int64_t* offset_bytes) except NULL:
     cdef Managed* flat
     if not managed_count(managed):
         span.low_bytes = span.high_bytes = 0
-    try:
-        flat = managed_new(PROTOCOL_DLBRIDGE, 1)
-    except BaseException:
-        managed_release(managed)
-        raise
+    flat = managed_new_over(managed, PROTOCOL_DLBRIDGE, 1)
     offset_bytes[0] = -span.low_bytes
-    managed_own(flat, OWNS_BASE, managed)
     managed_set_row(flat, find_name("uint8"))
-    flat.abi.dl_tensor.data = managed_data(managed) + span.low_bytes
+    flat.abi.dl_tensor.data = <char*> flat.abi.dl_tensor.data + span.low_bytes
     flat.abi.dl_tensor.shape[0] = span.high_bytes - span.low_bytes
     flat.abi.dl_tensor.strides[0] = 1
     flat.abi.flags = managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY
@@ -388,21 +389,16 @@ cdef Managed* unpickled(
     cdef Managed* managed
     cdef Py_ssize_t length
     cdef int row = find_name(dtype)
-    cdef int32_t axis
     if row == NO_ROW or len(strides) != len(shape):
         raise damaged("strides", strides, f"do not fit shape {shape} of {dtype}")
     PyObject_GetBuffer(received, &view, PyBUF_SIMPLE)
     length = view.len
+    if not 0 <= offset_bytes <= length:
+        PyBuffer_Release(&view)
+        raise damaged("offset", offset_bytes, f"is outside of {length} bytes")
     managed = managed_take_buffer(PROTOCOL_DLBRIDGE, &view, len(shape))
-    try:
-        if not 0 <= offset_bytes <= length:
-            raise damaged("offset", offset_bytes, f"is outside of {length} bytes")
-        managed_set_row(managed, row)
-        for axis in range(managed.abi.dl_tensor.ndim):
-            managed.abi.dl_tensor.shape[axis], managed.abi.dl_tensor.strides[axis] = shape[axis], strides[axis]
-    except BaseException:
-        managed_release(managed)
-        raise
+    managed_set_row(managed, row)
+    managed_take_tuples(managed, shape, strides)
     managed.abi.dl_tensor.data = <char*> view.buf + offset_bytes
     managed.abi.flags = (DLPACK_FLAG_BITMASK_READ_ONLY if view.readonly else 0) | (
         DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0)

@@ -11,8 +11,9 @@ cdef int check_out_type(object out, Target target, const Request* request) excep
 cdef Managed* acquire_out(object out, Target target, const Request* request) except NULL
 # Refuses a source of another device, unless device= asks for it to be fetched.
 cdef int check_reach(const Managed* source, const Request* request) except -1
-# The steps, each with who does it. It raises if the CPU cannot read the source. Afterwards the source has the type that
-# ``narrow`` gives, so check_fit() is called after it.
-cdef tuple steps_into(const Managed* into, Managed* source, Target target, const Request* request)
+# The row of the elements that out gets, as ``narrow`` has it.
+cdef int row_into(const Managed* source, Target target, const Request* request) except -2
+# The steps, each with who does it. It raises if the CPU cannot read the source.
+cdef tuple steps_into(const Managed* into, const Managed* source, int row, const Request* request)
 # Refuses what does not fit: another dtype or shape.
 cdef int check_fit(const Managed* source, const Managed* into) except -1

@@ -6,9 +6,9 @@ from dlbridge._core.abi cimport (
 )
 from dlbridge._core.block cimport (
     BYTE_STRIDES, CONJUGATED, NEGATED, Managed, managed_count, managed_data, managed_item_bytes, managed_nbytes,
-    managed_own_storage, managed_release, managed_set_row, managed_shape, managed_strides,
+    managed_own_storage, managed_release, managed_shape, managed_strides,
 )
-from dlbridge._core.decision cimport COPY, NARROW, Decision, is_bool
+from dlbridge._core.decision cimport COPY, FETCH, NARROW, Decision, is_bool
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, is_pinned, same_device
@@ -32,6 +32,7 @@ from dlbridge.errors import (
 
 cdef str ANOTHER = "pass one that can be written, element by element"
 cdef str WITHOUT = "leave out out="
+cdef Target TENSORS = loaded_target("dlbridge")
 
 
 def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow):
@@ -95,14 +96,9 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
     cdef Decision decision
     cdef int row
     if not is_host(managed.abi.dl_tensor.device.device_type):
-        try:
-            tensors = loaded_target("dlbridge")
-        except BaseException:
-            managed_release(managed)
-            raise
-        managed = placed(managed, tensors, &asked, None, &decision)
+        managed = placed(managed, TENSORS, &asked, None, &decision)
     try:
-        row = row_for(managed, target, request) if request.narrow else managed.row
+        row = row_into(managed, target, request)
     except BaseException:
         managed_release(managed)
         raise
@@ -116,21 +112,23 @@ cdef Request request_to_read(const Request* request) noexcept:
     return asked
 
 
-cdef tuple steps_into(const Managed* into, Managed* source, Target target, const Request* request):
+cdef int row_into(const Managed* source, Target target, const Request* request) except -2:
+    return row_for(source, target, request) if request.narrow else source.row
+
+
+cdef tuple steps_into(const Managed* into, const Managed* source, int row, const Request* request):
     cdef Request asked = request_to_read(request)
     cdef Decision decision
     cdef tuple steps = ()
-    cdef int row
     if is_fetched_as_it_is(into, source):
-        return ("fetch (driver)",)
+        decision.steps = FETCH
+        return step_texts(source, TENSORS, &asked, &decision, None)
     if not is_host(source.abi.dl_tensor.device.device_type):
-        tensors = loaded_target("dlbridge")
-        make_plan(source, tensors, &asked, None, &decision)
-        steps = step_texts(source, tensors, &asked, &decision, None)
-    row = row_for(source, target, request) if request.narrow else source.row
+        make_plan(source, TENSORS, &asked, None, &decision)
+        steps = step_texts(source, TENSORS, &asked, &decision, None)
     if row != source.row:
-        steps += ("copy (dlbridge)",)
-        managed_set_row(source, row)
+        decision.steps = COPY
+        steps += step_texts(source, TENSORS, &asked, &decision, None)
     return *steps, "copy into out (dlbridge)"
 
 

@@ -27,13 +27,15 @@ cdef Managed* gathered(Managed** parts, size_t count, bint peek) except NULL
 # and into the type of ``row``, which may be the nearest one.
 cdef bint is_stageable(Managed* source, int row, const DLDevice* device) except -1
 # Fills dense memory of a device through pinned buffers. False if it was not done, for example for want of such buffers.
-cdef bint stage(Managed* into, Managed* source) except -1
+cdef bint copy_staged(Managed* into, Managed* source) except -1
 # A block without memory, for a dense copy in native byte order and the type of a row; in C order if the steps say so.
 cdef Managed* dense_like(const Managed* source, int row, int32_t steps) except NULL
 # The strides, in elements, of a dense copy, which keeps the order of the axes of dense memory.
 cdef tuple dense_strides(const Managed* source)
 # A new block over the same memory. On a device it is ready on the stream on which ``base`` is.
 cdef Managed* shared_in_order(Managed* base) except NULL
+# Lets a block over the memory of another one be ready on the same stream; managed is stolen, also on failure.
+cdef Managed* in_order_of(const Managed* base, Managed* managed) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
 cdef int copy_into(Managed* into, Managed* source) except -1
 

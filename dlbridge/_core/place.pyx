@@ -55,7 +55,10 @@ cdef Managed* replaced(Managed* managed, int32_t steps) except NULL:
 
 
 cdef Managed* shared_in_order(Managed* base) except NULL:
-    cdef Managed* managed = managed_new_view(base)
+    return in_order_of(base, managed_new_view(base))
+
+
+cdef Managed* in_order_of(const Managed* base, Managed* managed) except NULL:
     try:
         if has_streams(managed.abi.dl_tensor.device.device_type):
             device_operations().inherit(managed, base)
@@ -319,7 +322,7 @@ cdef tuple dense_strides(const Managed* source):
         managed_release(block)
 
 
-cdef bint stage(Managed* into, Managed* source) except -1:
+cdef bint copy_staged(Managed* into, Managed* source) except -1:
     cdef Copy copy
     cdef uint8_t lost = 0
     cdef bint done
@@ -329,7 +332,7 @@ cdef bint stage(Managed* into, Managed* source) except -1:
         describe_narrowing(&copy, into, source, &lost)
     else:
         return False
-    done = device_operations().upload(into, &copy)
+    done = device_operations().copy_staged(into, &copy)
     if lost:
         raise error_of_lost(source)
     return done

@@ -11,7 +11,7 @@ from dlbridge._core.target cimport Target
 # The kernels of libraries, which make compact copies of memory on its device.
 ctypedef struct Kernels:
     tuple (*find)(const Managed* managed, object src)       # the function and its library, or None
-    Managed* (*rearranged)(Managed* managed, object src, int32_t steps) except NULL     # managed is stolen
+    Managed* (*rearranged)(Managed* managed, object src, int32_t steps) except NULL
 
 cdef Kernels kernels
 

@@ -13,7 +13,7 @@ from dlbridge._core.devices.table cimport ANY_DEVICE_ID, parse_device, same_devi
 from dlbridge._core.late cimport load_module, pause_collector, resume_collector
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.request cimport NOTHING_ASKED, Request
-from dlbridge._core.sources.offer cimport Offer, refusal_by_facts
+from dlbridge._core.sources.offer cimport Offer, refusal_by_facts, replicas_of
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_for_type, unsupported
 from dlbridge._core.targets.registry cimport find_target, loaded_target
 
@@ -159,7 +159,7 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
     Numba's arrays have; otherwise the host. DLPack has one host, of which some libraries number several devices.
     """
     cdef Offer offer = <Offer> offers_for_type(type(array))[0]
-    if offer.locate != NULL and offer.locate(array, offer, out):
+    if offer.find_device != NULL and offer.find_device(array, offer, out):
         return 0
     try:
         device_by_protocol(array, out)
@@ -175,11 +175,6 @@ cdef int find_device(object array, int hosts, DLDevice* out) except -1:
             raise
         raise refused from error
     return 0
-
-
-cdef object replicas_of(object array, Offer offer):
-    """An array on each of several devices that have all of it; or nothing."""
-    return () if offer.facts.replicas is None else offer.facts.replicas(array)
 
 
 cdef int device_by_protocol(object array, DLDevice* out) except -1:

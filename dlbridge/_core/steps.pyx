@@ -7,7 +7,7 @@ from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport Managed, managed_drop, managed_release, managed_seal
 from dlbridge._core.decision cimport (
     COPY, COPY_SPAN, FETCH, LABEL_AS_DEVICE, LABEL_AS_HOST, LABEL_COPY_AS_HOST, ORDER, ORDER_COPY, PACK,
-    PACKED_TO_PAIRS, PAIRS_TO_PACKED, READ_ONLY_MEMORY, READ_ONLY_VIEW, REARRANGE, RESET_LENGTH_1, STAGED, TAKEN,
+    PACKED_TO_PAIRS, PAIRS_TO_PACKED, READ_ONLY_MEMORY, READ_ONLY_VIEW, REARRANGE, RESET_LENGTH_1, SEAL, STAGED, TAKEN,
     UNPACK, WRITABLE_MEMORY, Decision, fits_there, is_copy, item_stride,
 )
 from dlbridge._core.devices.operations cimport device_operations
@@ -22,19 +22,23 @@ from dlbridge.errors import DeviceError, refusal
 
 
 cdef Managed* placed(Managed* managed, Target target, Request* request, object src, Decision* decision) except NULL:
+    cdef Managed* copy = NULL
     if fits_there(managed, target, request):
-        decision.steps, decision.staged = ORDER, False
+        decision.steps, decision.staged = ORDER, False          # nobody waits where there is no consumer's stream
         return taken(managed, ORDER, target, request, decision)
     try:
         make_plan(managed, target, request, src, decision)
+        if is_copy(decision):
+            add(&copies_made, 1)
+        if decision.steps & REARRANGE:
+            copy = kernels.rearranged(managed, src, decision.steps)
     except BaseException:
         managed_release(managed)
         raise
-    if is_copy(decision):
-        add(&copies_made, 1)
     if decision.steps & REARRANGE:
+        managed_release(managed)
         request[0] = request_of_copy(request)
-        return placed(kernels.rearranged(managed, src, decision.steps), target, request, None, decision)
+        return placed(copy, target, request, None, decision)
     return taken(managed, decision.steps & ~(<int32_t> STAGED if decision.staged else 0), target, request, decision)
 
 
@@ -87,7 +91,7 @@ cdef Managed* take(
         fill_length_1(managed.abi.dl_tensor.ndim, managed.abi.dl_tensor.shape, managed.abi.dl_tensor.strides,
                       item_stride(managed))
         managed.marks &= ~<uint8_t> LENGTH_1
-    else:                       # SEAL
+    elif step == SEAL:
         managed_seal(managed)
     return managed
 

@@ -13,7 +13,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, parse_device
 from dlbridge._core.dtypes cimport get_row, nearest_row
 from dlbridge._core.layout cimport STRIDED
-from dlbridge._core.place cimport copied, dense_like, stage
+from dlbridge._core.place cimport copied, dense_like, copy_staged
 from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.steps cimport taken
@@ -99,7 +99,7 @@ cdef object filled(object array, Managed* source):
     sharing.readonly = READONLY_SHARE
     into = acquire_by(offers_for_type(type(array)), array, &sharing)
     try:
-        return array if stage(into, source) else None
+        return array if copy_staged(into, source) else None
     finally:
         managed_release(into)
 
@@ -112,7 +112,7 @@ cdef Managed* staged_in_pool(Managed* source, int row, int32_t steps, const DLDe
     except DeviceError:
         return NULL             # a library may have memory of its own left, and need no pool
     try:
-        if stage(block, source):
+        if copy_staged(block, source):
             return block
     except BaseException:
         managed_release(block)

@@ -28,8 +28,8 @@ class Plan(NamedTuple):
     nbytes : int
     readonly : bool
     steps : tuple of str
-        What is done with the memory, in order, each with who does it. Empty where nothing is; where memory of a device
-        is shared, an order of the streams may be needed.
+        What is done with the memory, in order, each with who does it; empty if nothing is done. Memory of a device that
+        is shared may still have one, the order of the streams.
     """
 
     action: str

@@ -2,15 +2,15 @@
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY
 from dlbridge._core.block cimport (
-    BYTE_STRIDES, PROTOCOL_EXCHANGE_API, Managed, Protocol, managed_nbytes, managed_release, managed_shape,
-    managed_strides, protocol_name,
+    BYTE_STRIDES, PROTOCOL_EXCHANGE_API, Managed, Protocol, managed_nbytes, managed_release, managed_set_row,
+    managed_shape, managed_strides, protocol_name,
 )
 from dlbridge._core.conversion cimport is_already
 from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
-from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach, steps_into
+from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach, row_into, steps_into
 from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, step_texts
 from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
@@ -64,6 +64,7 @@ cdef int examine_out(
 ) except -1:
     cdef Managed* managed
     cdef Managed* into
+    cdef int row
     if out is src and dtype is None and shape is None:
         managed_release(acquire_out(out, route.target, request))
         facts |= {"action": "return", "reason": "out is src"}
@@ -75,7 +76,9 @@ cdef int examine_out(
         check_reach(managed, request)
         into = acquire_out(out, route.target, request)
         try:
-            steps = steps_into(into, managed, route.target, request)
+            row = row_into(managed, route.target, request)
+            steps = steps_into(into, managed, row, request)
+            managed_set_row(managed, row)
             check_fit(managed, into)
         finally:
             managed_release(into)

@@ -33,8 +33,8 @@ ARROW = Library(
 PICKLE = Library(name="pickle", lacks=(Fact("GAPS", "seen in 3.14", "would keep what nobody can see"), *OF_HOST))
 
 SHARED = 'make the Tensor with readonly="share" and do not write'
-# What a Tensor exports: as what, what texts call it, and the hint where it would be written to what is read-only, or
-# read what is written.
+# What a Tensor exports: the row of what it supports, its name in texts, and the hint for memory that is read-only but
+# could be written to, or that is writable but must not change.
 EXPORTS = {
     "LEGACY": (LIBRARY, "a legacy capsule", f"pass max_version=(1, 0), or {SHARED}"),
     "VERSIONED": (VERSIONED, "a capsule", SHARED),

@@ -364,16 +364,17 @@ class Facts:
         return bool(self.records) and self.records[0][0].name != "builtins"
 
     def __getattr__(self, field: str) -> Any:
-        """The value of a field of :class:`Arrays` that has a Fact, or None. It is found once."""
+        """The value of a field of :class:`Arrays` that has a Fact, or None.
+
+        It is kept, unless a library that has one is not imported yet.
+        """
         if field not in Arrays._fields or Arrays._field_defaults.get(field, "") is not None:
             raise AttributeError(f"Arrays has no fact {field}")
-        found = None
-        for library, record in self.records:
-            fact = getattr(record, field)
-            if fact is not None and library.is_imported and applies(fact, library.version):
-                found = fact.value
-                break
-        setattr(self, field, found)
+        facts = [(library, getattr(record, field)) for library, record in self.records if getattr(record, field)]
+        found = next((fact.value for library, fact in facts
+                      if library.is_imported and applies(fact, library.version)), None)
+        if all(library.is_imported for library, _ in facts):
+            setattr(self, field, found)
         return found
 
     def why_unasked(self) -> str | None:

@@ -17,7 +17,7 @@ def default_stream() -> int:
     return 2 if getattr(settings, "CUDA_PER_THREAD_DEFAULT_STREAM", 0) else 1
 
 
-def interface_of(array: Any) -> Any:
+def corrected_interface(array: Any) -> Any:
     """The interface of an array as it is meant, in a new dictionary."""
     interface = numba_arrays.interface_of(array)
     if isinstance(interface, dict):
@@ -41,9 +41,9 @@ LIBRARY = Library(
         Arrays(
             "*",
             interface=Fact(
-                interface_of, SEEN, "asks for the address through four properties. It says None of strides that repeat "
-                "rows, and of the stream of what its kernels on the default stream still write; 0 of that stream, the "
-                "legacy one, or the thread's by NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM; and keeps a stream beside it"),
+                corrected_interface, SEEN, "takes the address through four properties, gives no strides where rows "
+                "repeat, no stream where kernels on the default one still write, and 0 for the default one, whichever "
+                "that is by NUMBA_CUDA_PER_THREAD_DEFAULT_STREAM, and keeps the object of a stream beside it"),
         ),
     ),
     private=Fact("libraries.numba_arrays", SEEN, "enters a context in its importer, and asks the driver for it",

@@ -117,7 +117,7 @@ def tensor_of(array, device, copy, detach):
     return deliver_out_of_line(managed, route.target, &request, array)
 
 
-def upload(Tensor source, Destination destination, copy, narrow, list queued):
+def upload_ahead(Tensor source, Destination destination, copy, narrow, list queued):
     """A Tensor over a copy, on the destination's device, of memory of the host. ``copy`` and ``narrow`` are keywords of
     convert().
 

@@ -199,7 +199,7 @@ FORMS: dict[type[Any], Form] = {}
 
 
 def container_of(thing: Any) -> Container | None:
-    """How something is taken apart, if it is a container; or None."""
+    """The Container for something; None if it contains nothing."""
     described = described_container(thing)
     if described is not None:
         return described
@@ -210,7 +210,7 @@ def container_of(thing: Any) -> Container | None:
 
 
 def described_container(thing: Any) -> Container | None:
-    """How a container is taken apart that a user registered, or a library's facts describe; or None."""
+    """The Container for a type that a user registered, or a library's facts describe; None for others."""
     kind: Any = type(thing)
     form = form_of(kind)
     return None if form is None else container_by_form(thing, *form)
@@ -229,7 +229,7 @@ def is_of_containers(kind: type[Any]) -> bool:
 
 
 def registered_container(thing: Any) -> Container | None:
-    """How a container is taken apart that is registered, here or with a library; or None."""
+    """The Container for a type that is registered, here or with a library; None for others."""
     described = described_container(thing)
     if described is not None:
         return described

@@ -69,7 +69,7 @@ def is_of_column(error: DLBridgeError) -> bool:
     return type(error) in kinds and error.stage in ("arrow", "numpy", "source")
 
 
-def locate(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) -> None:
+def note_place(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) -> None:
     """Note where in a tree a leaf is: its values may be others when the tree is taken apart again."""
     paths = (path for label, value in parts for path, leaf in leaves(label, value) if leaf is failure.leaf)
     failure.leaf, failure.rest = tree, next(paths, "") + failure.rest

@@ -23,6 +23,7 @@ cdef type ndarray = np.ndarray
 OTHER, VALUE, ARRAY, TABLE = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE
 # Some of these offer a protocol, and yet they are no arrays in a batch.
 VALUES = (str, bytes, int, float, complex, type(None))
+cdef frozenset EXACT_VALUES = frozenset((*VALUES, bool))
 
 
 cpdef Role role_of(object obj) except *:
@@ -84,7 +85,7 @@ cdef bint is_of_a_class(object obj) except -1:
 
 cdef Offers with_this_role(Role role):
     cdef Offers made = Offers.__new__(Offers)
-    made.role, made.has_role = role, True
+    made.offers, made.role, made.has_role = (), role, True
     return made
 
 
@@ -97,6 +98,8 @@ cdef Offers of_no_protocol(object kind):
 
     No predicate of register_source() sees these types: it may raise for them.
     """
+    if kind in EXACT_VALUES:
+        return of_values
     # numpy.float64 is a float, and numpy.complex128 a complex.
     if issubclass(kind, VALUES) and not issubclass(kind, np.number):
         return of_values

@@ -23,7 +23,7 @@ import numpy as np
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import shown
 from dlbridge.tensor import Tensor
-from dlbridge.trees.ahead import Destination, on_gpu, tensor_of, upload
+from dlbridge.trees.ahead import Destination, on_gpu, tensor_of, upload_ahead
 from dlbridge.trees.failure import Failure, report
 from dlbridge.trees.leaf import ARRAY, OTHER
 from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, taker, takers
@@ -66,7 +66,7 @@ class Ahead:
         if gpu is None or on_gpu(tensor):
             return Pending(tensor, copied is not False and not tensor.readonly)
         narrow = self.keywords.get("narrow", False)
-        return Pending(upload(tensor, self.destination, copied, narrow, queued), True)
+        return Pending(upload_ahead(tensor, self.destination, copied, narrow, queued), True)
 
 
 class BatchConversion:

@@ -26,7 +26,7 @@ import numpy as np
 
 from dlbridge.errors import DLBridgeError
 from dlbridge.trees.containers import EXACT, container_of
-from dlbridge.trees.failure import Failure, locate
+from dlbridge.trees.failure import Failure, note_place
 from dlbridge.trees.leaf import VALUES
 
 cdef extern from "Python.h":
@@ -237,7 +237,7 @@ cdef object map_container(dict take, object tree, dict memo, object container):
         values = give_values(take, before, memo)
     except Failure as failure:
         if container.is_described:
-            locate(failure, tree, zip(container.labels(tree), before, strict=True))
+            note_place(failure, tree, zip(container.labels(tree), before, strict=True))
         raise
     await_tree(take)
     # Many objects of a batch have no arrays in them, and not all of them can be made again.

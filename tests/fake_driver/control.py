@@ -124,6 +124,12 @@ class Driver:
             raise MemoryError(f"{nbytes} bytes of {kind} memory on device {device}")
         return start
 
+    def filled(self, device: int, data: bytes, kind: str = "device") -> int:
+        """The address of memory as in allocate(), with these bytes."""
+        start = self.allocate(device, len(data), kind)
+        self.write(start, data)
+        return start
+
     def free(self, start: int) -> None:
         self._check(self.library.fake_free(start), f"address {start:#x}")
 

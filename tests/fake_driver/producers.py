@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import weakref
 from typing import Any
 
 from fake_driver.control import driver
@@ -114,6 +115,14 @@ class Producer:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """It says that the memory may be written, which legacy capsules do not say."""
         return {"data": (self.tensor.data, False)}
+
+
+def hold(*objects: object) -> list["weakref.ref[object]"]:
+    return [weakref.ref(each) for each in objects]
+
+
+def alive(references: list["weakref.ref[object]"]) -> list[bool]:
+    return [reference() is not None for reference in references]
 
 
 def fields(line: str) -> dict[str, int]:

@@ -15,8 +15,7 @@ def test_every_version_of_the_interface_is_read(platform):
     import dlbridge
 
     driver.make_current(0)
-    start = driver.allocate(0, 4096)
-    driver.write(start, bytes(range(256)) * 16)
+    start = driver.filled(0, bytes(range(256)) * 16)
     raw = np.frombuffer(bytes(range(256)) * 16, "u1")
 
     class Zero:         # version 0: no version, and strides always given

@@ -149,19 +149,11 @@ def test_what_the_driver_says_of_a_pointer_is_where_the_memory_is(platform):
 @both
 @in_child
 def test_any_call_that_fails_says_what_the_driver_says_and_costs_nothing(platform):
-    import sys
-
-    from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, counts, driver, held
+    from fake_driver.producers import driver, held
+    from fake_driver.scenes.failing import copy, export, fetch, locate, order, source, state
 
     import dlbridge
 
-    driver.make_current(0)
-    driver.make_current(1)              # so that device 0's context must be pushed
-    start, managed = driver.allocate(0, 16), driver.allocate(0, 16, "managed")
-    first, then = Stream(driver.stream(0)), Stream(driver.stream(0))
-    driver.write(start, b"0123456789abcdef")
-    producer = Producer(start, (ROCM if driver.hip else CUDA, 0))
-    source = Interface(start, stream=first.handle)
     CODES = {
         2: ("CUDA_ERROR_OUT_OF_MEMORY", "hipErrorOutOfMemory", "no memory is left"),
         719: ("CUDA_ERROR_LAUNCH_FAILED", "hipErrorLaunchFailure", "a kernel failed"),
@@ -169,15 +161,6 @@ def test_any_call_that_fails_says_what_the_driver_says_and_costs_nothing(platfor
         4: ("CUDA_ERROR_DEINITIALIZED", "hipErrorDeinitialized", "the driver is shutting down"),
         4711: ("error 4711", "hipErrorUnknown", ""),
     }
-
-    def state():
-        return counts()[1:], [sys.getrefcount(each) for each in (source, producer, then)], driver.current_device()
-
-    def export(): return dlbridge.asdlpack(producer).__dlpack__(stream=then)
-    def order(): return dlbridge.asdlpack(source, stream=then)
-    def fetch(): return dlbridge.convert(source, "numpy", device="cpu")
-    def copy(): return dlbridge.asdlpack(source, copy=True)
-    def locate(): return dlbridge.asdlpack(Interface(managed))
 
     def check(call, function, code):
         before, events = state(), driver.alive("events")
@@ -218,7 +201,17 @@ def test_any_call_that_fails_says_what_the_driver_says_and_costs_nothing(platfor
         function()                      # and so does a later try
     assert driver.alive("events") <= 1
 
-    # One of several: what was done before is undone.
+
+@both
+@in_child
+def test_where_one_of_several_calls_fails_what_was_done_before_is_undone(platform):
+    from fake_driver.producers import driver
+    from fake_driver.scenes.failing import copy, export, fetch, order, state
+
+    import dlbridge
+
+    for function in order, fetch, copy, export:
+        function()                      # what happens once in a process is done
     if driver.hip:
         driver.make_current(0)          # to make another one current again takes a push
     for function in order, fetch, copy, export:

@@ -118,9 +118,8 @@ def test_managed_memory_is_the_hosts_where_the_device_lets_it_read():
 
     driver.make_current(0)
     for device in 0, 1:
-        start, first = driver.allocate(device, 16, "managed"), driver.stream(device)
         expected = np.arange(4, dtype="f4")
-        driver.write(start, expected.tobytes())
+        start, first = driver.filled(device, expected.tobytes(), "managed"), driver.stream(device)
         source = Interface(start, stream=first)
         assert dlbridge.asdlpack(source).__dlpack_device__() == (CUDA_MANAGED, 0)
         for concurrent in True, False:
@@ -177,9 +176,8 @@ def test_a_copy_of_managed_memory_on_the_host_is_ordered_by_nobody():
     import dlbridge
 
     driver.make_current(0)
-    start = driver.allocate(0, 16, "managed")
     expected = np.arange(4, dtype="f4")
-    driver.write(start, expected.tobytes())
+    start = driver.filled(0, expected.tobytes(), "managed")
     for readonly in False, True:
         source = Interface(start, stream=None, readonly=readonly)
         for stream in None, 1, -1:

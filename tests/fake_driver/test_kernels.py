@@ -80,8 +80,7 @@ def test_memory_of_others_is_copied_by_a_library_that_takes_it_as_it_is():
 
     first = Stream(driver.value("StreamCreate", 1))
     for wrap in lambda source: source, dlbridge.asdlpack:
-        start = driver.allocate(0, 64)
-        driver.write(start, np.arange(16, dtype="f4").tobytes())
+        start = driver.filled(0, np.arange(16, dtype="f4").tobytes())
         source = wrap(Interface(start + 60, (4,), strides=(-4,), stream=first.handle))
         driver.use(start, first.handle, "write")
         assert dlbridge.explain(source, "plain").steps[0] == "compact copy (kernels)"
@@ -183,8 +182,7 @@ def test_managed_memory_that_the_cpu_reads_is_the_hosts_in_every_question():
 
     import dlbridge
 
-    start = driver.allocate(0, 64, "managed")
-    driver.write(start, bytes([0, 1, 2, 255]) * 16)
+    start = driver.filled(0, bytes([0, 1, 2, 255]) * 16, "managed")
     bools = Interface(start, (16,), "|b1")
     assert dlbridge.convert(bools, "numpy", copy=True).view("u1").tolist() == [0, 1, 1, 1] * 4
     assert dlbridge.explain(bools, "numpy", copy=True).reason == "copy was asked for"

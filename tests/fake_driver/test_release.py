@@ -239,22 +239,14 @@ def test_a_release_that_cannot_be_ordered_is_counted_and_nothing_else(platform):
 @pytest.mark.needs("numba")
 @in_child(**AT_ONCE)
 def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer():
-    import weakref
-
     import numpy as np
-    from fake_driver.producers import Interface, Producer, Stream, delete, driver
+    from fake_driver.producers import Interface, Producer, Stream, alive, delete, driver, hold
     from numba import cuda
 
     import dlbridge
 
     driver.make_current(0)
     start = driver.allocate(0, 16)
-
-    def hold(*objects):
-        return [weakref.ref(each) for each in objects]
-
-    def alive(references):
-        return [reference() is not None for reference in references]
 
     # The consumer's: as long as the result, or an export of it, lives.
     for made in (
@@ -298,21 +290,13 @@ def test_streams_are_kept_alive_as_long_as_the_result_needs_them_and_no_longer()
 @in_child
 def test_no_stream_is_kept_where_nothing_is_ordered_or_a_call_fails():
     import sys
-    import weakref
 
-    from fake_driver.producers import Interface, Stream, driver
+    from fake_driver.producers import Interface, Stream, alive, driver, hold
 
     import dlbridge
 
     driver.make_current(0)
     start = driver.allocate(0, 16)
-
-    def hold(*objects):
-        return [weakref.ref(each) for each in objects]
-
-    def alive(references):
-        return [reference() is not None for reference in references]
-
     stream = Stream(-1)
     tensor, references = dlbridge.asdlpack(Interface(start, stream=1), stream=stream), hold(stream)
     del stream
@@ -486,48 +470,12 @@ def test_memory_that_came_by_dlpack_goes_back_in_the_order_of_its_own_stream_or_
 @both
 @in_child
 def test_a_library_that_is_told_to_order_nothing_is_ordered_by_its_current_stream(platform):
-    """As CuPy from 14 on. Where its capsule would be wrong, or there is none, its interface is read."""
-    import sys
-    import types
-
-    from fake_driver.producers import CUDA, ROCM, Interface, Producer, Stream, driver, order
+    """Where its capsule would be wrong, or there is none, its interface is read."""
+    from fake_driver.producers import CUDA, ROCM, Stream, driver, order
+    from fake_driver.scenes.unordered import Array, asked, own
 
     import dlbridge
-    from dlbridge.libraries import library
-    from dlbridge.libraries.library import Arrays, Fact, Library
     from dlbridge.testing import unordered_releases
-
-    class Array(Producer):
-        strides, itemsize, has_dtype, has_interface = (4,), 4, True, True
-
-        def __dlpack__(self, *, stream, max_version):
-            self.told.append(stream)
-            if not self.has_dtype:
-                raise BufferError("the dtype is not supported")
-            return self.capsule()
-
-        @property
-        def __cuda_array_interface__(self):
-            if not self.has_interface:
-                raise AttributeError("__cuda_array_interface__")
-            return Interface(self.tensor.data, (2,), stream=1, strides=self.strides).entries
-
-    asked = []
-
-    def current(array, index):
-        asked.append(index)
-        return own
-
-    sys.modules["unordered"] = types.ModuleType("unordered")
-    told_nothing = Arrays(
-        "*", preferred=Fact("cuda_array_interface", "of this test"),
-        stream_object=Fact(current, "of this test"), unordered_export=Fact(True, "of this test"))
-    sys.modules["dlbridge.libraries.unordered"] = types.SimpleNamespace(
-        LIBRARY=Library(name="unordered", arrays=(told_nothing,)))
-    found = library.files()
-    library.files = lambda: found | {"unordered"}
-    library.library_of.cache_clear()
-    Array.__module__ = "unordered"
 
     class Derived(Array):       # its own methods are asked as those of any class
         def __dlpack__(self, stream=None):
@@ -535,7 +483,7 @@ def test_a_library_that_is_told_to_order_nothing_is_ordered_by_its_current_strea
 
     driver.make_current(0)
     device = ROCM if driver.hip else CUDA, 0
-    own, then, start = Stream(driver.stream()), Stream(driver.stream()), driver.allocate(0, 32) + 8
+    then, start = Stream(driver.stream()), driver.allocate(0, 32) + 8
     for kind, told, field in [
         (Array, 3, {}), (Array, 0, {"strides": (-4,)}), (Array, 3, {"has_dtype": False}), (Derived, 0, {}),
     ]:
@@ -557,7 +505,16 @@ def test_a_library_that_is_told_to_order_nothing_is_ordered_by_its_current_strea
         assert array.deleted == (3 if by_capsule else 0)
     assert set(asked) == {0}
 
-    array = Array(start, device)
+
+@in_child
+def test_a_library_that_is_told_to_order_nothing_is_asked_for_what_its_capsule_cannot_say():
+    from fake_driver.producers import driver
+    from fake_driver.scenes.unordered import Array
+
+    import dlbridge
+
+    driver.make_current(0)
+    array = Array(driver.allocate(0, 32) + 8)
     array.strides = 6,              # 1.5 elements, which the capsule would say as 1
     assert dlbridge.explain(array, "dlbridge").protocol == "cuda_array_interface" and array.told == []
     array.strides = 4,

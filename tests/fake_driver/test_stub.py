@@ -128,8 +128,7 @@ def test_copies(platform):
     from fake_driver.control import driver
 
     driver.make_current(0)
-    start, stream = driver.allocate(1, 8), driver.stream(0)
-    driver.write(start, b"abcdefgh")
+    start, stream = driver.filled(1, b"abcdefgh"), driver.stream(0)
     target = ctypes.create_string_buffer(6)
     assert driver.call("MemcpyAsync", ctypes.addressof(target), start + 2, 6, stream) == 0
     assert target.raw == driver.read(start + 2, 6) == b"cdefgh"

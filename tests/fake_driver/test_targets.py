@@ -18,9 +18,8 @@ def test_numba_gets_the_memory_as_it_is(internals):
     if not internals:
         numba_arrays.makers[0, False] = numba_arrays.makers[0, True] = None
     driver.make_current(0)
-    start = driver.allocate(0, 4096)
     bits = np.arange(4096, dtype="u1")
-    driver.write(start, bits.tobytes())
+    start = driver.filled(0, bits.tobytes())
     for typestr in (
         "|b1", "|i1", "<i2", "<i4", "<i8", "|u1", "<u2", "<u4", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16",
     ):
@@ -243,8 +242,7 @@ def test_read_only_memory_is_copied_on_its_device_shared_or_refused():
 
     for device in 0, 1:
         driver.make_current(device)
-        start, first = driver.allocate(device, 64), Stream(driver.stream(device))
-        driver.write(start, bytes(range(64)))
+        start, first = driver.filled(device, bytes(range(64))), Stream(driver.stream(device))
         before = counts()
         for shape, strides, nbytes in [((4, 4), None, 64), ((2, 8), (32, 4), 64), ((2, 2), (4, 8), 16)]:
             source = Interface(start, shape, readonly=True, strides=strides, stream=first.handle)
@@ -275,8 +273,7 @@ def test_any_layout_is_copied_on_its_device():
     import dlbridge
 
     driver.make_current(0)
-    start = driver.allocate(0, 64)
-    driver.write(start, bytes(range(64)))
+    start = driver.filled(0, bytes(range(64)))
     for source in (
         Interface(0, (0,), readonly=True),
         Interface(start, (4,), strides=(8,), readonly=True),
@@ -446,9 +443,8 @@ def test_device_memory_reaches_the_host_only_where_that_is_asked_for():
 
     driver.make_current(0)
     for device in 0, 1:
-        start, first = driver.allocate(device, 64), Stream(driver.stream(device))
         expected = np.arange(16, dtype="f4")
-        driver.write(start, expected.tobytes())
+        start, first = driver.filled(device, expected.tobytes()), Stream(driver.stream(device))
         for stream, on in [(first.handle, first.handle), (None, 2), (1, 1), (2, 2)]:
             source = Interface(start, (16,), stream=stream)
             for to in "numpy", "memoryview", "array_api_strict":
@@ -501,9 +497,8 @@ def test_a_tensor_exports_device_memory_to_the_host_where_that_is_asked_for():
 
     driver.make_current(0)
     for device in 0, 1:
-        start, first = driver.allocate(device, 64), Stream(driver.stream(device))
         expected = np.arange(16, dtype="f4")
-        driver.write(start, expected.tobytes())
+        start, first = driver.filled(device, expected.tobytes()), Stream(driver.stream(device))
         tensor = dlbridge.asdlpack(Interface(start, (16,), stream=first.handle))
         for keywords in {"dl_device": (1, 0)}, {"dl_device": (1, 0), "copy": True}:
             for version in None, (1, 3):
@@ -529,8 +524,7 @@ def test_a_tensor_copies_on_its_device():
     import dlbridge
 
     driver.make_current(0)
-    start, first, then = driver.allocate(0, 16), Stream(driver.stream()), Stream(driver.stream())
-    driver.write(start, b"0123456789abcdef")
+    start, first, then = driver.filled(0, b"0123456789abcdef"), Stream(driver.stream()), Stream(driver.stream())
     tensor = dlbridge.asdlpack(Interface(start, stream=first.handle))
     before = counts()
     for copy, shares in (None, True), (False, True), (True, False):
@@ -582,8 +576,7 @@ def test_bools_that_come_to_the_host_have_only_the_bytes_0_and_1():
     import dlbridge
 
     driver.make_current(0)
-    start = driver.allocate(0, 4)
-    driver.write(start, bytes([0, 1, 2, 255]))
+    start = driver.filled(0, bytes([0, 1, 2, 255]))
     found = dlbridge.convert(Interface(start, typestr="|b1"), "numpy", device="cpu")
     assert found.view("u1").tolist() == [0, 1, 1, 1]
 
@@ -660,8 +653,7 @@ def test_a_pickle_holds_the_elements():
     import dlbridge
 
     driver.make_current(0)
-    start = driver.allocate(0, 16)
-    driver.write(start, b"0123456789abcdef")
+    start = driver.filled(0, b"0123456789abcdef")
     for strides in None, (-4,):
         tensor = dlbridge.asdlpack(Interface(start + 12 if strides else start, strides=strides))
         copy = pickle.loads(pickle.dumps(tensor))
@@ -795,8 +787,7 @@ def test_memory_of_a_device_that_is_only_misaligned_is_copied_as_it_lies():
     import dlbridge
 
     driver.make_current(0)
-    start = driver.allocate(0, 256)
-    driver.write(start, bytes(range(256)))
+    start = driver.filled(0, bytes(range(256)))
     dlbridge.register_target("aligned", lambda tensor: tensor, alignment=64, supports=["NEGATIVE_STRIDES"])
     for shape, strides in ((4,), None), ((4,), (-4,)):
         tensor = dlbridge.convert(Interface(start + 16, shape, strides=strides), "aligned")

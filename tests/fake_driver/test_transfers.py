@@ -80,8 +80,6 @@ def test_every_layout_is_gathered_into_the_buffers():
 @pytest.mark.parametrize("XLA_ORDER", ["any", "C"])
 @in_child
 def test_what_a_library_lacks_is_changed_on_the_way(XLA_VERSION, XLA_ORDER):
-    import ctypes
-
     import numpy as np
     from fake_driver import xla
     from fake_driver.producers import driver
@@ -111,8 +109,21 @@ def test_what_a_library_lacks_is_changed_on_the_way(XLA_VERSION, XLA_ORDER):
     del there
     xla.done()
     assert unordered_releases() == 0 and driver.races() == []
-    # A value that does not fit is an error, and nothing is left.
-    base[3, 5] += 2**33
+
+
+@pytest.mark.parametrize("XLA_VERSION", ["1", "2"])
+@in_child
+def test_a_value_that_does_not_fit_on_the_way_is_an_error_and_nothing_is_left(XLA_VERSION):
+    from fake_driver import xla
+    from fake_driver.producers import driver
+    from fake_driver.scenes.staged import PIECE, random
+
+    import dlbridge
+
+    base = random.integers(-100, 100, (64, 8 * PIECE // 64))
+    dlbridge.convert(base, "xla", device="cuda:0", narrow=True).read()      # it pins buffers, which are kept
+    xla.done()
+    base[3, 5] = 2**33
     before = driver.alive("allocations")
     try:
         dlbridge.convert(base, "xla", device="cuda:0", narrow=True)
@@ -121,6 +132,22 @@ def test_what_a_library_lacks_is_changed_on_the_way(XLA_VERSION, XLA_ORDER):
     else:
         raise AssertionError
     assert driver.alive("allocations") == before
+
+
+@pytest.mark.parametrize("XLA_VERSION", ["1", "2"])
+@in_child
+def test_what_needs_no_change_on_the_way_is_copied_at_once(XLA_VERSION):
+    import ctypes
+
+    import numpy as np
+    from fake_driver import xla
+    from fake_driver.producers import driver
+    from fake_driver.scenes.staged import PIECE, random
+
+    import dlbridge
+    from dlbridge.testing import unordered_releases
+
+    base = random.integers(-100, 100, (64, 8 * PIECE // 64))
     # The stream that is named has nothing to wait for, and the memory goes back once the library has read it.
     for stream in driver.stream(), -1, 1, None:
         there = dlbridge.convert(base.astype("i4"), "xla", device="cuda", stream=stream)
@@ -135,7 +162,6 @@ def test_what_a_library_lacks_is_changed_on_the_way(XLA_VERSION, XLA_ORDER):
     there = dlbridge.convert(np.frombuffer(pinned, "i4"), "xla", device="cuda:0")
     assert (xla.uploads, len(driver.log("MemcpyHtoDAsync"))) == (done, 1)
     # Without pinned memory, or where it is small, it is narrowed here, and the library's own copy does the rest.
-    base[3, 5] = 5
     driver.fail("MemHostAlloc", 2)
     done = xla.uploads
     there = dlbridge.convert(base[:4], "xla", device="cuda:0", narrow=True)
@@ -678,6 +704,21 @@ def test_no_code_of_a_producer_or_a_container_runs_while_a_tree_is_uploaded(plat
     copies = Batch([*map(np.copy, arrays)])
     dlbridge.convert_tree([*arrays, copies, *map(np.copy, arrays)], "dlbridge", device=where)
     assert (seen, waited()) == ([1, 2], 3)
+
+
+@both
+@in_child
+def test_no_code_of_an_object_that_is_asked_runs_while_a_tree_is_uploaded(platform):
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    where = "rocm" if driver.hip else "cuda"
+    seen, arrays = [], [np.full(100, index, "u1") for index in range(5)]
+
+    def waited():
+        return len(driver.log("StreamSynchronize"))
 
     class Asks:
         def __getattr__(self, name):

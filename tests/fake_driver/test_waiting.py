@@ -55,31 +55,13 @@ def test_a_producer_that_gives_its_memory_out_again_at_once():
     import random
     import threading
 
-    from fake_driver.producers import Producer, Stream, driver, held
+    from fake_driver.producers import Stream, driver, held
+    from fake_driver.scenes.given_again import Array, free
 
     import dlbridge
     from dlbridge.testing import unordered_releases, waiting_releases
 
-    driver.make_current(0)
-    free, errors = [driver.allocate(0, 16) for _ in range(12)], []
-    own = driver.value("StreamCreate", 1)           # nobody can ask for it
-
-    class Array(Producer):
-        def __init__(self, value):
-            super().__init__(free.pop())
-            driver.use(self.tensor.data, own, "write")
-            driver.write(self.tensor.data, bytes([value]) * 16)
-
-        def __dlpack__(self, *, stream):
-            event = driver.value("EventCreate", 2)
-            driver.call("EventRecord", event, own)
-            driver.call("StreamWaitEvent", stream, event, 0)
-            driver.call("EventDestroy", event)
-            return super().__dlpack__(stream=stream)
-
-        def _delete(self, address):
-            super()._delete(address)
-            free.append(self.tensor.data)
+    errors = []
 
     def work(seed):
         driver.make_current(0)

@@ -11,13 +11,14 @@ import dlbridge
 from dlbridge import asdlpack, convert
 
 TARGETS = ("numpy", "memoryview", "dlpack", "dlbridge")
+# Without a global, since modules and builtins are empty in the last finalizers.
 SOURCES = {
-    "ndarray": lambda: numpy.zeros(64, "float32"),
-    "bytes": lambda: bytes(64),
-    "bytearray": lambda: bytearray(64),
-    "Tensor": lambda: asdlpack(bytearray(64)),
-    "capsule": lambda: convert(bytearray(64), "dlpack"),
-    "swapped": lambda: numpy.zeros(64, ">f4"),
+    "ndarray": functools.partial(numpy.zeros, 64, "float32"),
+    "bytes": functools.partial(bytes, 64),
+    "bytearray": functools.partial(bytearray, 64),
+    "Tensor": functools.partial(asdlpack, bytearray(64)),
+    "capsule": lambda make=bytearray, convert=convert: convert(make(64), "dlpack"),
+    "swapped": functools.partial(numpy.zeros, 64, ">f4"),
 }
 
 

@@ -56,8 +56,9 @@ def test_the_locals_of_a_thread_of_a_context_and_of_a_traceback_end():
         error = raised
 
 
-@in_child(says="")
+@in_child(says="converted\nconverted\n")
 def test_a_finalizer_runs_among_the_last():
+    import os
     import sys
 
     from lifetime.ending import convert_all
@@ -66,15 +67,18 @@ def test_a_finalizer_runs_among_the_last():
         def __init__(self):
             self.kept = convert_all()
 
-        def __del__(self, convert_all=convert_all):
+        def __del__(self, convert_all=convert_all, write=os.write):
             self.made = convert_all()
+            write(1, b"converted\n")
 
     sys.late = Late()
     sys.modules["builtins"].late = Late()
 
 
-@in_child(says="")
+@in_child(says="dropped\n")
 def test_a_finalizer_drops_results_while_another_thread_waits_for_the_interpreter():
+    import os
+    import sys
     import threading
     import time
 
@@ -88,17 +92,18 @@ def test_a_finalizer_drops_results_while_another_thread_waits_for_the_interprete
         def __init__(self):
             self.kept = convert_all()
 
-        def __del__(self, sleep=time.sleep):
+        def __del__(self, sleep=time.sleep, write=os.write):
             sleep(0.05)
             self.kept.clear()
+            write(1, b"dropped\n")
 
     start(wait)
-    late = Late()
-    late.itself = late
+    sys.late = Late()       # the frame of the thread keeps the globals of this module, and what is in them
 
 
-@in_child(says="")
+@in_child(says="converted\n")
 def test_a_thread_that_is_no_daemon_ends():
+    import os
     import threading
 
     from lifetime.ending import convert_all
@@ -106,6 +111,7 @@ def test_a_thread_that_is_no_daemon_ends():
     def go_on(main=threading.main_thread()):
         main.join()
         kept = convert_all()
+        os.write(1, b"converted\n")
 
     threading.Thread(target=go_on).start()
 
@@ -135,8 +141,11 @@ def test_a_chain_of_owners_ends():
         kept = convert(convert(convert(kept, "memoryview"), "numpy"), "dlbridge")
 
 
-@in_child(says="")
+@in_child(says="converted\n")
 def test_a_registered_source_and_a_registered_target_end():
+    import os
+    import sys
+
     import numpy
     from lifetime.ending import convert, convert_all
 
@@ -146,14 +155,14 @@ def test_a_registered_source_and_a_registered_target_end():
         array = numpy.zeros(4)
 
     dlbridge.register_source(Source, lambda source: source.array)
-    dlbridge.register_target("own", lambda tensor: (tensor, convert_all()))
+    dlbridge.register_target("own", lambda tensor, convert_all=convert_all: (tensor, convert_all()))
 
     class Late:
-        def __del__(self, convert=convert, Source=Source):
+        def __del__(self, convert=convert, Source=Source, write=os.write):
             self.made = convert(Source(), "own")
+            write(1, b"converted\n")
 
-    late = Late()
-    late.itself = late
+    sys.late = Late()       # what is registered keeps the globals of this module, and what is in them
     kept = convert(Source(), "own")
 
 
@@ -255,7 +264,7 @@ def test_threads_that_python_never_saw_let_go_until_the_end(library, owner, micr
 
 
 @pytest.mark.needs("torch", "jax")
-@in_child(says="")
+@in_child(says="48 converted\n")
 def test_results_of_torch_and_jax_live_to_the_end():
     import atexit
     import functools
@@ -274,7 +283,7 @@ def test_results_of_torch_and_jax_live_to_the_end():
     late = [convert_everything()]
     late.append(late)
     atexit.register(kept.clear)
-    atexit.register(convert_everything)
+    atexit.register(lambda: print(len(convert_everything()), "converted"))
 
 
 # ---- fork ------------------------------------------------------------------------------------------------------------

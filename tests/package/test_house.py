@@ -127,6 +127,15 @@ def test_the_architecture_page_names_what_is_there():
         re.search(rf"\b{full.rpartition('.')[2]}\b", path.read_text(encoding="utf-8")) for path in paths)] == []
 
 
+def test_the_architecture_page_says_of_every_step_who_waits():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = text.partition("| step |")[2].partition("\n\n")[0].splitlines()[2:]
+    decision = (ROOT / "dlbridge" / "_core" / "decision.pxd").read_text(encoding="utf-8")
+    steps = decision.partition("cdef enum Step:\n")[2].partition("    # how a copy is made\n")[0]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(re.findall(r"^    (\w+) = 1 <<", steps, re.MULTILINE))
+
+
 def test_the_architecture_page_has_every_room():
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\d+) \| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)

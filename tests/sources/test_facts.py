@@ -77,6 +77,19 @@ def test_a_type_that_says_it_is_of_a_library_which_is_not_there_has_no_facts():
 
 
 @in_child
+def test_facts_of_a_library_that_is_imported_later_are_found_then():
+    import sys
+    import types
+
+    from dlbridge.libraries.library import Facts
+
+    facts = Facts(type("Tensor", (), {"__module__": "mindspore.common.tensor"}))
+    assert facts.gives is None
+    sys.modules["mindspore"] = types.ModuleType("mindspore")
+    assert facts.gives is not None
+
+
+@in_child
 def test_a_file_is_loaded_with_the_first_type_of_its_library():
     import sys
 

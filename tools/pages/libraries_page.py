@@ -110,7 +110,7 @@ SOURCE_FACTS = {
     "host_number": "is asked which device of the host it is on", "refused": "is refused",
     "names_stream": "names its stream",
     "none_is_unordered": "takes None for no order", "stream_object": "its stream is known",
-    "unordered_export": "its `__dlpack__` is told to order nothing", "interface": "is read as it means its interface",
+    "unordered_export": "its `__dlpack__` is told to order nothing", "interface": "its interface is corrected",
     "rearranged": "its kernels make compact copies on a device",
     "about_values": "explain() says what its values are",
     "declines": "what its `__dlpack__` refuses is asked of the next protocol",

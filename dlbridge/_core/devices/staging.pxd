@@ -21,8 +21,7 @@ cdef bint is_worth(int64_t nbytes) noexcept nogil
 # Whether memory is worth staging, and is pageable.
 cdef bint is_staged(Driver* driver, const void* host, int64_t nbytes) noexcept nogil
 # Moves memory after the work that a stream was given, and waits until it is there. On the device it is compact, in the
-# order of copy.into. False if it was not done: a call failed, or there is no
-# pinned memory, or other transfers have it.
+# order of copy.into. False if it was not done: a call failed, or there is no pinned memory, or other transfers have it.
 cdef bint stage(
     Driver* driver, int32_t device_id, void* memory, const Copy* copy, Direction direction, int64_t stream,
     DriverFailure* failure,

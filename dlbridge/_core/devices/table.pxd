@@ -49,7 +49,7 @@ ctypedef struct Operations:
     int32_t (*current_device)(int32_t device_type) except -1
     bint (*is_large)(int64_t nbytes) noexcept
     bint (*stages)(const DLDevice* device, const void* host, int64_t nbytes) except -1
-    bint (*upload)(Managed* into, const Copy* copy) except -1
+    bint (*copy_staged)(Managed* into, const Copy* copy) except -1
     int (*send)(Managed* into, const void* source, bint waits) except -1
     Managed* (*allocate)(Managed* block, const DLDevice* device) except NULL     # steals block
     Managed* (*duplicate)(Managed* source) except NULL

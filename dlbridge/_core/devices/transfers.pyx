@@ -54,7 +54,7 @@ cdef bint stages(const DLDevice* device, const void* host, int64_t nbytes) excep
     return is_worth(nbytes) and is_staged(find_driver(device.device_type), host, nbytes)
 
 
-cdef bint upload(Managed* into, const Copy* copy) except -1:
+cdef bint copy_staged(Managed* into, const Copy* copy) except -1:
     """Copy memory of the host into a block's memory, which is compact in the order of ``copy.into``.
 
     It is there when this returns. False if it was not done, since there is not enough to gain, or no pinned memory.
@@ -309,7 +309,7 @@ operations.fetch = fetch
 operations.current_device = current_device
 operations.is_large = is_worth
 operations.stages = stages
-operations.upload = upload
+operations.copy_staged = copy_staged
 operations.send = send
 operations.allocate = allocate
 operations.duplicate = duplicate

@@ -32,8 +32,8 @@ cdef extern from *:
 cdef unsigned char libtorch_lock
 
 cdef enum:
-    LEAST_TENSOR = 64           # bytes that every C++ tensor has; the next line: every storage
-    LEAST_STORAGE = 72
+    LEAST_TENSOR = 64           # bytes that every C++ tensor has
+    LEAST_STORAGE = 72          # bytes that every storage has
 
 cdef dict SYMBOLS = {
     "requires_grad": ("libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv"),

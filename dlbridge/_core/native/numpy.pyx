@@ -51,7 +51,7 @@ cdef Offer offers(object kind, object facts, str attribute):
         return None
     offer = new_offer("numpy", acquire, facts)
     offer.exclusive = True           # another protocol would leave out the mask
-    offer.locate = locate
+    offer.find_device = device_of_array
     find_mask = facts.masked
     if find_mask is None:
         offer.describe = describe
@@ -60,7 +60,7 @@ cdef Offer offers(object kind, object facts, str attribute):
     return offer
 
 
-cdef bint locate(object obj, Offer offer, DLDevice* out) noexcept:
+cdef bint device_of_array(object obj, Offer offer, DLDevice* out) noexcept:
     out[0] = DLDevice(kDLCPU, 0)
     return True
 

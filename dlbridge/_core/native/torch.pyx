@@ -58,7 +58,7 @@ cdef Offer offers(object kind, object facts, str attribute):
             offer.acquire = acquire_borrowed
             offer.describe = describe
             offer.keep = libtorch.storage_object
-            offer.locate = locate
+            offer.find_device = device_of_array
     else:
         method = getattr(kind, "__dlpack__", None)
         if method is None:
@@ -101,7 +101,7 @@ cdef bint is_torch(object kind):
     return isinstance(tensor, type) and issubclass(kind, tensor)
 
 
-cdef bint locate(object obj, Offer offer, DLDevice* out) noexcept:
+cdef bint device_of_array(object obj, Offer offer, DLDevice* out) noexcept:
     cdef DLTensor view
     if is_lazy_clone(obj):
         return False            # the view would copy it
@@ -156,22 +156,11 @@ cdef Managed* acquire_borrowed(object obj, Offer offer, const Request* request) 
         return acquire_managed(obj, offer, request)
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, 0)
     if view.device.device_type != kDLCPU and has_streams(view.device.device_type) and not request.peek:
-        note_current_stream(managed, own_storage_of(managed, obj), offer)
+        note_current_stream(managed, obj, offer, True)
     else:
         managed_own_object(managed, obj)
         managed.owns = NOT_YET_OWNED
     return marked(managed, obj, offer, request)
-
-
-cdef object own_storage_of(Managed* managed, object tensor):
-    """Own the storage of a tensor at once, where its stream is noted with it. On failure the block is released."""
-    try:
-        storage = libtorch.storage_object(tensor)
-    except BaseException:
-        managed_release(managed)
-        raise
-    managed_own_object(managed, storage)
-    return storage
 
 
 cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) except? NULL:
@@ -185,7 +174,7 @@ cdef Managed* acquire_managed(object obj, Offer offer, const Request* request) e
     managed = managed_take_versioned(PROTOCOL_EXCHANGE_API, foreign)
     keep_storage(managed, obj, request)
     if has_streams(managed.abi.dl_tensor.device.device_type) and not request.peek:
-        note_current_stream(managed, obj, offer)
+        note_current_stream(managed, obj, offer, False)
     return marked(managed, obj, offer, request)
 
 
@@ -217,7 +206,7 @@ cdef Managed* acquire_lazy_clone(object tensor, Offer offer, const Request* requ
     managed = managed_from_tensor(PROTOCOL_EXCHANGE_API, &view, DLPACK_FLAG_BITMASK_READ_ONLY)
     managed_own_object(managed, owner)
     if has_streams(view.device.device_type) and not request.peek:
-        note_current_stream(managed, tensor, offer)
+        note_current_stream(managed, tensor, offer, False)
     return marked(managed, tensor, offer, request)
 
 
@@ -262,17 +251,19 @@ cdef object find_storage(object tensor, const Managed* managed):
         return None
 
 
-cdef int note_current_stream(Managed* managed, object keeper, Offer offer) except -1:
+cdef int note_current_stream(Managed* managed, object tensor, Offer offer, bint owns_storage) except -1:
     """Note that the memory is ready on torch's current stream, and how torch's allocator is told of other streams.
 
-    ``keeper`` is the tensor, or its storage.
-
-    On failure the block is released.
+    The block gets the storage of the tensor as its owner, if it is to own that. On failure it is released.
     """
     cdef bint pinned = is_host(managed.abi.dl_tensor.device.device_type)
     cdef int64_t stream
     cdef bint lasts
+    cdef object keeper = tensor
     try:
+        if owns_storage:
+            keeper = libtorch.storage_object(tensor)
+            managed_own_object(managed, keeper)
         stream = exchange.current_stream(managed, offer.api)
         lasts = not pinned and libtorch.is_own_stream(managed.abi.dl_tensor.device.device_id, stream)
         device_operations().set_producer(managed, stream, None, lasts)
@@ -318,16 +309,15 @@ cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request
     On failure the block is released.
     """
     cdef uint32_t state = state_of(tensor)
-    cdef int code
-    if is_byte(managed.abi.dl_tensor.dtype) and not state & FAILED:
-        check_shell(managed, tensor, offer)
-    if not state:
+    cdef bint byte = is_byte(managed.abi.dl_tensor.dtype)
+    cdef int code = managed.abi.dl_tensor.dtype.code
+    if not state and not byte:
         return managed
-    if state & FAILED:
-        managed_release(managed)
-        raise_pending()
-    code = managed.abi.dl_tensor.dtype.code
     try:
+        if state & FAILED:
+            raise_pending()
+        if byte:
+            check_shell(tensor, offer)
         if state & GRADIENT and not request.detach:
             raise _gradient()
         if state & TRACED and not request.peek:
@@ -341,15 +331,12 @@ cdef Managed* marked(Managed* managed, object tensor, Offer offer, const Request
     return managed
 
 
-cdef int check_shell(Managed* managed, object tensor, Offer offer) except -1:
-    """Refuse a tensor of bytes whose dtype has fewer bits. On failure the block is released."""
-    try:
-        dtype = getattr(tensor, "dtype", None)
-        if dtype not in offer.whole_bytes and str(dtype).partition(".")[2] in (offer.facts.shells or ()):
-            raise _lacks_dtype(dtype, offer.facts)
-    except BaseException:
-        managed_release(managed)
-        raise
+cdef int check_shell(object tensor, Offer offer) except -1:
+    """Refuse a tensor of bytes whose dtype has fewer bits."""
+    dtype = getattr(tensor, "dtype", None)
+    if dtype not in offer.whole_bytes and str(dtype).partition(".")[2] in (offer.facts.shells or ()):
+        raise _lacks_dtype(dtype, offer.facts)
+    return 0
 
 
 def _lacks_dtype(dtype, facts):
@@ -372,14 +359,14 @@ cdef Managed* acquire_subclass(object obj, Offer offer, const Request* request) 
         obj = bare_memory(obj, offer, &bare)
     elif obj.is_neg():
         bare.marks = NEGATED
+    if bare.row < 0:
+        check_shell(obj, offer)
     if not request.peek:
         libtorch.warn_of_trace()
     managed = dlpack.acquire(obj, offer, request)
     if managed != NULL:
         if bare.row >= 0:
             managed_set_row(managed, bare.row)
-        else:
-            check_shell(managed, obj, offer)
         managed.marks |= bare.marks
         keep_storage(managed, obj, request)
     return managed

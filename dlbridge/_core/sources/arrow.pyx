@@ -9,14 +9,14 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCPU
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, kDLCPU
 from dlbridge._core.arrow_abi cimport (
     ARRAY_NAME, DEVICE_ARRAY_NAME, SCHEMA_NAME, STREAM_NAME, ArrowArray, ArrowArrayStream, ArrowDeviceArray,
     ArrowSchema,
 )
 from dlbridge._core.block cimport (
-    OWNS_BASE, PROTOCOL_ARROW, Managed, managed_checked, managed_data, managed_nbytes, managed_new, managed_own,
-    managed_release, managed_set_row, managed_span,
+    PROTOCOL_ARROW, Managed, managed_checked, managed_nbytes, managed_new_over, managed_release, managed_set_row,
+    managed_span, managed_take_tuples,
 )
 from dlbridge._core.capsule cimport destroy_array, destroy_schema, new_struct
 from dlbridge._core.devices.operations cimport device_operations
@@ -74,6 +74,8 @@ cdef Managed* acquire_formed(object obj, Offer offer, const Request* request) ex
     """
     cdef Managed* flat
     cdef Managed* managed
+    cdef int64_t nbytes
+    cdef int row
     try:
         flat = ask(obj, "__arrow_c_array__", take_array, offer, request)
     except ConversionError as error:
@@ -84,34 +86,15 @@ cdef Managed* acquire_formed(object obj, Offer offer, const Request* request) ex
         form = offer.arrow_form(obj)
         if form is None:
             raise copy_required(obj, "its elements have another form in memory")
-        managed = managed_new(PROTOCOL_ARROW, len(form[1]))
+        name, shape, strides, read_only = form
+        row = find_name(name)
     except BaseException:
         managed_release(flat)
         raise
-    managed_own(managed, OWNS_BASE, flat)
-    return give_form(managed, flat, form)
-
-
-cdef object copy_required(object obj, str reason):
-    return refusal(CopyRequiredError, "arrow", "copy", False,
-                   f"but {type(obj).__qualname__} can only be copied: {reason}", "pass copy=None")
-
-
-cdef Managed* give_form(Managed* managed, const Managed* flat, tuple form) except NULL:
-    """Put a block on the memory of another one, which it owns. On failure it is released."""
-    cdef DLTensor* tensor = &managed.abi.dl_tensor
-    cdef int64_t nbytes = managed_nbytes(flat)
-    cdef int axis
-    tensor.data = managed_data(flat)
-    tensor.device = flat.abi.dl_tensor.device
-    try:
-        name, shape, strides, read_only = form
-        managed_set_row(managed, find_name(name))
-        for axis in range(tensor.ndim):
-            tensor.shape[axis], tensor.strides[axis] = shape[axis], strides[axis]
-    except BaseException:
-        managed_release(managed)
-        raise
+    nbytes = managed_nbytes(flat)
+    managed = managed_new_over(flat, PROTOCOL_ARROW, len(shape))
+    managed_set_row(managed, row)
+    managed_take_tuples(managed, shape, strides)
     if read_only:
         managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY
     managed = managed_checked(managed)
@@ -119,6 +102,11 @@ cdef Managed* give_form(Managed* managed, const Managed* flat, tuple form) excep
         return managed
     managed_release(managed)
     raise refused("length", nbytes, f"bytes are fewer than shape {shape} has")
+
+
+cdef object copy_required(object obj, str reason):
+    return refusal(CopyRequiredError, "arrow", "copy", False,
+                   f"but {type(obj).__qualname__} can only be copied: {reason}", "pass copy=None")
 
 
 cdef Managed* acquire_device_array(object obj, Offer offer, const Request* request) except? NULL:

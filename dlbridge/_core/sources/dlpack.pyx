@@ -33,7 +33,7 @@ from dlbridge._core.late cimport c_function
 from dlbridge._core.pending cimport take_error
 from dlbridge._core.request cimport COPY_NEVER, Request, consumer_stream, stream_and_keeper
 from dlbridge._core.sources.offer cimport (
-    Acquire, Offer, element_row, library, new_offer, refusal_by_facts, top_module, with_row,
+    Acquire, Offer, element_row, library, new_offer, refusal_by_facts, replicas_of, top_module, with_row,
 )
 from dlbridge._core.system cimport file_of
 
@@ -204,7 +204,7 @@ cdef object _replica_of(object obj, Offer offer, const Request* request):
     """The whole array on the device that is asked for, or on the first of those that have it; None of all others."""
     cdef object first = None
     cdef DLDevice device
-    for replica in () if offer.facts.replicas is None else offer.facts.replicas(obj):
+    for replica in replicas_of(obj, offer):
         first = replica if first is None else first
         device = _device_of(replica)
         if request.has_device and same_device(&request.device, &device):

@@ -14,7 +14,7 @@ cdef class Offer
 ctypedef Managed* (*Acquire)(object obj, Offer offer, const Request* request) except? NULL
 
 # Finds where an object's memory is without a call of Python. False if that is not known.
-ctypedef bint (*Locate)(object obj, Offer offer, DLDevice* out) noexcept
+ctypedef bint (*FindDevice)(object obj, Offer offer, DLDevice* out) noexcept
 
 # Describes memory of the host that obj itself keeps, without a call of Python and without a block. ``room`` is for 64
 # extents and strides. False, without an exception, where obj is to be acquired instead.
@@ -25,7 +25,7 @@ ctypedef object (*Keep)(object obj)
 
 cdef class Offer:
     cdef Acquire acquire
-    cdef Locate locate                      # NULL where Python is to be asked
+    cdef FindDevice find_device             # NULL where Python is to be asked
     cdef Describe describe                  # NULL where the memory is to be acquired
     cdef Keep keep                          # NULL where that keeper is no base for an array
     cdef readonly str protocol              # as refusals and explain() call it
@@ -63,6 +63,7 @@ cdef object library()               # libraries/library itself
 cdef object hints()                 # libraries/hints itself
 cdef str top_module(object kind)
 cdef Offer new_offer(str protocol, Acquire acquire, object facts)
+cdef object replicas_of(object array, Offer offer)
 cdef int element_row(object obj, Offer offer) except -2
 # On failure the block is released.
 cdef Managed* with_row(Managed* managed, int row, Offer offer) except NULL

@@ -50,6 +50,11 @@ cdef Offer new_offer(str protocol, Acquire acquire, object facts):
     return offer
 
 
+cdef object replicas_of(object array, Offer offer):
+    """An array on each of several devices that have all of it; or nothing."""
+    return () if offer.facts.replicas is None else offer.facts.replicas(array)
+
+
 cdef int element_row(object obj, Offer offer) except -2:
     """The row of the dtype that the library names, or NO_ROW if its export says the dtype.
 

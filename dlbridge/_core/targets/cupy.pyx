@@ -8,9 +8,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, DLTensor, kDLCUDA, kDLROCM
-from dlbridge._core.block cimport (
-    Managed, integers, managed_data, managed_item_bytes, managed_release, managed_shape, managed_span,
-)
+from dlbridge._core.block cimport Managed, integers, managed_data, managed_item_bytes, managed_shape, managed_span
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport numpy_dtype
@@ -49,23 +47,20 @@ cdef object deliver(Managed* managed, Target target):
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef Span span = managed_span(managed)
     cdef DLDevice device
-    try:
-        device_operations().stream_device(managed, &device)
-        cuda, array_type = target.namespace.cuda, target.namespace.ndarray
-        shape, dtype = managed_shape(managed), numpy_dtype(managed.row)
-        strides = None
-        if managed.marks & STRIDED:
-            strides = integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
-        start = <size_t> managed_data(managed) + span.low_bytes
-    except BaseException:
-        managed_release(managed)
-        raise
+    shared = new_tensor(managed, READONLY_SHARE)        # it keeps the block alive
+    device_operations().stream_device(managed, &device)
+    cuda, array_type = target.namespace.cuda, target.namespace.ndarray
+    shape, dtype = managed_shape(managed), numpy_dtype(managed.row)
+    strides = None
+    if managed.marks & STRIDED:
+        strides = integers(tensor.strides, tensor.ndim, managed_item_bytes(managed))
+    start = <size_t> managed_data(managed) + span.low_bytes
 
     def importer(owner):
         memory = cuda.UnownedMemory(start, span.high_bytes - span.low_bytes, owner, device.device_id)
         return array_type(shape, dtype, cuda.MemoryPointer(memory, -span.low_bytes), strides)
 
-    return call_consumer(importer, target, new_tensor(managed, READONLY_SHARE))
+    return call_consumer(importer, target, shared)
 
 
 cdef object upload(Managed* managed, Target target, const DLDevice* device, const Request* request):

@@ -4,7 +4,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, kDLCUDA
-from dlbridge._core.block cimport Managed, managed_release, managed_shape
+from dlbridge._core.block cimport Managed, managed_shape
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, Operations
 from dlbridge._core.dtypes cimport numpy_dtype
@@ -37,12 +37,9 @@ cdef object current_stream(PyObject* target, const DLDevice* device, int64_t* ou
 cdef object deliver(Managed* managed, Target target):
     """Make an array over the memory. Numba's methods use its stream, which is passed if it is not the default one."""
     index = managed.abi.dl_tensor.device.device_id
-    try:
-        interface = cuda_interface(managed)
-        from_interface = target.namespace.from_cuda_array_interface
-    except BaseException:
-        managed_release(managed)
-        raise
+    shared = new_tensor(managed, READONLY_SHARE)        # it keeps the block alive
+    interface = cuda_interface(managed)
+    from_interface = target.namespace.from_cuda_array_interface
     if interface["stream"] == STREAM_LEGACY_DEFAULT:
         del interface["stream"]
     kind = index, interface.get("stream") is not None
@@ -56,7 +53,7 @@ cdef object deliver(Managed* managed, Target target):
             check(target.namespace, index, interface, owner, array)
         return array
 
-    return call_consumer(importer, target, new_tensor(managed, READONLY_SHARE))
+    return call_consumer(importer, target, shared)
 
 
 cdef object on_device(Target target, int index, object make):

@@ -16,9 +16,7 @@ class Namespace:
 
 
 def memory(kind="device"):
-    start = driver.allocate(0, 64, kind)
-    driver.write(start, numpy.arange(16, dtype="f4").tobytes())
-    return start
+    return driver.filled(0, numpy.arange(16, dtype="f4").tobytes(), kind)
 
 
 def target(library):
