@@ -15,6 +15,7 @@ from dlbridge.explain import Plan, explain
 from dlbridge.register import register_container, register_source, register_target, targets
 from dlbridge.tensor import Tensor
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
+from dlbridge.watch import watch
 
 __version__ = "0.1.0"
 
@@ -44,6 +45,7 @@ __all__ = [
     "register_target",
     "targets",
     "to_dlpack",
+    "watch",
 ]
 
 

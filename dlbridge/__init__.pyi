@@ -30,6 +30,7 @@ from dlbridge.errors import (
     UnsupportedError,
 )
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
+from dlbridge.watch import watch
 
 __all__ = [
     "DLPACK_VERSION",
@@ -57,6 +58,7 @@ __all__ = [
     "register_target",
     "targets",
     "to_dlpack",
+    "watch",
 ]
 
 __version__: str

@@ -23,8 +23,9 @@ from dlbridge._core.block cimport (
 )
 from dlbridge._core.cache cimport OFFERS, cached, steal
 from dlbridge._core.conversion cimport deliver_to
+from dlbridge._core.copies cimport is_watched, note_copy
 from dlbridge._core.decision cimport (
-    AXIS_ORDER, DEVICE_MEMORY, HOLES, OTHER_DEVICE, ZERO_STRIDE, Decision, Findings, decide,
+    AXIS_ORDER, DEVICE_MEMORY, HOLES, OTHER_DEVICE, ZERO_STRIDE, Decision, Findings, decide, is_copy,
 )
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
@@ -307,10 +308,10 @@ cdef Managed* bring(object obj, tuple offers, const Want* want) except NULL:
     managed = acquire_by(offers, obj, request)
     if meets(managed, want):
         return managed
-    return fitted(managed, want, request)
+    return fitted(managed, want, request, obj)
 
 
-cdef Managed* fitted(Managed* managed, const Want* want, const Request* request) except NULL:
+cdef Managed* fitted(Managed* managed, const Want* want, const Request* request, object obj) except NULL:
     """The memory as it is wanted, copied where that helps and the caller allows it; managed is stolen."""
     cdef Request ordered = request[0]
     cdef Target target
@@ -334,6 +335,9 @@ cdef Managed* fitted(Managed* managed, const Want* want, const Request* request)
         decide(managed, target, &ordered, &findings, &decision)
         if decision.refused:
             raise refused_as(want, managed, target, &decision)
+        if is_copy(&decision) and is_watched():
+            field, fact, hint = fact_of(managed, target, &decision)
+            note_copy(obj, managed, name_of(want), f"{field} {fact}", hint)
     except BaseException:
         managed_release(managed)
         raise

@@ -20,6 +20,7 @@ from dlbridge._core.block cimport (
     managed_span, managed_strides, managed_take_versioned, protocol_name, set_find_block,
 )
 from dlbridge._core.capsule cimport has_arrow_form, new_versioned_capsule
+from dlbridge._core.copies cimport is_watched, note_copy
 from dlbridge._core.decision cimport COPY_SPAN
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host, parse_device
@@ -393,6 +394,8 @@ cdef tuple pickled(Tensor tensor, int protocol):
     if protocol >= 5:
         return _from_buffer, (
             PyPickleBuffer_FromObject(flat), offset_bytes, shape, strides, name_of(tensor), padded, *device)
+    if is_watched():
+        note_copy(tensor, managed, "a pickle", f"protocol {protocol} carries bytes", "pass protocol=5")
     elements = PyBytes_FromStringAndSize(managed_data(flat.managed), flat.managed.abi.dl_tensor.shape[0])
     return _from_bytes, (elements, shape, strides, name_of(tensor), padded, tensor.readonly, offset_bytes, *device)
 
@@ -421,6 +424,8 @@ def _from_bytes(
     """
     cdef Managed* managed = unpickled(elements, offset_bytes, shape, strides, dtype, padded)
     if len(elements) < FEW:
+        if is_watched():
+            note_copy(None, managed, "dlbridge", "a pickle of few bytes", "pass protocol=5 to pickle")
         managed = replaced(managed, COPY_SPAN)
     managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
     managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0

@@ -7,6 +7,7 @@ from dlbridge._core.abi cimport (
     kDLROCM,
 )
 from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
+from dlbridge._core.copies cimport is_watched, note_clone
 from dlbridge._core.decision cimport COPY_IN_TARGET, COPY_SPAN, NARROW, UPLOAD, Decision, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
@@ -66,8 +67,14 @@ cdef object convert_own(object src, Route route, const Request* request):
         return own_in_order(src, request) if request.has_stream else src
     facts = route.target.facts
     if facts.clone is not None and request.copy == COPY_UNLESS_CONSTANT and is_there(src, route, request):
-        return src if is_constant(src, route) else facts.clone.value(src, request.detach)
+        if is_constant(src, route):
+            return src
+        if is_watched():
+            note_clone(src, route.target.called)
+        return facts.clone.value(src, request.detach)
     if facts.duplicate is not None:
+        if is_watched():
+            note_clone(src, route.target.called)
         return facts.duplicate.value(src)
     if route.target.hosts > 1:
         note_device(src, route, &asked)

@@ -5,6 +5,9 @@ from dlbridge._core.request cimport Request
 from dlbridge._core.target cimport Target
 
 
+# Why out= copies, and what would avoid that.
+cdef str OUT
+cdef str OUT_ASKED
 # Refuses what is no array of the target, and copy=False, since out= takes a copy.
 cdef int check_out_type(object out, Target target, const Request* request) except -1
 # The memory of out. Memory of a device is refused, and memory that cannot be written.

@@ -8,6 +8,7 @@ from dlbridge._core.block cimport (
     BYTE_STRIDES, CONJUGATED, NEGATED, Managed, managed_count, managed_data, managed_item_bytes, managed_nbytes,
     managed_own_storage, managed_release, managed_shape, managed_strides,
 )
+from dlbridge._core.copies cimport is_watched, note_copy
 from dlbridge._core.decision cimport COPY, FETCH, NARROW, Decision, is_bool
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.operations cimport device_operations
@@ -32,6 +33,8 @@ from dlbridge.errors import (
 
 cdef str ANOTHER = "pass one that can be written, element by element"
 cdef str WITHOUT = "leave out out="
+cdef str OUT = "out takes a copy"
+cdef str OUT_ASKED = "nothing to do: out= asks for it"
 cdef Target TENSORS = loaded_target("dlbridge")
 
 
@@ -57,6 +60,8 @@ def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, det
         managed_release(source)
         raise
     try:
+        if is_watched():
+            note_copy(src, source, route.target.called, OUT, OUT_ASKED)
         fill_out(into, source, route.target, &request)
     finally:
         managed_release(into)

@@ -28,6 +28,10 @@ cdef str writer_of(const Managed* managed)
 
 # The hint where one side could write what the other must not.
 cdef str SHARE
+# Tells those who watch of a copy. ``src`` is None where only its memory is there.
+cdef int note_decision(
+    object src, const Managed* managed, Target target, const Request* request, const Decision* decision,
+) except -1
 cdef str reason_text(const Managed* managed, Target target, const Decision* decision)
 cdef tuple step_texts(
     const Managed* managed, Target target, const Request* request, const Decision* decision, object src)

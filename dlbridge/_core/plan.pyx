@@ -9,8 +9,9 @@ from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE, PROTOCOL_DLPACK, PROTOCOL_DLPACK_LEGACY, PROTOCOL_EXCHANGE_API, PROTOCOL_NUMPY, Managed,
     managed_data, managed_release, managed_shape, managed_strides,
 )
+from dlbridge._core.copies cimport note_copy
 from dlbridge._core.decision cimport (
-    BY_POLICY, HOW, IN_C_ORDER, LABEL_AS_HOST, NARROW, NO_COPY, NO_KERNEL, REARRANGE, STAGED, UPLOAD, Decision,
+    BY_POLICY, FETCH, HOW, IN_C_ORDER, LABEL_AS_HOST, NARROW, NO_COPY, NO_KERNEL, REARRANGE, STAGED, UPLOAD, Decision,
     Findings, Reason, Step, decide, is_bool, is_for_host, is_immutable, is_misaligned, is_spread, low_bits_of,
     needs_kernel,
 )
@@ -286,6 +287,20 @@ cdef tuple step_texts(
         return texts + step_texts(compact, target, &asked, &of_compact, None)
     finally:
         managed_release(compact)
+
+
+cdef int note_decision(
+    object src, const Managed* managed, Target target, const Request* request, const Decision* decision,
+) except -1:
+    cdef bint own = request.copy == COPY_UNLESS_CONSTANT and decision.reason == Reason.COPY_ASKED
+    there = device_name(managed.abi.dl_tensor.device)
+    if decision.steps & UPLOAD:
+        there = device_name(decision.upload)
+    elif decision.steps & FETCH:
+        there = "cpu"
+    reason = "what prefetch() gives is the caller's own" if own else reason_text(managed, target, decision)
+    hint = "pass copy=False if its source does not write to it" if own else reason_hint(managed, target, decision, src)
+    return note_copy(src, managed, target.called, reason, hint, there, <int> decision.reason)
 
 
 cdef str reason_text(const Managed* managed, Target target, const Decision* decision):

@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from dlbridge._core.abi cimport DLDevice, kDLCPU
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport Managed, managed_drop, managed_release, managed_seal
+from dlbridge._core.copies cimport is_watched
 from dlbridge._core.decision cimport (
     COPY, COPY_SPAN, FETCH, LABEL_AS_DEVICE, LABEL_AS_HOST, LABEL_COPY_AS_HOST, ORDER, ORDER_COPY, PACK,
     PACKED_TO_PAIRS, PAIRS_TO_PACKED, READ_ONLY_MEMORY, READ_ONLY_VIEW, REARRANGE, RESET_LENGTH_1, SEAL, STAGED, TAKEN,
@@ -14,7 +15,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, same_device
 from dlbridge._core.layout cimport LENGTH_1, fill_length_1
 from dlbridge._core.place cimport PASS_A_PART, copied, copies_made, fetched, repacked, with_lanes
-from dlbridge._core.plan cimport SHARE, kernels, make_plan
+from dlbridge._core.plan cimport SHARE, kernels, make_plan, note_decision
 from dlbridge._core.request cimport Request, is_unordered, request_of_copy
 from dlbridge._core.target cimport Target
 
@@ -30,6 +31,8 @@ cdef Managed* placed(Managed* managed, Target target, Request* request, object s
         make_plan(managed, target, request, src, decision)
         if is_copy(decision):
             add(&copies_made, 1)
+            if is_watched():
+                note_decision(src, managed, target, request, decision)
         if decision.steps & REARRANGE:
             copy = kernels.rearranged(managed, src, decision.steps)
     except BaseException:

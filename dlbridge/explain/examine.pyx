@@ -10,7 +10,9 @@ from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
-from dlbridge._core.out cimport acquire_out, check_fit, check_out_type, check_reach, row_into, steps_into
+from dlbridge._core.out cimport (
+    OUT, OUT_ASKED, acquire_out, check_fit, check_out_type, check_reach, row_into, steps_into,
+)
 from dlbridge._core.plan cimport make_plan, reason_hint, reason_text, step_texts
 from dlbridge._core.request cimport Request, parse_request
 from dlbridge._core.route cimport Route, route_to
@@ -84,7 +86,7 @@ cdef int examine_out(
             managed_release(into)
     finally:
         managed_release(managed)
-    facts |= {"action": "copy", "reason": "out takes a copy", "hint": "nothing to do: out= asks for it", "steps": steps}
+    facts |= {"action": "copy", "reason": OUT, "hint": OUT_ASKED, "steps": steps}
 
 
 cdef int state_memory(dict facts, const Managed* managed) except -1:

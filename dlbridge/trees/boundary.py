@@ -12,10 +12,11 @@ from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.trees.containers import container_of
-from dlbridge.trees.failure import Failure, report
+from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
 from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, has_texts, taker, takers
 from dlbridge.trees.walk import Converter, give_values, has_numbers, map_leaves
+from dlbridge.watch import pending
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -118,6 +119,9 @@ class Boundary:
             by_name = {name: map_leaves(take, value, memo) for name, value in named.items()} if named else named
         except Failure as failure:
             self.report(failure, positional, named)
+        finally:
+            if pending:
+                name_copies(named_arguments(self.function, positional, named)[self.bound:])
         return [*positional[:1], *arguments] if self.bound else arguments, by_name
 
     def report(self, failure: Failure, positional: tuple[Any, ...], named: dict[str, Any]) -> NoReturn:
@@ -144,6 +148,9 @@ class Boundary:
             report(Failure(result, error), [("result", result)], hint_of=self.hint, call=f"{self.name}, {{}}")
         except Failure as failure:
             report(failure, [("result", result)], hint_of=self.hint, call=f"{self.name}, {{}}")
+        finally:
+            if pending:
+                name_copies([("result", result)])
 
 
 def is_asynchronous(function: Callable[..., Any]) -> TypeGuard[Callable[..., Awaitable[Any]]]:

@@ -1,12 +1,15 @@
 """The error of one leaf, and where in the tree that is."""
 
 import operator
+from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from dlbridge.errors import AGAIN, ConversionError, DLBridgeError, MissingLibraryError, UnsupportedError, refusal
 from dlbridge.trees.containers import container_of
 from dlbridge.trees.leaf import OTHER, role_of
+from dlbridge.watch import pending, settle
 
 
 class Failure(Exception):
@@ -73,6 +76,15 @@ def note_place(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) ->
     """Note where in a tree a leaf is: its values may be others when the tree is taken apart again."""
     paths = (path for label, value in parts for path, leaf in leaves(label, value) if leaf is failure.leaf)
     failure.leaf, failure.rest = tree, next(paths, "") + failure.rest
+
+
+def name_copies(trees: Iterable[tuple[str, Any]]) -> None:
+    """Say where in some trees the leaves are that were copied, in this thread, while somebody watches."""
+    mine, found = [each for each in pending if each.thread == get_ident()], []
+    with suppress(Exception):           # a container may be taken apart only once
+        found = [pair for name, tree in trees for pair in leaves(name, tree)]
+    paths = {id(leaf): path for path, leaf in reversed(found)}
+    settle(mine, lambda leaf: paths.get(id(leaf), ""))
 
 
 def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:

@@ -11,9 +11,10 @@ from dlbridge._core.route import target_name
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.libraries.library import Facts
 from dlbridge.trees.containers import attributes_of
-from dlbridge.trees.failure import Failure, is_of_column, report
+from dlbridge.trees.failure import Failure, is_of_column, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of, why_no_array
 from dlbridge.trees.walk import Converter, TakeArray, convert_columns, map_tree
+from dlbridge.watch import pending
 
 Memo = dict[int, tuple[Any, Any]]               # by the id of a leaf: the leaf, which keeps its id, and its copy
 Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each role
@@ -35,6 +36,9 @@ def convert_tree(tree: Any, to: Any, others: str, columns: str, keywords: dict[s
         return map_tree(take or takers_for(tree, to, others, columns, keywords), tree)
     except Failure as failure:
         report(failure, [("", tree)])
+    finally:
+        if pending:
+            name_copies([("", tree)])
 
 
 # By the arguments of convert_tree(), where they are names of targets and policies, of which there are few.
@@ -121,6 +125,8 @@ class Tables:
         failures: list[Failure] = []
         try:
             made = convert_columns(self, table, columns, memo, failures)
+            if pending:
+                name_columns(table, columns)
             if failures:
                 raise together(failures) from None
             return made
@@ -160,6 +166,14 @@ class Tables:
             return self.take_array(array, memo)
         except Failure as failure:
             raise Failure(table, failure.error) from None
+
+
+def name_columns(table: Any, columns: list[tuple[str, Any]]) -> None:
+    """Say of the columns that were copied which of the table's they are."""
+    for name, column in columns:
+        for each in pending:
+            if each.leaf is column:
+                each.leaf, each.rest = table, f"[{name!r}]{each.rest}"
 
 
 def together(failures: list[Failure]) -> Failure:

@@ -24,10 +24,11 @@ from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import shown
 from dlbridge.tensor import Tensor
 from dlbridge.trees.ahead import Destination, on_gpu, tensor_of, upload_ahead
-from dlbridge.trees.failure import Failure, report
+from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER
 from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, taker, takers
 from dlbridge.trees.walk import Converter, map_leaves, map_tree
+from dlbridge.watch import called_from, caller, name_leaf, pending
 
 SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
 
@@ -65,8 +66,10 @@ class Ahead:
         tensor = tensor_of(array, gpu, copied, self.keywords.get("detach", False))
         if gpu is None or on_gpu(tensor):
             return Pending(tensor, copied is not False and not tensor.readonly)
-        narrow = self.keywords.get("narrow", False)
-        return Pending(upload_ahead(tensor, self.destination, copied, narrow, queued), True)
+        uploaded = upload_ahead(tensor, self.destination, copied, self.keywords.get("narrow", False), queued)
+        if pending:
+            name_leaf(array)
+        return Pending(uploaded, True)
 
 
 class BatchConversion:
@@ -88,6 +91,9 @@ class BatchConversion:
             tree = map_tree(self.take, batch)
         except Failure as failure:
             report(failure, [("", batch)], function="prefetch")
+        finally:
+            if pending:
+                name_copies([("", batch)])
         return Batch(tree, self.ahead.pending)
 
     def finish(self, batch: Batch) -> Any:
@@ -95,6 +101,9 @@ class BatchConversion:
             return map_leaves(self.finishing, batch.tree, {}) if batch.pending else batch.tree
         except Failure as failure:
             report(failure, [("", batch.tree)], function="prefetch")
+        finally:
+            if pending:
+                name_copies([("", batch.tree)])
 
 
 def hand_out(leaf: Any, to: Any, destination: Destination, copied: bool | None, late: dict[str, Any]) -> Any:
@@ -160,6 +169,7 @@ class Reader:
         self.conversion = conversion
         self.depth = depth
         self.process = os.getpid()
+        self.place = caller()[0]        # where prefetch() was called
         self.batches: collections.deque[Batch] = collections.deque()
         self.error: BaseException | None = None     # the one that ended the batches
         self.asked = False              # the caller has asked for a batch
@@ -173,6 +183,7 @@ class Reader:
         readers.add(self)
 
     def run(self) -> None:
+        called_from[threading.get_ident()] = self.place
         error = None
         try:
             while self.has_room() and self.read():
@@ -185,6 +196,7 @@ class Reader:
         self.ended = True
         if self.stopped:
             self.clear()
+        del called_from[threading.get_ident()]
         self.arrived.set()
         self.over.set()
 

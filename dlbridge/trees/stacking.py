@@ -10,15 +10,21 @@ import numpy as np
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import UnsupportedError, full_name, refusal
-from dlbridge.trees.failure import Failure, report
+from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaves import Takers, takers
 from dlbridge.trees.walk import map_leaves
+from dlbridge.watch import note, pending, watching
 
 
 def collate(samples: Iterable[Any]) -> Any:
     """Stack the samples of a batch, as :func:`dlbridge.collate`."""
     target_name("torch")
-    return stack_alike(samples if type(samples) is list else list(samples), "")
+    samples = samples if type(samples) is list else list(samples)
+    try:
+        return stack_alike(samples, "")
+    finally:
+        if pending:
+            name_copies([("samples", samples)])
 
 
 def stack_alike(samples: list[Any], path: str) -> Any:
@@ -33,7 +39,7 @@ def stack_alike(samples: list[Any], path: str) -> Any:
     if len(kinds) == 1 and kind in NUMBERS:
         return stack_numbers(samples)
     if kinds <= torchs_own():
-        return stack(samples)
+        return noted(stack(samples), samples, path)
     if len(kinds) == 1 and kind is dict:
         return {key: stack_alike([sample[key] for sample in samples], f"{path}[{key!r}]") for key in samples[0]}
     if len(kinds) == 1 and is_sequence(kind) and len({*map(len, samples)}) == 1:
@@ -41,7 +47,7 @@ def stack_alike(samples: list[Any], path: str) -> Any:
         return kind(*parts) if hasattr(kind, "_fields") else parts
     tensors = [as_tensors(sample, path) for sample in samples]
     try:
-        return stack(tensors)
+        return noted(stack(tensors), samples, path)
     except TypeError as error:
         raise refusal(UnsupportedError, "collate", f"samples[…]{path}", f"of type {full_name(type(samples[0]))}",
                       f"cannot be stacked: {error}", "leave it out, or stack it yourself") from error
@@ -52,6 +58,14 @@ NUMBERS = {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}      # NumPy'
 
 def is_sequence(kind: type[Any]) -> bool:
     return kind in (tuple, list) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
+
+
+def noted(batch: Any, samples: list[Any], path: str) -> Any:
+    """The batch, which is noted as a copy of its samples, while somebody watches."""
+    if watching and hasattr(batch, "nbytes"):
+        note(samples[0], "cpu", "torch", batch.nbytes, "samples are stacked into one batch",
+             "nothing to do: collate stacks them", f"[…]{path}")
+    return batch
 
 
 def as_tensors(sample: Any, path: str) -> Any:

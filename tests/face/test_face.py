@@ -865,6 +865,15 @@ else:
 """
 
 
+def test_a_copy_for_an_extension_is_seen_by_who_watches():
+    swapped = np.arange(6.0).astype(">f8")
+    with dlbridge.watch() as copies:
+        seen(swapped, OR_COPY, name="blur(image)")
+    [found] = copies
+    assert (found.source, found.nbytes, found.target) == ("numpy.ndarray", 48, "blur(image)")
+    assert found.reason == "byte order is not this machine's"
+
+
 @pytest.mark.parametrize("attempted", [IN_A_SUBINTERPRETER], ids=["import"])
 @in_child(says="", warnings="default")
 def test_a_subinterpreter_is_refused_and_the_main_one_goes_on(attempted):

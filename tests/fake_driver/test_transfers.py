@@ -663,6 +663,31 @@ def test_the_small_uploads_of_a_tree_are_waited_for_together(platform):
 
 @both
 @in_child
+def test_who_watches_sees_what_is_copied_to_a_device_and_from_it(platform):
+    import numpy as np
+    from fake_driver.producers import driver
+
+    import dlbridge
+
+    driver.make_current(0)
+    where = "rocm:0" if driver.hip else "cuda:0"
+    with dlbridge.watch() as copies:
+        there = dlbridge.asdlpack(np.zeros(1), device=where)
+        dlbridge.convert_tree([np.zeros(2)], "dlbridge", device=where)
+        for _ in dlbridge.prefetch([[np.zeros(3)]], "dlbridge", device=where):
+            pass
+        dlbridge.asdlpack(there, copy=True)
+        dlbridge.convert(there, "numpy", device="cpu")
+        dlbridge.convert(there, "numpy", device="cpu", out=np.zeros(1))
+    seen = sorted((each.device, each.target_device, each.nbytes, each.target, each.path) for each in copies)
+    assert seen == sorted([
+        ("cpu", where, 8, "dlbridge", ""), ("cpu", where, 16, "dlbridge", "[0]"),
+        ("cpu", where, 24, "dlbridge", "[0]"), (where, where, 8, "dlbridge", ""), (where, "cpu", 8, "numpy", ""),
+        (where, "cpu", 8, "numpy", "")]), seen
+
+
+@both
+@in_child
 def test_no_code_of_a_producer_or_a_container_runs_while_a_tree_is_uploaded(platform):
     """It might write to what is read."""
     import numpy as np

@@ -1,5 +1,6 @@
 """Every way out does what was decided: convert(), capsules, Arrow, pickles, deepcopy, out= and explain()."""
 
+import contextlib
 import copy
 import itertools
 import pickle
@@ -95,6 +96,17 @@ def test_explain(target, deciding):
         assert plan.action == (decided if decided in ("share", "copy") else "refuse"), (plan, values)
         copies = [step for step in plan.steps if step.startswith(("copy", "a byte for each", "elements side by side"))]
         assert bool(copies) == (plan.action == "copy"), plan
+
+
+@pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlpack"]))
+def test_what_a_watch_sees_is_what_explain_says(target):
+    for source, values in itertools.product(sources(), itertools.product(*KEYWORDS.values())):
+        tensor, keywords = dlbridge.asdlpack(source), dict(zip(KEYWORDS, values, strict=True))
+        plan = dlbridge.explain(tensor, target, **keywords)
+        with dlbridge.watch() as copies, contextlib.suppress(dlbridge.DLBridgeError):
+            dlbridge.convert(tensor, target, **keywords)
+        said = [(plan.reason, plan.hint, plan.nbytes)] if plan.action == "copy" else []
+        assert [(found.reason, found.hint, found.nbytes) for found in copies] == said, plan
 
 
 @pytest.mark.parametrize(("name", "max_version"), [("LEGACY", None), ("VERSIONED", (1, 3))])

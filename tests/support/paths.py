@@ -175,6 +175,13 @@ def copy_in_parts(source):
 ARRAY = np.zeros(1)     # not made each time: NumPy 2.4 loses a reference to its dtype then
 
 
+def watched(source):
+    with dlbridge.watch() as copies:
+        dlbridge.convert(source, "numpy", copy=True)
+        dlbridge.convert_tree([source], "memoryview")
+    str(copies)
+
+
 class Namespace:
     from_dlpack = staticmethod(np.from_dlpack)
 
@@ -189,6 +196,7 @@ USES = {
     "to what an array is": lambda source: dlbridge.convert(source, ARRAY),
     "to a namespace": lambda source: dlbridge.convert(source, Namespace),
     "copied in parts": copy_in_parts,
+    "watched": watched,
     "explained": lambda source: str(dlbridge.explain(source, "memoryview")),
     "from_dlpack": dlbridge.from_dlpack,
     "from_dlpack, copied": lambda source: dlbridge.from_dlpack(source, device="cpu", copy=True),

@@ -41,7 +41,7 @@ FLOORS = (
     )),
     Floor(9, (
         Room("convert", ("convert", "__init__"), on_the_way=True),
-        Room("explain/", ("explain.",)),
+        Room("explain/, watch", ("explain.", "watch")),
         Room("register", ("register",)),
         Room("trees/", ("trees.",)),
         Room("gradients/", ("gradients.",)),
@@ -63,6 +63,7 @@ FLOORS = (
         Room("decision, plan", ("_core.decision", "_core.plan", "_core.target"), on_the_way=True),
         Room("steps, place", ("_core.steps", "_core.place", "_core.narrowing"), on_the_way=True),
         Room("exports, capsule", ("_core.exports", "_core.capsule")),
+        Room("copies", ("_core.copies",)),
         Room("constant", ("_core.constant",)),
     )),
     Floor(4, (

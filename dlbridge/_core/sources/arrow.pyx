@@ -19,6 +19,7 @@ from dlbridge._core.block cimport (
     managed_span, managed_take_tuples,
 )
 from dlbridge._core.capsule cimport destroy_array, destroy_schema, new_struct
+from dlbridge._core.copies cimport is_watched, note_copy
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport find_name
@@ -271,13 +272,17 @@ cdef Managed* block_of_stream(
     cdef Chunks chunks = Chunks(NULL, 0)
     cdef size_t index
     cdef Managed* only
+    cdef Managed* made
     try:
         while read_chunk(stream, description, offer, &chunks):
             if chunks.count > 1 and request.copy == COPY_NEVER:
                 raise refusal(CopyRequiredError, "arrow", "chunks", "2 or more",
                               "are gathered by a copy, and copy=False forbids it", "pass copy=None")
         if chunks.count > 1:
-            return gathered(chunks.blocks, chunks.count, request.peek)
+            made = gathered(chunks.blocks, chunks.count, request.peek)
+            if is_watched() and not request.peek:
+                note_copy(None, made, "one array", "chunks are gathered into one array", "nothing to do: it is copied")
+            return made
         if not chunks.count:
             return block_of_nothing(description)
         only, chunks.count = chunks.blocks[0], 0

@@ -1,0 +1,20 @@
+"""Who is told of each copy, while a program watches."""
+
+from libc.stdint cimport int32_t
+
+from dlbridge._core.atomic cimport load
+from dlbridge._core.block cimport Managed
+
+
+cdef int32_t watches        # atomic: how many are on
+
+cdef inline bint is_watched() noexcept nogil:
+    return load(&watches) != 0
+
+# Tells of a copy that is about to be made. ``src`` is None where only its memory is there. ``kind`` is the same for the
+# same reason, whose text may have an address in it; without one it is the text.
+cdef int note_copy(
+    object src, const Managed* managed, str target, str reason, str hint, str there=*, object kind=*,
+) except -1
+# Tells of a copy of an array of its own that a library makes.
+cdef int note_clone(object src, str target) except -1

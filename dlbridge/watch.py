@@ -1,0 +1,241 @@
+"""watch(): where a program copies, for people."""
+
+from __future__ import annotations
+
+import atexit
+import html
+import os
+import sys
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, NamedTuple
+
+from dlbridge._core import copies as _copies
+from dlbridge._core.locks import ForkableLock
+from dlbridge.errors import full_name, shown
+
+MOST_ROWS = 1000                # of a watch; what comes from further places is in one row
+FURTHER = "further places"
+NO_PLACE = "no code of Python"
+UNITS = "bytes", "KiB", "MiB", "GiB", "TiB"
+
+
+class Copy(NamedTuple):
+    """The copies of one kind that were made for one line of a program.
+
+    Attributes
+    ----------
+    times, nbytes : int
+        How many there were, and how many bytes they have together.
+    source, device : str
+        The type of what was copied, or the protocol that its memory was read by, and where that is.
+    target, target_device : str
+        What it was copied for, and where the copy is.
+    reason, hint : str
+        Why it was copied the first time, and what would avoid it.
+    place : str
+        The file and the line that called dlbridge.
+    path : str
+        Where it is in the tree, or among the arguments, that were converted; empty for an array alone.
+    """
+
+    times: int
+    nbytes: int
+    source: str
+    device: str
+    target: str
+    target_device: str
+    reason: str
+    hint: str
+    place: str
+    path: str = ""
+
+    def __str__(self) -> str:
+        there = self.target if self.target_device == self.device else f"{self.target} on {self.target_device}"
+        lines = [f"{count(self.times)}, {size(self.nbytes)}: {self.source} on {self.device} -> {there}",
+                 f"  at       {self.place}{', ' if self.path else ''}{self.path}"]
+        lines += [f"  because  {self.reason}"] if self.reason else []
+        lines += [f"  hint     {self.hint}"] if self.hint else []
+        return "\n".join(lines)
+
+
+class Copies:
+    """The copies that are made while it is entered, by :func:`dlbridge.watch`: iterable, most bytes first."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[Any, ...], Copy] = {}
+
+    def __enter__(self) -> Copies:
+        with LOCK.lock:
+            watching.append(self)
+            _copies.begin(noted)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        with LOCK.lock:
+            settle(list(pending))
+            watching.remove(self)
+            _copies.end()
+
+    def __iter__(self) -> Iterator[Copy]:
+        with LOCK.lock:
+            rows = list(self._rows.values())
+        return iter(sorted(rows, key=lambda row: -row.nbytes))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __str__(self) -> str:
+        rows = list(self)
+        if not rows:
+            return "no copies"
+        total = f"{count(sum(row.times for row in rows))}, {size(sum(row.nbytes for row in rows))}"
+        return "\n".join([f"{total} copied", *map(str, rows)])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("times", "bytes", "from", "to", "because", "hint", "at"))
+        return f"<table><tr>{head}</tr>{''.join(map(row_of_table, self))}</table>"
+
+    def add(self, key: tuple[Any, ...], copy: Copy) -> bool:
+        """Count a copy; whether it is the first of its row."""
+        found = self._rows.get(key)
+        if found is None and len(self._rows) >= MOST_ROWS:
+            key, copy = (FURTHER,), copy._replace(place=FURTHER, path="", reason="", hint="")
+            found = self._rows.get(key)
+        self._rows[key] = copy if found is None else found._replace(
+            times=found.times + copy.times, nbytes=found.nbytes + copy.nbytes)
+        return found is None
+
+
+def watch() -> Copies:
+    """See every copy that dlbridge makes, or has made by a library, in all threads, and why.
+
+    Returns
+    -------
+    Copies
+        A context manager. What is copied while it is entered is in it, by the line of the program that called dlbridge:
+        it prints as a table, and gives a :class:`Copy` for each row, most bytes first.
+
+    Notes
+    -----
+    The logger "dlbridge" gets each row once, at level INFO, while somebody watches. With ``DLBRIDGE_WATCH=1`` in the
+    environment, all of a program is watched, and the table is printed to stderr when Python ends.
+
+    Examples
+    --------
+    >>> import numpy, dlbridge
+    >>> with dlbridge.watch() as copies:
+    ...     tensor = dlbridge.asdlpack(numpy.zeros((2, 3), ">f4"))
+    >>> [copy] = copies
+    >>> copy.times, copy.nbytes, copy.reason
+    (1, 24, "byte order is not this machine's, and dlbridge has no other")
+    """
+    return Copies()
+
+
+# ---- what is noted ---------------------------------------------------------------------------------------------------
+
+LOCK = ForkableLock()
+watching: list[Copies] = []         # those that are entered
+called_from: dict[int, str] = {}        # the line that called prefetch(), by the thread that reads for it
+
+
+class TreeCopy:
+    """A copy in a tree, of which it will be known later where its leaf is."""
+
+    def __init__(self, leaf: Any, kind: Any, copy: Copy) -> None:
+        self.leaf = leaf
+        self.kind = kind
+        self.copy = copy
+        self.rest = ""              # what is written after the leaf's path
+        self.thread = get_ident()
+
+
+pending: list[TreeCopy] = []         # of all threads
+
+
+def noted(
+    src: Any, kind: Any, source: str, device: str, target: str, target_device: str, nbytes: int, reason: str, hint: str,
+) -> None:
+    """Note a copy for all who watch; ``kind`` is the same for the same reason, whose text may have an address in it."""
+    place, in_tree = caller()
+    copy = Copy(1, nbytes, source, device, target, target_device, reason, hint, place)
+    if in_tree:
+        pending.append(TreeCopy(src, kind, copy))
+    else:
+        count_copy(kind, copy)
+
+
+def note(src: Any, device: str, target: str, nbytes: int, reason: str, hint: str, path: str) -> None:
+    """Note a copy that a library makes for dlbridge, for all who watch."""
+    count_copy(None, Copy(1, nbytes, shown(type(src), full_name), device, target, device, reason, hint, caller()[0],
+                          path))
+
+
+def caller() -> tuple[str, bool]:
+    """The line that called dlbridge, and whether it was for a tree."""
+    frame: FrameType | None = sys._getframe(1)
+    in_tree = False
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module == "threading" and get_ident() in called_from:
+            return called_from[get_ident()], in_tree
+        if module.partition(".")[0] != "dlbridge":
+            return f"{frame.f_code.co_filename}:{frame.f_lineno}", in_tree
+        in_tree = in_tree or module.startswith("dlbridge.trees.")
+        frame = frame.f_back
+    return NO_PLACE, in_tree
+
+
+def count_copy(kind: Any, copy: Copy) -> None:
+    key = kind or copy.reason, copy.source, copy.device, copy.target, copy.target_device, copy.place, copy.path
+    with LOCK.lock:
+        is_new = [each.add(key, copy) for each in watching]
+    if is_new and all(is_new):
+        import logging
+
+        logging.getLogger("dlbridge").info("%s", copy)
+
+
+def name_leaf(array: Any) -> None:
+    """Name the leaf of those copies of this thread of which only the memory was known."""
+    for each in pending:
+        if each.leaf is None and each.thread == get_ident():
+            each.leaf = array
+
+
+def settle(those: list[TreeCopy], path_of: Callable[[Any], str] | None = None) -> None:
+    """Count copies whose places are known by now, or never will be."""
+    for each in those:
+        pending.remove(each)
+        path = path_of(each.leaf) if path_of is not None else ""
+        count_copy(each.kind, each.copy._replace(path=path + each.rest))
+
+
+# ---- how it is shown -------------------------------------------------------------------------------------------------
+
+def count(times: int) -> str:
+    return "once" if times == 1 else f"{times:,} times"
+
+
+def size(nbytes: float) -> str:
+    unit = 0
+    while nbytes >= 1024 and unit < len(UNITS) - 1:
+        nbytes, unit = nbytes / 1024, unit + 1
+    return f"{nbytes:,.1f} {UNITS[unit]}" if unit else f"{nbytes} {UNITS[0]}"
+
+
+def row_of_table(copy: Copy) -> str:
+    cells = (f"{copy.times:,}", size(copy.nbytes), f"{copy.source} on {copy.device}",
+             f"{copy.target} on {copy.target_device}", copy.reason, copy.hint, f"{copy.place} {copy.path}")
+    return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+
+
+def watch_the_program() -> None:
+    copies = Copies().__enter__()
+    atexit.register(lambda: print(copies, file=sys.stderr))
+
+
+if os.environ.get("DLBRIDGE_WATCH", "0") not in ("", "0"):
+    watch_the_program()
