@@ -1,7 +1,7 @@
 """Any array in, any array out: without copying, at the speed of a C call, and every description is checked first."""
 
 from dlbridge._core import loading as _loading  # noqa: F401 (it can refuse to load the rest)
-from dlbridge.convert import DLPACK_VERSION, asdlpack, convert, from_dlpack, from_pointer, get_include, to_dlpack
+from dlbridge.convert import DLPACK_VERSION, asdlpack, convert, empty, from_dlpack, from_pointer, get_include, to_dlpack
 from dlbridge.errors import (
     ConversionError,
     CopyRequiredError,
@@ -35,6 +35,7 @@ __all__ = [
     "collate",
     "convert",
     "convert_tree",
+    "empty",
     "explain",
     "from_dlpack",
     "from_pointer",

@@ -1,6 +1,6 @@
 """Any array in, any array out: without copying, at the speed of a C call."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Never, SupportsIndex, TypeVar, overload
 
 import numpy
@@ -15,6 +15,7 @@ from dlbridge.convert import (
     _To,
     asdlpack,
     convert,
+    empty,
     from_dlpack,
     from_pointer,
     get_include,
@@ -48,6 +49,7 @@ __all__ = [
     "collate",
     "convert",
     "convert_tree",
+    "empty",
     "explain",
     "from_dlpack",
     "from_pointer",
@@ -148,7 +150,9 @@ class Plan(NamedTuple):
     nbytes: int = 0
     readonly: bool = False
     steps: tuple[str, ...] = ()
+    leaves: Mapping[str, Plan] = ...
 
+    def in_a_line(self) -> str: ...
     def _repr_html_(self) -> str: ...
 
 def explain(

@@ -278,6 +278,44 @@ def from_pointer(address, shape, dtype, *, strides=None, device="cpu", readonly=
         address, shape, dtype, strides, device, readonly, owner, stream)
 
 
+def empty(shape, dtype="float64"):
+    """New memory of the host that every library can share: aligned to 256 bytes, compact, writable, with any values.
+
+    JAX shares memory only if it is aligned to 64 bytes, which NumPy's seldom is; and, as every library whose arrays are
+    immutable, memory that can be written only with ``readonly="share"``.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        In elements.
+    dtype : str or dtype
+        As for :func:`from_pointer`; elements below a byte are packed.
+
+    Returns
+    -------
+    Tensor
+
+    Raises
+    ------
+    TypeError
+        The shape is no tuple of integers.
+    ConversionError
+        The shape or the dtype cannot be described.
+    MemoryError
+        The system does not have so much memory.
+
+    Examples
+    --------
+    >>> import dlbridge
+    >>> batch = dlbridge.empty((2, 3), "float32")
+    >>> view = dlbridge.convert(batch, "numpy")
+    >>> view[:] = 7
+    >>> batch.data_ptr % 256, view.flags.writeable
+    (0, True)
+    """
+    return load_module("dlbridge._core.described").new_tensor_of(shape, dtype)
+
+
 def get_include():
     """The folder of ``dlbridge.h``, for the compiler of an extension.
 

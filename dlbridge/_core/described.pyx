@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcpy
 
 from dlbridge._core.abi cimport (
-    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLTensor,
+    DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLDevice, DLTensor, kDLCPU,
 )
 from dlbridge._core.atomic cimport load
 from dlbridge._core.block cimport (
@@ -23,7 +23,7 @@ from dlbridge._core.dtypes cimport NO_ROW, dtype_name, find_name, find_typestr, 
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport MAX_NDIM, STRIDED, fill_compact, multiply_overflows
 from dlbridge._core.numpy_api cimport NPY_VOID, array_type
-from dlbridge._core.place cimport in_order_of
+from dlbridge._core.place cimport allocated, in_order_of
 from dlbridge._core.plan cimport contiguous_hint
 from dlbridge._core.request cimport READONLY_COPY, Request, keeps_handle, parse_stream
 from dlbridge._core.route cimport Route, note_device, route_to
@@ -273,7 +273,7 @@ def tensor_at(address, shape, dtype, strides, device, readonly, owner, stream):
         if read_numbers("from_pointer", "strides", strides, steps) != described.ndim:
             raise ValueError(f"from_pointer: strides {shown(strides)}: are not as many as the {described.ndim} extents "
                              "(pass one for each axis)")
-    described.dtype = get_row(row_of(dtype)).dlpack
+    described.dtype = get_row(native_row("from_pointer", dtype)).dlpack
     described.data = pointer_of(address)
     parse_device(device, &described.device)
     described.device.device_id = max(0, described.device.device_id)
@@ -288,11 +288,11 @@ def tensor_at(address, shape, dtype, strides, device, readonly, owner, stream):
     return new_tensor(managed, READONLY_COPY)
 
 
-cdef int row_of(object dtype) except -2:
+cdef int native_row(str stage, object dtype) except -2:
     cdef bint swapped = False
-    row = row_named("from_pointer", dtype, &swapped)
+    row = row_named(stage, dtype, &swapped)
     if swapped:
-        raise refusal(ConversionError, "from_pointer", "dtype", shown(dtype), "is of the other byte order",
+        raise refusal(ConversionError, stage, "dtype", shown(dtype), "is of the other byte order",
                       "describe it as integers of the same size")
     return row
 
@@ -324,3 +324,29 @@ cdef int note_stream(Managed* managed, object stream) except -1:
     except BaseException:
         managed_release(managed)
         raise
+
+
+# ---- new memory ------------------------------------------------------------------------------------------------------
+
+def new_tensor_of(shape, dtype):
+    """What empty() does."""
+    cdef int64_t extents[MAX_NDIM]
+    cdef DLTensor described
+    cdef Managed* like
+    shape = (shape,) if hasattr(type(shape), "__index__") else shape
+    described.ndim = read_numbers("empty", "shape", shape, extents)
+    described.shape, described.strides, described.byte_offset = extents, NULL, 0
+    described.dtype = get_row(native_row("empty", dtype)).dlpack
+    described.device = DLDevice(kDLCPU, 0)
+    described.data = extents        # of which only the address is looked at
+    try:
+        like = managed_from_tensor(PROTOCOL_DLBRIDGE, &described, 0)
+    except ConversionError as error:
+        raise refusal(ConversionError, "empty", error.field, error.value, error.wrong, "check the shape") from None
+    try:
+        return new_tensor(managed_checked(allocated(like, managed_nbytes(like))), READONLY_COPY)
+    except MemoryError:
+        raise MemoryError(f"empty: shape {shown(shape)}: takes {managed_nbytes(like)} bytes, which are not available "
+                          "(ask for less)") from None
+    finally:
+        managed_release(like)

@@ -59,9 +59,10 @@ cdef Managed* shared_in_order(Managed* base) except NULL:
 
 
 cdef Managed* in_order_of(const Managed* base, Managed* managed) except NULL:
+    if not has_streams(managed.abi.dl_tensor.device.device_type):
+        return managed
     try:
-        if has_streams(managed.abi.dl_tensor.device.device_type):
-            device_operations().inherit(managed, base)
+        device_operations().inherit(managed, base)
     except BaseException:
         managed_release(managed)
         raise

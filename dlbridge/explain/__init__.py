@@ -1,11 +1,15 @@
 """explain(): the plan of a conversion, for people."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dlbridge._core.dtypes import TABLE
 from dlbridge._core.late import load_module
 from dlbridge.errors import DLBridgeError, full_name, shown
+
+NO_LEAVES: Mapping[str, "Plan"] = MappingProxyType({})
 
 
 class Plan(NamedTuple):
@@ -30,6 +34,9 @@ class Plan(NamedTuple):
     steps : tuple of str
         What is done with the memory, in order, each with who does it; empty if nothing is done. Memory of a device that
         is shared may still have one, the order of the streams.
+    leaves : dict of str to Plan
+        Of a container, which :func:`dlbridge.convert` refuses: the plan of each of its arrays, and of each column of
+        its tables, as :func:`dlbridge.convert_tree` takes them, by what is written to get it.
     """
 
     action: str
@@ -46,6 +53,7 @@ class Plan(NamedTuple):
     nbytes: int = 0
     readonly: bool = False
     steps: tuple[str, ...] = ()
+    leaves: Mapping[str, "Plan"] = NO_LEAVES
 
     def __str__(self) -> str:
         lines = [f"{self.source} -> {self.target}: {self.action}"]
@@ -59,7 +67,13 @@ class Plan(NamedTuple):
         lines += [f"  because  {self.reason}"] if self.reason else []
         lines += [f"  steps    {', '.join(self.steps)}"] if self.steps else []
         lines += [f"  hint     {self.hint}"] if self.hint else []
+        lines += [f"  leaf     {path}: {plan.in_a_line()}" for path, plan in self.leaves.items()]
         return "\n".join(lines)
+
+    def in_a_line(self) -> str:
+        """The action, the memory and the reason."""
+        memory = f" {self.dtype} {self.shape}, {self.nbytes} bytes" if self.protocol else ""
+        return f"{self.action}{memory}{', because ' if self.reason else ''}{self.reason}"
 
     def _repr_html_(self) -> str:
         picture = load_module("dlbridge.explain.picture")       # with the first picture
@@ -73,7 +87,8 @@ class Plan(NamedTuple):
             memory = picture.Memory(self.shape, self.strides, step_bits, item_bits, value_bits, self.dtype, self.device,
                                     self.nbytes, self.readonly)
         return str(picture.of_plan(
-            self.action, self.source, self.protocol, self.target, self.reason, self.hint, memory))
+            self.action, self.source, self.protocol, self.target, self.reason, self.hint, memory,
+            {path: plan.in_a_line() for path, plan in self.leaves.items()}))
 
 
 def explain(
@@ -96,7 +111,8 @@ def explain(
     -------
     Plan
         It prints as a few lines of text. A conversion that ``convert`` would refuse with one of dlbridge's errors has
-        the action ``"refuse"``; what a producer itself raises passes through.
+        the action ``"refuse"``; what a producer itself raises passes through. Of a container it has the plans of the
+        arrays in it.
 
     Raises
     ------
@@ -127,7 +143,18 @@ def explain(
             facts["hint"] = f"{facts['hint']}; {about}" if facts.get("hint") else about
     except DLBridgeError as error:
         facts |= {"action": "refuse", "reason": error.reason, "hint": error.hint}
+        if error.stage == "source" and dtype is None and shape is None and out is None:
+            facts["leaves"] = plans_of_leaves(src, to, device=device, copy=copy, stream=stream, readonly=readonly,
+                                              detach=detach, narrow=narrow)
     return Plan(**facts)
+
+
+def plans_of_leaves(src: object, to: object, **keywords: Any) -> dict[str, Plan]:
+    try:
+        arrays = list(load_module("dlbridge.trees.leaves").arrays_in(src))
+    except RecursionError:          # a container that is in itself
+        return {}
+    return {path: explain(array, to, **keywords) for path, array in arrays if path}
 
 
 def about_values(src: object, target: str) -> str:

@@ -76,11 +76,12 @@ def of_tensor(memory: Memory, owner: str, protocol: str, address: int) -> str:
 
 def of_plan(
     action: str, source: str, protocol: str, target: str, reason: str, hint: str, memory: Memory | None,
+    leaves: dict[str, str],
 ) -> str:
-    """The picture of a Plan: the path, the reason for it, and the memory that it starts from."""
+    """The picture of a Plan: the path, the reason for it, and the memory, or the arrays, that it starts from."""
     path = draw_path(action, source, protocol, target, memory is not None and memory.readonly)
     reasons = table({name: words for name, words in (("because", reason), ("hint", hint)) if words})
-    return page(path, reasons, *([draw_memory(memory), table(memory_rows(memory))] if memory else []))
+    return page(path, reasons, *([draw_memory(memory), table(memory_rows(memory))] if memory else []), table(leaves))
 
 
 def page(*parts: str) -> str:

@@ -1,6 +1,6 @@
 """What ``convert_tree`` does, and what is done with each leaf of a tree, by its role."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.libraries.library import Facts
-from dlbridge.trees.containers import attributes_of
+from dlbridge.trees.containers import attributes_of, container_of, form_of
 from dlbridge.trees.failure import Failure, is_of_column, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of, why_no_array
 from dlbridge.trees.walk import Converter, TakeArray, convert_columns, map_tree
@@ -82,6 +82,24 @@ def refuse_leaf(leaf: Any, memo: Memo) -> Any:
         wrong, hint = f"has arrays, such as its {name}, and is no container", REGISTER
     raise Failure(leaf, refusal(UnsupportedError, "source", "value", shown(leaf), wrong,
                                 f'pass others="pass" to hand it on, or {hint}'))
+
+
+def arrays_in(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The arrays in a container, and the columns of its tables, after what is written to get them.
+
+    Left out is what would have to be read for that: tables that give their rows once, files, and what a function takes
+    apart.
+    """
+    kind: Any = type(tree)
+    role = role_of(tree)
+    if role == ARRAY:
+        yield path, tree
+    elif role == TABLE and columns_without_rows(tree, False) is None:
+        columns = columns_of(tree, False)
+        yield from ((f"{path}[{name!r}]", column) for name, column in columns) if isinstance(columns, list) else ()
+    elif role == OTHER and form_of(kind) is None and (container := container_of(tree)) is not None:
+        for label, value in zip(container.labels(tree), container.values(tree), strict=True):
+            yield from arrays_in(value, path + label)
 
 
 REGISTER = "call dlbridge.register_container(type(x), flatten, unflatten) once"

@@ -279,3 +279,9 @@ def test_words_of_pandas_and_xarray_are_those_of_their_batch():
 
         found = list(dlbridge.prefetch(source(), "torch"))
         assert [np.asarray(each).tolist() for each in found] == [[str(index)] * 2 for index in range(4)], name
+
+
+def test_what_convert_takes_whole_has_no_plans_of_parts():
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]})
+    assert dict(dlbridge.explain(frame, "numpy").leaves) == {}
+    assert list(dlbridge.explain([frame], "numpy").leaves) == ["[0]['x']", "[0]['y']"]

@@ -221,3 +221,29 @@ def test_memory_that_nobody_here_can_fetch_is_refused_beforehand():
         return plan.action, plan.reason == error.value.reason, plan.hint == error.value.hint
 
     assert run_in_child(both).result() == ("refuse", True, True)
+
+
+# ---- containers ------------------------------------------------------------------------------------------------------
+
+def test_a_container_has_the_plans_of_its_arrays():
+    swapped = np.zeros(3, ">f4")
+    tree = {"a": [np.zeros((2, 2)), 1, "b"], "table": np.zeros(2, [("x", "<f4"), ("y", ">f4")]), "c": (swapped,)}
+    plan = dlbridge.explain(tree, "numpy", copy=True)
+    assert (plan.action, plan.source) == ("refuse", "builtins.dict")
+    assert list(plan.leaves) == ["['a'][0]", "['table']['x']", "['table']['y']", "['c'][0]"]
+    assert plan.leaves["['c'][0]"] == dlbridge.explain(swapped, "numpy", copy=True)
+    with dlbridge.watch() as copies:
+        dlbridge.convert_tree(tree, "numpy", copy=True)
+    assert {each.path: each.reason for each in copies} == {path: leaf.reason for path, leaf in plan.leaves.items()}
+    assert str(plan).splitlines()[-1] == "  leaf     ['c'][0]: copy float32 (3,), 12 bytes, because copy was asked for"
+    assert "[&#x27;c&#x27;][0]" in plan._repr_html_() or "['c'][0]" in plan._repr_html_()
+
+
+def test_what_would_be_read_or_is_no_array_has_no_plans(tmp_path):
+    itself = []
+    itself.append(itself)
+    np.savez(tmp_path / "file.npz", x=np.zeros(3))
+    with np.load(tmp_path / "file.npz") as file:
+        for src in itself, [1, 2], object(), [file], b"", np.array(["a"]):
+            assert dict(dlbridge.explain(src, "numpy").leaves) == {}
+    assert dict(dlbridge.explain({"x": np.zeros(3)}, "no such target").leaves) == {}

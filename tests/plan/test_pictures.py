@@ -380,8 +380,8 @@ def test_hostile_names(name):
 
 @given(st.text())
 def test_no_text_breaks_out(text):
-    tree = parsed(picture.of_plan("refuse", text, text, text, text, text, None))
-    assert len([*tree.iter()]) < 40
+    tree = parsed(picture.of_plan("refuse", text, text, text, text, text, None, {text: text}))
+    assert len([*tree.iter()]) < 45
 
 
 def test_the_module_of_a_type_may_raise():
