@@ -311,6 +311,10 @@ cdef Managed* bring(object obj, tuple offers, const Want* want) except NULL:
     return fitted(managed, want, request, obj)
 
 
+# What is written would be lost with a copy that nobody has.
+cdef str MADE_ANEW = 'make y = dlbridge.convert(x, "numpy", copy=True), pass y, and go on with y'
+
+
 cdef Managed* fitted(Managed* managed, const Want* want, const Request* request, object obj) except NULL:
     """The memory as it is wanted, copied where that helps and the caller allows it; managed is stolen."""
     cdef Request ordered = request[0]
@@ -329,7 +333,7 @@ cdef Managed* fitted(Managed* managed, const Want* want, const Request* request,
         # A copy would not help, so what else is wrong with the memory does not matter.
         if want.flags & WANT_WRITABLE and managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY:
             raise refused(want, "readonly", True, "is not wanted, since the memory is written",
-                          'pass dlbridge.convert(x, "numpy", copy=True)' if on_host else "pass a copy that is writable")
+                          MADE_ANEW if on_host else "pass a copy that is writable, and go on with that")
         target = wanted_by(want.flags)
         gather(managed, target, &ordered, None, &findings)
         decide(managed, target, &ordered, &findings, &decision)

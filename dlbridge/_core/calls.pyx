@@ -119,12 +119,15 @@ cdef object wrong_keyword(str function, object name, tuple options):
     return load_module("dlbridge._core.meant").about_keyword(function, name, options)
 
 
-def check_keywords(str function, dict keywords):
-    """Raise what convert() would raise for these keywords, which hold for every array of a tree."""
+def check_keywords(str function, tuple own, dict keywords):
+    """Raise what convert() would raise for these keywords, which hold for every array of a tree.
+
+    ``own`` are those that the function has beside them.
+    """
     cdef Request request
     for name in keywords:
         if name not in OF_TREES:
-            raise wrong_keyword(function, name, OF_TREES)
+            raise wrong_keyword(function, name, own + OF_TREES)
     parse_keywords(&request, keywords)
 
 

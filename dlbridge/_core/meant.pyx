@@ -27,7 +27,8 @@ def about_target(to, list names):
     if kind in ("dict", "list", "tuple"):
         return text, "is a container, and no library", 'call dlbridge.convert_tree(x, "torch"), the target second'
     if meant in INSTEAD and meant not in names:
-        return text, "is a source only" if library_of(meant) else "is no library of arrays", f"call {INSTEAD[meant]}"
+        made = INSTEAD.get(f"{meant}.{last}", INSTEAD[meant])
+        return text, "is a source only" if library_of(meant) else "is no library of arrays", f"call {made}"
     if kind in FUNCTIONS:
         return text, "is a function, and no library", usual
     if meant not in names:

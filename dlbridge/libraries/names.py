@@ -39,7 +39,10 @@ MEANT = {
 AS_NUMPY = 'dlbridge.convert(x, "numpy")'
 INSTEAD = {
     "pandas": f"pandas.DataFrame({AS_NUMPY})",
+    "pandas.series": f"pandas.Series({AS_NUMPY})",
+    "pandas.index": f"pandas.Index({AS_NUMPY})",
     "polars": f"polars.from_numpy({AS_NUMPY})",
+    "polars.series": f"polars.Series({AS_NUMPY})",
     "xarray": f"xarray.DataArray({AS_NUMPY})",
     "zarr": f"zarr.array({AS_NUMPY})",
     "dask": f"dask.array.from_array({AS_NUMPY})",

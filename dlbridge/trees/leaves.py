@@ -21,6 +21,10 @@ Takers = dict[int, Callable[[Any, Memo], Any]]  # a function of a leaf for each 
 Keep = Callable[[Any], Any]
 
 OTHERS = ("pass", "raise")
+OWN_KEYWORDS = {
+    "convert_tree": ("others", "columns"), "prefetch": ("depth", "others", "columns"),
+    "accepts": ("returns", "gradients", "others", "columns"), "collate": (),
+}
 # Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
 TEXT_KINDS = ("O", "S", "U", "T")
 TEXT_TYPES = ("string", "large_string", "string_view", "str", "binary", "large_binary", "object", "resource", "variant")
@@ -212,7 +216,7 @@ def check_given(call: str, to: Any, others: str, columns: str, keywords: dict[st
     for name, option in (("others", others), ("columns", columns)):
         if not isinstance(option, str) or option not in OTHERS:
             raise ValueError(f'{call}: {name} {shown(option)}: is neither "pass" nor "raise" (pass one)')
-    check_keywords(call, keywords)
+    check_keywords(call, OWN_KEYWORDS[call], keywords)
     target_name(to, imported=False)
 
 

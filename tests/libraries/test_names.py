@@ -17,6 +17,7 @@ from dlbridge.libraries.names import INSTEAD
 KINDS = {
     "pandas": pandas.DataFrame, "polars": polars.DataFrame, "xarray": xarray.DataArray,
     "zarr": zarr.Array, "dask": dask.array.Array, "awkward": awkward.Array, "list": list, "tuple": tuple,
+    "pandas.series": pandas.Series, "pandas.index": pandas.Index, "polars.series": polars.Series,
     "bytes": bytes, "bytearray": bytearray,
 }
 NAMES = {"dlbridge": dlbridge, "pandas": pandas, "polars": polars, "xarray": xarray, "zarr": zarr,
@@ -25,13 +26,22 @@ NAMES = {"dlbridge": dlbridge, "pandas": pandas, "polars": polars, "xarray": xar
 
 @pytest.mark.parametrize("name", INSTEAD)
 def test_what_to_call_instead(name):
-    source = np.arange(6, dtype="uint8").reshape(2, 3)
+    source = np.arange(6, dtype="uint8")
+    source = source if "." in name else source.reshape(2, 3)        # a series has one axis
     with pytest.raises(dlbridge.UnsupportedError) as caught:
         dlbridge.convert(source, name)
     made = eval(caught.value.hint.removeprefix("call "), {**NAMES, "x": source})
     assert type(made) is KINDS.get(name, np.ndarray)
     values = list(made) if isinstance(made, (bytes, bytearray)) else np.asarray(made).ravel().tolist()
     assert values == list(range(6))
+
+
+@pytest.mark.parametrize("to", [pandas.Series, pandas.Series([1]), pandas.Index, polars.Series, polars.Series([1])])
+def test_a_series_is_made_of_what_is_wanted_as_one(to):
+    with pytest.raises(dlbridge.UnsupportedError) as caught:
+        dlbridge.convert(np.zeros(3), to)
+    made = eval(caught.value.hint.removeprefix("call "), {**NAMES, "x": np.zeros(3)})
+    assert type(made).__name__ == ("Index" if to is pandas.Index else "Series")
 
 
 @pytest.mark.parametrize("module", [pandas, polars, xarray, zarr, dask])

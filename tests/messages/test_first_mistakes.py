@@ -166,6 +166,9 @@ def double(x):
     (lambda: dlbridge.accepts("numpy", copy="no"), "copy 'no': is not one of None, True and False"),
     (lambda: dlbridge.accepts("numpy")(3), "accepts: function 3: cannot be called (put @classmethod, @staticme"),
     (lambda: dlbridge.convert_tree([], "np"), "to 'np': is no target that dlbridge knows (did you mean 'numpy'?…)"),
+    (lambda: dlbridge.prefetch([], "numpy", dpeth=1), "prefetch: keyword dpeth: is none that it has (did you mean dep"),
+    (lambda: dlbridge.accepts("numpy", return_="like"), "accepts: keyword return_: is none that it has (did you mean "),
+    (lambda: dlbridge.convert_tree([], "numpy", colums="pass"), "convert_tree: keyword colums: is none that it has (d"),
     (lambda: dlbridge.convert_tree([], "numpy", leaf=1), "convert_tree: keyword leaf: is none that it has (one of "),
     (lambda: dlbridge.convert_tree("numpy", [ARRAY]), 'names a target, which comes second (call dlbridge.convert_tree'),
 ])
