@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
         parsers[verb].set_defaults(verb=verb)
     parsers[info].add_argument("--speaks", action="store_true", help="say which protocols the arrays of each library "
                                "speak; imports it, in a process of its own")
+    parsers[info].add_argument("--json", action="store_true", help="print all that a report of an error needs, as JSON")
     parsers[selftest].add_argument("-v", "--verbose", action="store_true", help="print every test, not only failures")
     measure.add_arguments(parsers[matrix])
     arrays.add_arguments(parsers[explain])

@@ -4,9 +4,14 @@ import argparse
 import contextlib
 import ctypes
 import importlib
+import json
+import os
+import platform
+import subprocess
 import sys
+import sysconfig
 import textwrap
-from importlib.metadata import PackageNotFoundError
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Any
@@ -44,6 +49,12 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table; return 0, because a missing library is no failure."""
     found, missing = sort_out(rows_of(TABLE).values())
     devices = ask({"": Call(__name__, "count_devices", ())}, lambda done, key: None, SECONDS)[""]
+    if arguments.json:
+        libraries = {row.name: {"version": version_of(row), "internals": internals(row.name, version_of(row))}
+                     for row in found.values()}
+        here = about_here() | {"devices": devices.value or devices.trouble, "libraries": libraries}
+        print(json.dumps(here, indent=1))
+        return 0
     width = width_of(sys.stdout)
     head = [f"dlbridge {dlbridge.__version__}, DLPack {'.'.join(map(str, dlbridge.DLPACK_VERSION))}, "
             f"in {Path(dlbridge.__file__).parent}", machine_line(machine()),
@@ -67,6 +78,49 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.speaks:
         print("", wrapped(SPEAKS, width), sep="\n")
     return 0
+
+
+def about_here() -> dict[str, Any]:
+    """What a report of an error is worth little without."""
+    return {
+        "dlbridge": dlbridge.__version__,
+        "commit": commit(),
+        "dlpack": ".".join(map(str, dlbridge.DLPACK_VERSION)),
+        "folder": str(Path(dlbridge.__file__).parent),
+        **machine(),
+        "libc": " ".join(platform.libc_ver()),
+        "bits": 8 * ctypes.sizeof(ctypes.c_void_p),
+        "free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+        "jax_enable_x64": os.environ.get("JAX_ENABLE_X64", ""),
+        "report_to": project_url("Issues"),
+    }
+
+
+def commit() -> str:
+    """The commit that was installed, or that a checkout is at; empty where neither is known."""
+    with contextlib.suppress(PackageNotFoundError):
+        installed = json.loads(distribution("dlbridge").read_text("direct_url.json") or "{}")
+        if "vcs_info" in installed:
+            return str(installed["vcs_info"]["commit_id"])
+    checkout = Path(dlbridge.__file__).parents[1]
+    if not (checkout / ".git").exists():
+        return ""
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""               # there is no git
+    return done.stdout.strip()
+
+
+def project_url(label: str) -> str:
+    """An address of the project, as its metadata has it; empty where they do not."""
+    with contextlib.suppress(PackageNotFoundError):
+        for line in distribution("dlbridge").metadata.get_all("Project-URL") or ():
+            name, _, address = line.partition(", ")
+            if name == label:
+                return str(address)
+    return ""
 
 
 def columns_of(rows: list[list[str]], width: float) -> list[str]:

@@ -1,5 +1,6 @@
 """The command line, as a user sees it: exit status, standard output, standard error."""
 
+import json
 import os
 import re
 import subprocess
@@ -186,6 +187,16 @@ def test_info_says_what_is_found_and_imports_nothing():
     assert re.search(r"^bytearray +- +source +-$", done.stdout, re.MULTILINE)
     assert re.search(r"^devices: cpu; cuda: .+; rocm: .+$", done.stdout, re.MULTILINE)
     assert done.stdout.endswith("\n[]\n")
+
+
+def test_info_as_json_has_what_a_report_needs(capsys):
+    assert main(["info", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["dlbridge"], found["bits"]) == (dlbridge.__version__, 64)
+    assert found["libraries"]["numpy"]["version"] == np.__version__
+    assert {*found} >= {
+        "commit", "libc", "free_threaded", "gil", "jax_enable_x64", "report_to", "python", "system", "devices"}
+    assert found["commit"] == "" or re.fullmatch("[0-9a-f]{40,}", found["commit"])
 
 
 def test_info_looks_at_what_arrays_speak(monkeypatch, capsys):
