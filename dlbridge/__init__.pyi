@@ -1,6 +1,6 @@
 """Any array in, any array out: without copying, at the speed of a C call."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, Never, SupportsIndex, TypeVar, overload
 
 import numpy
@@ -150,7 +150,7 @@ class Plan(NamedTuple):
     nbytes: int = 0
     readonly: bool = False
     steps: tuple[str, ...] = ()
-    leaves: Mapping[str, Plan] = ...
+    leaves: dict[str, Plan] = ...
 
     def in_a_line(self) -> str: ...
     def _repr_html_(self) -> str: ...

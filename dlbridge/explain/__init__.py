@@ -1,15 +1,13 @@
 """explain(): the plan of a conversion, for people."""
 
 import math
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from dlbridge._core.dtypes import TABLE
 from dlbridge._core.late import load_module
 from dlbridge.errors import DLBridgeError, full_name, shown
 
-NO_LEAVES: Mapping[str, "Plan"] = MappingProxyType({})
+NO_LEAVES: dict[str, "Plan"] = {}
 
 
 class Plan(NamedTuple):
@@ -53,7 +51,7 @@ class Plan(NamedTuple):
     nbytes: int = 0
     readonly: bool = False
     steps: tuple[str, ...] = ()
-    leaves: Mapping[str, "Plan"] = NO_LEAVES
+    leaves: dict[str, "Plan"] = NO_LEAVES
 
     def __str__(self) -> str:
         lines = [f"{self.source} -> {self.target}: {self.action}"]
@@ -134,7 +132,7 @@ def explain(
     examine = load_module("dlbridge.explain.examine").examine       # with the first plan
     others = {"device": device, "stream": stream, "readonly": readonly, "detach": detach, "narrow": narrow,
               "dtype": dtype, "shape": shape, "out": out}
-    facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str)}
+    facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str), "leaves": {}}
     try:
         given_copy = examine(facts, src, to, copy=copy, **others)
         if copy is None and given_copy and explain(src, to, copy=False, **others).action == "share":

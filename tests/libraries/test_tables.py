@@ -283,5 +283,5 @@ def test_words_of_pandas_and_xarray_are_those_of_their_batch():
 
 def test_what_convert_takes_whole_has_no_plans_of_parts():
     frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]})
-    assert dict(dlbridge.explain(frame, "numpy").leaves) == {}
+    assert dlbridge.explain(frame, "numpy").leaves == {}
     assert list(dlbridge.explain([frame], "numpy").leaves) == ["[0]['x']", "[0]['y']"]

@@ -236,7 +236,7 @@ def test_a_container_has_the_plans_of_its_arrays():
         dlbridge.convert_tree(tree, "numpy", copy=True)
     assert {each.path: each.reason for each in copies} == {path: leaf.reason for path, leaf in plan.leaves.items()}
     assert str(plan).splitlines()[-1] == "  leaf     ['c'][0]: copy float32 (3,), 12 bytes, because copy was asked for"
-    assert "[&#x27;c&#x27;][0]" in plan._repr_html_() or "['c'][0]" in plan._repr_html_()
+    assert "copy float32 (3,), 12 bytes, because copy was asked for" in plan._repr_html_()
 
 
 def test_what_would_be_read_or_is_no_array_has_no_plans(tmp_path):
@@ -245,5 +245,5 @@ def test_what_would_be_read_or_is_no_array_has_no_plans(tmp_path):
     np.savez(tmp_path / "file.npz", x=np.zeros(3))
     with np.load(tmp_path / "file.npz") as file:
         for src in itself, [1, 2], object(), [file], b"", np.array(["a"]):
-            assert dict(dlbridge.explain(src, "numpy").leaves) == {}
-    assert dict(dlbridge.explain({"x": np.zeros(3)}, "no such target").leaves) == {}
+            assert dlbridge.explain(src, "numpy").leaves == {}
+    assert dlbridge.explain({"x": np.zeros(3)}, "no such target").leaves == {}
