@@ -117,6 +117,12 @@ numpy.from_dlpack(tensor)
 numpy.asarray(tensor)
 
 
+# What was copied.
+with dlbridge.watch() as copies:
+    assert_type(dlbridge.empty((2, 3), "float32"), dlbridge.Tensor)
+assert_type([copy.nbytes for copy in copies], list[int])
+assert_type(dlbridge.explain([array], "numpy").leaves, dict[str, dlbridge.Plan])
+
 # Registration: the type of the source is the type of the argument.
 class Picture:
     pixels: numpy.typing.NDArray[numpy.uint8]
