@@ -7,7 +7,7 @@ import html
 import os
 import sys
 from _thread import get_ident
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -74,7 +74,8 @@ class Copies:
 
     def __exit__(self, *raised: object) -> None:
         with LOCK.lock:
-            settle(list(pending))
+            for thread in list(pending):
+                settle(pending.pop(thread, []))
             watching.remove(self)
             _copies.end()
 
@@ -149,10 +150,9 @@ class TreeCopy:
         self.kind = kind
         self.copy = copy
         self.rest = ""              # what is written after the leaf's path
-        self.thread = get_ident()
 
 
-pending: list[TreeCopy] = []         # of all threads
+pending: dict[int, list[TreeCopy]] = {}     # by the thread
 
 
 def noted(
@@ -162,7 +162,7 @@ def noted(
     place, in_tree = caller()
     copy = Copy(1, nbytes, source, device, target, target_device, reason, hint, place)
     if in_tree:
-        pending.append(TreeCopy(src, kind, copy))
+        pending.setdefault(get_ident(), []).append(TreeCopy(src, kind, copy))
     else:
         count_copy(kind, copy)
 
@@ -200,17 +200,15 @@ def count_copy(kind: Any, copy: Copy) -> None:
 
 def name_leaf(array: Any) -> None:
     """Name the leaf of those copies of this thread of which only the memory was known."""
-    for each in pending:
-        if each.leaf is None and each.thread == get_ident():
+    for each in pending.get(get_ident(), ()):
+        if each.leaf is None:
             each.leaf = array
 
 
-def settle(those: list[TreeCopy], path_of: Callable[[Any], str] | None = None) -> None:
+def settle(those: Iterable[TreeCopy], path_of: Callable[[Any], str] = lambda leaf: "") -> None:
     """Count copies whose places are known by now, or never will be."""
     for each in those:
-        pending.remove(each)
-        path = path_of(each.leaf) if path_of is not None else ""
-        count_copy(each.kind, each.copy._replace(path=path + each.rest))
+        count_copy(each.kind, each.copy._replace(path=path_of(each.leaf) + each.rest))
 
 
 # ---- how it is shown -------------------------------------------------------------------------------------------------

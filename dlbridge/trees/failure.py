@@ -80,9 +80,9 @@ def note_place(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) ->
 
 def name_copies(trees: Iterable[tuple[str, Any]]) -> None:
     """Say where in some trees the leaves are that were copied, in this thread, while somebody watches."""
-    mine, found = [each for each in pending if each.thread == get_ident()], []
+    mine, found = pending.pop(get_ident(), []), []
     with suppress(Exception):           # a container may be taken apart only once
-        found = [pair for name, tree in trees for pair in leaves(name, tree)]
+        found = [pair for name, tree in trees for pair in leaves(name, tree)] if mine else []
     paths = {id(leaf): path for path, leaf in reversed(found)}
     settle(mine, lambda leaf: paths.get(id(leaf), ""))
 

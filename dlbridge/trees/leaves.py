@@ -1,5 +1,6 @@
 """What ``convert_tree`` does, and what is done with each leaf of a tree, by its role."""
 
+from _thread import get_ident
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -193,7 +194,7 @@ class Tables:
 def name_columns(table: Any, columns: list[tuple[str, Any]]) -> None:
     """Say of the columns that were copied which of the table's they are."""
     for name, column in columns:
-        for each in pending:
+        for each in pending.get(get_ident(), ()):
             if each.leaf is column:
                 each.leaf, each.rest = table, f"[{name!r}]{each.rest}"
 

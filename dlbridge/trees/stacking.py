@@ -39,7 +39,7 @@ def stack_alike(samples: list[Any], path: str) -> Any:
     if len(kinds) == 1 and kind in NUMBERS:
         return stack_numbers(samples)
     if kinds <= torchs_own():
-        return noted(stack(samples), samples, path)
+        return stacked(stack(samples), samples, path)
     if len(kinds) == 1 and kind is dict:
         return {key: stack_alike([sample[key] for sample in samples], f"{path}[{key!r}]") for key in samples[0]}
     if len(kinds) == 1 and is_sequence(kind) and len({*map(len, samples)}) == 1:
@@ -47,7 +47,7 @@ def stack_alike(samples: list[Any], path: str) -> Any:
         return kind(*parts) if hasattr(kind, "_fields") else parts
     tensors = [as_tensors(sample, path) for sample in samples]
     try:
-        return noted(stack(tensors), samples, path)
+        return stacked(stack(tensors), samples, path)
     except TypeError as error:
         raise refusal(UnsupportedError, "collate", f"samples[…]{path}", f"of type {full_name(type(samples[0]))}",
                       f"cannot be stacked: {error}", "leave it out, or stack it yourself") from error
@@ -60,7 +60,7 @@ def is_sequence(kind: type[Any]) -> bool:
     return kind in (tuple, list) or (issubclass(kind, tuple) and hasattr(kind, "_fields"))
 
 
-def noted(batch: Any, samples: list[Any], path: str) -> Any:
+def stacked(batch: Any, samples: list[Any], path: str) -> Any:
     """The batch, which is noted as a copy of its samples, while somebody watches."""
     if watching and hasattr(batch, "nbytes"):
         note(samples[0], "cpu", "torch", batch.nbytes, "samples are stacked into one batch",

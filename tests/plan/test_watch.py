@@ -132,7 +132,7 @@ def test_what_is_shared_or_refused_or_explained_is_not_seen():
     assert str(copies) == "no copies"
     dlbridge.asdlpack(swapped)              # nobody watches
     assert list(copies) == []
-    assert pending == []
+    assert pending == {}
 
 
 def test_copies_of_a_line_are_in_one_row_and_the_most_bytes_come_first():
@@ -207,7 +207,7 @@ def test_nothing_is_kept_of_what_is_copied():
             dlbridge.convert_tree([array, object()], "dlbridge", others="raise")
         del array
         assert kept() is None
-        assert pending == []
+        assert pending == {}
     assert sum(each.times for each in copies) == 3
 
 
