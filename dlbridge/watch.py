@@ -8,11 +8,12 @@ import os
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any, NamedTuple
 
 from dlbridge._core import copies as _copies
-from dlbridge._core.locks import ForkableLock
+from dlbridge._core.locks import ForkableLock, call_in_child
 from dlbridge.errors import full_name, shown
 
 MOST_ROWS = 1000                # of a watch; what comes from further places is in one row
@@ -27,7 +28,7 @@ class Copy(NamedTuple):
     Attributes
     ----------
     times, nbytes : int
-        How many there were, and how many bytes they have together.
+        How many were begun, and how many bytes their elements have together, before a change of their type.
     source, device : str
         The type of what was copied, or the protocol that its memory was read by, and where that is.
     target, target_device : str
@@ -35,7 +36,7 @@ class Copy(NamedTuple):
     reason, hint : str
         Why it was copied the first time, and what would avoid it.
     place : str
-        The file and the line that called dlbridge.
+        The file and the line that called dlbridge, which may be another library's.
     path : str
         Where it is in the tree, or among the arguments, that were converted; empty for an array alone.
     """
@@ -68,16 +69,22 @@ class Copies:
 
     def __enter__(self) -> Copies:
         with LOCK.lock:
+            if self in watching:
+                raise RuntimeError("watch: it is entered already (call dlbridge.watch() for another one)")
             watching.append(self)
             _copies.begin(noted)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        with LOCK.lock:
+        if self not in watching:
+            raise RuntimeError("watch: it is not entered (write with dlbridge.watch() as copies:)")
+        try:
             for thread in list(pending):
                 settle(pending.pop(thread, []))
-            watching.remove(self)
-            _copies.end()
+        finally:
+            with LOCK.lock:
+                watching.remove(self)
+                _copies.end()
 
     def __iter__(self) -> Iterator[Copy]:
         with LOCK.lock:
@@ -102,7 +109,7 @@ class Copies:
         """Count a copy; whether it is the first of its row."""
         found = self._rows.get(key)
         if found is None and len(self._rows) >= MOST_ROWS:
-            key, copy = (FURTHER,), copy._replace(place=FURTHER, path="", reason="", hint="")
+            key, copy = (FURTHER,), Copy(1, copy.nbytes, "arrays", "", "others", "", "", "", FURTHER)
             found = self._rows.get(key)
         self._rows[key] = copy if found is None else found._replace(
             times=found.times + copy.times, nbytes=found.nbytes + copy.nbytes)
@@ -121,7 +128,8 @@ def watch() -> Copies:
     Notes
     -----
     The logger "dlbridge" gets each row once, at level INFO, while somebody watches. With ``DLBRIDGE_WATCH=1`` in the
-    environment, all of a program is watched, and the table is printed to stderr when Python ends.
+    environment, all of a program is watched, and the table is printed to stderr when Python ends. Each process counts
+    for itself.
 
     Examples
     --------
@@ -143,7 +151,7 @@ called_from: dict[int, str] = {}        # the line that called prefetch(), by th
 
 
 class TreeCopy:
-    """A copy in a tree, of which it will be known later where its leaf is."""
+    """A copy in a tree, of which it is known later where its leaf is."""
 
     def __init__(self, leaf: Any, kind: Any, copy: Copy) -> None:
         self.leaf = leaf
@@ -195,7 +203,8 @@ def count_copy(kind: Any, copy: Copy) -> None:
     if is_new and all(is_new):
         import logging
 
-        logging.getLogger("dlbridge").info("%s", copy)
+        with suppress(Exception):       # of a filter or a handler: the conversion goes on
+            logging.getLogger("dlbridge").info("%s", copy)
 
 
 def name_leaf(array: Any) -> None:
@@ -205,10 +214,44 @@ def name_leaf(array: Any) -> None:
             each.leaf = array
 
 
+def in_this_tree(leaves: Callable[[], Iterable[tuple[str, Any]]]) -> None:
+    """Say of the copies that this thread has noted where they are, once a tree is done.
+
+    ``leaves`` gives the leaves of the tree, each after what is written to get it. In a tree that was converted while
+    another one was, only those are counted that are in it.
+    """
+    mine = pending.pop(get_ident(), [])
+    found: list[tuple[str, Any]] = []
+    with suppress(Exception):           # some containers can be taken apart only once
+        found = list(leaves()) if mine else []
+    paths = {id(leaf): path for path, leaf in reversed(found)}
+    if mine and is_nested():
+        pending[get_ident()] = [each for each in mine if id(each.leaf) not in paths]
+        mine = [each for each in mine if id(each.leaf) in paths]
+    settle(mine, lambda leaf: paths.get(id(leaf), ""))
+
+
+def is_nested() -> bool:
+    """Whether a tree is converted by code that runs while another one is."""
+    frame: FrameType | None = sys._getframe(1)
+    outside = False
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if outside and module.startswith("dlbridge.trees."):
+            return True
+        outside = outside or module.partition(".")[0] != "dlbridge"
+        frame = frame.f_back
+    return False
+
+
 def settle(those: Iterable[TreeCopy], path_of: Callable[[Any], str] = lambda leaf: "") -> None:
     """Count copies whose places are known by now, or never will be."""
     for each in those:
         count_copy(each.kind, each.copy._replace(path=path_of(each.leaf) + each.rest))
+
+
+call_in_child(pending.clear)            # other threads are not in the child
+call_in_child(called_from.clear)
 
 
 # ---- how it is shown -------------------------------------------------------------------------------------------------
@@ -235,5 +278,5 @@ def watch_the_program() -> None:
     atexit.register(lambda: print(copies, file=sys.stderr))
 
 
-if os.environ.get("DLBRIDGE_WATCH", "0") not in ("", "0"):
+if os.environ.get("DLBRIDGE_WATCH") == "1":
     watch_the_program()

@@ -69,12 +69,10 @@ cdef object convert_own(object src, Route route, const Request* request):
     if facts.clone is not None and request.copy == COPY_UNLESS_CONSTANT and is_there(src, route, request):
         if is_constant(src, route):
             return src
-        if is_watched():
-            note_clone(src, route.target.called)
+        note_own(src, route, True)
         return facts.clone.value(src, request.detach)
     if facts.duplicate is not None:
-        if is_watched():
-            note_clone(src, route.target.called)
+        note_own(src, route, False)
         return facts.duplicate.value(src)
     if route.target.hosts > 1:
         note_device(src, route, &asked)
@@ -98,16 +96,35 @@ cdef object own_in_order(object src, const Request* request):
     return src
 
 
-cdef bint is_constant(object src, Route route) except -1:
-    """Whether nobody can write to an array's memory; False of one whose memory its library does not show."""
+cdef Managed* seen(object src, Route route) except? NULL:
+    """The memory of an array, which is only looked at; NULL if its library does not show it."""
     cdef Request looking = NOTHING_ASKED
-    cdef Managed* managed
     looking.detach = looking.peek = True
     try:
-        managed = acquire_by(route.offers, src, &looking)
+        return acquire_by(route.offers, src, &looking)
     except (MemoryError, RecursionError):
         raise
     except Exception:
+        return NULL
+
+
+cdef int note_own(object src, Route route, bint own) except -1:
+    """Tell who watches of a copy of the target's own array, which its library makes."""
+    cdef Managed* managed
+    if not is_watched():
+        return 0
+    managed = seen(src, route)
+    try:
+        return note_clone(src, managed, route.target.called, own)
+    finally:
+        if managed != NULL:
+            managed_release(managed)
+
+
+cdef bint is_constant(object src, Route route) except -1:
+    """Whether nobody can write to an array's memory; False of one whose memory its library does not show."""
+    cdef Managed* managed = seen(src, route)
+    if managed == NULL:
         return False
     try:
         return managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and writer_of(managed) is None

@@ -16,5 +16,11 @@ cdef inline bint is_watched() noexcept nogil:
 cdef int note_copy(
     object src, const Managed* managed, str target, str reason, str hint, str there=*, object kind=*,
 ) except -1
-# Tells of a copy of an array of its own that a library makes.
-cdef int note_clone(object src, str target) except -1
+# As note_copy(), of a copy that was made; managed is released on failure.
+cdef Managed* noted(Managed* managed, object src, str target, str reason, str hint) except NULL
+# Tells of a copy of an array of its own that a library makes; ``managed`` is its memory, or NULL if that has none.
+cdef int note_clone(object src, const Managed* managed, str target, bint own) except -1
+
+# Why a batch of prefetch() is copied, and what would avoid that.
+cdef str OWN
+cdef str OWN_HINT

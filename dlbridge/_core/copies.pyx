@@ -1,13 +1,15 @@
 """Who is told of each copy, while a program watches."""
 
 from dlbridge._core.atomic cimport add
-from dlbridge._core.block cimport Managed, Protocol, managed_nbytes, protocol_name
+from dlbridge._core.block cimport Managed, Protocol, managed_nbytes, managed_release, protocol_name
 from dlbridge._core.devices.table cimport device_name
 
 from dlbridge.errors import full_name, shown
 
 
 cdef object listener = None
+cdef str OWN = "what prefetch() gives is the caller's own"
+cdef str OWN_HINT = "pass copy=False if its source does not write to it"
 
 
 def begin(function):
@@ -30,8 +32,20 @@ cdef int note_copy(
     return 0
 
 
-cdef int note_clone(object src, str target) except -1:
-    device = shown(getattr(src, "device", "cpu"), str)
-    listener(src, None, shown(type(src), full_name), device, target, device, getattr(src, "nbytes", 0),
-             "copy was asked for", "pass copy=None")
+cdef Managed* noted(Managed* managed, object src, str target, str reason, str hint) except NULL:
+    try:
+        note_copy(src, managed, target, reason, hint)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return managed
+
+
+cdef int note_clone(object src, const Managed* managed, str target, bint own) except -1:
+    reason, hint = (OWN, OWN_HINT) if own else ("copy was asked for", "pass copy=None")
+    if managed != NULL:
+        return note_copy(src, managed, target, reason, hint, device_name(managed.abi.dl_tensor.device))
+    nbytes = getattr(src, "nbytes", 0)
+    listener(src, None, shown(type(src), full_name), "cpu", target, "cpu", nbytes if type(nbytes) is int else 0, reason,
+             hint)
     return 0

@@ -333,7 +333,10 @@ def new_tensor_of(shape, dtype):
     cdef int64_t extents[MAX_NDIM]
     cdef DLTensor described
     cdef Managed* like
-    shape = (shape,) if hasattr(type(shape), "__index__") else shape
+    try:
+        shape = (index(shape),)
+    except TypeError:
+        pass                    # a tuple
     described.ndim = read_numbers("empty", "shape", shape, extents)
     described.shape, described.strides, described.byte_offset = extents, NULL, 0
     described.dtype = get_row(native_row("empty", dtype)).dlpack

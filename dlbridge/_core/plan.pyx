@@ -9,7 +9,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE, PROTOCOL_DLPACK, PROTOCOL_DLPACK_LEGACY, PROTOCOL_EXCHANGE_API, PROTOCOL_NUMPY, Managed,
     managed_data, managed_release, managed_shape, managed_strides,
 )
-from dlbridge._core.copies cimport note_copy
+from dlbridge._core.copies cimport OWN, OWN_HINT, note_copy
 from dlbridge._core.decision cimport (
     BY_POLICY, FETCH, HOW, IN_C_ORDER, LABEL_AS_HOST, NARROW, NO_COPY, NO_KERNEL, REARRANGE, STAGED, UPLOAD, Decision,
     Findings, Reason, Step, decide, is_bool, is_for_host, is_immutable, is_misaligned, is_spread, low_bits_of,
@@ -298,8 +298,8 @@ cdef int note_decision(
         there = device_name(decision.upload)
     elif decision.steps & FETCH:
         there = "cpu"
-    reason = "what prefetch() gives is the caller's own" if own else reason_text(managed, target, decision)
-    hint = "pass copy=False if its source does not write to it" if own else reason_hint(managed, target, decision, src)
+    reason = OWN if own else reason_text(managed, target, decision)
+    hint = OWN_HINT if own else reason_hint(managed, target, decision, src)
     return note_copy(src, managed, target.called, reason, hint, there, <int> decision.reason)
 
 
@@ -322,6 +322,8 @@ cdef str reason_hint(const Managed* managed, Target target, const Decision* deci
             is_misaligned(managed, target) and is_host(managed.abi.dl_tensor.device.device_type)):
         return f'{ALIGNED}, with readonly="share"'
     hint = REASONS[decision.reason][3]
+    if target.export_hint is not None and decision.reason == Reason.COPY_ASKED:
+        return NOTHING + "its consumer asks for it"
     if target.export_hint is not None and decision.reason in ACCESS:
         return target.export_hint
     if target.export_hint is not None and decision.reason == Reason.ELEMENT_FORM:

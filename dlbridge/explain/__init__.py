@@ -34,7 +34,8 @@ class Plan(NamedTuple):
         is shared may still have one, the order of the streams.
     leaves : dict of str to Plan
         Of a container, which :func:`dlbridge.convert` refuses: the plan of each of its arrays, and of each column of
-        its tables, as :func:`dlbridge.convert_tree` takes them, by what is written to get it.
+        its tables, as :func:`dlbridge.convert_tree` takes them, by what is written to get it. Those are left out that
+        would have to be read for that: of files, of streams, and of what a function takes apart.
     """
 
     action: str
@@ -52,6 +53,9 @@ class Plan(NamedTuple):
     readonly: bool = False
     steps: tuple[str, ...] = ()
     leaves: dict[str, "Plan"] = NO_LEAVES
+
+    def __hash__(self) -> int:
+        return hash(self[:-1])
 
     def __str__(self) -> str:
         lines = [f"{self.source} -> {self.target}: {self.action}"]
@@ -150,7 +154,9 @@ def explain(
 def plans_of_leaves(src: object, to: object, **keywords: Any) -> dict[str, Plan]:
     try:
         arrays = list(load_module("dlbridge.trees.leaves").arrays_in(src))
-    except RecursionError:          # a container that is in itself
+    except MemoryError:
+        raise
+    except Exception:               # a container that is in itself, or whose attributes raise
         return {}
     return {path: explain(array, to, **keywords) for path, array in arrays if path}
 

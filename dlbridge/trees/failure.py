@@ -1,15 +1,13 @@
 """The error of one leaf, and where in the tree that is."""
 
 import operator
-from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import Any, NoReturn
 
 from dlbridge.errors import AGAIN, ConversionError, DLBridgeError, MissingLibraryError, UnsupportedError, refusal
-from dlbridge.trees.containers import container_of
+from dlbridge.trees.containers import container_of, form_of
 from dlbridge.trees.leaf import OTHER, role_of
-from dlbridge.watch import pending, settle
+from dlbridge.watch import in_this_tree
 
 
 class Failure(Exception):
@@ -80,16 +78,14 @@ def note_place(failure: Failure, tree: Any, parts: Iterable[tuple[str, Any]]) ->
 
 def name_copies(trees: Iterable[tuple[str, Any]]) -> None:
     """Say where in some trees the leaves are that were copied, in this thread, while somebody watches."""
-    mine, found = pending.pop(get_ident(), []), []
-    with suppress(Exception):           # a container may be taken apart only once
-        found = [pair for name, tree in trees for pair in leaves(name, tree)] if mine else []
-    paths = {id(leaf): path for path, leaf in reversed(found)}
-    settle(mine, lambda leaf: paths.get(id(leaf), ""))
+    in_this_tree(lambda: (pair for name, tree in trees for pair in leaves(name, tree)))
 
 
 def leaves(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """Each leaf, after what is written to get it; the path is what is written to get the tree."""
-    container = container_of(tree) if role_of(tree) == OTHER else None
+    kind: Any = type(tree)
+    # What a function takes apart is not taken apart a second time.
+    container = container_of(tree) if role_of(tree) == OTHER and form_of(kind) is None else None
     if container is None or container.is_described:
         yield path, tree
     else:

@@ -28,7 +28,11 @@ from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER
 from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, taker, takers
 from dlbridge.trees.walk import Converter, map_leaves, map_tree
-from dlbridge.watch import called_from, caller, name_leaf, pending
+from dlbridge.watch import called_from, caller, name_leaf, note, pending, watching
+
+# Why what is handed on is copied, and what would avoid that.
+OWN = "what prefetch() gives is the caller's own"
+OWN_HINT = "pass copy=False if its source does not write to it"
 
 SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
 
@@ -125,6 +129,8 @@ def copy_of_words(array: Any) -> Any:
     copy.copy() makes a new view of some arrays, such as those of pandas and xarray, whose copy() copies their memory.
     """
     try:
+        if watching:
+            note(array, "cpu", "a batch", getattr(array, "nbytes", 0), OWN, OWN_HINT, "")
         if isinstance(array, np.ndarray):
             return np.array(array, subok=True)
         return array.copy() if hasattr(array, "copy") else copy.copy(array)

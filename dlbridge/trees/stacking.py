@@ -10,7 +10,7 @@ import numpy as np
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import UnsupportedError, full_name, refusal
-from dlbridge.trees.failure import Failure, name_copies, report
+from dlbridge.trees.failure import Failure, leaves, name_copies, report
 from dlbridge.trees.leaves import Takers, takers
 from dlbridge.trees.walk import map_leaves
 from dlbridge.watch import note, pending, watching
@@ -37,7 +37,7 @@ def stack_alike(samples: list[Any], path: str) -> Any:
     kinds = {*map(type, samples)}
     kind: Any = type(samples[0]) if samples else None
     if len(kinds) == 1 and kind in NUMBERS:
-        return stack_numbers(samples)
+        return stacked(stack_numbers(samples), samples, path)
     if kinds <= torchs_own():
         return stacked(stack(samples), samples, path)
     if len(kinds) == 1 and kind is dict:
@@ -62,8 +62,9 @@ def is_sequence(kind: type[Any]) -> bool:
 
 def stacked(batch: Any, samples: list[Any], path: str) -> Any:
     """The batch, which is noted as a copy of its samples, while somebody watches."""
-    if watching and hasattr(batch, "nbytes"):
-        note(samples[0], "cpu", "torch", batch.nbytes, "samples are stacked into one batch",
+    if watching and type(samples[0]) not in (bool, int, float, str, bytes):
+        tensors = [tensor for _, tensor in leaves("", batch) if hasattr(tensor, "nbytes")]
+        note(samples[0], "cpu", "torch", sum(tensor.nbytes for tensor in tensors), "samples are stacked into one batch",
              "nothing to do: collate stacks them", f"[…]{path}")
     return batch
 

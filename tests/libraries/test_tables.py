@@ -285,3 +285,12 @@ def test_what_convert_takes_whole_has_no_plans_of_parts():
     frame = pandas.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]})
     assert dlbridge.explain(frame, "numpy").leaves == {}
     assert list(dlbridge.explain([frame], "numpy").leaves) == ["[0]['x']", "[0]['y']"]
+
+
+@pytest.mark.parametrize("table", [
+    pandas.DataFrame({"x": [1.5, 2.5]}).assign(y=[3.5, 4.5]), polars.DataFrame({"x": [1.5, 2.5], "y": [3.5, 4.5]})])
+def test_a_copy_that_a_library_makes_of_a_table_is_seen_by_who_watches(table):
+    with dlbridge.watch() as copies:
+        made = dlbridge.convert(table, "numpy")
+    assert dlbridge.explain(table, "numpy").action == "copy"
+    assert [(each.times, each.nbytes) for each in copies] == [(1, made.nbytes)]

@@ -247,3 +247,16 @@ def test_what_would_be_read_or_is_no_array_has_no_plans(tmp_path):
         for src in itself, [1, 2], object(), [file], b"", np.array(["a"]):
             assert dlbridge.explain(src, "numpy").leaves == {}
     assert dlbridge.explain({"x": np.zeros(3)}, "no such target").leaves == {}
+
+
+def test_a_container_whose_attributes_raise_is_refused_as_before():
+    class Own:
+        __dataclass_fields__ = ()
+
+        @property
+        def __dict__(self):
+            raise RuntimeError("no attributes")
+
+    plan = dlbridge.explain([Own()], "numpy")
+    assert (plan.action, plan.leaves) == ("refuse", {})
+    assert hash(plan) == hash(dlbridge.explain([Own()], "numpy"))

@@ -13,7 +13,7 @@ import pytest
 from support.children import in_child, run_script
 
 import dlbridge
-from dlbridge.watch import FURTHER, MOST_ROWS, pending
+from dlbridge.watch import FURTHER, MOST_ROWS, pending, watching
 
 swapped = np.arange(6.0).astype(">f8")
 ORDER = "byte order is not this machine's, and {} has no other"
@@ -62,6 +62,8 @@ WAYS = {
                        ORDER.format("dlbridge"), "[0]"),
     "columns": (lambda: dlbridge.convert_tree([np.zeros(2, [("x", "<f4"), ("y", ">f4")])], "dlbridge"), 8, "dlbridge",
                 ORDER.format("dlbridge"), "[0]['y']"),
+    "prefetch of words": (lambda: by_prefetch([[np.array(["ab"])]]), 8, "a batch",
+                          "what prefetch() gives is the caller's own", ""),
     "prefetch": (lambda: by_prefetch([[np.zeros(3)]]), 24, "dlbridge", "what prefetch() gives is the caller's own",
                  "[0]"),
 }
@@ -76,7 +78,8 @@ def test_every_way_out_is_seen(way):
     assert found.hint
     # Of prefetch it is the line that made the iterator, and not one of the thread.
     file, _, line = found.place.rpartition(":")
-    lines, first = inspect.getsourcelines({"prefetch": by_prefetch, "capsule": by_hand}.get(way, call))
+    caller = by_prefetch if way.startswith("prefetch") else by_hand if way == "capsule" else call
+    lines, first = inspect.getsourcelines(caller)
     # The copy module, which calls the Tensor, is the caller of its deep copy.
     assert file == copy.__file__ if way == "deepcopy" else file == __file__ and first <= int(line) < first + len(lines)
 
@@ -105,6 +108,12 @@ def test_what_torch_copies_is_seen():
     assert (found.source, found.target, found.nbytes) == ("torch.Tensor", "torch", 12)
     found = watched(dlbridge.collate, [{"x": np.zeros(3, "f4")}] * 2)
     assert (found.nbytes, found.path, found.reason) == (24, "[…]['x']", "samples are stacked into one batch")
+    found = watched(dlbridge.collate, [np.int64(1)] * 3)
+    assert (found.nbytes, found.source) == (24, "numpy.int64")
+    assert watched(dlbridge.collate, [type("Own", (dict,), {})(x=np.zeros(2))] * 3).nbytes == 48
+    with dlbridge.watch() as copies:
+        dlbridge.collate([1, 2, 3])
+    assert list(copies) == []
 
 
 @pytest.mark.needs("pyarrow")
@@ -209,6 +218,70 @@ def test_nothing_is_kept_of_what_is_copied():
         assert kept() is None
         assert pending == {}
     assert sum(each.times for each in copies) == 3
+
+
+def test_a_tree_that_is_converted_by_the_code_of_another_one_has_its_own_paths():
+    class Box:
+        def __init__(self, array):
+            self.array = array
+
+    def flatten(box):
+        dlbridge.convert_tree([inner], "dlbridge")
+        return [box.array]
+
+    dlbridge.register_container(Box, flatten, lambda box, arrays: Box(*arrays))
+    inner, outer = np.zeros(3, ">f4"), np.zeros(5, ">f4")
+    with dlbridge.watch() as copies:
+        dlbridge.convert_tree({"x": outer, "box": Box(np.zeros(3))}, "dlbridge")
+    assert sorted((each.times, each.nbytes, each.path) for each in copies) == [(1, 12, "[0]"), (1, 20, "['x']")]
+    assert pending == {}
+
+
+def test_watches_begin_and_end_beside_trees():
+    stop, errors = threading.Event(), []
+
+    def convert():
+        while not stop.is_set():
+            try:
+                dlbridge.convert_tree([swapped, swapped.copy()], "dlbridge")
+            except Exception as error:
+                errors.append(error)
+
+    threads = [threading.Thread(target=convert) for _ in range(3)]
+    with dlbridge.watch():
+        for each in threads:
+            each.start()
+        for _ in range(300):
+            with dlbridge.watch():
+                pass
+        stop.set()
+        for each in threads:
+            each.join()
+    assert (errors, pending, watching) == ([], {}, [])
+
+
+def test_what_a_handler_of_the_log_raises_does_not_reach_the_conversion(caplog, monkeypatch):
+    def refuse(record):
+        raise RuntimeError("a filter")
+
+    caplog.set_level(logging.INFO, "dlbridge")
+    monkeypatch.setattr(logging.getLogger("dlbridge"), "filter", refuse)
+    with dlbridge.watch() as copies:
+        dlbridge.asdlpack(swapped)
+        with pytest.raises(dlbridge.UnsupportedError):
+            dlbridge.convert_tree([swapped, object()], "dlbridge", others="raise")
+    assert (sum(each.times for each in copies), watching, pending) == (2, [], {})
+
+
+def test_a_watch_is_entered_once_at_a_time():
+    copies = dlbridge.watch()
+    with pytest.raises(RuntimeError, match="watch: it is not entered"):
+        copies.__exit__()
+    with copies:
+        with pytest.raises(RuntimeError, match="watch: it is entered already"):
+            copies.__enter__()
+        dlbridge.asdlpack(swapped)
+    assert [each.times for each in copies] == [1]
 
 
 def test_the_logger_gets_each_row_once(caplog):
