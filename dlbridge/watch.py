@@ -9,6 +9,7 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -68,6 +69,7 @@ class Copies:
         self._rows: dict[tuple[Any, ...], Copy] = {}
 
     def __enter__(self) -> Copies:
+        import_module("logging")        # not with the first copy: a child that is forked meanwhile could not import it
         with LOCK.lock:
             if self in watching:
                 raise RuntimeError("watch: it is entered already (call dlbridge.watch() for another one)")
@@ -201,10 +203,8 @@ def count_copy(kind: Any, copy: Copy) -> None:
     with LOCK.lock:
         is_new = [each.add(key, copy) for each in watching]
     if is_new and all(is_new):
-        import logging
-
         with suppress(Exception):       # of a filter or a handler: the conversion goes on
-            logging.getLogger("dlbridge").info("%s", copy)
+            sys.modules["logging"].getLogger("dlbridge").info("%s", copy)
 
 
 def name_leaf(array: Any) -> None:
