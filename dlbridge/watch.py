@@ -111,7 +111,8 @@ class Copies:
         """Count a copy; whether it is the first of its row."""
         found = self._rows.get(key)
         if found is None and len(self._rows) >= MOST_ROWS:
-            key, copy = (FURTHER,), Copy(1, copy.nbytes, "arrays", "", "others", "", "", "", FURTHER)
+            key, copy = (FURTHER,), Copy(1, copy.nbytes, "arrays", "any device", "any library", "any device", "", "",
+                                         FURTHER)
             found = self._rows.get(key)
         self._rows[key] = copy if found is None else found._replace(
             times=found.times + copy.times, nbytes=found.nbytes + copy.nbytes)
@@ -149,7 +150,7 @@ def watch() -> Copies:
 
 LOCK = ForkableLock()
 watching: list[Copies] = []         # those that are entered
-called_from: dict[int, str] = {}        # the line that called prefetch(), by the thread that reads for it
+called_from: dict[int, str] = {}    # the line that called prefetch(), by the thread that reads for it
 
 
 class TreeCopy:
@@ -166,10 +167,15 @@ pending: dict[int, list[TreeCopy]] = {}     # by the thread
 
 
 def noted(
-    src: Any, kind: Any, source: str, device: str, target: str, target_device: str, nbytes: int, reason: str, hint: str,
+    src: Any, kind: Any, source: str, device: str, target: str, target_device: str, nbytes: int | None, reason: str,
+    hint: str,
 ) -> None:
-    """Note a copy for all who watch; ``kind`` is the same for the same reason, whose text may have an address in it."""
+    """Note a copy for all who watch; ``kind`` is the same for the same reason, whose text may have an address in it.
+
+    ``nbytes`` is None where src has to say it.
+    """
     place, in_tree = caller()
+    nbytes = bytes_of(src) if nbytes is None else nbytes
     copy = Copy(1, nbytes, source, device, target, target_device, reason, hint, place)
     if in_tree:
         pending.setdefault(get_ident(), []).append(TreeCopy(src, kind, copy))
@@ -177,10 +183,19 @@ def noted(
         count_copy(kind, copy)
 
 
-def note(src: Any, device: str, target: str, nbytes: int, reason: str, hint: str, path: str) -> None:
-    """Note a copy that a library makes for dlbridge, for all who watch."""
-    count_copy(None, Copy(1, nbytes, shown(type(src), full_name), device, target, device, reason, hint, caller()[0],
-                          path))
+def note(src: Any, target: str, nbytes: int, reason: str, hint: str, path: str) -> None:
+    """Note a copy on the host that a library makes for dlbridge, for all who watch."""
+    copy = Copy(1, nbytes, shown(type(src), full_name), "cpu", target, "cpu", reason, hint, caller()[0], path)
+    count_copy(None, copy)
+
+
+def bytes_of(array: Any) -> int:
+    """How many bytes an array says that it has; 0 if it does not say it."""
+    with suppress(Exception):
+        nbytes = array.nbytes
+        if type(nbytes) is int:
+            return nbytes
+    return 0
 
 
 def caller() -> tuple[str, bool]:
@@ -271,6 +286,13 @@ def row_of_table(copy: Copy) -> str:
     cells = (f"{copy.times:,}", size(copy.nbytes), f"{copy.source} on {copy.device}",
              f"{copy.target} on {copy.target_device}", copy.reason, copy.hint, f"{copy.place} {copy.path}")
     return f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in cells)}</tr>"
+
+
+@atexit.register
+def end_all() -> None:
+    """What converts in the last finalizers finds nothing of Python's that could be told."""
+    for each in list(watching):
+        each.__exit__()
 
 
 def watch_the_program() -> None:

@@ -20,7 +20,3 @@ cdef int note_copy(
 cdef Managed* noted(Managed* managed, object src, str target, str reason, str hint) except NULL
 # Tells of a copy of an array of its own that a library makes; ``managed`` is its memory, or NULL if that has none.
 cdef int note_clone(object src, const Managed* managed, str target, bint own) except -1
-
-# Why a batch of prefetch() is copied, and what would avoid that.
-cdef str OWN
-cdef str OWN_HINT

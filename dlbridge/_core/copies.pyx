@@ -8,8 +8,10 @@ from dlbridge.errors import full_name, shown
 
 
 cdef object listener = None
-cdef str OWN = "what prefetch() gives is the caller's own"
-cdef str OWN_HINT = "pass copy=False if its source does not write to it"
+
+# Why a batch of prefetch() is copied, and what would avoid that.
+OWN = "what prefetch() gives is the caller's own"
+OWN_HINT = "pass copy=False if its source does not write to it"
 
 
 def begin(function):
@@ -45,7 +47,5 @@ cdef int note_clone(object src, const Managed* managed, str target, bint own) ex
     reason, hint = (OWN, OWN_HINT) if own else ("copy was asked for", "pass copy=None")
     if managed != NULL:
         return note_copy(src, managed, target, reason, hint, device_name(managed.abi.dl_tensor.device))
-    nbytes = getattr(src, "nbytes", 0)
-    listener(src, None, shown(type(src), full_name), "cpu", target, "cpu", nbytes if type(nbytes) is int else 0, reason,
-             hint)
+    listener(src, None, shown(type(src), full_name), "cpu", target, "cpu", None, reason, hint)
     return 0

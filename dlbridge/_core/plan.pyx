@@ -9,7 +9,7 @@ from dlbridge._core.block cimport (
     PROTOCOL_ARRAY_INTERFACE, PROTOCOL_DLPACK, PROTOCOL_DLPACK_LEGACY, PROTOCOL_EXCHANGE_API, PROTOCOL_NUMPY, Managed,
     managed_data, managed_release, managed_shape, managed_strides,
 )
-from dlbridge._core.copies cimport OWN, OWN_HINT, note_copy
+from dlbridge._core.copies cimport note_copy
 from dlbridge._core.decision cimport (
     BY_POLICY, FETCH, HOW, IN_C_ORDER, LABEL_AS_HOST, NARROW, NO_COPY, NO_KERNEL, REARRANGE, STAGED, UPLOAD, Decision,
     Findings, Reason, Step, decide, is_bool, is_for_host, is_immutable, is_misaligned, is_spread, low_bits_of,
@@ -27,6 +27,7 @@ from dlbridge._core.request cimport (
 from dlbridge._core.sources.offer cimport facts_of, hints
 from dlbridge._core.target cimport OTHER_DEVICES, Target, uploads_to
 
+from dlbridge._core.copies import OWN, OWN_HINT
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
 

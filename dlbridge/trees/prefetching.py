@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dlbridge._core.copies import OWN, OWN_HINT
 from dlbridge.convert import asdlpack, convert
 from dlbridge.errors import shown
 from dlbridge.tensor import Tensor
@@ -28,11 +29,7 @@ from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER
 from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, taker, takers
 from dlbridge.trees.walk import Converter, map_leaves, map_tree
-from dlbridge.watch import called_from, caller, name_leaf, note, pending, watching
-
-# Why what is handed on is copied, and what would avoid that.
-OWN = "what prefetch() gives is the caller's own"
-OWN_HINT = "pass copy=False if its source does not write to it"
+from dlbridge.watch import bytes_of, called_from, caller, name_leaf, note, pending, watching
 
 SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
 
@@ -128,9 +125,9 @@ def copy_of_words(array: Any) -> Any:
 
     copy.copy() makes a new view of some arrays, such as those of pandas and xarray, whose copy() copies their memory.
     """
+    if watching:
+        note(array, "a batch", bytes_of(array), OWN, OWN_HINT, "")
     try:
-        if watching:
-            note(array, "cpu", "a batch", getattr(array, "nbytes", 0), OWN, OWN_HINT, "")
         if isinstance(array, np.ndarray):
             return np.array(array, subok=True)
         return array.copy() if hasattr(array, "copy") else copy.copy(array)

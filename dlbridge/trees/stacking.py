@@ -13,7 +13,7 @@ from dlbridge.errors import UnsupportedError, full_name, refusal
 from dlbridge.trees.failure import Failure, leaves, name_copies, report
 from dlbridge.trees.leaves import Takers, takers
 from dlbridge.trees.walk import map_leaves
-from dlbridge.watch import note, pending, watching
+from dlbridge.watch import bytes_of, note, pending, watching
 
 
 def collate(samples: Iterable[Any]) -> Any:
@@ -63,9 +63,8 @@ def is_sequence(kind: type[Any]) -> bool:
 def stacked(batch: Any, samples: list[Any], path: str) -> Any:
     """The batch, which is noted as a copy of its samples, while somebody watches."""
     if watching and type(samples[0]) not in (bool, int, float, str, bytes):
-        tensors = [tensor for _, tensor in leaves("", batch) if hasattr(tensor, "nbytes")]
-        note(samples[0], "cpu", "torch", sum(tensor.nbytes for tensor in tensors), "samples are stacked into one batch",
-             "nothing to do: collate stacks them", f"[…]{path}")
+        note(samples[0], "torch", sum(bytes_of(leaf) for _, leaf in leaves("", batch)),
+             "samples are stacked into one batch", "nothing to do: collate stacks them", f"[…]{path}")
     return batch
 
 

@@ -307,6 +307,29 @@ def test_a_program_is_watched_by_its_environment():
         assert (ended.stdout, ended.stderr) == ("", "")
 
 
+@in_child(says="converted\n", warnings="default")
+def test_what_converts_in_the_last_finalizers_is_not_watched():
+    import os
+    import sys
+
+    import numpy as np
+
+    import dlbridge
+
+    source = np.zeros(3, ">f4")
+
+    class Late:             # what its finalizer needs is in it, since modules are empty by then
+        def __del__(self, convert=dlbridge.asdlpack, source=source, write=os.write):
+            convert(source)
+            write(1, b"converted\n")
+
+    dlbridge.watch().__enter__()
+    dlbridge.asdlpack(source)
+    late = Late()
+    late.itself = late
+    sys.kept = late
+
+
 @in_child(says="1 3\n")
 def test_a_forked_child_counts_for_itself():
     import os
