@@ -106,6 +106,7 @@ cdef int read_description(object dtype, object shape, AskedLayout* described) ex
 
 cdef Managed* seen_as(Managed* managed, object dtype, object shape, AskedLayout* described) except NULL:
     """The bytes of a block with another dtype or shape. Steals managed, also when it fails."""
+    cdef Managed* seen = managed
     cdef uint64_t flags = managed.abi.flags & (DLPACK_FLAG_BITMASK_READ_ONLY | DLPACK_FLAG_BITMASK_IS_COPIED)
     managed_own_storage(managed)        # on failure it releases the block
     try:
@@ -115,10 +116,11 @@ cdef Managed* seen_as(Managed* managed, object dtype, object shape, AskedLayout*
         managed_release(managed)
         raise
     if load(&managed.references) > 1 or managed.abi.dl_tensor.ndim != described.ndim:
-        managed = in_order_of(managed, managed_new_over(managed, <Protocol> managed.protocol, described.ndim))
-    managed.abi.flags = flags
-    take_description(managed, described)
-    return managed_checked(managed)
+        seen = managed_new_over(managed, <Protocol> managed.protocol, described.ndim)
+    seen.abi.flags = flags
+    take_description(seen, described)
+    # A note of the stream is made for memory that is described: it has to know how far that reaches.
+    return managed_checked(seen if seen == managed else in_order_of(managed, seen))
 
 
 cdef int check_bytes(const Managed* managed, object dtype, object shape, int row) except -1:
