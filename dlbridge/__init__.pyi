@@ -8,11 +8,6 @@ from typing_extensions import CapsuleType, disjoint_base
 
 from dlbridge.convert import (
     DLPACK_VERSION,
-    _Device,
-    _DType,
-    _Readonly,
-    _Stream,
-    _To,
     asdlpack,
     convert,
     empty,
@@ -31,6 +26,7 @@ from dlbridge.errors import (
     UnsupportedError,
 )
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
+from dlbridge.typing import Device, DType, Readonly, Stream, To
 from dlbridge.watch import watch
 
 __all__ = [
@@ -156,9 +152,9 @@ class Plan(NamedTuple):
     def _repr_html_(self) -> str: ...
 
 def explain(
-    src: object, to: _To, *, device: _Device | None = None, copy: bool | None = None, stream: _Stream | None = None,
-    readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False, dtype: _DType | None = None,
-    shape: Iterable[SupportsIndex] | None = None, out: object = None,
+    src: object, to: To, *, device: Device | None = None, copy: bool | None = None, stream: Stream | None = None,
+    readonly: Readonly = "copy", detach: bool = False, narrow: bool = False, order: Literal["C"] | None = None,
+    dtype: DType | None = None, shape: Iterable[SupportsIndex] | None = None, out: object = None,
 ) -> Plan: ...
 
 _Source = TypeVar("_Source")
@@ -179,6 +175,6 @@ def register_container(
 def register_target(
     name: str, deliver: Callable[[Tensor], object], *, array_type: type[Any] | tuple[type[Any], ...] | None = None,
     supports: Iterable[Literal["NEGATIVE_STRIDES", "READ_ONLY", "PACKED", "PADDED"]] = (),
-    dtypes: Iterable[str] | None = None, alignment: int = 1, replace: bool = False,
+    dtypes: Iterable[str] | None = None, alignment: int = 1, order: Literal["C"] | None = None, replace: bool = False,
 ) -> None: ...
 def targets() -> list[str]: ...

@@ -21,7 +21,7 @@ DLPACK_VERSION = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION)
 
 def convert(
     src, to, *, device=None, copy=None, stream=None, readonly="copy", detach=False, narrow=False,
-    dtype=None, shape=None, out=None,
+    order=None, dtype=None, shape=None, out=None,
 ):
     """Give an array of one library to another, without copying where that is possible.
 
@@ -53,6 +53,9 @@ def convert(
     narrow : bool
         Take the target's nearest type where it lacks a wide one (JAX without x64, MLX, Pillow): float64 becomes
         float32, complex128 complex64, and int64 int32. This rounds floating-point numbers, and is always a copy.
+    order : {None, "C"}
+        None leaves the strides as they are, if the target supports them. "C" gives compact memory in C order: a copy
+        where it is not, also of an array of the target's own.
     dtype : str or dtype, optional
         How to see a source of bytes, such as a file's: ``"bfloat16"``, a typestr such as ``">f4"``, the dtype of a
         library such as torch, or what :class:`numpy.dtype` takes. Nothing is cast. Bytes are a buffer without a format,
@@ -103,8 +106,8 @@ def convert(
     cdef Request request
     if out is not None:
         return load_module("dlbridge._core.out").convert_into(
-            src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow)
-    parse_request(&request, device, copy, stream, readonly, detach, narrow)
+            src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow, order)
+    parse_request(&request, device, copy, stream, readonly, detach, narrow, order)
     return convert_as(src, to, dtype, shape, &request)
 
 
@@ -141,7 +144,7 @@ def asdlpack(src, *, device=None, copy=None, stream=None, readonly="copy", detac
     """
     cdef Request request
     cdef Tensor tensor
-    parse_request(&request, device, copy, stream, readonly, detach, False)
+    parse_request(&request, device, copy, stream, readonly, detach, False, None)
     if type(src) is Tensor and is_already(src, route_to(src, "dlbridge", &request), &request):
         return tensor_for(src, &request)
     tensor = convert_to(src, "dlbridge", &request)
@@ -219,7 +222,7 @@ def to_dlpack(src, *, stream=None, max_version=None, readonly="copy"):
     np.float64(0.0)
     """
     cdef Request request
-    parse_request(&request, None, None, stream, readonly, False, False)
+    parse_request(&request, None, None, stream, readonly, False, False, None)
     return convert_to(src, versioned_capsule() if wants_versioned(max_version) else "dlpack", &request)
 
 

@@ -5,7 +5,7 @@ import builtins
 from dlbridge._core.dtypes cimport rows_named
 from dlbridge._core.late cimport load_module
 from dlbridge._core.sources.offer cimport library
-from dlbridge._core.target cimport Target
+from dlbridge._core.target cimport ANY_ORDER, ANY_STRIDES, ZERO_STRIDES, Target
 from dlbridge._core.targets.registry cimport new_unlisted
 
 from dlbridge._core.dtypes import NAMES
@@ -100,7 +100,8 @@ def register_container(type, flatten, unflatten):
     clear_cache()
 
 
-def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None, alignment=1, replace=False):
+def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None, alignment=1, order=None,
+                    replace=False):
     """Teach dlbridge to make a library's arrays.
 
     Parameters
@@ -110,15 +111,20 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
     deliver : callable
         ``deliver(tensor)`` gives the library's array from a :class:`Tensor`, commonly the library's ``from_dlpack``.
     array_type : type or tuple of types, optional
-        The type of the library's arrays. Instances are returned as they are.
+        The type of the library's arrays, subclasses included. Instances are returned as they are, and the type and its
+        instances name the target, too: ``convert(src, to=Grid)``, ``convert(src, to=grid)``. A type that is an array of
+        another target already, such as :class:`numpy.ndarray`, goes on naming that.
     supports : iterable of str
-        What the library supports beyond compact, writable, native-endian memory on the host: any of
-        "NEGATIVE_STRIDES", "READ_ONLY" (it heeds the flag), "PACKED" and "PADDED". Other memory is copied for it.
+        What the library supports beyond writable, native-endian memory on the host with strides that are not negative:
+        any of "NEGATIVE_STRIDES", "READ_ONLY" (it heeds the flag), "PACKED" and "PADDED". Other memory is copied for
+        it.
     dtypes : iterable of str, optional
         The names of the dtypes that the library has; None for all.
     alignment : int
         The alignment of the first element, in bytes, that the library needs in order to share: a power of two up to
         256, which is the alignment of copies.
+    order : {None, "C"}
+        "C" if the library needs compact memory in C order.
     replace : bool
         Whether it replaces a target that dlbridge has itself, such as "torch".
 
@@ -141,6 +147,10 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
     if not isinstance(alignment, int) or alignment not in ALIGNMENTS:
         raise ValueError(f"register_target: alignment {shown(alignment)}: is none of {ALIGNMENTS}, and copies have no "
                          "more (pass one of these, and let deliver copy to what needs more)")
+    if order is not None and not (isinstance(order, str) and order == "C"):
+        raise ValueError(f'register_target: order {shown(order)}: is neither None nor "C" (pass one)')
+    if order is not None and "NEGATIVE_STRIDES" in abilities:
+        raise ValueError('register_target: order "C": has no NEGATIVE_STRIDES (leave one of them out)')
     kinds = () if array_type is None else array_type if isinstance(array_type, tuple) else (array_type,)
     if not all([isinstance(kind, type) for kind in kinds]):
         raise TypeError(f"register_target: array_type {shown(array_type)}: is neither a type nor a tuple of types "
@@ -149,12 +159,14 @@ def register_target(name, deliver, *, array_type=None, supports=(), dtypes=None,
     def adjust(Target target):
         for flag in abilities:
             target.supports |= <unsigned int> Supports[flag]
+        if order is not None:
+            target.supports &= ~(ANY_STRIDES | ANY_ORDER | ZERO_STRIDES)
         target.rows = rows_named(wanted)
         target.alignment = alignment
-        target.array_types = kinds
 
     cdef Target target = new_unlisted(name, deliver)
     target.adjust = adjust
+    target.array_types = kinds
     add_target(target)
     clear_cache()
 

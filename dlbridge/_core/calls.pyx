@@ -27,7 +27,7 @@ cdef extern from "Python.h":
     int PyModule_AddFunctions(object module, PyMethodDef* methods) except -1
     object PyObject_Vectorcall(object function, PyObject** arguments, size_t count, PyObject* names)
 
-OF_TREES = ("device", "copy", "stream", "readonly", "detach", "narrow")
+OF_TREES = ("device", "copy", "stream", "readonly", "detach", "narrow", "order")
 OPTIONS = (*OF_TREES, "dtype", "shape", "out")
 
 # A function of METH_FASTCALL | METH_KEYWORDS. names are the keywords of the last arguments, or NULL.

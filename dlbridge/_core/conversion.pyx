@@ -6,12 +6,13 @@ from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, DLDevice,
     kDLROCM,
 )
-from dlbridge._core.block cimport Managed, managed_nbytes, managed_own_storage, managed_release
+from dlbridge._core.block cimport BYTE_STRIDES, Managed, managed_nbytes, managed_own_storage, managed_release
 from dlbridge._core.copies cimport is_watched, note_clone
 from dlbridge._core.decision cimport COPY_IN_TARGET, COPY_SPAN, NARROW, UPLOAD, Decision, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport has_streams
 from dlbridge._core.dtypes cimport nearest_row, row_name
+from dlbridge._core.layout cimport STRIDED
 from dlbridge._core.place cimport shared_in_order
 from dlbridge._core.plan cimport kernels, writer_of
 from dlbridge._core.request cimport (
@@ -31,12 +32,14 @@ from dlbridge.tensor cimport new_tensor
 cdef bint is_already(object src, Route route, const Request* request) except -1:
     if request.copy == COPY_ALWAYS or request.copy == COPY_UNLESS_CONSTANT and not is_immutable(route.target):
         return False
-    return is_there(src, route, request)
+    return is_as_asked(src, route, request)
 
 
-cdef bint is_there(object src, Route route, const Request* request) except -1:
-    """Whether an array is on the device that is asked for, if one is."""
-    return not request.has_device or is_on(src, route.target.hosts, &request.device)
+cdef bint is_as_asked(object src, Route route, const Request* request) except -1:
+    """Whether an array is on the device that is asked for, and in C order, if these are asked for."""
+    if request.has_device and not is_on(src, route.target.hosts, &request.device):
+        return False
+    return not request.c_order or is_in_c_order(src, route)
 
 
 cdef object convert_to(object src, object to, Request* request):
@@ -66,7 +69,7 @@ cdef object convert_own(object src, Route route, const Request* request):
     if is_already(src, route, request):
         return own_in_order(src, request) if request.has_stream else src
     facts = route.target.facts
-    if facts.clone is not None and request.copy == COPY_UNLESS_CONSTANT and is_there(src, route, request):
+    if facts.clone is not None and request.copy == COPY_UNLESS_CONSTANT and is_as_asked(src, route, request):
         if is_constant(src, route):
             return src
         note_own(src, route, True)
@@ -130,6 +133,16 @@ cdef bint is_constant(object src, Route route) except -1:
         return managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY and writer_of(managed) is None
     finally:
         managed_release(managed)
+
+
+cdef bint is_in_c_order(object src, Route route) except -1:
+    """Whether an array's memory is compact, in C order; False of one whose memory its library does not show."""
+    cdef Managed* managed = seen(src, route)
+    if managed == NULL:
+        return False
+    compact = not managed.marks & (BYTE_STRIDES | STRIDED)
+    managed_release(managed)
+    return compact
 
 
 cdef object deliver_out_of_line(Managed* managed, Target target, const Request* request, object src):

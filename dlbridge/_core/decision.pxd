@@ -67,6 +67,7 @@ cdef enum Reason:
     UNKEPT_COPY
     GIVEN_COPY
     GATHERED_CHUNKS
+    ORDER_ASKED
     # of memory that is shared
     SHARED_READ_ONLY
     SHARED_UNTIL_READ
@@ -128,6 +129,7 @@ cdef inline bint fits(const Managed* managed, Target target, const Request* requ
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     return (
         managed.marks & ~target.supports == 0
+        and not (request.c_order and managed.marks)
         and load_rows(&target.plain_rows) >> managed.row & 1
         and tensor.device.device_type == kDLCPU
         and <size_t> managed_data(managed) & target.low_bits[managed.row] == 0
@@ -144,6 +146,7 @@ cdef inline bint fits_there(const Managed* managed, Target target, const Request
     return (
         device_type in (kDLCUDA, kDLROCM)
         and managed.marks & ~target.supports == 0
+        and not (request.c_order and managed.marks)
         and target.device_rows >> managed.row & 1
         and (target.gpus < 0 or tensor.device.device_id < target.gpus)
         and <size_t> managed_data(managed) & target.device_low_bits[managed.row] == 0

@@ -54,7 +54,7 @@ cdef void decide(
     if target.hosts and (out.steps & (LABEL_AS_HOST | FETCH) or managed.abi.dl_tensor.device.device_type == kDLCPU):
         decide_host_device(target, findings, out)
     if managed.marks:
-        decide_layout(managed, target, out)
+        decide_layout(managed, target, request, out)
     if managed.marks & ~target.supports & LENGTH_1:
         out.steps |= RESET_LENGTH_1
     if not target.supports & SHARING:
@@ -96,7 +96,7 @@ cdef void finish(
         out.refused = NO_KERNEL
     elif elsewhere and fetches_holes(managed, out):
         out.reason, out.refused = SPREAD, NO_KERNEL
-    elif out.steps & COPY and not target.supports & (ANY_STRIDES | ANY_ORDER):
+    elif out.steps & COPY and (request.c_order or not target.supports & (ANY_STRIDES | ANY_ORDER)):
         out.steps |= IN_C_ORDER
     if out.steps & LABEL_AS_HOST and out.steps & IN_PINNED_MEMORY:
         out.steps ^= LABEL_AS_HOST | LABEL_COPY_AS_HOST         # the copy learns from the label that it is pinned
@@ -355,7 +355,7 @@ cdef void decide_pairs(const Managed* managed, Target target, Decision* out) noe
         want(out, UNPACK, ELEMENT_FORM)
 
 
-cdef void decide_layout(const Managed* managed, Target target, Decision* out) noexcept:
+cdef void decide_layout(const Managed* managed, Target target, const Request* request, Decision* out) noexcept:
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t supports = target.supports
     if out.steps & COPY or managed_packed(managed):
@@ -373,6 +373,8 @@ cdef void decide_layout(const Managed* managed, Target target, Decision* out) no
         want(out, COPY, AXIS_ORDER)
     elif not supports & GAPS and has_gaps(managed):
         want(out, COPY, HOLES)
+    elif request.c_order and managed.marks & (BYTE_STRIDES | BACKWARD | REPEATED | STRIDED):
+        want(out, COPY, ORDER_ASKED)
 
 
 cdef bint is_misaligned(const Managed* managed, Target target) noexcept:

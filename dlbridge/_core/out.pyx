@@ -38,13 +38,13 @@ cdef str OUT_ASKED = "nothing to do: out= asks for it"
 cdef Target TENSORS = loaded_target("dlbridge")
 
 
-def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow):
+def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, detach, narrow, asked_order):
     """convert(), which copies src into an array that is there, and returns that."""
     cdef Request request
     cdef Route route
     cdef Managed* source
     cdef Managed* into
-    parse_request(&request, device, copy, stream, readonly, detach, narrow)
+    parse_request(&request, device, copy, stream, readonly, detach, narrow, asked_order)
     route = route_to(src, to, &request)
     if out is src and dtype is None and shape is None:
         managed_release(acquire_out(out, route.target, &request))
@@ -113,7 +113,7 @@ cdef Managed* for_out(Managed* managed, Target target, const Request* request) e
 cdef Request request_to_read(const Request* request) noexcept:
     """What is asked of memory that only has to be read."""
     cdef Request asked = request[0]
-    asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
+    asked.copy, asked.readonly, asked.c_order = COPY_IF_NEEDED, READONLY_SHARE, False
     return asked
 
 
@@ -184,6 +184,9 @@ cdef int check_out(const Managed* into, object out, Target target, const Request
     if request.has_device and not same_device(&request.device, &tensor.device):
         raise refusal(DeviceError, "convert", "out", f"on {device_name(tensor.device)}",
                       f"is not on {device_name(request.device)}", "leave out device=")
+    if request.c_order and into.marks & (BYTE_STRIDES | STRIDED):
+        raise refusal(ConversionError, "convert", "out", f"of strides {managed_strides(into)}",
+                      'is not in C order, which order="C" asks for', "leave out order=, or pass one that is")
     if not target.supports & WRITABLE:
         raise not_writable(ConversionError, out, f"arrays of {target.name} do not change", WITHOUT)
     if target.facts.values is not None:

@@ -15,11 +15,10 @@ from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport (
     BYTE_STRIDES, CONJUGATED, NEGATED, OWNS_MEMORY, SWAPPED, Managed, Protocol, managed_checked, managed_count,
     managed_data, managed_drop, managed_item_bytes, managed_like, managed_nbytes, managed_new, managed_new_view,
-    managed_own, managed_packed, managed_release, managed_set_row, managed_span, managed_strides,
-    managed_take_versioned, protocol_name,
+    managed_own, managed_packed, managed_release, managed_set_row, managed_span, managed_take_versioned, protocol_name,
 )
 from dlbridge._core.copying cimport (
-    SWAP, SWAP_HALVES, SWAPPED_TO_FLOAT, SWAPPED_TO_INT32, TO_FLOAT, TO_INT32, TRUTH, Copy, add_axis, begin_copy,
+    SWAP, SWAPPED_TO_FLOAT, SWAPPED_TO_INT32, SWAP_HALVES, TO_FLOAT, TO_INT32, TRUTH, Copy, add_axis, begin_copy,
     copy_words, flip, repack,
 )
 from dlbridge._core.decision cimport (
@@ -313,14 +312,6 @@ cdef Managed* dense_like(const Managed* source, int row, int32_t steps) except N
         block.marks = 0
     block.marks &= STRIDED | LENGTH_1
     return block
-
-
-cdef tuple dense_strides(const Managed* source):
-    cdef Managed* block = dense_like(source, source.row, 0)
-    try:
-        return managed_strides(block)
-    finally:
-        managed_release(block)
 
 
 cdef bint copy_staged(Managed* into, Managed* source) except -1:

@@ -85,6 +85,8 @@ cdef dict REASONS = {
     Reason.SPREAD: (
         "strides", "{strides} of shape {shape} spread few bytes over many", ", which would all be fetched", None),
     Reason.GATHERED_CHUNKS: ("chunks", "are gathered into one array", "", COPIED),
+    Reason.ORDER_ASKED: (
+        "strides", "{strides} of shape {shape} are not in C order", ', which order="C" asks for', "pass order=None"),
 }
 
 # For each reason of a refusal that no policy of the caller's would change: the error, its field and value, what is
@@ -414,7 +416,8 @@ cdef str kernel_hint(const Managed* managed, Target target, const Decision* deci
     if decision.reason == Reason.WIDE_TYPE:
         return "narrow it with the library that made it"
     of_strides = decision.reason in (
-        Reason.NEGATIVE_STRIDE, Reason.ZERO_STRIDE, Reason.HOLES, Reason.AXIS_ORDER, Reason.SPREAD)
+        Reason.NEGATIVE_STRIDE, Reason.ZERO_STRIDE, Reason.HOLES, Reason.AXIS_ORDER, Reason.SPREAD,
+        Reason.ORDER_ASKED)
     return hints().NO_KERNEL if of_strides and has_streams(managed.abi.dl_tensor.device.device_type) else COPY_THERE
 
 
@@ -445,5 +448,5 @@ cdef bint may_be_rearranged(const Managed* managed, Target target, const Request
     cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
     return is_gpu(device_type) and (
         managed.marks & ~(target.supports | LENGTH_1) or is_bool(managed) or row != managed.row
-        or (request.copy == COPY_UNLESS_CONSTANT and managed.marks & STRIDED)
+        or ((request.c_order or request.copy == COPY_UNLESS_CONSTANT) and managed.marks & STRIDED)
         or (is_for_host(managed, target, request) and is_spread(managed)))

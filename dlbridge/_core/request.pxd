@@ -29,6 +29,7 @@ cdef enum Keyword:
     KEYWORD_READONLY
     KEYWORD_DETACH
     KEYWORD_NARROW
+    KEYWORD_ORDER
     KEYWORDS
 
 # Finds the stream that a target's library uses on a device, as the array API standard numbers it. Returns the object
@@ -42,6 +43,7 @@ ctypedef struct Request:
     ReadonlyPolicy readonly
     bint detach
     bint narrow                 # whether a wide type may become the target's nearest one
+    bint c_order                # whether the result shall be compact, in C order
     bint has_stream
     int64_t stream              # the consumer's stream, if has_stream
     PyObject* stream_object     # the object that named the stream, borrowed from the caller; or NULL
@@ -55,6 +57,7 @@ cdef Request NOTHING_ASKED      # every keyword at its default
 
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach, object narrow,
+    object order,
 ) except -1
 cdef inline bint is_unordered(const Request* request) noexcept nogil:
     return request.has_stream and request.stream == STREAM_UNORDERED

@@ -11,7 +11,7 @@ from dlbridge._core.late cimport load_module
 from dlbridge.errors import DeviceError, refusal, shown
 
 NOTHING_ASKED.has_device = NOTHING_ASKED.has_stream = NOTHING_ASKED.detach = NOTHING_ASKED.peek = False
-NOTHING_ASKED.narrow = False
+NOTHING_ASKED.narrow = NOTHING_ASKED.c_order = False
 NOTHING_ASKED.copy = COPY_IF_NEEDED
 NOTHING_ASKED.readonly = READONLY_COPY
 
@@ -20,6 +20,7 @@ cdef dict READONLY_POLICIES = {"copy": READONLY_COPY, "share": READONLY_SHARE, "
 
 cdef int parse_request(
     Request* request, object device, object copy, object stream, object readonly, object detach, object narrow,
+    object order,
 ) except -1:
     request[0] = NOTHING_ASKED
     parse_device_keyword(request, device)
@@ -28,12 +29,13 @@ cdef int parse_request(
     parse_readonly(request, readonly)
     request.detach = parse_switch("detach", detach)
     request.narrow = parse_switch("narrow", narrow)
+    request.c_order = parse_order(order)
 
 
 cdef int parse_keywords(Request* request, dict keywords) except -1:
     get = keywords.get
     return parse_request(request, get("device"), get("copy"), get("stream"), get("readonly", "copy"),
-                         get("detach", False), get("narrow", False))
+                         get("detach", False), get("narrow", False), get("order"))
 
 
 cdef int keyword_of(PyObject* name) noexcept:
@@ -44,7 +46,8 @@ cdef int keyword_of(PyObject* name) noexcept:
         <int> KEYWORD_DEVICE if name == <PyObject*> "device" else
         <int> KEYWORD_STREAM if name == <PyObject*> "stream" else
         <int> KEYWORD_DETACH if name == <PyObject*> "detach" else
-        <int> KEYWORD_NARROW if name == <PyObject*> "narrow" else -1
+        <int> KEYWORD_NARROW if name == <PyObject*> "narrow" else
+        <int> KEYWORD_ORDER if name == <PyObject*> "order" else -1
     )
 
 
@@ -59,8 +62,10 @@ cdef int parse_keyword(Request* request, int keyword, object value) except -1:
         parse_readonly(request, value)
     elif keyword == KEYWORD_DETACH:
         request.detach = parse_switch("detach", value)
-    else:
+    elif keyword == KEYWORD_NARROW:
         request.narrow = parse_switch("narrow", value)
+    else:
+        request.c_order = parse_order(value)
 
 
 cdef int parse_device_keyword(Request* request, object device) except -1:
@@ -94,6 +99,12 @@ cdef bint parse_switch(str name, object value) except -1:
     if value is not True and value is not False:
         raise TypeError(f"convert: {name} {shown(value)}: is neither True nor False (pass one)")
     return value is True
+
+
+cdef bint parse_order(object order) except -1:
+    if order is not None and not (isinstance(order, str) and order == "C"):
+        raise ValueError(f'convert: order {shown(order)}: is neither None nor "C" (None leaves the strides alone)')
+    return order is not None
 
 
 cdef int parse_readonly(Request* request, object readonly) except -1:

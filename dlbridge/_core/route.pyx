@@ -15,7 +15,7 @@ from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.offer cimport Offer, refusal_by_facts, replicas_of
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_for_type, unsupported
-from dlbridge._core.targets.registry cimport find_target, loaded_target
+from dlbridge._core.targets.registry cimport find_target, key_of, loaded_target
 
 from dlbridge.errors import UnsupportedError
 
@@ -28,7 +28,7 @@ cdef class Route:
 cdef Route find_route_to(object src, object to, Request* request):
     """Find a route. If ``to`` is an array, it stands for its type, and for its device unless one is asked for."""
     cdef object kind = type_of_example(to)
-    return aim_at(to, kind, find_route(src, to if kind is None else kind), request)
+    return aim_at(to, kind, find_route(src, key_of(to) if kind is None else kind), request)
 
 
 cdef Route aim_at(object to, object kind, Route route, Request* request):
@@ -110,7 +110,7 @@ cdef Route delivery_to(object to, str otherwise, Request* request):
         return aim(request, <Route> steal(entry))
     kind = type_of_example(to)
     try:
-        route = find_route(None, to if kind is None else kind)
+        route = find_route(None, key_of(to) if kind is None else kind)
     except UnsupportedError:
         if isinstance(to, (str, type)) or not has_offer(offers_for_type(type(to)), to):
             raise

@@ -44,8 +44,8 @@ ctypedef object (*Share)(const Managed* memory, object keeper)
 ctypedef object (*Upload)(Managed* managed, Target target, const DLDevice* device, const Request* request)
 # Waits for an array that upload only queued, and for those before it on the same stream.
 ctypedef int (*AwaitUpload)(object array) except -1
-# Makes the library's array on a device, dense, for large memory of the host, in its order of axes. Borrows source.
-ctypedef object (*Allocate)(Managed* source, Target target, const DLDevice* device)
+# Makes the library's array on a device, as a description of dense memory says, which is borrowed.
+ctypedef object (*Allocate)(const Managed* like, Target target, const DLDevice* device)
 
 
 cdef class Target:

@@ -79,17 +79,21 @@ cdef object ready_for(object array, Target target, const Request* request):
 cdef object staged(Managed* source, Target target, const Decision* decision, Managed** in_pool):
     """Upload memory, and arrange and narrow it on the way: into an array or into a block of the pool, or not at all."""
     cdef int row = nearest_row(source.row) if decision.steps & NARROW else source.row
+    cdef Managed* like
     if target.allocate == NULL:
         in_pool[0] = staged_in_pool(source, row, decision.steps, &decision.upload)
         return None
     if row != source.row:
         return None
+    like = dense_like(source, row, decision.steps)
     try:
-        return filled(target.allocate(source, target, &decision.upload), source)
+        return filled(target.allocate(like, target, &decision.upload), source)
     except DLBridgeError:
         raise
     except Exception as error:
         raise_of_upload(target, &decision.upload, managed_nbytes(source), error)
+    finally:
+        managed_release(like)
 
 
 cdef object filled(object array, Managed* source):

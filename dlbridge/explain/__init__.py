@@ -95,8 +95,8 @@ class Plan(NamedTuple):
 
 def explain(
     src: object, to: object, *, device: Any = None, copy: bool | None = None, stream: Any = None,
-    readonly: Any = "copy", detach: bool = False, narrow: bool = False, dtype: Any = None, shape: Any = None,
-    out: Any = None,
+    readonly: Any = "copy", detach: bool = False, narrow: bool = False, order: Any = None,
+    dtype: Any = None, shape: Any = None, out: Any = None,
 ) -> Plan:
     """Say what ``convert(src, to, …)`` would do, without doing it.
 
@@ -106,7 +106,7 @@ def explain(
 
     Parameters
     ----------
-    src, to, device, copy, stream, readonly, detach, narrow, dtype, shape, out
+    src, to, device, copy, stream, readonly, detach, narrow, order, dtype, shape, out
         As for :func:`dlbridge.convert`.
 
     Returns
@@ -135,7 +135,7 @@ def explain(
     """
     examine = load_module("dlbridge.explain.examine").examine       # with the first plan
     others = {"device": device, "stream": stream, "readonly": readonly, "detach": detach, "narrow": narrow,
-              "dtype": dtype, "shape": shape, "out": out}
+              "order": order, "dtype": dtype, "shape": shape, "out": out}
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str), "leaves": {}}
     try:
         given_copy = examine(facts, src, to, copy=copy, **others)
@@ -147,7 +147,7 @@ def explain(
         facts |= {"action": "refuse", "reason": error.reason, "hint": error.hint}
         if error.stage == "source" and dtype is None and shape is None and out is None:
             facts["leaves"] = plans_of_leaves(src, to, device=device, copy=copy, stream=stream, readonly=readonly,
-                                              detach=detach, narrow=narrow)
+                                              detach=detach, narrow=narrow, order=order)
     return Plan(**facts)
 
 

@@ -19,7 +19,7 @@ from dlbridge._core.route cimport Route, route_to
 from dlbridge._core.target cimport Target
 
 
-def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narrow, dtype, shape, out):
+def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narrow, order, dtype, shape, out):
     """Put into ``facts`` what convert() would find and do; nothing is copied, consumed or delivered.
 
     Returns whether the producer gave a copy: it may share if it is asked for that.
@@ -27,7 +27,7 @@ def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narr
     cdef Request request
     cdef Managed* managed
     cdef Route route
-    parse_request(&request, device, copy, stream, readonly, detach, narrow)
+    parse_request(&request, device, copy, stream, readonly, detach, narrow, order)
     route = route_to(src, to, &request)
     facts["target"] = route.target.name
     request.peek = True

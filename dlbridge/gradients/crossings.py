@@ -23,10 +23,11 @@ CROSSINGS = {
 VMAP_METHODS = ("sequential", "expand_dims", "broadcast_all")       # of jax.pure_callback
 
 
-def accepts(to: Any, returns: str | None, keywords: dict[str, Any]) -> Callable[[Any], Any]:
+def accepts(
+    to: Any, returns: str | None, others: str, columns: str, keywords: dict[str, Any],
+) -> Callable[[Any], Any]:
     """Make a decorator, as :func:`dlbridge.accepts` with ``gradients=True``."""
     check_decorator(to, returns)
-    others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
     inside = target_name(to, imported=False)
     ways = {"vmap_method": keywords.pop("vmap_method", VMAP_METHODS[0])} if inside == "torch" else {}
     take = takers("accepts", to, others, columns, keywords)

@@ -85,6 +85,8 @@ class Arrays(NamedTuple):
     #                                         they seem, with what to pass for what they stand for; or ""
     pinned_memory: Fact | None = None       # a function that gives a function of the array: whether it is in pinned
     #                                         memory, which its buffer does not say, and __dlpack__ does; or None here
+    made_like: Fact | None = None           # of what is a source only: a function of one, and of an ndarray with one
+    #                                         axis: another one over that, for accepts(returns="like")
     bytes_in_buffer: Fact | None = None     # a function of the array: whether dtype= and shape= are for its buffer
     ambiguous: Fact | None = None           # the names of dtypes that its buffer says of others too: the next protocol
     #                                         is asked for those

@@ -39,6 +39,12 @@ def memory_of(series: Any) -> Any:
     return None
 
 
+def series_like(series: Any, array: Any) -> Any:
+    """A series over an array, which is copied where it is read-only: other series may lie over it."""
+    index = series.index if len(array) == len(series) else None
+    return sys.modules["pandas"].Series(array, index, name=series.name, copy=not array.flags.writeable)
+
+
 def memory_of_arrow(chunks: Any) -> Any:
     """The only chunk of numbers without nulls."""
     return chunks.chunk(0) if chunks.num_chunks == 1 and not chunks.null_count else None
@@ -120,6 +126,7 @@ LIBRARY = Library(
             },
             gives=Fact(memory_of, "seen in 3.1.1",
                        "copies what is not contiguous, or has objects, into its Arrow stream"),
+            made_like=Fact(series_like, "seen in 3.1.1", "has an index and a name"),
         ),
         Arrays(
             "DataFrame",

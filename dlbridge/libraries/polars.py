@@ -16,6 +16,11 @@ def columns(frame: Any, unpack: bool) -> list[tuple[str, Any]]:
             for series in frame.get_columns()]
 
 
+def series_like(series: Any, array: Any) -> Any:
+    """A series of an array's values, which polars copies."""
+    return sys.modules["polars"].Series(series.name, array)
+
+
 def memory_of_frame(frame: Any) -> Any:
     """The ndarray (rows, columns) of a frame whose columns are of one type of numbers, or None; or a copy of it."""
     dtypes, polars = set(frame.dtypes), sys.modules["polars"]
@@ -59,6 +64,7 @@ LIBRARY = Library(
                 "flatten": ".explode()",
                 "pyarrow": "x.to_arrow()",
             },
+            made_like=Fact(series_like, "seen in 1.42", "has a name"),
         ),
         Arrays("DataFrame", {"+s": COLUMNS},
                gives=Fact(memory_of_frame, "seen in 1.42", "has an array of NumPy for columns of one type"),

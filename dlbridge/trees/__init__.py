@@ -62,7 +62,8 @@ def collate(samples):
     Parameters
     ----------
     samples : sequence
-        Arrays of any library, or containers of them, all of the same form and with the same shapes.
+        Arrays of any library, or containers of them, all of the same form and with the same shapes. Dataclasses, and
+        what is registered with :func:`register_container`, are containers, too.
 
     Returns
     -------
@@ -77,8 +78,8 @@ def collate(samples):
         torch is not installed.
     DLBridgeError
         As :func:`convert_tree` does.
-    TypeError, RuntimeError
-        As ``torch.utils.data.default_collate`` does, for samples of different forms or shapes.
+    TypeError, KeyError, RuntimeError
+        As ``torch.utils.data.default_collate`` does, for samples of different forms or shapes; the message says where.
 
     Examples
     --------
@@ -136,7 +137,7 @@ def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords
     return load_module("dlbridge.trees.prefetching").Prefetched(batches, to, depth, others, columns, keywords)
 
 
-def accepts(to, *, returns=None, gradients=False, **keywords):
+def accepts(to, *, returns=None, gradients=False, others="pass", columns="raise", **keywords):
     """Let a function that was written for one library be called with the arrays of any.
 
     Parameters
@@ -145,12 +146,16 @@ def accepts(to, *, returns=None, gradients=False, **keywords):
         As for :func:`dlbridge.convert`: what the function's arrays shall be.
     returns : {None, "like"}
         What becomes of the arrays that it returns: they stay as they are, or become arrays of the library and on the
-        device of the first array that it was called with.
+        device of the first array that it was called with. If that is a Series of pandas or polars, they become Series
+        with its name, and its index where the length is the same.
     gradients : bool
         Whether the library that calls can differentiate the function: torch one of JAX that it calls with tensors, and
         JAX one of torch that it calls with its arrays. The result is like these, whatever the first array is. It goes
         with ``returns="like"``, and not with ``detach``. A function of JAX is compiled by ``jax.jit``, so it must be
         pure. The page "Train across libraries" says more.
+    others, columns
+        As for :func:`convert_tree`: what becomes of arguments that are no arrays, and of a table's columns that are
+        none.
     **keywords
         As for :func:`dlbridge.convert`; they hold for every argument. With ``gradients=True``, a function of torch has
         one more, ``vmap_method``: whether ``jax.vmap`` calls it for one element after the other (``"sequential"``), or
@@ -185,4 +190,4 @@ def accepts(to, *, returns=None, gradients=False, **keywords):
     tensor([2., 2.])
     """
     calls = load_module("dlbridge.gradients.crossings" if gradients else "dlbridge.trees.boundary")
-    return calls.accepts(to, returns, keywords)
+    return calls.accepts(to, returns, others, columns, keywords)

@@ -2,16 +2,18 @@
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
 
 import numpy
+from typing_extensions import Unpack
 
-from dlbridge.convert import _Device, _DLPackArray, _Readonly, _Stream, _To
+from dlbridge.typing import Array, DLPackArray, Keywords, To
 
+_Others: TypeAlias = Literal["pass", "raise"]
+_Columns: TypeAlias = Literal["raise", "pass"]
 _Key = TypeVar("_Key")
-_Parameters = ParamSpec("_Parameters")
-_Returned = TypeVar("_Returned", covariant=True)
-_Like = TypeVar("_Like", bound=_DLPackArray)
+
+# ---- trees -----------------------------------------------------------------------------------------------------------
 
 # Their annotations say what the fields were before: a namedtuple, and the outputs of models in transformers.
 class _HasFields(Protocol):
@@ -21,17 +23,38 @@ class _HasFields(Protocol):
 class _OrderedDict(Protocol):
     def move_to_end(self, key: Any, last: bool = True) -> None: ...
 
-class _LikeItsFirst(Protocol):
-    """A function that gives its array to the library of the first that it was called with."""
-
-    @overload
-    def __call__(self, array: numpy.ndarray[Any, Any], /, *args: Any, **kwargs: Any) -> numpy.ndarray[Any, Any]: ...
-    @overload
-    def __call__(self, array: _Like, /, *args: Any, **kwargs: Any) -> _Like: ...
-    @overload
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
-    # As a method, it is called without self.
-    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+@overload
+def convert_tree(
+    tree: _HasFields | _OrderedDict, to: To, *, others: _Others = "pass", columns: _Columns = "raise",
+    **keywords: Unpack[Keywords],
+) -> Any: ...
+@overload
+def convert_tree(
+    tree: dict[str, Any], to: To, *, others: _Others = "pass", columns: _Columns = "raise",
+    **keywords: Unpack[Keywords],
+) -> dict[str, Any]: ...
+@overload
+def convert_tree(
+    tree: dict[_Key, Any], to: To, *, others: _Others = "pass", columns: _Columns = "raise",
+    **keywords: Unpack[Keywords],
+) -> dict[_Key, Any]: ...
+@overload
+def convert_tree(
+    tree: list[Any], to: To, *, others: _Others = "pass", columns: _Columns = "raise", **keywords: Unpack[Keywords],
+) -> list[Any]: ...
+@overload
+def convert_tree(
+    tree: tuple[Any, ...], to: To, *, others: _Others = "pass", columns: _Columns = "raise",
+    **keywords: Unpack[Keywords],
+) -> tuple[Any, ...]: ...
+@overload
+def convert_tree(
+    tree: deque[Any], to: To, *, others: _Others = "pass", columns: _Columns = "raise", **keywords: Unpack[Keywords],
+) -> deque[Any]: ...
+@overload
+def convert_tree(
+    tree: Any, to: To, *, others: _Others = "pass", columns: _Columns = "raise", **keywords: Unpack[Keywords],
+) -> Any: ...
 
 class _Prefetched(Iterator[Any]):
     def close(self) -> None: ...
@@ -40,92 +63,241 @@ class _Prefetched(Iterator[Any]):
     def __exit__(self, kind: object, error: object, traceback: object) -> None: ...
 
 def prefetch(
-    batches: Iterable[Any], to: _To, *, depth: int = 2, others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
-    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
+    batches: Iterable[Any], to: To, *, depth: int = 2, others: _Others = "pass", columns: _Columns = "raise",
+    **keywords: Unpack[Keywords],
 ) -> _Prefetched: ...
+def collate(samples: Sequence[Any]) -> Any: ...
 
-_Later = Callable[..., Coroutine[Any, Any, Any]]
+# ---- functions -------------------------------------------------------------------------------------------------------
+
+# A call may be as the function was written; or with any array in the place of its first two arguments, and the rest as
+# written; or with any arrays, and nothing else by name. So a keyword that the function does not have is an error.
+
+_Written = ParamSpec("_Written")        # the parameters
+_AfterOne = ParamSpec("_AfterOne")      # those after the first
+_AfterTwo = ParamSpec("_AfterTwo")
+_First = TypeVar("_First", contravariant=True)
+_Second = TypeVar("_Second", contravariant=True)
+_Returned = TypeVar("_Returned", covariant=True)
+_Like = TypeVar("_Like", bound=DLPackArray)
+_Ndarray: TypeAlias = numpy.ndarray[Any, Any]
+_Later: TypeAlias = Coroutine[Any, Any, Any]
+
+class _OfOne(Protocol[_Written, _AfterOne, _First, _Returned]):
+    """A function with a parameter that may be passed by its place."""
+
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: _First, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+
+class _OfTwo(Protocol[_Written, _AfterOne, _AfterTwo, _First, _Second, _Returned]):
+    """A function with two or more of them."""
+
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: _First, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(
+        self, first: _First, second: _Second, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Returned: ...
+
+class _OfArrays(Generic[_Written, _Returned]):
+    """What ``accepts`` makes of a function without such parameters."""
+
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+
+class _OfOneArray(Generic[_Written, _AfterOne, _Returned]):
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+
+class _OfTwoArrays(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
+    def __get__(
+        self, instance: object, owner: type[Any] | None = None, /,
+    ) -> _MethodOfArrays[_Written, _AfterOne, _AfterTwo, _Returned]: ...
+
+class _MethodOfArrays(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
+    """It is called without ``self`` and ``cls``, unless it is a static method."""
+
+    @overload
+    def __call__(self, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
+
+class _Accepts(Protocol):
+    @overload
+    def __call__(
+        self, function: _OfTwo[_Written, _AfterOne, _AfterTwo, _First, _Second, _Returned], /,
+    ) -> _OfTwoArrays[_Written, _AfterOne, _AfterTwo, _Returned]: ...
+    @overload
+    def __call__(
+        self, function: _OfOne[_Written, _AfterOne, _First, _Returned], /,
+    ) -> _OfOneArray[_Written, _AfterOne, _Returned]: ...
+    @overload
+    def __call__(self, function: Callable[_Written, _Returned], /) -> _OfArrays[_Written, _Returned]: ...
+
+# ---- … that return what is like their first array --------------------------------------------------------------------
+
+class _LikeItsArrays(Generic[_Written, _Returned]):
+    @overload
+    def __call__(self: _LikeItsArrays[_Written, _Later], *args: _Written.args, **kwargs: _Written.kwargs) -> _Later: ...
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> Any: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+
+class _LikeItsArray(Generic[_Written, _AfterOne, _Returned]):
+    @overload
+    def __call__(
+        self: _LikeItsArray[_Written, _AfterOne, DLPackArray], first: _Ndarray, /, *args: _AfterOne.args,
+        **kwargs: _AfterOne.kwargs,
+    ) -> _Ndarray: ...
+    @overload
+    def __call__(
+        self: _LikeItsArray[_Written, _AfterOne, DLPackArray], first: _Like, /, *args: _AfterOne.args,
+        **kwargs: _AfterOne.kwargs,
+    ) -> _Like: ...
+    @overload
+    def __call__(
+        self: _LikeItsArray[_Written, _AfterOne, _Later], first: Any, /, *args: _AfterOne.args,
+        **kwargs: _AfterOne.kwargs,
+    ) -> _Later: ...
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> Any: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> Any: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
+    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
+
+class _LikeItsFirst(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
+    @overload
+    def __call__(
+        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, /, *args: _AfterOne.args,
+        **kwargs: _AfterOne.kwargs,
+    ) -> _Ndarray: ...
+    @overload
+    def __call__(
+        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, second: Any, /,
+        *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Ndarray: ...
+    @overload
+    def __call__(
+        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, /, *args: _AfterOne.args,
+        **kwargs: _AfterOne.kwargs,
+    ) -> _Like: ...
+    @overload
+    def __call__(
+        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, second: Any, /,
+        *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Like: ...
+    @overload
+    def __call__(
+        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, _Later], first: Any, /, *args: _AfterOne.args,
+        **kwargs: _AfterOne.kwargs,
+    ) -> _Later: ...
+    @overload
+    def __call__(
+        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, _Later], first: Any, second: Any, /, *args: _AfterTwo.args,
+        **kwargs: _AfterTwo.kwargs,
+    ) -> _Later: ...
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> Any: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> Any: ...
+    @overload
+    def __call__(self, first: Any, second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> Any: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
+    def __get__(
+        self, instance: object, owner: type[Any] | None = None, /,
+    ) -> _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, _Returned]: ...
+
+class _MethodLikeItsFirst(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
+    """As ``_MethodOfArrays``."""
+
+    @overload
+    def __call__(
+        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, /,
+        *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Ndarray: ...
+    @overload
+    def __call__(
+        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, /,
+        *args: _AfterOne.args, **kwargs: _AfterOne.kwargs,
+    ) -> _Ndarray: ...
+    @overload
+    def __call__(
+        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, /,
+        *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Like: ...
+    @overload
+    def __call__(
+        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, /,
+        *args: _AfterOne.args, **kwargs: _AfterOne.kwargs,
+    ) -> _Like: ...
+    @overload
+    def __call__(
+        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, _Later], first: Any, /, *args: _AfterTwo.args,
+        **kwargs: _AfterTwo.kwargs,
+    ) -> _Later: ...
+    @overload
+    def __call__(self, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> Any: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> Any: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
 
 class _ReturnsLike(Protocol):
     @overload
-    def __call__(self, function: Callable[..., _DLPackArray], /) -> _LikeItsFirst: ...
+    def __call__(
+        self, function: _OfTwo[_Written, _AfterOne, _AfterTwo, _First, _Second, _Returned], /,
+    ) -> _LikeItsFirst[_Written, _AfterOne, _AfterTwo, _Returned]: ...
     @overload
-    def __call__(self, function: _Later, /) -> _Later: ...
+    def __call__(
+        self, function: _OfOne[_Written, _AfterOne, _First, _Returned], /,
+    ) -> _LikeItsArray[_Written, _AfterOne, _Returned]: ...
     @overload
-    def __call__(self, function: Callable[..., Any], /) -> Callable[..., Any]: ...
+    def __call__(self, function: Callable[_Written, _Returned], /) -> _LikeItsArrays[_Written, _Returned]: ...
 
-class _OfAnyArray(Protocol[_Parameters, _Returned]):
-    """A function as it was written, for editors to show; and one that takes arrays of any library in its arguments."""
-
-    @overload
-    def __call__(self, *args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Returned: ...
-    @overload
-    def __call__(self, *args: Any, **kwargs: Any) -> _Returned: ...
-    # As a method, it is called without self.
-    def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
-
-class _Accepts(Protocol):
-    def __call__(self, function: Callable[_Parameters, _Returned], /) -> _OfAnyArray[_Parameters, _Returned]: ...
-
-@overload
-def convert_tree(
-    tree: _HasFields | _OrderedDict, to: _To, *, others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
-    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
-) -> Any: ...
-@overload
-def convert_tree(
-    tree: dict[str, Any], to: _To, *, others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
-    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
-) -> dict[str, Any]: ...
-@overload
-def convert_tree(
-    tree: dict[_Key, Any], to: _To, *, others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
-    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
-) -> dict[_Key, Any]: ...
-@overload
-def convert_tree(
-    tree: list[Any], to: _To, *, others: Literal["pass", "raise"] = "pass", columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None, copy: bool | None = None, stream: _Stream | None = None,
-    readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
-) -> list[Any]: ...
-@overload
-def convert_tree(
-    tree: tuple[Any, ...], to: _To, *, others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
-    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
-) -> tuple[Any, ...]: ...
-@overload
-def convert_tree(
-    tree: deque[Any], to: _To, *, others: Literal["pass", "raise"] = "pass",
-    columns: Literal["raise", "pass"] = "raise", device: _Device | None = None, copy: bool | None = None,
-    stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
-) -> deque[Any]: ...
-@overload
-def convert_tree(
-    tree: Any, to: _To, *, others: Literal["pass", "raise"] = "pass", columns: Literal["raise", "pass"] = "raise",
-    device: _Device | None = None, copy: bool | None = None, stream: _Stream | None = None,
-    readonly: _Readonly = "copy", detach: bool = False, narrow: bool = False,
-) -> Any: ...
-def collate(samples: Sequence[Any]) -> Any: ...
 @overload
 def accepts(
-    to: _To, *, returns: None = None, gradients: Literal[False] = False, device: _Device | None = None,
-    copy: bool | None = None, stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False,
-    narrow: bool = False,
+    to: To, *, returns: None = None, gradients: Literal[False] = False, others: _Others = "pass",
+    columns: _Columns = "raise", **keywords: Unpack[Keywords],
 ) -> _Accepts: ...
 @overload
 def accepts(
-    to: _To, *, returns: Literal["like"], gradients: Literal[False] = False, device: _Device | None = None,
-    copy: bool | None = None, stream: _Stream | None = None, readonly: _Readonly = "copy", detach: bool = False,
-    narrow: bool = False,
+    to: To, *, returns: Literal["like"], gradients: Literal[False] = False, others: _Others = "pass",
+    columns: _Columns = "raise", **keywords: Unpack[Keywords],
 ) -> _ReturnsLike: ...
 @overload
 def accepts(
-    to: _To, *, returns: Literal["like"], gradients: Literal[True],
-    vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential", device: _Device | None = None,
-    copy: bool | None = None, stream: _Stream | None = None, readonly: _Readonly = "copy", narrow: bool = False,
+    to: To, *, returns: Literal["like"], gradients: Literal[True], others: _Others = "pass",
+    columns: _Columns = "raise", vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential",
+    **keywords: Unpack[Keywords],
 ) -> _ReturnsLike: ...

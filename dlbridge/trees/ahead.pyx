@@ -96,7 +96,7 @@ def on_gpu(Tensor tensor):
     return is_gpu(tensor.managed.abi.dl_tensor.device.device_type)
 
 
-def tensor_of(array, device, copy, detach):
+def tensor_of(array, device, copy, detach, order):
     """A Tensor over memory that is the caller's own, unless it is constant, or was asked for with copy=False.
 
     If a device is asked for, memory of the host is shared where it can be: it is copied to the device.
@@ -105,7 +105,7 @@ def tensor_of(array, device, copy, detach):
     cdef Route route
     cdef Managed* managed
     cdef int32_t device_type
-    parse_request(&request, device, copy, None, "share", detach, False)
+    parse_request(&request, device, copy, None, "share", detach, False, order)
     route = route_to(array, "dlbridge", &request)
     managed = acquire_by(route.offers, array, &request)
     device_type = managed.abi.dl_tensor.device.device_type
@@ -117,9 +117,9 @@ def tensor_of(array, device, copy, detach):
     return deliver_out_of_line(managed, route.target, &request, array)
 
 
-def upload_ahead(Tensor source, Destination destination, copy, narrow, list queued):
-    """A Tensor over a copy, on the destination's device, of memory of the host. ``copy`` and ``narrow`` are keywords of
-    convert().
+def upload_ahead(Tensor source, Destination destination, copy, narrow, order, list queued):
+    """A Tensor over a copy, on the destination's device, of memory of the host. ``copy``, ``narrow`` and ``order`` are
+    keywords of convert().
 
     With copy=False, the copy to the device is made all the same, but a change of the elements on the way is refused.
 
@@ -127,7 +127,7 @@ def upload_ahead(Tensor source, Destination destination, copy, narrow, list queu
     """
     cdef Request request = destination.request
     cdef Decision decision
-    request.narrow, request.readonly = narrow, READONLY_SHARE
+    request.narrow, request.c_order, request.readonly = narrow, order is not None, READONLY_SHARE
     if copy is False:
         request.copy, request.has_device = COPY_NEVER, False
         make_plan(source.managed, destination.uploading, &request, None, &decision)

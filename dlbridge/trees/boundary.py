@@ -10,7 +10,8 @@ import numpy as np
 
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
-from dlbridge.errors import DLBridgeError, UnsupportedError, refusal, shown
+from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, full_name, refusal, shown
+from dlbridge.libraries.library import Facts
 from dlbridge.trees.containers import container_of
 from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
@@ -26,15 +27,14 @@ HINTS_AT_GRADIENTS = {
     "requires_grad": 'pass gradients=True and returns="like" to dlbridge.accepts, or detach=True to end the gradient',
     "is_traced": 'pass gradients=True and returns="like" to dlbridge.accepts, or {}',
 }
-KEYWORD = re.compile(r'pass (?:device|copy|stream|readonly|detach|narrow)=[\w"]+')
+KEYWORD = re.compile(r'pass (?:device|copy|stream|readonly|detach|narrow|order)=[\w"]+')
 
 
 def accepts(
-    to: Any, returns: str | None, keywords: dict[str, Any],
+    to: Any, returns: str | None, others: str, columns: str, keywords: dict[str, Any],
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Any]]:
     """Make a decorator, as :func:`dlbridge.accepts`."""
     check_decorator(to, returns)
-    others, columns = keywords.pop("others", "pass"), keywords.pop("columns", "raise")
     take = takers("accepts", to, others, columns, keywords)
     target = target_name(to, imported=False)
     # The result goes to the device of the first array, so device= and stream= do not hold for it.
@@ -99,15 +99,17 @@ class Boundary:
             return None
         found = first_array((*positional[self.bound:], *named.values()) if named else positional[self.bound:])
         found = np.ndarray if isinstance(found, np.generic) else found
-        if found is not None:
-            self.check_returned(found)
-        return found
+        return found if found is None else self.checked(found)
 
-    def check_returned(self, like: Any) -> None:
+    def checked(self, like: Any) -> Any:
         """Refuse an array whose library dlbridge makes no arrays of, before the function runs."""
         try:
             target_name(like)
+            return like
         except UnsupportedError as error:
+            make = Facts(type(like)).made_like
+            if make is not None and self.back is not None:
+                return Around(like, make, self.back)
             raise refusal(UnsupportedError, "accepts", 'returns "like"', error.value, error.wrong,
                           'call it with dlbridge.convert(x, "numpy"), or leave out returns=') from None
 
@@ -138,10 +140,13 @@ class Boundary:
     def outward(self, result: Any, like: Any) -> Any:
         if like is None or self.back is None:
             return result
+        around = type(like) is Around
         try:
             if role_of(result) == ARRAY:
-                return convert(result, like, **self.back) if self.back else convert(result, like)
-            return map_leaves({**AS_THEY_ARE, ARRAY: taker(Converter(like, self.back), like, "pass")}, result, {})
+                return like(result) if around else convert(result, like, **self.back) if self.back else convert(
+                    result, like)
+            give = taker(like, "numpy", "pass") if around else taker(Converter(like, self.back), like, "pass")
+            return map_leaves({**AS_THEY_ARE, ARRAY: give}, result, {})
         except DLBridgeError as error:
             if has_texts(result):
                 return result
@@ -151,6 +156,24 @@ class Boundary:
         finally:
             if pending:
                 name_copies([("result", result)])
+
+
+class Around:
+    """A function of a result that shall be like an array of a library that is a source only, such as a Series."""
+
+    def __init__(self, like: Any, make: Callable[[Any, Any], Any], keywords: dict[str, Any]) -> None:
+        self.like = like
+        self.make = make
+        self.keywords = keywords
+
+    def __call__(self, result: Any) -> Any:
+        array = convert(result, "numpy", device="cpu", **self.keywords)
+        if array.ndim == 0:
+            return array[()]
+        if array.ndim > 1:
+            raise refusal(ConversionError, "accepts", "shape", array.shape, f"has {array.ndim} axes, and "
+                          f"{full_name(type(self.like))} has one", "return one axis, or a tuple of several arrays")
+        return self.make(self.like, array)
 
 
 def is_asynchronous(function: Callable[..., Any]) -> TypeGuard[Callable[..., Awaitable[Any]]]:

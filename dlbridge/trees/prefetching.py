@@ -64,10 +64,11 @@ class Ahead:
             moves = copied is False and asked and not self.destination.has(array)
             return self.move(array) if moves else self.take(array)
         self.pending = True
-        tensor = tensor_of(array, gpu, copied, self.keywords.get("detach", False))
+        order = self.keywords.get("order")
+        tensor = tensor_of(array, gpu, copied, self.keywords.get("detach", False), order)
         if gpu is None or on_gpu(tensor):
             return Pending(tensor, copied is not False and not tensor.readonly)
-        uploaded = upload_ahead(tensor, self.destination, copied, self.keywords.get("narrow", False), queued)
+        uploaded = upload_ahead(tensor, self.destination, copied, self.keywords.get("narrow", False), order, queued)
         if pending:
             name_leaf(array)
         return Pending(uploaded, True)

@@ -2,7 +2,7 @@
 
 import functools
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,9 @@ import numpy as np
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import UnsupportedError, full_name, refusal
+from dlbridge.trees.containers import Container, container_of
 from dlbridge.trees.failure import Failure, leaves, name_copies, report
+from dlbridge.trees.leaf import OTHER, role_of
 from dlbridge.trees.leaves import Takers, takers
 from dlbridge.trees.walk import map_leaves
 from dlbridge.watch import bytes_of, note, pending, watching
@@ -28,29 +30,68 @@ def collate(samples: Iterable[Any]) -> Any:
 
 
 def stack_alike(samples: list[Any], path: str) -> Any:
-    """Stack samples: Python's own containers part by part, as torch does, numbers of one type of NumPy at once.
+    """Stack samples: containers part by part, as torch does its own, and numbers of one type of NumPy at once.
 
     ``path`` is what is written behind a sample of the batch to get one of these.
     """
-    from torch.utils.data import default_collate as stack
-
     kinds = {*map(type, samples)}
     kind: Any = type(samples[0]) if samples else None
     if len(kinds) == 1 and kind in NUMBERS:
         return stacked(stack_numbers(samples), samples, path)
     if kinds <= torchs_own():
-        return stacked(stack(samples), samples, path)
+        return stacked(stack(samples, path), samples, path)
     if len(kinds) == 1 and kind is dict:
-        return {key: stack_alike([sample[key] for sample in samples], f"{path}[{key!r}]") for key in samples[0]}
+        return {key: stack_alike(values_at(samples, key, path), f"{path}[{key!r}]") for key in samples[0]}
     if len(kinds) == 1 and is_sequence(kind) and len({*map(len, samples)}) == 1:
         parts = [stack_alike(list(parts), f"{path}[{index}]") for index, parts in enumerate(zip(*samples, strict=True))]
         return kind(*parts) if hasattr(kind, "_fields") else parts
+    if len(kinds) == 1 and (containers := unknown_to_torch(samples)) is not None:
+        return stack_containers(samples, containers, path)
     tensors = [as_tensors(sample, path) for sample in samples]
     try:
-        return stacked(stack(tensors), samples, path)
+        return stacked(stack(tensors, path), samples, path)
     except TypeError as error:
         raise refusal(UnsupportedError, "collate", f"samples[…]{path}", f"of type {full_name(type(samples[0]))}",
                       f"cannot be stacked: {error}", "leave it out, or stack it yourself") from error
+
+
+def stack(samples: list[Any], path: str) -> Any:
+    from torch.utils.data import default_collate
+
+    try:
+        return default_collate(samples)
+    except RuntimeError as error:
+        raise RuntimeError(f"collate: samples[…]{path}: {error}") from error
+
+
+def values_at(samples: list[dict[Any, Any]], key: Any, path: str) -> list[Any]:
+    for index, sample in enumerate(samples):
+        if key not in sample:
+            raise KeyError(f"collate: samples[{index}]{path}: has no {key!r}, which the first sample has")
+    return [sample[key] for sample in samples]
+
+
+# ---- containers that torch does not know -----------------------------------------------------------------------------
+
+def unknown_to_torch(samples: list[Any]) -> list[Container] | None:
+    """How samples of one type are taken apart, and made again: of dataclasses, and of what is registered."""
+    if isinstance(samples[0], (Mapping, Sequence)) or role_of(samples[0]) != OTHER:
+        return None
+    containers = [container for sample in samples if (container := container_of(sample)) is not None]
+    return None if len(containers) < len(samples) or containers[0].is_read else containers
+
+
+def stack_containers(samples: list[Any], containers: list[Container], path: str) -> Any:
+    """A container like the first sample."""
+    pairs = list(zip(samples, containers, strict=True))
+    labels = [list(container.labels(sample)) for sample, container in pairs]
+    other = next((index for index, each in enumerate(labels) if each != labels[0]), None)
+    if other is not None:
+        raise refusal(UnsupportedError, "collate", f"samples[{other}]{path}", f"of type {full_name(type(samples[0]))}",
+                      f"has the parts {labels[other]}, and the first one {labels[0]}", "give them the same parts")
+    values = zip(*[container.values(sample) for sample, container in pairs], strict=True)
+    parts = [stack_alike(list(part), path + label) for label, part in zip(labels[0], values, strict=True)]
+    return containers[0].remake(samples[0], parts)
 
 
 NUMBERS = {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}      # NumPy's numbers that torch has too

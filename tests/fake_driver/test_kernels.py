@@ -37,6 +37,31 @@ def test_strides_that_a_target_lacks_are_made_compact_by_the_arrays_own_library(
     assert unordered_releases() == 0
 
 
+@in_child
+def test_c_order_is_made_by_the_arrays_own_library():
+    import numpy as np
+    from fake_driver.kernels import Array, values_of
+    from fake_driver.scenes.rearranging import check_order, refused
+
+    import dlbridge
+
+    numbers = np.arange(24, dtype="f4").reshape(4, 6)
+    for view in numbers.T, numbers[:, ::2], numbers[:, :3]:
+        source = Array(view)
+        assert dlbridge.convert(source, "plain").data_ptr == source.start       # these strides are supported
+        plan = dlbridge.explain(source, "plain", order="C")
+        assert plan.steps == ("compact copy (kernels)",) and 'order="C"' in plan.reason, plan
+        tensor = dlbridge.convert(source, "plain", order="C")
+        made = values_of(tensor)
+        assert np.array_equal(made, view) and made.flags.c_contiguous
+        assert 'order="C"' in str(refused(
+            lambda source=source: dlbridge.convert(source, "plain", order="C", copy=False), dlbridge.CopyRequiredError))
+        del tensor, made
+    source = Array(numbers)
+    assert dlbridge.convert(source, "plain", order="C").data_ptr == source.start
+    check_order()
+
+
 @pytest.mark.parametrize("keywords", [{}, {"readonly": "share"}, {"copy": True}])
 @in_child
 def test_a_library_that_copies_shared_memory_itself_gets_a_compact_copy(keywords):

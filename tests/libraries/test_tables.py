@@ -5,6 +5,7 @@ import datetime
 import numpy as np
 import pandas
 import polars
+import polars.testing
 import pyarrow
 import pytest
 import torch
@@ -294,3 +295,51 @@ def test_a_copy_that_a_library_makes_of_a_table_is_seen_by_who_watches(table):
         made = dlbridge.convert(table, "numpy")
     assert dlbridge.explain(table, "numpy").action == "copy"
     assert [(each.times, each.nbytes) for each in copies] == [(1, made.nbytes)]
+
+
+# ---- returns="like" --------------------------------------------------------------------------------------------------
+
+def doubled(x):
+    return x * 2
+
+
+@pytest.mark.parametrize("to", ["numpy", "torch", "jax"])
+def test_a_series_like_the_first_argument(to):
+    function = dlbridge.accepts(to, returns="like")(doubled)
+    series = pandas.Series([1, 2], index=["a", "b"], name="n", dtype="int32")
+    pandas.testing.assert_series_equal(function(series), series * 2)
+    frame = pandas.DataFrame({"x": [1, 2], "y": [3, 4]}, index=["a", "b"], dtype="int32")
+    pandas.testing.assert_frame_equal(frame.apply(function), frame * 2)
+    series = polars.Series("n", [1, 2], dtype=polars.Int32)
+    polars.testing.assert_series_equal(function(series), polars.Series("n", [2, 4], dtype=polars.Int32))
+    frame = polars.DataFrame({"x": [1, 2]}, schema={"x": polars.Int32})
+    found = frame.select(polars.col("x").map_batches(function, return_dtype=polars.Int32))
+    polars.testing.assert_frame_equal(found, polars.DataFrame({"x": [2, 4]}, schema={"x": polars.Int32}))
+
+
+def test_a_series_of_another_length_and_other_results():
+    function = dlbridge.accepts("torch", returns="like")(lambda x: (x.sum(), x[:2], {"k": [x > 1]}, "text"))
+    total, head, rest, text = function(pandas.Series([1.0, 2.0, 3.0], index=list("abc"), name="n"))
+    assert (total, text) == (6.0, "text")
+    pandas.testing.assert_series_equal(head, pandas.Series([1.0, 2.0], name="n"))
+    assert rest["k"][0].to_dict() == {"a": False, "b": True, "c": True}
+    total, head, rest, text = function(polars.Series("n", [1.0, 2.0, 3.0]))
+    assert (total, head.name, head.to_list(), rest["k"][0].to_list()) == (6.0, "n", [1.0, 2.0], [False, True, True])
+
+
+def test_a_series_that_is_returned_unchanged_is_not_written_through():
+    series = pandas.Series([1.0, 2.0])
+    same = dlbridge.accepts("numpy", returns="like")(lambda x: x)(series)
+    same.iloc[0] = 9
+    assert (series.iloc[0], same.iloc[0]) == (1.0, 9.0)
+    made = []
+    kept = dlbridge.accepts("numpy", returns="like")(lambda x: made.append(x * 2) or made[0])(series)
+    assert kept.to_numpy().ctypes.data == made[0].ctypes.data
+
+
+def test_what_is_no_series():
+    function = dlbridge.accepts("numpy", returns="like")(lambda x: x[:, None])
+    with pytest.raises(dlbridge.ConversionError, match=r"result: accepts: shape \(2, 1\): has 2 axes, and pand"):
+        function(pandas.Series([1, 2]))
+    with pytest.raises(dlbridge.UnsupportedError, match=r'returns "like" of type pandas.*DataFrame'):
+        function(pandas.DataFrame({"x": [1]}))

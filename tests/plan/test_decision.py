@@ -33,7 +33,7 @@ def disagreements(ask, *cases, made=lambda array: array):
 
 @pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlbridge", "dlpack"]))
 def test_what_fits_is_shared(target, deciding):
-    cases = itertools.product([target], [None, "cpu"], [None, True], ["copy", "share"])
+    cases = itertools.product([target], [None, "cpu"], [None, True], ["copy", "share"], [None, "C"])
     assert disagreements(deciding.by_target, *cases) == []
 
 
@@ -44,7 +44,7 @@ def test_what_fits_on_a_device_is_shared(target, device_type, deciding):
         native = array.astype(array.dtype.newbyteorder("="), copy=False)       # DLPack has no byte order
         return Producer(native, device_type=device_type, flags=int(not array.flags.writeable))
 
-    cases = itertools.product([target], [None, "cpu"], [None, True], ["copy", "share"])
+    cases = itertools.product([target], [None, "cpu"], [None, True], ["copy", "share"], [None, "C"])
     assert disagreements(deciding.by_target, *cases, made=there) == []
 
 

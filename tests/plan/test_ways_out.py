@@ -75,6 +75,7 @@ def address_of(array):
 
 
 KEYWORDS = {"device": (None, "cpu"), "copy": (None, True, False), "readonly": POLICIES}
+OF_CONVERT = {**KEYWORDS, "order": (None, "C")}
 
 
 @pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlpack"]))
@@ -84,14 +85,14 @@ def test_convert(target, deciding):
             tensor, target, *asked.values())
 
     # torch has no tensors on such a device, and JAX cannot export elements below a byte.
-    assert disagreements(ways, KEYWORDS, everything=target not in ("torch", "jax")) == []
+    assert disagreements(ways, OF_CONVERT, everything=target not in ("torch", "jax")) == []
 
 
 @pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlpack"]))
 def test_explain(target, deciding):
-    for source, values in itertools.product(sources(), itertools.product(*KEYWORDS.values())):
+    for source, values in itertools.product(sources(), itertools.product(*OF_CONVERT.values())):
         tensor = dlbridge.asdlpack(source)
-        plan = dlbridge.explain(tensor, target, **dict(zip(KEYWORDS, values, strict=True)))
+        plan = dlbridge.explain(tensor, target, **dict(zip(OF_CONVERT, values, strict=True)))
         decided = deciding.for_target(tensor, target, *values)
         assert plan.action == (decided if decided in ("share", "copy") else "refuse"), (plan, values)
         copies = [step for step in plan.steps if step.startswith(("copy", "a byte for each", "elements side by side"))]
@@ -100,8 +101,8 @@ def test_explain(target, deciding):
 
 @pytest.mark.parametrize("target", params(["numpy", "torch", "jax", "memoryview", "dlpack"]))
 def test_what_a_watch_sees_is_what_explain_says(target):
-    for source, values in itertools.product(sources(), itertools.product(*KEYWORDS.values())):
-        tensor, keywords = dlbridge.asdlpack(source), dict(zip(KEYWORDS, values, strict=True))
+    for source, values in itertools.product(sources(), itertools.product(*OF_CONVERT.values())):
+        tensor, keywords = dlbridge.asdlpack(source), dict(zip(OF_CONVERT, values, strict=True))
         plan = dlbridge.explain(tensor, target, **keywords)
         with dlbridge.watch() as copies, contextlib.suppress(dlbridge.DLBridgeError):
             dlbridge.convert(tensor, target, **keywords)

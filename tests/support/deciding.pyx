@@ -16,12 +16,12 @@ from dlbridge.face cimport view, wanted_by
 import dlbridge
 
 
-def by_target(obj, to, device, copy, readonly):
+def by_target(obj, to, device, copy, readonly, order):
     """Whether a quick test shares the memory, and whether the decision does."""
     cdef Request request
     cdef Target target = find_target(to)
     target.load()
-    parse_request(&request, device, copy, None, readonly, False, False)
+    parse_request(&request, device, copy, None, readonly, False, False, order)
     return decided(obj, target, &request)
 
 
@@ -32,7 +32,7 @@ def by_want(obj, flags):
     cdef View seen
     memset(&want, 0, sizeof(Want))
     want.size, want.flags = sizeof(Want), flags
-    parse_request(&request, None, None, None, "error", False, False)
+    parse_request(&request, None, None, None, "error", False, False, None)
     request.copy, request.readonly = COPY_NEVER, READONLY_ERROR
     try:
         view(obj, &want, &seen)
@@ -45,11 +45,11 @@ def by_want(obj, flags):
     return met, decided(obj, wanted_by(flags), &request)[1]
 
 
-def for_target(obj, to, device, copy, readonly):
+def for_target(obj, to, device, copy, readonly, order=None):
     """What is decided for a target: "share", "copy", or the name of the error."""
     cdef Target target = find_target(to)
     target.load()
-    return decided_in_words(obj, target, device, copy, readonly)
+    return decided_in_words(obj, target, device, copy, readonly, order)
 
 
 def for_export(tensor, name, device, copy, readonly):
@@ -75,11 +75,13 @@ def for_want(tensor, flags):
     return done, decided
 
 
-cdef str decided_in_words(object obj, Target target, object device, object copy, object readonly):
+cdef str decided_in_words(
+    object obj, Target target, object device, object copy, object readonly, object order=None,
+):
     cdef Request request
     cdef Managed* managed
     cdef Decision decision
-    parse_request(&request, device, copy, None, readonly, False, False)
+    parse_request(&request, device, copy, None, readonly, False, False, order)
     try:
         managed = acquire_by(offers_for_type(type(obj)), obj, &request)
         try:

@@ -1,5 +1,6 @@
 """Sources and targets that users add."""
 
+import gc
 import types
 import weakref
 
@@ -75,6 +76,83 @@ def test_registered_target_is_given_a_tensor():
     assert dlbridge.convert(np.arange(3), "list") == [0, 1, 2]
     given = [1]
     assert dlbridge.convert(given, "list") is given
+
+
+class Grid:
+    """A user's array, which has no protocol."""
+
+    def __init__(self, tensor):
+        self.array = np.from_dlpack(tensor)
+
+
+class Finer(Grid):
+    pass
+
+
+def test_the_type_of_a_registered_target_names_it():
+    dlbridge.register_target("grid", Grid, array_type=Grid)
+    grid = dlbridge.convert(np.arange(3), Grid)
+    for to in "grid", Grid, Finer, grid, Finer(np.zeros(1)):
+        made = dlbridge.convert(bytearray(2), to)
+        assert type(made) is Grid, to
+        assert made.array.tolist() == [0, 0]
+    assert dlbridge.convert(grid, Grid) is grid
+    assert dlbridge.explain(b"", grid).target == "grid"
+
+
+@pytest.mark.needs("torch")
+def test_what_a_function_returns_may_be_like_a_registered_type():
+    dlbridge.register_target("grid", Grid, array_type=Grid)
+    dlbridge.register_source(Grid, lambda grid: grid.array)
+    double = dlbridge.accepts("torch", returns="like")(lambda x: x * 2)
+    assert double(Grid(np.arange(3))).array.tolist() == [0, 2, 4]
+    assert double(Finer(np.arange(2))).array.tolist() == [0, 2]
+    assert dlbridge.convert_tree([bytearray(b"ab")], Grid)[0].array.tolist() == [97, 98]
+
+
+def test_an_example_without_a_device_is_not_kept():
+    dlbridge.register_target("grid", Grid, array_type=Grid)
+    examples = [Grid(np.zeros(1))]
+    alive = weakref.ref(examples[0])
+    for _ in range(3):
+        dlbridge.convert(b"", examples[0])
+    examples.clear()
+    gc.collect()
+    assert alive() is None
+
+
+@pytest.mark.needs("PIL")
+def test_an_example_image_is_not_kept():
+    from PIL import Image
+
+    examples = [Image.new("L", (2, 2))]
+    alive = weakref.ref(examples[0])
+    assert dlbridge.convert(np.zeros((2, 2), "u1"), examples[0]).size == (2, 2)
+    examples.clear()
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_type_that_is_another_targets_goes_on_naming_that():
+    class Rows(np.ndarray):
+        pass
+
+    dlbridge.register_target("mine", lambda tensor: "mine", array_type=(np.ndarray, Rows))
+    assert type(dlbridge.convert(b"a", np.ndarray)) is np.ndarray
+    assert type(dlbridge.convert(b"a", np.zeros(1))) is np.ndarray
+    assert dlbridge.convert(b"a", Rows) == "mine"
+
+
+def test_a_registered_target_may_need_c_order():
+    array = np.arange(6.0).reshape(2, 3)
+    dlbridge.register_target("rows", lambda tensor: tensor, order="C")
+    repeated = np.broadcast_to(1.0, (2, 2))
+    for source, shared in (array, True), (array.T, False), (array[:, ::2], False), (repeated, False):
+        plan = dlbridge.explain(source, "rows", readonly="share")
+        tensor = dlbridge.convert(source, "rows", readonly="share")
+        assert (tensor.data_ptr == source.ctypes.data) is (plan.action == "share") is shared
+        assert np.from_dlpack(tensor).flags.c_contiguous
+    assert "not in C order, which rows needs" in dlbridge.explain(array.T, "rows").reason
 
 
 # Unless it says that it supports them, a target is given neither backward strides nor read-only memory.

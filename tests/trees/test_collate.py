@@ -1,6 +1,7 @@
 """collate: batches of a DataLoader, of the samples of any library."""
 
 import collections
+import dataclasses
 
 import jax.numpy as jnp
 import ml_dtypes
@@ -12,6 +13,7 @@ from support.optional import of, params
 from support.processes import Samples
 
 import dlbridge
+from dlbridge.trees import containers
 
 pytestmark = pytest.mark.needs("torch")
 Pair = collections.namedtuple("Pair", ["image", "label"])
@@ -92,6 +94,65 @@ def test_each_sample_is_asked_once():
 def test_an_error_says_where_the_sample_is_wrong():
     with pytest.raises(dlbridge.ConversionError, match=r"leaf \['x'\]\[1\]: numpy: dtype"):
         dlbridge.collate([{"x": [1, np.zeros(2, "M8[s]")]}])
+
+
+class Graph:
+    def __init__(self, nodes, name):
+        self.nodes, self.name = nodes, name
+
+
+@dataclasses.dataclass
+class Labelled:
+    x: object
+    label: object
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    monkeypatch.setattr(containers, "FORMS", dict(containers.FORMS))
+    dlbridge.register_container(Graph, vars, lambda graph, parts: Graph(**parts))
+    yield
+    containers.form_of.cache_clear()
+
+
+@pytest.mark.usefixtures("graphs")
+def test_containers_that_torch_does_not_know():
+    batch = dlbridge.collate([
+        {"g": Graph({"x": dlbridge.asdlpack(np.full(2, index))}, "ab"[index]),
+         "p": [Labelled(np.full(1, index), index)]}
+        for index in range(2)])
+    assert type(batch["g"]) is Graph
+    assert batch["g"].nodes["x"].tolist() == [[0, 0], [1, 1]]
+    assert batch["g"].name == ["a", "b"]
+    (pair,) = batch["p"]
+    assert type(pair) is Labelled
+    assert (pair.x.tolist(), pair.label.tolist()) == ([[0], [1]], [0, 1])
+    with dlbridge.watch() as copies:
+        dlbridge.collate([Graph(np.ones(2), "")] * 2)
+    assert [(copy.path, copy.nbytes) for copy in copies] == [("[…]['nodes']", 32)]
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize(("samples", "error", "text"), [
+    ([Graph(np.ones(2), ""), Graph(np.ones(3), "")], RuntimeError, r"^collate: samples\[…\]\['nodes'\]: stack expects"),
+    ([{"x": [np.ones(2)]}, {"x": [np.ones(3)]}], RuntimeError, r"^collate: samples\[…\]\['x'\]\[0\]: stack expects"),
+    ([Graph({"k": object()}, "")] * 2, dlbridge.UnsupportedError, r"samples\[…\]\['nodes'\]\['k'\] of type .*object"),
+    ([Labelled(object(), 1)] * 2, dlbridge.UnsupportedError, r"samples\[…\]\.x of type builtins.object: cannot"),
+    ([Graph(np.zeros(1, "M8[s]"), "")], dlbridge.ConversionError, r"leaf \['nodes'\]: numpy: dtype"),
+    ([{"x": 1}, {"y": 1}], KeyError, r"collate: samples\[1\]: has no 'x'"),
+    ([Graph(1, ""), Labelled(1, "")], dlbridge.UnsupportedError, r"samples\[…\] of type .*Graph: cannot be stacked"),
+])
+def test_an_error_names_the_place(samples, error, text):
+    with pytest.raises(error, match=text):
+        dlbridge.collate(samples)
+
+
+@pytest.mark.usefixtures("graphs")
+def test_samples_with_other_parts():
+    other = Graph(1, "")
+    other.edges = 2
+    with pytest.raises(dlbridge.UnsupportedError, match=r"samples\[1\] of type .*Graph: has the parts .*edges.*\)$"):
+        dlbridge.collate([Graph(1, ""), other])
 
 
 def test_it_is_torchs_own_for_tensors():

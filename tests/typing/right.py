@@ -2,13 +2,14 @@
 
 import unittest
 from collections import OrderedDict, deque
-from typing import Any, Literal, NamedTuple, assert_type
+from typing import Any, Literal, NamedTuple, TypeVar, assert_type
 
 import numpy
 import numpy.typing
-from typing_extensions import Buffer, CapsuleType
+from typing_extensions import Buffer, CapsuleType, Unpack
 
 import dlbridge
+import dlbridge.typing
 
 array = numpy.zeros((2, 3))
 
@@ -99,6 +100,40 @@ assert_type(dlbridge.convert_tree(deque([array]), "numpy", copy=True), deque[Any
 assert_type(dlbridge.convert_tree(Pair(array), "torch"), Any)
 assert_type(dlbridge.convert_tree(OrderedDict(x=array), "torch"), Any)
 assert_type(dlbridge.convert_tree(array, "torch"), Any)
+
+
+
+# A function with a bare annotation, which is any array of NumPy's.
+@dlbridge.accepts("numpy", others="raise", columns="pass", order="C")
+def doubled(x: numpy.ndarray) -> numpy.ndarray:
+    return x * 2
+
+
+@dlbridge.accepts("numpy", returns="like")
+def like_doubled(x: numpy.ndarray, factor: float = 2.0) -> numpy.ndarray:
+    return x * factor
+
+
+assert_type(doubled(dlbridge.asdlpack(array)), numpy.ndarray)
+assert_type(like_doubled(array), numpy.ndarray[Any, Any])
+assert_type(like_doubled(dlbridge.asdlpack(array), factor=3.0), dlbridge.Tensor)
+assert_type(like_doubled([array], 3.0), Any)
+assert_type(like_doubled(x=array), Any)
+
+
+# What such functions are made of, in functions of one's own.
+AnyArray = TypeVar("AnyArray", bound=dlbridge.typing.Array)
+Given = TypeVar("Given")
+
+
+def through(x: AnyArray, to: dlbridge.typing.Target[Given], **keywords: Unpack[dlbridge.typing.Keywords]) -> AnyArray:
+    assert_type(dlbridge.convert(x, to), Given)
+    dlbridge.convert_tree([x], "numpy", **keywords)
+    return dlbridge.convert(b"", x)
+
+
+assert_type(through(dlbridge.asdlpack(array), numpy.ndarray, device="cpu", order="C"), dlbridge.Tensor)
+assert_type(through(dlbridge.asdlpack(array), Namespace()), dlbridge.Tensor)
 
 # The Tensor, and what takes one.
 tensor = dlbridge.asdlpack(array)

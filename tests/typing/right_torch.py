@@ -60,6 +60,18 @@ assert_type(scale(x=array), Any)
 
 
 @dlbridge.accepts("torch", returns="like")
+def loss(found: torch.Tensor, wanted: torch.Tensor, *, reduction: str = "mean") -> torch.Tensor:
+    return torch.nn.functional.mse_loss(found, wanted, reduction=reduction)
+
+
+assert_type(loss(array, tensor, reduction="sum"), numpy.ndarray[Any, Any])
+assert_type(loss(tensor, array), torch.Tensor)
+assert_type(loss(found=array, wanted=tensor), Any)
+assert_type(scale(array, factor=2.0), numpy.ndarray[Any, Any])
+assert_type(scale(x=tensor, factor=2.0), Any)
+
+
+@dlbridge.accepts("torch", returns="like")
 def extremes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return x.min(), x.max()
 
@@ -73,8 +85,8 @@ class Model:
         return x
 
     @dlbridge.accepts("torch")
-    def features(self, x: torch.Tensor) -> torch.Tensor:
-        return x
+    def features(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return x * scale
 
     @classmethod
     @dlbridge.accepts("torch", returns="like")
@@ -88,7 +100,8 @@ class Model:
 
 
 assert_type(Model().forward(array), numpy.ndarray[Any, Any])
-assert_type(Model().features(array), torch.Tensor)
+assert_type(Model().features(array, scale=2.0), torch.Tensor)
+assert_type(Model().features(x=tensor, scale=2.0), torch.Tensor)
 assert_type(Model.normalised(array), numpy.ndarray[Any, Any])
 assert_type(Model.rounded(array), numpy.ndarray[Any, Any])
 assert_type(dlbridge.convert(b"", "torch", dtype=torch.bfloat16), torch.Tensor)

@@ -11,16 +11,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from support.tools import load_tool
 
-import dlbridge
+import dlbridge.typing
 from dlbridge.libraries.library import libraries
 
 USES = Path(__file__).parent
 ROOT = USES.parents[1]
 ALLOWLIST = USES / "allowlist.txt"
+PAGE = ROOT / "docs" / "jobs" / "typing.md"
 
 
 def run_module(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -72,9 +74,36 @@ def test_wrong_uses(messages: dict[str, list[str]]) -> None:
 
 
 @pytest.fixture(scope="module")
+def page(workplace: Path) -> Path:
+    """The examples of the page on types, as one file."""
+    file = workplace / "page.py"
+    file.write_text("\n".join(re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)))
+    return file
+
+
+def wrong_lines(page: Path) -> list[int]:
+    lines = [number for number, line in enumerate(page.read_text().splitlines(), 1) if line.endswith("# error")]
+    assert len(lines) > 5
+    return lines
+
+
+def test_the_page_on_types(page: Path, workplace: Path) -> None:
+    done = run_mypy("--hide-error-context", str(page), cwd=workplace)
+    found = [int(number) for number in re.findall(r"page\.py:(\d+): error: ", done.stdout)]
+    assert found == wrong_lines(page), done.stdout
+
+
+def test_the_page_on_types_for_pyright(page: Path, workplace: Path) -> None:
+    assert sorted(errors_by_pyright(workplace, page)["page.py"]) == wrong_lines(page)
+
+
+@pytest.fixture(scope="module")
 def errors_of_pyright(workplace: Path) -> dict[str, dict[int, str]]:
     """What pyright says of the uses, by file and line."""
-    files = sorted({*USES.glob("*.py")} - {Path(__file__)})
+    return errors_by_pyright(workplace, *sorted({*USES.glob("*.py")} - {Path(__file__)}))
+
+
+def errors_by_pyright(workplace: Path, *files: Path) -> dict[str, dict[int, str]]:
     done = run_module("pyright", "--outputjson", "--pythonpath", sys.executable, *map(str, files), cwd=workplace)
     found: dict[str, dict[int, str]] = {file.name: {} for file in files}
     for each in json.loads(done.stdout)["generalDiagnostics"]:
@@ -95,11 +124,8 @@ def test_wrong_uses_for_pyright(errors_of_pyright: dict[str, dict[int, str]]) ->
 
 
 def test_the_names_that_editors_complete() -> None:
-    stub = ast.parse((Path(dlbridge.__file__).parent / "convert.pyi").read_text())
-    (name,) = [node for node in stub.body if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "_Name"]
-    assert name.value is not None
     ours = sorted(name for name, library in libraries().items() if library.delivery)      # packages may have more
-    assert [node.value for node in ast.walk(name.value) if isinstance(node, ast.Constant)] == ours
+    assert [*get_args(dlbridge.typing.Name)] == ours
 
 
 def test_the_stubs_of_a_wheel_have_the_docstrings() -> None:

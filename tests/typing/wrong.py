@@ -22,6 +22,10 @@ dlbridge.convert(array, "numpy", detach=None)  # E: call-overload
 dlbridge.convert(array, "numpy", dtype=3)  # E: call-overload
 dlbridge.convert(array, "numpy", shape=3)  # E: call-overload
 dlbridge.convert_tree([array], "numpy", dtype="float32")  # E: call-overload
+dlbridge.convert(array, "numpy", order="F")  # E: call-overload
+dlbridge.prefetch([array], "numpy", order="F")  # E: arg-type
+dlbridge.prefetch([array], "numpy", others="keep")  # E: arg-type
+dlbridge.accepts("numpy", columns="keep")  # E: call-overload
 view: memoryview = dlbridge.convert(array, "numpy")  # E: assignment
 
 dlbridge.asdlpack(array, "cpu")  # E: call-arg
@@ -34,7 +38,7 @@ dlbridge.to_dlpack(array, max_version=(1, 0, 0))  # E: arg-type
 dlbridge.to_dlpack(array, copy=True)  # E: call-arg
 
 dlbridge.explain(array)  # E: call-arg
-dlbridge.explain(array, "numpy", order="F")  # E: call-arg
+dlbridge.explain(array, "numpy", order="F")  # E: arg-type
 dlbridge.explain(array, "numpy", readonly="deny")  # E: arg-type
 plan.action = "copy"  # E: misc
 print(plan.action == "move")  # E: comparison-overlap (mypy alone)
@@ -51,6 +55,30 @@ tensor.__dlpack__(stream=1.0)  # E: arg-type
 tensor.__dlpack__(max_version="1.0")  # E: arg-type
 tensor.__dlpack__(dl_device="cpu")  # E: arg-type
 
+
+
+@dlbridge.accepts("numpy")
+def scaled(x: numpy.ndarray, scale: float = 1.0) -> numpy.ndarray:
+    return x * scale
+
+
+@dlbridge.accepts("numpy", returns="like")
+def like_scaled(x: numpy.ndarray, scale: float = 1.0) -> numpy.ndarray:
+    return x * scale
+
+
+class Model:
+    @dlbridge.accepts("numpy", returns="like")
+    def forward(self, x: numpy.ndarray, scale: float = 1.0) -> numpy.ndarray:
+        return x * scale
+
+
+scaled(array, scal=2.0)  # E: call-overload
+scaled(tensor, scale="2")  # E: call-overload
+like_scaled(array, scal=2.0)  # E: call-overload
+like_scaled(tensor, scale="2")  # E: call-overload
+Model().forward(array, scal=2.0)  # E: call-overload
+
 dlbridge.register_source(bytes, lambda source: source.pixels)  # E: attr-defined
 dlbridge.register_source(bytes, str.encode)  # E: arg-type
 dlbridge.register_source(bytes)  # E: call-overload
@@ -59,6 +87,7 @@ dlbridge.register_target("rows")  # E: call-arg
 dlbridge.register_target("rows", "from_dlpack")  # E: arg-type
 dlbridge.register_target("rows", lambda tensor: tensor.rows)  # E: attr-defined
 dlbridge.register_target("rows", repr, supports="PACKED")  # E: arg-type
+dlbridge.register_target("rows", repr, order="F")  # E: arg-type
 dlbridge.register_target("rows", repr, supports=["BIG_ENDIAN"])  # E: list-item
 dlbridge.targets("numpy")  # E: call-arg
 dlbridge.DLPACK_VERSION = (2, 0)  # E: misc (mypy alone)

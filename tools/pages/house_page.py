@@ -82,6 +82,7 @@ FLOORS = (
         Room("abi", ("_core.abi", "_core.arrow_abi")),
         Room("numpy_api", ("_core.numpy_api",)),
         Room("errors, pending", ("errors", "_core.pending")),
+        Room("typing", ("typing",)),
         Room("cache", ("_core.cache",), on_the_way=True),
         Room("late", ("_core.late",)),
         Room("system",

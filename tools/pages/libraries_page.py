@@ -115,6 +115,7 @@ SOURCE_FACTS = {
     "about_values": "explain() says what its values are",
     "declines": "what its `__dlpack__` refuses is asked of the next protocol",
     "ambiguous": "the next protocol is asked for some types that its buffer names",
+    "made_like": 'results are like it with `returns="like"`',
     "bytes_in_buffer": "its buffer is read with dtype= and shape=",
     "pinned_memory": "is asked whether it is in pinned memory",
 }

@@ -8,12 +8,13 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, STREAM_PER_THREAD_DEFAULT, DLDevice, DLTensor, kDLCUDA, kDLROCM
-from dlbridge._core.block cimport Managed, integers, managed_data, managed_item_bytes, managed_shape, managed_span
+from dlbridge._core.block cimport (
+    Managed, integers, managed_data, managed_item_bytes, managed_shape, managed_span, managed_strides,
+)
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport numpy_dtype
 from dlbridge._core.layout cimport STRIDED, Span
-from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport READONLY_SHARE, Request, keeps_handle
 from dlbridge._core.target cimport Target
 from dlbridge._core.targets cimport numpy
@@ -70,12 +71,12 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
         return target.namespace.asarray(array)
 
 
-cdef object allocate(Managed* source, Target target, const DLDevice* device):
-    shape, strides = managed_shape(source), dense_strides(source)
+cdef object allocate(const Managed* like, Target target, const DLDevice* device):
+    shape, strides = managed_shape(like), managed_strides(like)
     # cupy.empty() knows only two orders of axes.
     order = "F" if strides and strides == tuple(accumulate(shape[:len(shape) - 1], mul, initial=1)) else "C"
     with device_of(target, device):
-        return target.namespace.empty(shape, numpy_dtype(source.row), order)
+        return target.namespace.empty(shape, numpy_dtype(like.row), order)
 
 
 cdef object device_of(Target target, const DLDevice* device):

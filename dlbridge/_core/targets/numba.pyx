@@ -81,8 +81,8 @@ cdef object upload(Managed* managed, Target target, const DLDevice* device, cons
     return on_named(target, device, lambda: cuda.to_device(array if array.flags.c_contiguous else array.copy()))
 
 
-cdef object allocate(Managed* source, Target target, const DLDevice* device):
-    shape, dtype = managed_shape(source), numpy_dtype(source.row)
+cdef object allocate(const Managed* like, Target target, const DLDevice* device):
+    shape, dtype = managed_shape(like), numpy_dtype(like.row)
     return on_named(target, device, lambda: target.namespace.device_array(shape, dtype))
 
 

@@ -120,8 +120,18 @@ def _by_type(kind):
             target.load()
             if issubclass(kind, target.array_types):
                 return target
+        for target in reversed(tuple(targets.values())):        # those that users registered
+            if any([each is base for each in target.array_types]):
+                return target
     module = sys.modules.get(top_module(kind))
     return _by_namespace(module) if hasattr(kind, "__dlpack__") else None
+
+
+cdef object key_of(object to):
+    """What stands for ``to`` in a route, which keeps it: of an array its type, so that the array itself may go."""
+    if isinstance(to, (str, type, ModuleType, Target)):
+        return to
+    return to if _by_type(type(to)) is None else type(to)
 
 
 def names():

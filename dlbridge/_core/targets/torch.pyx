@@ -4,12 +4,11 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from dlbridge._core.abi cimport STREAM_LEGACY_DEFAULT, DLDevice, kDLCUDA, kDLROCM
-from dlbridge._core.block cimport Managed, managed_release, managed_shape
+from dlbridge._core.block cimport Managed, managed_release, managed_shape, managed_strides
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID
 from dlbridge._core.dtypes cimport DTypeRow, find_sized, get_row, row_name
 from dlbridge._core.native.libtorch cimport are_included, find_modes, is_own_stream, keys_of_modes
-from dlbridge._core.place cimport dense_strides
 from dlbridge._core.request cimport NOTHING_ASKED, Request
 from dlbridge._core.sources.exchange cimport find_exchange_api
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
@@ -91,10 +90,10 @@ cdef int await_upload(object tensor) except -1:
         managed_release(managed)
 
 
-cdef object allocate(Managed* source, Target target, const DLDevice* device):
+cdef object allocate(const Managed* like, Target target, const DLDevice* device):
     torch = target.namespace
-    return torch.empty_strided(managed_shape(source), dense_strides(source), device=cuda_name(device),
-                               dtype=getattr(torch, row_name(source.row)))
+    return torch.empty_strided(managed_shape(like), managed_strides(like), device=cuda_name(device),
+                               dtype=getattr(torch, row_name(like.row)))
 
 
 cdef str cuda_name(const DLDevice* device):
