@@ -74,19 +74,21 @@ class Copies:
             if self in watching:
                 raise RuntimeError("watch: it is entered already (call dlbridge.watch() for another one)")
             watching.append(self)
-            _copies.begin(noted)
+            _copies.begin(listen)
         return self
 
     def __exit__(self, *raised: object) -> None:
-        if self not in watching:
-            raise RuntimeError("watch: it is not entered (write with dlbridge.watch() as copies:)")
-        try:
-            for thread in list(pending):
-                settle(pending.pop(thread, []))
-        finally:
-            with LOCK.lock:
-                watching.remove(self)
-                _copies.end()
+        with LOCK.lock:
+            if self not in watching:
+                if python_ends:
+                    return
+                raise RuntimeError("watch: it is not entered (write with dlbridge.watch() as copies:)")
+            watching.remove(self)
+            _copies.end()
+            for each in [each for those in list(pending.values()) for each in list(those)]:
+                if self in each.watches:
+                    each.watches.remove(self)
+                    self.add(each.kind, each.copy)      # its tree is not done, so its place in it is not known
 
     def __iter__(self) -> Iterator[Copy]:
         with LOCK.lock:
@@ -107,8 +109,10 @@ class Copies:
         head = "".join(f"<th>{name}</th>" for name in ("times", "bytes", "from", "to", "because", "hint", "at"))
         return f"<table><tr>{head}</tr>{''.join(map(row_of_table, self))}</table>"
 
-    def add(self, key: tuple[Any, ...], copy: Copy) -> bool:
+    def add(self, kind: Any, copy: Copy) -> bool:
         """Count a copy; whether it is the first of its row."""
+        where = copy.source, copy.device, copy.target, copy.target_device, copy.place, copy.path
+        key: tuple[Any, ...] = (kind or copy.reason, *where)
         found = self._rows.get(key)
         if found is None and len(self._rows) >= MOST_ROWS:
             key, copy = (FURTHER,), Copy(1, copy.nbytes, "arrays", "any device", "any library", "any device", "", "",
@@ -150,23 +154,25 @@ def watch() -> Copies:
 
 LOCK = ForkableLock()
 watching: list[Copies] = []         # those that are entered
+python_ends = False
 called_from: dict[int, str] = {}    # the line that called prefetch(), by the thread that reads for it
 
 
 class TreeCopy:
-    """A copy in a tree, of which it is known later where its leaf is."""
+    """A copy in a tree, of which it is known later where its leaf is, for those who watched when it was made."""
 
     def __init__(self, leaf: Any, kind: Any, copy: Copy) -> None:
         self.leaf = leaf
         self.kind = kind
         self.copy = copy
         self.rest = ""              # what is written after the leaf's path
+        self.watches = list(watching)
 
 
 pending: dict[int, list[TreeCopy]] = {}     # by the thread
 
 
-def noted(
+def listen(
     src: Any, kind: Any, source: str, device: str, target: str, target_device: str, nbytes: int | None, reason: str,
     hint: str,
 ) -> None:
@@ -180,13 +186,13 @@ def noted(
     if in_tree:
         pending.setdefault(get_ident(), []).append(TreeCopy(src, kind, copy))
     else:
-        count_copy(kind, copy)
+        count_copy(kind, copy, watching)
 
 
-def note(src: Any, target: str, nbytes: int, reason: str, hint: str, path: str) -> None:
+def note_by_library(src: Any, target: str, nbytes: int, reason: str, hint: str, path: str) -> None:
     """Note a copy on the host that a library makes for dlbridge, for all who watch."""
     copy = Copy(1, nbytes, shown(type(src), full_name), "cpu", target, "cpu", reason, hint, caller()[0], path)
-    count_copy(None, copy)
+    count_copy(None, copy, watching)
 
 
 def bytes_of(array: Any) -> int:
@@ -200,23 +206,27 @@ def bytes_of(array: Any) -> int:
 
 def caller() -> tuple[str, bool]:
     """The line that called dlbridge, and whether it was for a tree."""
-    frame: FrameType | None = sys._getframe(1)
     in_tree = False
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
+    for module, frame in callers():
         if module == "threading" and get_ident() in called_from:
             return called_from[get_ident()], in_tree
         if module.partition(".")[0] != "dlbridge":
             return f"{frame.f_code.co_filename}:{frame.f_lineno}", in_tree
         in_tree = in_tree or module.startswith("dlbridge.trees.")
-        frame = frame.f_back
     return NO_PLACE, in_tree
 
 
-def count_copy(kind: Any, copy: Copy) -> None:
-    key = kind or copy.reason, copy.source, copy.device, copy.target, copy.target_device, copy.place, copy.path
+def callers() -> Iterator[tuple[str, FrameType]]:
+    """The frames that led here, the last call first, each after the name of its module."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield str(frame.f_globals.get("__name__")), frame
+        frame = frame.f_back
+
+
+def count_copy(kind: Any, copy: Copy, watches: list[Copies]) -> None:
     with LOCK.lock:
-        is_new = [each.add(key, copy) for each in watching]
+        is_new = [each.add(kind, copy) for each in watches]
     if is_new and all(is_new):
         with suppress(Exception):       # of a filter or a handler: the conversion goes on
             sys.modules["logging"].getLogger("dlbridge").info("%s", copy)
@@ -248,23 +258,27 @@ def in_this_tree(leaves: Callable[[], Iterable[tuple[str, Any]]]) -> None:
 
 def is_nested() -> bool:
     """Whether a tree is converted by code that runs while another one is."""
-    frame: FrameType | None = sys._getframe(1)
     outside = False
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
+    for module, _ in callers():
         if outside and module.startswith("dlbridge.trees."):
             return True
         outside = outside or module.partition(".")[0] != "dlbridge"
-        frame = frame.f_back
     return False
 
 
-def settle(those: Iterable[TreeCopy], path_of: Callable[[Any], str] = lambda leaf: "") -> None:
-    """Count copies whose places are known by now, or never will be."""
+def settle(those: Iterable[TreeCopy], path_of: Callable[[Any], str]) -> None:
+    """Count copies whose places are known by now."""
     for each in those:
-        count_copy(each.kind, each.copy._replace(path=path_of(each.leaf) + each.rest))
+        count_copy(each.kind, each.copy._replace(path=path_of(each.leaf) + each.rest), each.watches)
 
 
+def start_anew() -> None:
+    """Each process counts for itself."""
+    for each in watching:
+        each._rows.clear()
+
+
+call_in_child(start_anew)
 call_in_child(pending.clear)            # other threads are not in the child
 call_in_child(called_from.clear)
 
@@ -291,6 +305,8 @@ def row_of_table(copy: Copy) -> str:
 @atexit.register
 def end_all() -> None:
     """What converts in the last finalizers finds nothing of Python's that could be told."""
+    global python_ends
+    python_ends = True
     for each in list(watching):
         each.__exit__()
 

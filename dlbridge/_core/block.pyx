@@ -169,10 +169,13 @@ cdef inline Managed* lender(const Managed* managed) noexcept nogil:
 
 
 cdef int managed_take_tuples(Managed* managed, tuple shape, tuple strides) except -1:
-    """Take a layout from Python; on failure the block is released."""
+    """Take a layout of as many axes as the block has from Python; on failure the block is released."""
     cdef int32_t axis
+    cdef int32_t ndim = managed.abi.dl_tensor.ndim
     try:
-        for axis in range(managed.abi.dl_tensor.ndim):
+        if len(shape) != ndim or len(strides) != ndim:
+            raise ValueError(f"shape {shape} and strides {strides} are not of {ndim} axes")
+        for axis in range(ndim):
             managed.abi.dl_tensor.shape[axis], managed.abi.dl_tensor.strides[axis] = shape[axis], strides[axis]
     except BaseException:
         managed_release(managed)

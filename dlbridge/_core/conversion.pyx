@@ -75,7 +75,7 @@ cdef object convert_own(object src, Route route, const Request* request):
         note_own(src, route, True)
         return facts.clone.value(src, request.detach)
     if facts.duplicate is not None:
-        note_own(src, route, False)
+        note_own(src, route, request.copy == COPY_UNLESS_CONSTANT)
         return facts.duplicate.value(src)
     if route.target.hosts > 1:
         note_device(src, route, &asked)

@@ -9,6 +9,7 @@ from dlbridge.errors import full_name, shown
 
 cdef object listener = None
 
+cdef str UNKNOWN = "unknown device"
 # Why a batch of prefetch() is copied, and what would avoid that.
 OWN = "what prefetch() gives is the caller's own"
 OWN_HINT = "pass copy=False if its source does not write to it"
@@ -18,11 +19,11 @@ def begin(function):
     """Let a function be called with what is known of each copy; there is one for all watches."""
     global listener
     listener = function
-    add(&watches, 1)
+    add(&watch_count, 1)
 
 
 def end():
-    add(&watches, -1)
+    add(&watch_count, -1)
 
 
 cdef int note_copy(
@@ -34,7 +35,7 @@ cdef int note_copy(
     return 0
 
 
-cdef Managed* noted(Managed* managed, object src, str target, str reason, str hint) except NULL:
+cdef Managed* note_made(Managed* managed, object src, str target, str reason, str hint) except NULL:
     try:
         note_copy(src, managed, target, reason, hint)
     except BaseException:
@@ -47,5 +48,5 @@ cdef int note_clone(object src, const Managed* managed, str target, bint own) ex
     reason, hint = (OWN, OWN_HINT) if own else ("copy was asked for", "pass copy=None")
     if managed != NULL:
         return note_copy(src, managed, target, reason, hint, device_name(managed.abi.dl_tensor.device))
-    listener(src, None, shown(type(src), full_name), "cpu", target, "cpu", None, reason, hint)
+    listener(src, None, shown(type(src), full_name), UNKNOWN, target, UNKNOWN, None, reason, hint)
     return 0

@@ -67,7 +67,7 @@ cdef int row_named(str stage, object dtype, bint* swapped) except -2:
                 swapped[0] = not found.isnative
                 row = find_name(found.name)
         except (TypeError, ValueError, SyntaxError, NotImplementedError) as error:
-            # NumPy parses words with commas in them as Python.
+            # NumPy parses words with commas in them as Python; pyarrow has types that NumPy has not.
             cause = None if isinstance(dtype, str) else error
     if row == NO_ROW:
         raise refusal(ConversionError, stage, "dtype", shown(dtype), "is no type that dlbridge knows",
@@ -119,7 +119,7 @@ cdef Managed* seen_as(Managed* managed, object dtype, object shape, AskedLayout*
         seen = managed_new_over(managed, <Protocol> managed.protocol, described.ndim)
     seen.abi.flags = flags
     take_description(seen, described)
-    # A note of the stream is made for memory that is described: it has to know how far that reaches.
+    # After take_description(): the note of the stream is of the bytes that the description reaches.
     return managed_checked(seen if seen == managed else in_order_of(managed, seen))
 
 

@@ -5,8 +5,7 @@ A host protocol has no stream, so whoever is given an address by one may read th
 
 from cpython.buffer cimport (
     PyBUF_ANY_CONTIGUOUS, PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_F_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES,
-    PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release,
-    PyObject_GetBuffer,
+    PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer,
 )
 from cpython.long cimport PyLong_Check
 from cpython.object cimport PyObject

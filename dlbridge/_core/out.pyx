@@ -60,9 +60,7 @@ def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, det
         managed_release(source)
         raise
     try:
-        if is_watched():
-            note_copy(src, source, route.target.called, OUT, OUT_ASKED)
-        fill_out(into, source, route.target, &request)
+        fill_out(into, source, route.target, &request, src)
     finally:
         managed_release(into)
     if route.target.facts.written is not None:
@@ -70,13 +68,15 @@ def convert_into(src, to, dtype, shape, out, device, copy, stream, readonly, det
     return out
 
 
-cdef int fill_out(Managed* into, Managed* source, Target target, const Request* request) except -1:
+cdef int fill_out(Managed* into, Managed* source, Target target, const Request* request, object src) except -1:
     """Copy source, which is stolen, into memory that is there."""
     cdef bint direct = is_fetched_as_it_is(into, source)
     if not direct:
         source = for_out(source, target, request)
     try:
         check_fit(source, into)
+        if is_watched():
+            note_copy(src, source, target.called, OUT, OUT_ASKED)
         if direct:
             if is_unordered(request):
                 order(source, request)

@@ -13,7 +13,7 @@ from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, parse_device
 from dlbridge._core.dtypes cimport get_row, nearest_row
 from dlbridge._core.layout cimport STRIDED
-from dlbridge._core.place cimport copied, dense_like, copy_staged
+from dlbridge._core.place cimport copied, copy_staged, dense_like
 from dlbridge._core.request cimport NOTHING_ASKED, READONLY_SHARE, Request
 from dlbridge._core.sources.registry cimport acquire_by, offers_for_type
 from dlbridge._core.steps cimport taken

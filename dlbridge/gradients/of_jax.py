@@ -283,7 +283,8 @@ def alike(gradient: Any, tensor: Any) -> Any:
 # How a function is compiled: with its floats as arrays, or else as they are, for a function that needs to know them.
 # One that chooses a branch by the values of arrays is not compiled.
 FLOATS_TRACED, FLOATS_CONSTANT, NOT_COMPILED = range(3)
-# What JAX, or a function that is not made for it, raises over values that are not known while it is traced.
+# What JAX, or a function that is not made for it, raises over values that are not known while it is traced. It is then
+# run in the next way, so that a function which raises one of these for another reason runs up to three times.
 UNKNOWN_VALUES = (TypeError, ValueError, IndexError, AttributeError, OverflowError, NotImplementedError)
 
 

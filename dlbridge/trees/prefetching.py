@@ -29,7 +29,7 @@ from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER
 from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, taker, takers
 from dlbridge.trees.walk import Converter, map_leaves, map_tree
-from dlbridge.watch import bytes_of, called_from, caller, name_leaf, note, pending, watching
+from dlbridge.watch import bytes_of, called_from, caller, name_leaf, note_by_library, pending, watching
 
 SECONDS_AT_EXIT = 1.0           # that the end of Python waits for a source
 
@@ -126,16 +126,18 @@ def copy_of_words(array: Any) -> Any:
 
     copy.copy() makes a new view of some arrays, such as those of pandas and xarray, whose copy() copies their memory.
     """
-    if watching:
-        note(array, "a batch", bytes_of(array), OWN, OWN_HINT, "")
     try:
         if isinstance(array, np.ndarray):
-            return np.array(array, subok=True)
-        return array.copy() if hasattr(array, "copy") else copy.copy(array)
+            made = np.array(array, subok=True)
+        else:
+            made = array.copy() if hasattr(array, "copy") else copy.copy(array)
     except (MemoryError, RecursionError):
         raise
     except Exception:
         return array
+    if watching:
+        note_by_library(array, "a batch", bytes_of(array), OWN, OWN_HINT, "")
+    return made
 
 
 # ---- the thread ------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dlbridge.trees.failure import Failure, leaves, name_copies, report
 from dlbridge.trees.leaf import OTHER, role_of
 from dlbridge.trees.leaves import Takers, takers
 from dlbridge.trees.walk import map_leaves
-from dlbridge.watch import bytes_of, note, pending, watching
+from dlbridge.watch import bytes_of, note_by_library, pending, watching
 
 
 def collate(samples: Iterable[Any]) -> Any:
@@ -104,7 +104,7 @@ def is_sequence(kind: type[Any]) -> bool:
 def stacked(batch: Any, samples: list[Any], path: str) -> Any:
     """The batch, which is noted as a copy of its samples, while somebody watches."""
     if watching and type(samples[0]) not in (bool, int, float, str, bytes):
-        note(samples[0], "torch", sum(bytes_of(leaf) for _, leaf in leaves("", batch)),
+        note_by_library(samples[0], "torch", sum(bytes_of(leaf) for _, leaf in leaves("", batch)),
              "samples are stacked into one batch", "nothing to do: collate stacks them", f"[…]{path}")
     return batch
 

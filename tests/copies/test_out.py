@@ -120,6 +120,8 @@ def test_a_gradient_needs_what_was_written_over():
 def test_the_source_is_released():
     source = bytearray(4)
     dlbridge.convert(source, "numpy", out=np.zeros(4, "u1"))
+    with pytest.raises(dlbridge.ConversionError):
+        dlbridge.convert(source, "numpy", out=np.zeros(5, "u1"))
     source.append(0)
 
 

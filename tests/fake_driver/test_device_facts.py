@@ -29,14 +29,16 @@ def test_what_numba_lacks_stops_a_conversion():
 
     import dlbridge
 
-    for source in (
-        numpy.zeros(3), Interface(memory(), (3, 4), strides=(0, 4)), Interface(memory(), typestr=">f4"),
-        Interface(memory(), readonly=True),
+    for source, text in (
+        (numpy.zeros(3), "is the host's memory, which numba does not have"),
+        (Interface(memory(), (3, 4), strides=(0, 4)), "repeat elements, which numba does not support"),
+        (Interface(memory(), typestr=">f4"), "is not this machine's, and numba has no other"),
+        (Interface(memory(), readonly=True), "would become writable, since numba cannot be told otherwise"),
     ):
         try:
             dlbridge.convert(source, "numba", copy=False)
         except (dlbridge.CopyRequiredError, dlbridge.DeviceError) as error:
-            print(error)
+            assert text in str(error), error
         else:
             raise AssertionError(source)
 

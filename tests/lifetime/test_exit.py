@@ -15,8 +15,9 @@ beside_threads = in_child(says="", warnings="ignore::DeprecationWarning")
 
 # ---- at exit ---------------------------------------------------------------------------------------------------------
 
-@in_child(says="")
+@in_child(says="converted\n")
 def test_weak_references_call_back_at_the_end():
+    import os
     import weakref
 
     import numpy
@@ -28,7 +29,7 @@ def test_weak_references_call_back_at_the_end():
     arrays = [numpy.zeros(4).view(Array) for _ in range(4)]
     kept = [convert(array, target) for array, target in zip(arrays, TARGETS, strict=True)]
     watched = [weakref.ref(array, lambda _, convert_all=convert_all: convert_all()) for array in arrays]
-    weakref.finalize(arrays[0], convert_all)
+    weakref.finalize(arrays[0], lambda: (convert_all(), os.write(1, b"converted\n")))
     late = type("Late", (), {})()
     late.itself = late
     ended = weakref.ref(late, lambda _, kept=kept: kept.clear())
@@ -118,17 +119,21 @@ def test_a_thread_that_is_no_daemon_ends():
 
 @in_child(says="")
 def test_large_copies_of_daemon_threads_end():
-    import time
+    import threading
 
     import numpy
     from lifetime.ending import convert, start
 
-    def copy(source=numpy.zeros((2048, 1024), ">f4").T):
+    source, barrier = numpy.zeros((8192, 2048), ">f4").T, threading.Barrier(3)      # by several threads each
+
+    def copy(source=source, convert=convert):
+        convert(source, "numpy", copy=True)
+        barrier.wait()
         while True:
             convert(source, "numpy", copy=True)
 
-    threads = [start(copy) for _ in range(3)]
-    time.sleep(0.02)
+    threads = [start(copy) for _ in range(2)]
+    barrier.wait()
 
 
 @in_child(says="")

@@ -13,6 +13,7 @@ import pytest
 from support.children import in_child, run_script
 
 import dlbridge
+from dlbridge.trees import containers
 from dlbridge.watch import FURTHER, MOST_ROWS, pending, watching
 
 swapped = np.arange(6.0).astype(">f8")
@@ -116,6 +117,16 @@ def test_what_torch_copies_is_seen():
     assert list(copies) == []
 
 
+@pytest.mark.needs("PIL")
+def test_a_copy_by_its_own_library_says_why():
+    from PIL import Image
+
+    with dlbridge.watch() as copies:
+        list(dlbridge.prefetch([[Image.new("L", (2, 2))]], "pillow"))
+        dlbridge.convert(Image.new("L", (2, 2)), "pillow", copy=True)
+    assert {copy.reason for copy in copies} == {"what prefetch() gives is the caller's own", "copy was asked for"}
+
+
 @pytest.mark.needs("pyarrow")
 def test_chunks_that_are_gathered_are_seen():
     import pyarrow
@@ -136,6 +147,8 @@ def test_what_is_shared_or_refused_or_explained_is_not_seen():
         dlbridge.explain(swapped, "dlbridge")
         with pytest.raises(dlbridge.CopyRequiredError):
             dlbridge.asdlpack(swapped, copy=False)
+        with pytest.raises(dlbridge.ConversionError):
+            dlbridge.convert(np.zeros(3), "numpy", out=np.zeros(4))
         accepting(np.zeros(3), named={"x": np.zeros(1)})
     assert list(copies) == []
     assert str(copies) == "no copies"
@@ -328,6 +341,75 @@ def test_what_converts_in_the_last_finalizers_is_not_watched():
     late = Late()
     late.itself = late
     sys.kept = late
+
+
+class Parts:
+    """A container, in the middle of which a test goes on."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+
+def test_a_watch_that_ends_takes_nothing_from_another_one(monkeypatch):
+    monkeypatch.setattr(containers, "FORMS", dict(containers.FORMS))
+    converted, ended = threading.Event(), threading.Event()
+
+    def parts(container):
+        converted.set()
+        ended.wait()
+        return container.parts
+
+    dlbridge.register_container(Parts, parts, lambda container, parts: Parts(*parts))
+    try:
+        with dlbridge.watch() as outer:
+            before = dlbridge.watch().__enter__()
+            thread = threading.Thread(target=dlbridge.convert_tree, args=({"x": swapped, "y": Parts()}, "dlbridge"))
+            thread.start()
+            converted.wait()
+            with dlbridge.watch() as later:
+                pass
+            before.__exit__()
+            ended.set()
+            thread.join()
+    finally:
+        containers.form_of.cache_clear()
+    assert [(copy.times, copy.path) for copy in outer] == [(1, "['x']")]
+    assert [(copy.times, copy.path) for copy in before] == [(1, "")]
+    assert list(later) == []
+
+
+@in_child(says="")
+def test_a_generator_that_watches_may_be_left_at_the_end():
+    import dlbridge
+
+    def steps():
+        with dlbridge.watch():
+            yield
+
+    suspended = steps()
+    next(suspended)
+
+
+@in_child(says="0 1\n")
+def test_a_forked_child_of_a_watch_begins_with_nothing():
+    import os
+    import sys
+
+    import numpy as np
+
+    import dlbridge
+
+    source = np.zeros(3, ">f4")
+    with dlbridge.watch() as copies:
+        dlbridge.asdlpack(source)
+        if not os.fork():
+            before = len(copies)
+            dlbridge.asdlpack(source)
+            print(before, *[copy.times for copy in copies])
+            sys.stdout.flush()
+            os._exit(0)
+        os.wait()
+    assert [copy.times for copy in copies] == [1]
 
 
 @in_child(says="1 3\n")

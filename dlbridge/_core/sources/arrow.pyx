@@ -19,7 +19,7 @@ from dlbridge._core.block cimport (
     managed_span, managed_take_tuples,
 )
 from dlbridge._core.capsule cimport destroy_array, destroy_schema, new_struct
-from dlbridge._core.copies cimport is_watched, noted
+from dlbridge._core.copies cimport is_watched, note_made
 from dlbridge._core.devices.operations cimport device_operations
 from dlbridge._core.devices.table cimport device_name, has_streams, is_host
 from dlbridge._core.dtypes cimport find_name
@@ -282,7 +282,8 @@ cdef Managed* block_of_stream(
             made = gathered(chunks.blocks, chunks.count, request.peek)
             if not is_watched() or request.peek:
                 return made
-            return noted(made, None, "one array", "chunks are gathered into one array", "convert the chunks one by one")
+            return note_made(made, None, "one array", "chunks are gathered into one array",
+                             "convert the chunks one by one")
         if not chunks.count:
             return block_of_nothing(description)
         only, chunks.count = chunks.blocks[0], 0
