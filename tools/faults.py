@@ -153,7 +153,7 @@ FAULTS = (
     Fault("a batch is in its source's memory", "dlbridge/trees/walk.pyx",
           "        if own and self.request.copy == COPY_IF_NEEDED:", "        if False:", "prefetch"),
     Fault("the words of a batch are its source's", "dlbridge/trees/prefetching.py",
-          "return np.array(array, subok=True)", "return array", "prefetch"),
+          "made = np.array(array, subok=True)", "made = array", "prefetch"),
     Fault("a batch on a device is in its source's memory", "dlbridge/trees/ahead.pyx",
           "        request.copy = COPY_UNLESS_CONSTANT", "        request.copy = COPY_IF_NEEDED", "transfers"),
     Fault("the uploads of a tree are not waited for", "dlbridge/trees/walk.pyx",

@@ -6,6 +6,8 @@ looks up ``dlbridge.convert`` anew in every call (seen in CPython 3.11 to 3.13),
 conversion.
 """
 
+import sys
+
 from dlbridge._core.late import load_module
 
 
@@ -191,3 +193,7 @@ def accepts(to, *, returns=None, gradients=False, others="pass", columns="raise"
     """
     calls = load_module("dlbridge.gradients.crossings" if gradients else "dlbridge.trees.boundary")
     return calls.accepts(to, returns, others, columns, keywords)
+
+
+if "torch._dynamo" in sys.modules:
+    load_module("dlbridge.trees.compiled").substitute()

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
@@ -12,6 +13,7 @@ from dlbridge._core.route import target_name
 from dlbridge.convert import convert
 from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, full_name, refusal, shown
 from dlbridge.libraries.library import Facts
+from dlbridge.trees.compiled import CompiledCall
 from dlbridge.trees.containers import container_of
 from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
@@ -43,6 +45,7 @@ def accepts(
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:
         check_decorated(function)
         boundary = Boundary(function, take, back if returns else None, target in DIFFERENTIABLE)
+        compiled = CompiledCall(boundary, passes=target == "torch" and not keywords)
 
         if is_asynchronous(function):
             @functools.wraps(function)
@@ -55,6 +58,8 @@ def accepts(
 
         @functools.wraps(function)
         def call(*positional: Parameters.args, **named: Parameters.kwargs) -> Any:
+            if "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling():
+                return compiled(positional, named)
             like = boundary.first(positional, named)
             arguments, by_name = boundary.inward(positional, named)
             return boundary.outward(function(*arguments, **by_name), like)
