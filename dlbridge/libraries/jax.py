@@ -95,8 +95,9 @@ def copied(array: Any, stream: int | None) -> Any:
         return copy
 
 
-OF_TRACER = ('call what needs its values as dlbridge.accepts("torch", returns="like", gradients=True)(function), which '
-             "jax.jit, grad and vmap take, or by jax.pure_callback")
+OF_TRACER = ('call what needs its values as dlbridge.accepts("numpy", returns="like", callback=True)(function), which '
+             'jax.jit and vmap take, or as dlbridge.accepts("torch", returns="like", gradients=True)(function), which '
+             "grad takes, too")
 
 LIBRARY = Library(
     name="jax",

@@ -139,7 +139,7 @@ def prefetch(batches, to, *, depth=2, others="pass", columns="raise", **keywords
     return load_module("dlbridge.trees.prefetching").Prefetched(batches, to, depth, others, columns, keywords)
 
 
-def accepts(to, *, returns=None, gradients=False, others="pass", columns="raise", **keywords):
+def accepts(to, *, returns=None, gradients=False, callback=False, others="pass", columns="raise", **keywords):
     """Let a function that was written for one library be called with the arrays of any.
 
     Parameters
@@ -155,13 +155,19 @@ def accepts(to, *, returns=None, gradients=False, others="pass", columns="raise"
         JAX one of torch that it calls with its arrays. The result is like these, whatever the first array is. It goes
         with ``returns="like"``, and not with ``detach``. A function of JAX is compiled by ``jax.jit``, so it must be
         pure. The page "Train across libraries" says more.
+    callback : bool or callable
+        Whether JAX may call the function while it traces (``jax.jit``, ``vmap``): it then runs on the host, by
+        :func:`jax.pure_callback`, each time that there are values. It must be pure, and goes with ``returns="like"``.
+        To see what it gives, it is called with zeros once for each trace; or ``callback`` is a function that gives, for
+        the same arguments, a :class:`jax.ShapeDtypeStruct` for each result. There are no gradients.
     others, columns
         As for :func:`convert_tree`: what becomes of arguments that are no arrays, and of a table's columns that are
         none.
     **keywords
-        As for :func:`dlbridge.convert`; they hold for every argument. With ``gradients=True``, a function of torch has
-        one more, ``vmap_method``: whether ``jax.vmap`` calls it for one element after the other (``"sequential"``), or
-        once for the batch (``"expand_dims"``, ``"broadcast_all"``), as :func:`jax.pure_callback` does.
+        As for :func:`dlbridge.convert`; they hold for every argument. With ``callback``, and for a function of torch
+        with ``gradients=True``, there is one more, ``vmap_method``: whether ``jax.vmap`` calls it for one element after
+        the other (``"sequential"``), or once for the batch (``"expand_dims"``, ``"broadcast_all"``), as
+        :func:`jax.pure_callback` does.
 
     Returns
     -------
@@ -191,6 +197,10 @@ def accepts(to, *, returns=None, gradients=False, others="pass", columns="raise"
     >>> x.grad
     tensor([2., 2.])
     """
+    if callback is not False:
+        if gradients:
+            raise ValueError("accepts: callback: gives no gradients (leave out callback= or gradients=)")
+        return load_module("dlbridge.trees.callback").accepts(to, returns, others, columns, keywords, callback)
     calls = load_module("dlbridge.gradients.crossings" if gradients else "dlbridge.trees.boundary")
     return calls.accepts(to, returns, others, columns, keywords)
 

@@ -287,17 +287,23 @@ class _ReturnsLike(Protocol):
 
 @overload
 def accepts(
-    to: To, *, returns: None = None, gradients: Literal[False] = False, others: _Others = "pass",
-    columns: _Columns = "raise", **keywords: Unpack[Keywords],
+    to: To, *, returns: None = None, gradients: Literal[False] = False, callback: Literal[False] = False,
+    others: _Others = "pass", columns: _Columns = "raise", **keywords: Unpack[Keywords],
 ) -> _Accepts: ...
 @overload
 def accepts(
-    to: To, *, returns: Literal["like"], gradients: Literal[False] = False, others: _Others = "pass",
-    columns: _Columns = "raise", **keywords: Unpack[Keywords],
+    to: To, *, returns: Literal["like"], gradients: Literal[False] = False, callback: Literal[False] = False,
+    others: _Others = "pass", columns: _Columns = "raise", **keywords: Unpack[Keywords],
 ) -> _ReturnsLike: ...
 @overload
 def accepts(
-    to: To, *, returns: Literal["like"], gradients: Literal[True], others: _Others = "pass",
-    columns: _Columns = "raise", vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential",
-    **keywords: Unpack[Keywords],
+    to: To, *, returns: Literal["like"], callback: Literal[True] | Callable[..., Any],
+    gradients: Literal[False] = False, others: _Others = "pass", columns: _Columns = "raise",
+    vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential", **keywords: Unpack[Keywords],
+) -> _ReturnsLike: ...
+@overload
+def accepts(
+    to: To, *, returns: Literal["like"], gradients: Literal[True], callback: Literal[False] = False,
+    others: _Others = "pass", columns: _Columns = "raise",
+    vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential", **keywords: Unpack[Keywords],
 ) -> _ReturnsLike: ...

@@ -27,8 +27,9 @@ Result = TypeVar("Result")
 DIFFERENTIABLE = ("torch", "jax")       # accepts(…, gradients=True) is for functions of these
 HINTS_AT_GRADIENTS = {
     "requires_grad": 'pass gradients=True and returns="like" to dlbridge.accepts, or detach=True to end the gradient',
-    "is_traced": 'pass gradients=True and returns="like" to dlbridge.accepts, or {}',
+    "is_traced": 'pass gradients=True, or callback=True, and returns="like" to dlbridge.accepts',
 }
+HINT_AT_CALLBACK = 'pass callback=True and returns="like" to dlbridge.accepts'
 KEYWORD = re.compile(r'pass (?:device|copy|stream|readonly|detach|narrow|order)=[\w"]+')
 
 
@@ -139,7 +140,9 @@ class Boundary:
     def hint(self, error: DLBridgeError) -> str:
         """The hint for whoever wrote the decorator, whose keywords they are."""
         if self.hints_at_gradients and error.field in HINTS_AT_GRADIENTS:
-            return HINTS_AT_GRADIENTS[error.field].format(error.hint)
+            return HINTS_AT_GRADIENTS[error.field]
+        if error.field == "is_traced":
+            return HINT_AT_CALLBACK
         return KEYWORD.sub(r"\g<0> to dlbridge.accepts", error.hint)
 
     def outward(self, result: Any, like: Any) -> Any:

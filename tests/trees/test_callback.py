@@ -1,0 +1,126 @@
+"""accepts(callback=True): functions of the host that JAX calls back from what it traces."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import dlbridge
+
+pytestmark = pytest.mark.needs("jax")
+
+
+def host(function, to="numpy", **keywords):
+    return dlbridge.accepts(to, returns="like", callback=True, narrow=True, **keywords)(function)
+
+
+def sines(x, scale=1.0):
+    assert type(x) is np.ndarray
+    return np.sin(x) * scale
+
+
+ARRAY = np.linspace(0, 1, 6, dtype="float32").reshape(2, 3)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit, jax.vmap, lambda f: jax.jit(jax.vmap(f)),
+                                    lambda f: jax.vmap(jax.jit(f))],
+                         ids=["alone", "jit", "vmap", "jit(vmap)", "vmap(jit)"])
+@pytest.mark.parametrize("vmap_method", ["sequential", "expand_dims", "broadcast_all"])
+def test_it_gives_the_same_wherever_it_is_called(around, vmap_method):
+    function = host(sines, vmap_method=vmap_method)
+    made = around(lambda x: function(x, scale=2.0) + 1)(jnp.asarray(ARRAY))
+    assert isinstance(made, jax.Array)
+    np.testing.assert_array_equal(made, np.sin(ARRAY) * 2 + 1)
+
+
+def test_containers_go_in_and_come_out():
+    def take(batch, *, more):
+        return {"sum": batch["x"] + more[1], "parts": (batch["x"].sum(), 2.5, len(more))}
+
+    function = host(take)
+    made = jax.jit(lambda x: function({"x": x, "name": "a"}, more=[1, x * 2]))(jnp.ones(3))
+    assert made["sum"].tolist() == [3, 3, 3]
+    assert [float(part) for part in made["parts"]] == [3, 2.5, 2]
+
+
+def test_it_is_called_with_the_values_of_each_call():
+    seen = []
+    function = jax.jit(host(lambda x: (seen.append(x.tolist()), x)[1]))
+    assert [function(jnp.full(1, value)).tolist() for value in (1.0, 2.0)] == [[1], [2]]
+    assert seen == [[0], [1], [2]]         # zeros, to see what it gives
+
+
+def test_the_results_may_be_told_beforehand():
+    calls = []
+
+    @dlbridge.accepts("numpy", returns="like", narrow=True,
+                      callback=lambda x: (jax.ShapeDtypeStruct(x.shape, x.dtype), jax.ShapeDtypeStruct((), "int32")))
+    def inverse(x):
+        calls.append(1)
+        return np.linalg.inv(x), np.int32(len(x))
+
+    matrix = jnp.asarray([[2.0, 0.0], [0.0, 4.0]])
+    made, count = jax.jit(inverse)(matrix)
+    assert (made.tolist(), int(count), len(calls)) == ([[0.5, 0], [0, 0.25]], 2, 1)
+
+
+def test_zeros_that_a_function_does_not_take():
+    with pytest.raises(dlbridge.UnsupportedError, match=r"with zeros.*LinAlgError.*ShapeDtypeStruct"):
+        jax.jit(host(np.linalg.inv))(jnp.eye(2))
+
+
+def test_methods_and_arrays_of_others():
+    class Model:
+        factor = 3
+
+        @dlbridge.accepts("numpy", returns="like", callback=True)
+        def scaled(self, x):
+            return x * np.float32(self.factor)
+
+    assert jax.jit(Model().scaled)(jnp.ones(2)).tolist() == [3, 3]
+    assert type(Model().scaled(np.ones(2, "f4"))) is np.ndarray
+
+
+@pytest.mark.needs("torch")
+def test_a_function_of_torch():
+    import torch
+
+    assert type(host(torch.sin, "torch")(torch.ones(1))) is torch.Tensor
+    np.testing.assert_allclose(jax.jit(host(torch.sin, "torch"))(jnp.ones(2)), np.sin([1, 1]), rtol=1e-6)
+
+
+def test_types_are_not_narrowed_silently():
+    function = dlbridge.accepts("numpy", returns="like", callback=True)(lambda x: x.astype("float64"))
+    with pytest.raises(dlbridge.ConversionError, match="float64: would be narrowed silently"):
+        jax.jit(function)(jnp.ones(2))
+
+
+def test_what_it_cannot_be():
+    with pytest.raises(ValueError, match="returns None"):
+        dlbridge.accepts("numpy", callback=True)
+    with pytest.raises(ValueError, match="gradients"):
+        dlbridge.accepts("torch", returns="like", callback=True, gradients=True)
+    with pytest.raises(TypeError, match="callback 3: is neither"):
+        dlbridge.accepts("numpy", returns="like", callback=3)
+    with pytest.raises(ValueError, match="vmap_method 'one'"):
+        dlbridge.accepts("numpy", returns="like", callback=True, vmap_method="one")
+    with pytest.raises(TypeError, match="coroutine"):
+        @dlbridge.accepts("numpy", returns="like", callback=True)
+        async def later(x):
+            return x
+    with pytest.raises(dlbridge.UnsupportedError, match=r"of type .*str.*is no array"):
+        jax.jit(host(lambda x: "text"))(jnp.ones(1))
+
+
+def test_the_error_of_a_call_names_the_parameter():
+    function = dlbridge.accepts("torch", returns="like", callback=True, readonly="error")(lambda x, y: x)
+    with pytest.raises(dlbridge.ConversionError, match=r"y.*readonly"):
+        jax.jit(lambda x: function(x, np.broadcast_to(np.float32(1), (2,))))(jnp.ones(2))
+
+
+def test_the_hint_of_an_error_works():
+    """It says what this file is about."""
+    with pytest.raises(dlbridge.UnsupportedError, match=r'callback=True and returns="like" to dlbridge.accepts'):
+        jax.jit(dlbridge.accepts("numpy")(np.sin))(jnp.ones(2))
+    with pytest.raises(dlbridge.UnsupportedError, match=r'accepts\("numpy", returns="like", callback=True\)'):
+        jax.jit(lambda x: dlbridge.convert(x, "numpy"))(jnp.ones(2))
