@@ -43,6 +43,14 @@ def keep_signature(app, what, name, obj, options, signature, returns):
     return (signature, returns) if signature else None
 
 
+def break_names(app, page, template, context, doctree):
+    """Let names in a narrow column break behind a dot, a bracket, a comma or an underscore, and not inside a word."""
+    if "body" in context:
+        context["body"] = re.sub(r'(?<=<span class="pre">)[^<]+', lambda found: re.sub(
+            r"(?<=[.(,_])(?=[\w\[])", "<wbr>", found[0]), context["body"])
+
+
 def setup(app):
+    app.connect("html-page-context", break_names)
     app.connect("source-read", rewrite)
     app.connect("autodoc-process-signature", keep_signature, priority=400)     # before numpydoc's, of 500

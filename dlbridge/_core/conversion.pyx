@@ -6,7 +6,9 @@ from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, STREAM_UNORDERED, DLDevice,
     kDLROCM,
 )
-from dlbridge._core.block cimport BYTE_STRIDES, Managed, managed_nbytes, managed_own_storage, managed_release
+from dlbridge._core.block cimport (
+    BYTE_STRIDES, CONJUGATED, NEGATED, Managed, managed_nbytes, managed_own_storage, managed_release,
+)
 from dlbridge._core.copies cimport is_watched, note_clone
 from dlbridge._core.decision cimport COPY_IN_TARGET, COPY_SPAN, NARROW, UPLOAD, Decision, is_immutable
 from dlbridge._core.devices.operations cimport device_operations
@@ -136,11 +138,14 @@ cdef bint is_constant(object src, Route route) except -1:
 
 
 cdef bint is_in_c_order(object src, Route route) except -1:
-    """Whether an array's memory is compact, in C order; False of one whose memory its library does not show."""
+    """Whether an array's memory has its elements as they are, in C order.
+
+    Immutable arrays that their library does not show have no strides; of others it is not known.
+    """
     cdef Managed* managed = seen(src, route)
     if managed == NULL:
-        return False
-    compact = not managed.marks & (BYTE_STRIDES | STRIDED)
+        return is_immutable(route.target)
+    compact = not managed.marks & (BYTE_STRIDES | STRIDED | NEGATED | CONJUGATED)
     managed_release(managed)
     return compact
 

@@ -40,9 +40,9 @@ def memory_of(series: Any) -> Any:
 
 
 def series_like(series: Any, array: Any) -> Any:
-    """A series over an array, which is copied where it is read-only: other series may lie over it."""
+    """A series of an array's values, which are copied: pandas promises that a write changes nothing else."""
     index = series.index if len(array) == len(series) else None
-    return sys.modules["pandas"].Series(array, index, name=series.name, copy=not array.flags.writeable)
+    return sys.modules["pandas"].Series(array, index, name=series.name, copy=True)
 
 
 def memory_of_arrow(chunks: Any) -> Any:

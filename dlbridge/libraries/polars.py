@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.hints import COLUMNS, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
@@ -18,7 +19,12 @@ def columns(frame: Any, unpack: bool) -> list[tuple[str, Any]]:
 
 def series_like(series: Any, array: Any) -> Any:
     """A series of an array's values, which polars copies."""
-    return sys.modules["polars"].Series(series.name, array)
+    polars = sys.modules["polars"]
+    made = polars.Series(series.name, array)
+    if made.dtype == polars.Object:
+        raise refusal(ConversionError, "polars", "dtype", array.dtype, "is a type that polars does not have",
+                      "return one that it has, such as float32")
+    return made
 
 
 def memory_of_frame(frame: Any) -> Any:

@@ -70,14 +70,16 @@ def collate(samples: Sequence[Any]) -> Any: ...
 
 # ---- functions -------------------------------------------------------------------------------------------------------
 
-# A call may be as the function was written; or with any array in the place of its first two arguments, and the rest as
-# written; or with any arrays, and nothing else by name. So a keyword that the function does not have is an error.
+# A call may be as the function was written; or with any array in the place of its first three arguments, and the rest
+# as written; or with any arrays, and nothing else by name. So a keyword that the function does not have is an error.
 
 _Written = ParamSpec("_Written")        # the parameters
 _AfterOne = ParamSpec("_AfterOne")      # those after the first
 _AfterTwo = ParamSpec("_AfterTwo")
+_AfterThree = ParamSpec("_AfterThree")
 _First = TypeVar("_First", contravariant=True)
 _Second = TypeVar("_Second", contravariant=True)
+_Third = TypeVar("_Third", contravariant=True)
 _Returned = TypeVar("_Returned", covariant=True)
 _Like = TypeVar("_Like", bound=DLPackArray)
 _Ndarray: TypeAlias = numpy.ndarray[Any, Any]
@@ -92,8 +94,6 @@ class _OfOne(Protocol[_Written, _AfterOne, _First, _Returned]):
     def __call__(self, first: _First, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
 
 class _OfTwo(Protocol[_Written, _AfterOne, _AfterTwo, _First, _Second, _Returned]):
-    """A function with two or more of them."""
-
     @overload
     def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
     @overload
@@ -103,7 +103,26 @@ class _OfTwo(Protocol[_Written, _AfterOne, _AfterTwo, _First, _Second, _Returned
         self, first: _First, second: _Second, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
     ) -> _Returned: ...
 
-class _OfArrays(Generic[_Written, _Returned]):
+class _OfThree(Protocol[_Written, _AfterOne, _AfterTwo, _AfterThree, _First, _Second, _Third, _Returned]):
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: _First, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(
+        self, first: _First, second: _Second, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Returned: ...
+    @overload
+    def __call__(
+        self, first: _First, second: _Second, third: _Third, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> _Returned: ...
+
+class _Wrapped:
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
+
+class _OfArrays(_Wrapped, Generic[_Written, _Returned]):
     """What ``accepts`` makes of a function without such parameters."""
 
     @overload
@@ -112,7 +131,7 @@ class _OfArrays(Generic[_Written, _Returned]):
     def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
     def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
 
-class _OfOneArray(Generic[_Written, _AfterOne, _Returned]):
+class _OfOneArray(_Wrapped, Generic[_Written, _AfterOne, _Returned]):
     @overload
     def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
     @overload
@@ -121,7 +140,7 @@ class _OfOneArray(Generic[_Written, _AfterOne, _Returned]):
     def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
     def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
 
-class _OfTwoArrays(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
+class _OfTwoArrays(_Wrapped, Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
     @overload
     def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
     @overload
@@ -132,10 +151,27 @@ class _OfTwoArrays(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
     def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
     def __get__(
         self, instance: object, owner: type[Any] | None = None, /,
-    ) -> _MethodOfArrays[_Written, _AfterOne, _AfterTwo, _Returned]: ...
+    ) -> _MethodOfTwo[_Written, _AfterOne, _AfterTwo, _Returned]: ...
 
-class _MethodOfArrays(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
-    """It is called without ``self`` and ``cls``, unless it is a static method."""
+class _OfThreeArrays(_Wrapped, Generic[_Written, _AfterOne, _AfterTwo, _AfterThree, _Returned]):
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Returned: ...
+    @overload
+    def __call__(
+        self, first: Any, second: Any, third: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> _Returned: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
+    def __get__(
+        self, instance: object, owner: type[Any] | None = None, /,
+    ) -> _MethodOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _Returned]: ...
+
+class _MethodOfTwo(Protocol[_Written, _AfterOne, _AfterTwo, _Returned]):
+    """A function that is called without its first argument, unless it is a static method."""
 
     @overload
     def __call__(self, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
@@ -148,7 +184,29 @@ class _MethodOfArrays(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
     @overload
     def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
 
+class _MethodOfThree(Protocol[_Written, _AfterOne, _AfterTwo, _AfterThree, _Returned]):
+    @overload
+    def __call__(self, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Returned: ...
+    @overload
+    def __call__(
+        self, first: Any, second: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> _Returned: ...
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, first: Any, second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Returned: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> _Returned: ...
+
 class _Accepts(Protocol):
+    @overload
+    def __call__(
+        self, function: _OfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _First, _Second, _Third, _Returned], /,
+    ) -> _OfThreeArrays[_Written, _AfterOne, _AfterTwo, _AfterThree, _Returned]: ...
     @overload
     def __call__(
         self, function: _OfTwo[_Written, _AfterOne, _AfterTwo, _First, _Second, _Returned], /,
@@ -162,7 +220,7 @@ class _Accepts(Protocol):
 
 # ---- … that return what is like their first array --------------------------------------------------------------------
 
-class _LikeItsArrays(Generic[_Written, _Returned]):
+class _LikeItsArrays(_Wrapped, Generic[_Written, _Returned]):
     @overload
     def __call__(self: _LikeItsArrays[_Written, _Later], *args: _Written.args, **kwargs: _Written.kwargs) -> _Later: ...
     @overload
@@ -171,7 +229,7 @@ class _LikeItsArrays(Generic[_Written, _Returned]):
     def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
     def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
 
-class _LikeItsArray(Generic[_Written, _AfterOne, _Returned]):
+class _LikeItsArray(_Wrapped, Generic[_Written, _AfterOne, _Returned]):
     @overload
     def __call__(
         self: _LikeItsArray[_Written, _AfterOne, DLPackArray], first: _Ndarray, /, *args: _AfterOne.args,
@@ -195,36 +253,36 @@ class _LikeItsArray(Generic[_Written, _AfterOne, _Returned]):
     def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
     def __get__(self, instance: object, owner: type[Any] | None = None, /) -> Self: ...
 
-class _LikeItsFirst(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
+class _LikeTheFirstOfTwo(_Wrapped, Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
     @overload
     def __call__(
-        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, /, *args: _AfterOne.args,
-        **kwargs: _AfterOne.kwargs,
+        self: _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, /,
+        *args: _AfterOne.args, **kwargs: _AfterOne.kwargs,
     ) -> _Ndarray: ...
     @overload
     def __call__(
-        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, second: Any, /,
+        self: _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, second: Any, /,
         *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
     ) -> _Ndarray: ...
     @overload
     def __call__(
-        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, /, *args: _AfterOne.args,
+        self: _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, /, *args: _AfterOne.args,
         **kwargs: _AfterOne.kwargs,
     ) -> _Like: ...
     @overload
     def __call__(
-        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, second: Any, /,
+        self: _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, second: Any, /,
         *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
     ) -> _Like: ...
     @overload
     def __call__(
-        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, _Later], first: Any, /, *args: _AfterOne.args,
+        self: _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, _Later], first: Any, /, *args: _AfterOne.args,
         **kwargs: _AfterOne.kwargs,
     ) -> _Later: ...
     @overload
     def __call__(
-        self: _LikeItsFirst[_Written, _AfterOne, _AfterTwo, _Later], first: Any, second: Any, /, *args: _AfterTwo.args,
-        **kwargs: _AfterTwo.kwargs,
+        self: _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, _Later], first: Any, second: Any, /,
+        *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
     ) -> _Later: ...
     @overload
     def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> Any: ...
@@ -234,38 +292,103 @@ class _LikeItsFirst(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
     def __call__(self, first: Any, second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> Any: ...
     @overload
     def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
+    @overload
+    def __get__(
+        self: _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, DLPackArray], instance: object,
+        owner: type[Any] | None = None, /,
+    ) -> _MethodLikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo]: ...
+    @overload
+    def __get__(
+        self: _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, _Later], instance: object,
+        owner: type[Any] | None = None, /,
+    ) -> _MethodOfTwo[_Written, _AfterOne, _AfterTwo, _Later]: ...
+    @overload
     def __get__(
         self, instance: object, owner: type[Any] | None = None, /,
-    ) -> _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, _Returned]: ...
+    ) -> _MethodOfTwo[_Written, _AfterOne, _AfterTwo, Any]: ...
 
-class _MethodLikeItsFirst(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
-    """As ``_MethodOfArrays``."""
-
+class _LikeTheFirstOfThree(_Wrapped, Generic[_Written, _AfterOne, _AfterTwo, _AfterThree, _Returned]):
     @overload
     def __call__(
-        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, /,
-        *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
-    ) -> _Ndarray: ...
-    @overload
-    def __call__(
-        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Ndarray, /,
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, DLPackArray], first: _Ndarray, /,
         *args: _AfterOne.args, **kwargs: _AfterOne.kwargs,
     ) -> _Ndarray: ...
     @overload
     def __call__(
-        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, /,
-        *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
-    ) -> _Like: ...
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, DLPackArray], first: _Ndarray,
+        second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Ndarray: ...
     @overload
     def __call__(
-        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, DLPackArray], first: _Like, /,
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, DLPackArray], first: _Ndarray,
+        second: Any, third: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> _Ndarray: ...
+    @overload
+    def __call__(
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, DLPackArray], first: _Like, /,
         *args: _AfterOne.args, **kwargs: _AfterOne.kwargs,
     ) -> _Like: ...
     @overload
     def __call__(
-        self: _MethodLikeItsFirst[_Written, _AfterOne, _AfterTwo, _Later], first: Any, /, *args: _AfterTwo.args,
-        **kwargs: _AfterTwo.kwargs,
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, DLPackArray], first: _Like, second: Any,
+        /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Like: ...
+    @overload
+    def __call__(
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, DLPackArray], first: _Like, second: Any,
+        third: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> _Like: ...
+    @overload
+    def __call__(
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _Later], first: Any, /,
+        *args: _AfterOne.args, **kwargs: _AfterOne.kwargs,
     ) -> _Later: ...
+    @overload
+    def __call__(
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _Later], first: Any, second: Any, /,
+        *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Later: ...
+    @overload
+    def __call__(
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _Later], first: Any, second: Any,
+        third: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> _Later: ...
+    @overload
+    def __call__(self, *args: _Written.args, **kwargs: _Written.kwargs) -> Any: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> Any: ...
+    @overload
+    def __call__(self, first: Any, second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> Any: ...
+    @overload
+    def __call__(
+        self, first: Any, second: Any, third: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> Any: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
+    @overload
+    def __get__(
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, DLPackArray], instance: object,
+        owner: type[Any] | None = None, /,
+    ) -> _MethodLikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree]: ...
+    @overload
+    def __get__(
+        self: _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _Later], instance: object,
+        owner: type[Any] | None = None, /,
+    ) -> _MethodOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _Later]: ...
+    @overload
+    def __get__(
+        self, instance: object, owner: type[Any] | None = None, /,
+    ) -> _MethodOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, Any]: ...
+
+class _MethodLikeTheFirstOfTwo(Protocol[_Written, _AfterOne, _AfterTwo]):
+    @overload
+    def __call__(self, first: _Ndarray, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Ndarray: ...
+    @overload
+    def __call__(self, first: _Ndarray, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Ndarray: ...
+    @overload
+    def __call__(self, first: _Like, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Like: ...
+    @overload
+    def __call__(self, first: _Like, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Like: ...
     @overload
     def __call__(self, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> Any: ...
     @overload
@@ -273,11 +396,47 @@ class _MethodLikeItsFirst(Generic[_Written, _AfterOne, _AfterTwo, _Returned]):
     @overload
     def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
 
+class _MethodLikeTheFirstOfThree(Protocol[_Written, _AfterOne, _AfterTwo, _AfterThree]):
+    @overload
+    def __call__(self, first: _Ndarray, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Ndarray: ...
+    @overload
+    def __call__(
+        self, first: _Ndarray, second: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> _Ndarray: ...
+    @overload
+    def __call__(self, first: _Ndarray, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Ndarray: ...
+    @overload
+    def __call__(
+        self, first: _Ndarray, second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs,
+    ) -> _Ndarray: ...
+    @overload
+    def __call__(self, first: _Like, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Like: ...
+    @overload
+    def __call__(
+        self, first: _Like, second: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs,
+    ) -> _Like: ...
+    @overload
+    def __call__(self, first: _Like, /, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> _Like: ...
+    @overload
+    def __call__(self, first: _Like, second: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> _Like: ...
+    @overload
+    def __call__(self, *args: _AfterOne.args, **kwargs: _AfterOne.kwargs) -> Any: ...
+    @overload
+    def __call__(self, first: Any, /, *args: _AfterTwo.args, **kwargs: _AfterTwo.kwargs) -> Any: ...
+    @overload
+    def __call__(self, first: Any, second: Any, /, *args: _AfterThree.args, **kwargs: _AfterThree.kwargs) -> Any: ...
+    @overload
+    def __call__(self, *args: Any, **kwargs: Array) -> Any: ...
+
 class _ReturnsLike(Protocol):
     @overload
     def __call__(
+        self, function: _OfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _First, _Second, _Third, _Returned], /,
+    ) -> _LikeTheFirstOfThree[_Written, _AfterOne, _AfterTwo, _AfterThree, _Returned]: ...
+    @overload
+    def __call__(
         self, function: _OfTwo[_Written, _AfterOne, _AfterTwo, _First, _Second, _Returned], /,
-    ) -> _LikeItsFirst[_Written, _AfterOne, _AfterTwo, _Returned]: ...
+    ) -> _LikeTheFirstOfTwo[_Written, _AfterOne, _AfterTwo, _Returned]: ...
     @overload
     def __call__(
         self, function: _OfOne[_Written, _AfterOne, _First, _Returned], /,

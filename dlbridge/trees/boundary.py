@@ -46,7 +46,7 @@ def accepts(
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:
         check_decorated(function)
         boundary = Boundary(function, take, back if returns else None, target in DIFFERENTIABLE)
-        compiled = CompiledCall(boundary, passes=target == "torch" and not keywords)
+        compiled = CompiledCall(boundary, passes=target == "torch" and others == "pass" and not keywords)
 
         if is_asynchronous(function):
             @functools.wraps(function)

@@ -69,18 +69,24 @@ class CompiledCall:
         *arguments, by_name = given
         result = function(*positional[:bound], *arguments, **by_name)
         like = None if self.boundary.back is None else first_tensor(given, tensors)
-        return result if like is None or are_on(like.device, (result,), tensors) else self.outward(result, like)
+        if like is None:
+            return result
+        there = as_they_are((result,), tensors, like.device)
+        return self.outward(result, like) if there is None else there[0]
 
 
-def as_they_are(values: Iterable[Any], tensors: tuple[type[Any], ...]) -> list[Any] | None:
-    """The values, if they are tensors, numbers and texts alone; containers of them are made anew, as elsewhere."""
+def as_they_are(values: Iterable[Any], tensors: tuple[type[Any], ...], device: Any = None) -> list[Any] | None:
+    """The values, if they are tensors, of a device if one is given, numbers and texts alone.
+
+    Containers of them are made anew, as elsewhere.
+    """
     made: list[Any] = []
     for value in values:
         kind = type(value)
-        if kind in tensors or kind in VALUES:
+        if kind in VALUES or (kind in tensors and (device is None or value.device == device)):
             made.append(value)
         elif kind in (list, tuple, dict):
-            parts = as_they_are(value.values() if kind is dict else value, tensors)
+            parts = as_they_are(value.values() if kind is dict else value, tensors, device)
             if parts is None:
                 return None
             made.append(dict(zip(value, parts, strict=True)) if kind is dict else kind(parts))
@@ -99,15 +105,3 @@ def first_tensor(values: Iterable[Any], tensors: tuple[type[Any], ...]) -> Any:
             if found is not None:
                 return found
     return None
-
-
-def are_on(device: Any, values: Iterable[Any], tensors: tuple[type[Any], ...]) -> bool:
-    """Whether results are tensors of a device, numbers and texts alone."""
-    for value in values:
-        kind = type(value)
-        if kind in (list, tuple, dict):
-            if not are_on(device, value.values() if kind is dict else value, tensors):
-                return False
-        elif not ((kind in tensors and value.device == device) or kind in VALUES):
-            return False
-    return True

@@ -45,14 +45,19 @@ def stack_alike(samples: list[Any], path: str) -> Any:
     if len(kinds) == 1 and is_sequence(kind) and len({*map(len, samples)}) == 1:
         parts = [stack_alike(list(parts), f"{path}[{index}]") for index, parts in enumerate(zip(*samples, strict=True))]
         return kind(*parts) if hasattr(kind, "_fields") else parts
-    if len(kinds) == 1 and (containers := unknown_to_torch(samples)) is not None:
+    if len(kinds) == 1 and not isinstance(samples[0], (Mapping, Sequence)) and (containers := taken_apart(samples)):
         return stack_containers(samples, containers, path)
     tensors = [as_tensors(sample, path) for sample in samples]
     try:
         return stacked(stack(tensors, path), samples, path)
     except TypeError as error:
+        # A container of torch's may have others in it.
+        if len(kinds) == 1 and isinstance(samples[0], (Mapping, Sequence)) and (containers := taken_apart(tensors)):
+            return stack_containers(tensors, containers, path)
+        other = next((sample for sample in samples if type(sample) is not type(samples[0])), None)
+        beside = "" if other is None else f", and one is of type {full_name(type(other))}"
         raise refusal(UnsupportedError, "collate", f"samples[…]{path}", f"of type {full_name(type(samples[0]))}",
-                      f"cannot be stacked: {error}", "leave it out, or stack it yourself") from error
+                      f"cannot be stacked{beside}: {error}", "leave it out, or stack it yourself") from error
 
 
 def stack(samples: list[Any], path: str) -> Any:
@@ -71,11 +76,11 @@ def values_at(samples: list[dict[Any, Any]], key: Any, path: str) -> list[Any]:
     return [sample[key] for sample in samples]
 
 
-# ---- containers that torch does not know -----------------------------------------------------------------------------
+# ---- containers that torch does not know, or not whole ---------------------------------------------------------------
 
-def unknown_to_torch(samples: list[Any]) -> list[Container] | None:
-    """How samples of one type are taken apart, and made again: of dataclasses, and of what is registered."""
-    if isinstance(samples[0], (Mapping, Sequence)) or role_of(samples[0]) != OTHER:
+def taken_apart(samples: list[Any]) -> list[Container] | None:
+    """How samples of one type are taken apart, and made again; None of those that are no containers."""
+    if role_of(samples[0]) != OTHER:
         return None
     containers = [container for sample in samples if (container := container_of(sample)) is not None]
     return None if len(containers) < len(samples) or containers[0].is_read else containers
@@ -84,14 +89,13 @@ def unknown_to_torch(samples: list[Any]) -> list[Container] | None:
 def stack_containers(samples: list[Any], containers: list[Container], path: str) -> Any:
     """A container like the first sample."""
     pairs = list(zip(samples, containers, strict=True))
-    labels = [list(container.labels(sample)) for sample, container in pairs]
-    other = next((index for index, each in enumerate(labels) if each != labels[0]), None)
+    parts = [dict(zip(container.labels(sample), container.values(sample), strict=True)) for sample, container in pairs]
+    other = next((index for index, each in enumerate(parts) if each.keys() != parts[0].keys()), None)
     if other is not None:
         raise refusal(UnsupportedError, "collate", f"samples[{other}]{path}", f"of type {full_name(type(samples[0]))}",
-                      f"has the parts {labels[other]}, and the first one {labels[0]}", "give them the same parts")
-    values = zip(*[container.values(sample) for sample, container in pairs], strict=True)
-    parts = [stack_alike(list(part), path + label) for label, part in zip(labels[0], values, strict=True)]
-    return containers[0].remake(samples[0], parts)
+                      f"has the parts {[*parts[other]]}, and the first one {[*parts[0]]}", "give them the same parts")
+    made = [stack_alike([each[label] for each in parts], path + label) for label in parts[0]]
+    return containers[0].remake(samples[0], made)
 
 
 NUMBERS = {np.dtype(letter).type for letter in "?bBhHiIlLqQefdFD"}      # NumPy's numbers that torch has too

@@ -107,3 +107,24 @@ def test_other_elements(dtype):
 
     source = np.ones((3, 4)).astype(getattr(ml_dtypes, dtype, dtype)).T
     assert dlbridge.convert(source, "dlbridge", order="C").strides == (3, 1)
+
+
+@pytest.mark.needs("torch")
+def test_lazy_bits_are_not_the_elements():
+    import torch
+
+    for source in torch.tensor([1 + 2j]).conj(), torch.tensor([[1 + 2j]]).conj().T, torch.tensor([1j]).conj().imag:
+        made = dlbridge.convert(source, "torch", order="C")
+        assert (made.is_conj(), made.is_neg()) == (False, False)
+        assert made.tolist() == source.tolist()
+        assert dlbridge.explain(source, "torch", order="C").action == "copy"
+
+
+@pytest.mark.needs("jax")
+def test_arrays_of_jax_have_no_strides():
+    import jax
+
+    numbers = jax.numpy.arange(4, dtype="int4")
+    assert dlbridge.convert(numbers, "jax", order="C") is numbers
+    traced = dlbridge.accepts("jax", order="C")(lambda x: x * 2)
+    assert jax.jit(traced)(jax.numpy.ones(2)).tolist() == [2, 2]

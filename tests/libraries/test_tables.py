@@ -327,14 +327,26 @@ def test_a_series_of_another_length_and_other_results():
     assert (total, head.name, head.to_list(), rest["k"][0].to_list()) == (6.0, "n", [1.0, 2.0], [False, True, True])
 
 
-def test_a_series_that_is_returned_unchanged_is_not_written_through():
-    series = pandas.Series([1.0, 2.0])
-    same = dlbridge.accepts("numpy", returns="like")(lambda x: x)(series)
-    same.iloc[0] = 9
-    assert (series.iloc[0], same.iloc[0]) == (1.0, 9.0)
-    made = []
-    kept = dlbridge.accepts("numpy", returns="like")(lambda x: made.append(x * 2) or made[0])(series)
-    assert kept.to_numpy().ctypes.data == made[0].ctypes.data
+def test_a_write_to_a_series_changes_nothing_else():
+    """As pandas promises, whatever the function gives: its argument, a part of that, or memory that it keeps."""
+    series, kept = pandas.Series([1.0, 2.0, 3.0]), torch.zeros(3, dtype=torch.float64)
+    for function, keywords in (
+        (lambda x: x, {}), (lambda x: x[1:], {"readonly": "share"}), (lambda x: kept, {}), (lambda x: [x, x[1:]], {}),
+    ):
+        for to in "torch", "numpy":
+            made = dlbridge.accepts(to, returns="like", **keywords)(function)(series)
+            for each in made if isinstance(made, list) else [made]:
+                each.iloc[0] = 9
+            assert series.tolist() == [1, 2, 3]
+            assert kept.tolist() == [0, 0, 0]
+            assert not isinstance(made, list) or made[0].tolist() == [9, 2, 3]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "complex64"])
+def test_a_type_that_polars_lacks(dtype):
+    function = dlbridge.accepts("torch", returns="like")(lambda x: x.to(getattr(torch, dtype)))
+    with pytest.raises(dlbridge.ConversionError, match=f"polars: dtype {dtype}: is a type that polars does not"):
+        function(polars.Series([1.0]))
 
 
 def test_what_is_no_series():

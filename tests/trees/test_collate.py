@@ -140,11 +140,31 @@ def test_containers_that_torch_does_not_know():
     ([Labelled(object(), 1)] * 2, dlbridge.UnsupportedError, r"samples\[…\]\.x of type builtins.object: cannot"),
     ([Graph(np.zeros(1, "M8[s]"), "")], dlbridge.ConversionError, r"leaf \['nodes'\]: numpy: dtype"),
     ([{"x": 1}, {"y": 1}], KeyError, r"collate: samples\[1\]: has no 'x'"),
-    ([Graph(1, ""), Labelled(1, "")], dlbridge.UnsupportedError, r"samples\[…\] of type .*Graph: cannot be stacked"),
+    ([Graph(1, ""), Labelled(1, "")], dlbridge.UnsupportedError, r"Graph: cannot be stacked, and one is of .*Labelled"),
 ])
 def test_an_error_names_the_place(samples, error, text):
     with pytest.raises(error, match=text):
         dlbridge.collate(samples)
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize("around", [
+    collections.OrderedDict, collections.UserDict, lambda parts: collections.deque(parts.values()),
+    lambda parts: collections.UserList(parts.values())])
+def test_such_containers_in_those_that_torch_knows(around):
+    batch = dlbridge.collate([around({"a": Labelled(np.ones(2), "b")})] * 2)
+    (made,) = batch.values() if hasattr(batch, "values") else batch
+    assert (made.x.shape, made.label) == ((2, 2), ["b", "b"])
+    with pytest.raises(dlbridge.UnsupportedError, match=r"samples\[…\]\[.*\]\.x of type builtins.object"):
+        dlbridge.collate([around({"a": Labelled(object(), "b")})] * 2)
+
+
+@pytest.mark.usefixtures("graphs")
+def test_parts_in_another_order():
+    first, second = Graph(1, "a"), Graph(2, "b")
+    second.__dict__ = dict(reversed(vars(second).items()))
+    batch = dlbridge.collate([first, second])
+    assert (batch.nodes.tolist(), batch.name) == ([1, 2], ["a", "b"])
 
 
 @pytest.mark.usefixtures("graphs")

@@ -39,6 +39,20 @@ def test_a_function_behind_accepts_that_is_called_with_tensors_is_no_break():
         assert "y" not in batch
         return scaled(total, scale=3.0) + model(rest["x"], shift=x)
 
+    kept = [torch.ones(2)]
+
+    @dlbridge.accepts("torch", returns="like")
+    def gives_its_own(x):
+        return kept
+
+    def appends(x):
+        made = gives_its_own(x)
+        made.append(x)
+        return len(kept)
+
+    for _ in range(2):
+        assert torch.compile(appends, backend="eager")(torch.ones(1)) == 1      # as without a compiler
+
     x = torch.ones(3)
     compiled = torch.compile(all_of_them, backend="eager", fullgraph=True)
     assert torch.equal(compiled(x), all_of_them(x))
@@ -46,6 +60,13 @@ def test_a_function_behind_accepts_that_is_called_with_tensors_is_no_break():
     compiled(x).sum().backward()
     assert model.weight.grad is not None
     assert scaled(np.zeros(3)).tolist() == [0, 0, 0]
+    refusing = dlbridge.accepts("torch", others="raise")(lambda x, k: x * k)
+    try:
+        torch.compile(refusing, backend="eager")(x, 3)
+    except dlbridge.UnsupportedError:
+        pass
+    else:
+        raise AssertionError("a number was handed on")
 
 
 @in_child

@@ -79,6 +79,29 @@ def extremes(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 assert_type(extremes(array), Any)
 
 
+@dlbridge.accepts("torch", returns="like")
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float = 1.0) -> torch.Tensor:
+    return q @ k.T @ v * scale
+
+
+assert_type(attention(array, array, tensor, scale=2.0), numpy.ndarray[Any, Any])
+assert_type(attention.__name__, str)
+
+
+class Module(torch.nn.Module):
+    @dlbridge.accepts("torch", returns="like")
+    def forward(self, x: torch.Tensor, factor: int = 2) -> torch.Tensor:  # pyright: ignore
+        return x * factor
+
+    @dlbridge.accepts("torch")
+    def loss(self, found: torch.Tensor, wanted: torch.Tensor, *, power: int = 2) -> torch.Tensor:
+        return ((found - wanted) ** power).mean()
+
+
+assert_type(Module().loss(array, array, power=3), torch.Tensor)
+assert_type(Module().forward(array, factor=3), numpy.ndarray[Any, Any])
+
+
 class Model:
     @dlbridge.accepts("torch", returns="like")
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,7 @@ def sharing() -> str:
     array[WRITTEN] = 7
     after = state(f"array[{WRITTEN}] = 7", array, tensor, view)
     code = ("numpy.arange(6.0)", 'convert(array, "torch")', 'convert(tensor, "memoryview")')
-    content = "".join([*boxes(code), *strip(len(array)), turn(before, "1;0"), turn(after, "0;1"),
+    content = "".join([*boxes(code), *strip(len(array)), turn(before, "1;0", 0), turn(after, "0;1", 1),
                        text(f"one memory of {array.nbytes} bytes: nothing is copied", WIDTH / 2, HEIGHT - 8, size=12)])
     label = ("An ndarray, a tensor and a memoryview lead to the same memory; "
              f"after array[{WRITTEN}] = 7, all three show the 7")
@@ -79,11 +79,11 @@ def weight(written: bool) -> str:
     return "600" if written else "normal"
 
 
-def turn(content: str, values: str) -> str:
-    """One of two states: shown for three seconds, then not; where nothing moves, the first is shown."""
+def turn(content: str, values: str, still: int) -> str:
+    """One of two states: shown for three seconds, then not. ``still``: whether it is shown where nothing moves."""
     moves = tag("animate", attributeName="opacity", values=values, dur="6s", calcMode="discrete",
                 repeatCount="indefinite")
-    return tag("g", content + moves, opacity=int(values[0]))
+    return tag("g", content + moves, opacity=still)
 
 
 def plan() -> str:
