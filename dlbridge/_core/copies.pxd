@@ -18,5 +18,7 @@ cdef int note_copy(
 ) except -1
 # As note_copy(), of a copy that was made; managed is released on failure.
 cdef Managed* note_made(Managed* managed, object src, str target, str reason, str hint) except NULL
+# … that the producer made of its memory.
+cdef Managed* note_given_copy(Managed* managed, object src) except NULL
 # Tells of a copy of an array of its own that a library makes; ``managed`` is its memory, or NULL if that has none.
 cdef int note_clone(object src, const Managed* managed, str target, bint own) except -1

@@ -44,6 +44,11 @@ cdef Managed* note_made(Managed* managed, object src, str target, str reason, st
     return managed
 
 
+cdef Managed* note_given_copy(Managed* managed, object src) except NULL:
+    return note_made(managed, src, "one array", "memory is read by a copy, which is all that its library gives",
+                     "nothing to do: it is copied")
+
+
 cdef int note_clone(object src, const Managed* managed, str target, bint own) except -1:
     reason, hint = (OWN, OWN_HINT) if own else ("copy was asked for", "pass copy=None")
     if managed != NULL:

@@ -6,6 +6,7 @@ import logging
 import pickle
 import re
 import threading
+import types
 import weakref
 
 import numpy as np
@@ -114,6 +115,19 @@ def test_what_torch_copies_is_seen():
     assert watched(dlbridge.collate, [type("Own", (dict,), {})(x=np.zeros(2))] * 3).nbytes == 48
     with dlbridge.watch() as copies:
         dlbridge.collate([1, 2, 3])
+    assert list(copies) == []
+
+
+def test_memory_that_is_made_anew_each_time_is_seen():
+    class Lens:
+        @property
+        def __array_interface__(self):
+            return {"version": 3, "shape": (4,), "typestr": "|u1", "data": bytearray(b"lens")}
+
+    found = watched(dlbridge.convert, Lens(), "numpy", readonly="share")
+    assert (found.nbytes, found.reason) == (4, dlbridge.explain(Lens(), "numpy").reason)
+    with dlbridge.watch() as copies:
+        dlbridge.convert(types.SimpleNamespace(__array_interface__=swapped.__array_interface__, kept=swapped), "numpy")
     assert list(copies) == []
 
 

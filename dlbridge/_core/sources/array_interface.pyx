@@ -16,6 +16,7 @@ from dlbridge._core.block cimport (
     managed_checked, managed_count, managed_data, managed_new, managed_own_object, managed_release, managed_set_row,
     managed_span, managed_take_bytes, protocol_name,
 )
+from dlbridge._core.copies cimport is_watched, note_given_copy
 from dlbridge._core.dtypes cimport find_sized, find_typestr
 from dlbridge._core.layout cimport MAX_NDIM, Span
 from dlbridge._core.request cimport COPY_NEVER, Request
@@ -44,7 +45,19 @@ cdef Managed* acquire(object obj, Offer offer, const Request* request) except? N
         raise refuse_field(PROTOCOL_ARRAY_INTERFACE, "__array_interface__", type(interface).__qualname__,
                            "is not a dict", REPORT)
     managed = build(obj, interface if type(interface) is dict else dict(interface), (obj, interface))
-    return unless_copied(managed, obj, offer) if request.copy == COPY_NEVER else managed
+    if request.copy == COPY_NEVER:
+        return unless_copied(managed, obj, offer)
+    return watched(managed, obj, offer) if is_watched() and not request.peek else managed
+
+
+cdef Managed* watched(Managed* managed, object obj, Offer offer) except NULL:
+    """Tell who watches of an interface that copies its memory each time."""
+    try:
+        copied = offer.copies or is_made_anew(managed, obj)
+    except BaseException:
+        managed_release(managed)
+        raise
+    return note_given_copy(managed, obj) if copied else managed
 
 
 cdef Managed* unless_copied(Managed* managed, object obj, Offer offer) except? NULL:

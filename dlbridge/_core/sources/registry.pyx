@@ -10,7 +10,7 @@ from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMA
 from dlbridge._core.atomic cimport add
 from dlbridge._core.block cimport PROTOCOL_DLPACK_LEGACY, Managed, managed_keep
 from dlbridge._core.cache cimport OFFERS, Entry, count_registrations, put
-from dlbridge._core.copies cimport is_watched, note_made
+from dlbridge._core.copies cimport is_watched, note_given_copy
 from dlbridge._core.late cimport c_function, load_module, pause_collector, resume_collector
 from dlbridge._core.pending cimport PyErr_Occurred, take_error
 from dlbridge._core.place cimport copies_made
@@ -385,9 +385,7 @@ cdef Managed* acquire_by_function(object obj, Offer offer, const Request* reques
         add(&copies_made, 1)
         managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_COPIED
         if is_watched() and not request.peek:
-            managed = note_made(
-                managed, obj, "one array", "memory is read by a copy, which is all that its library gives",
-                "nothing to do: it is copied")
+            managed = note_given_copy(managed, obj)
     if offer.legacy_writable and managed.protocol == PROTOCOL_DLPACK_LEGACY:
         managed.abi.flags &= ~<uint64_t> DLPACK_FLAG_BITMASK_READ_ONLY
     if offer.unflagged:
