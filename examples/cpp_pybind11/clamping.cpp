@@ -1,0 +1,42 @@
+// clamped(array, low, high): every element between two bounds, for the arrays of any library; with pybind11.
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "any_array.h"
+
+namespace py = pybind11;
+
+struct Clamped {
+    static dlbridge_Want want() { return dlbridge_want("clamped(array)", DLBRIDGE_C_ORDER | DLBRIDGE_OR_COPY); }
+};
+
+static int64_t size(const DLTensor &tensor) {
+    return std::accumulate(tensor.shape, tensor.shape + tensor.ndim, int64_t{1}, std::multiplies<>());
+}
+
+static Made clamped(const Array<Clamped> &array, float low, float high) {
+    const DLTensor &given = array.tensor();
+    const bool bytes = given.dtype.code == kDLUInt && given.dtype.bits == 8;
+    if (!bytes && !(given.dtype.code == kDLFloat && given.dtype.bits == 32))
+        throw py::type_error("clamped(array): is neither of float32 nor of uint8");
+    DLTensor wanted = given;
+    wanted.data = nullptr;    // so dlbridge allocates
+    wanted.dtype = dlbridge_dtype(kDLFloat, 32);
+    DLManagedTensorVersioned *made = dlbridge_make(&wanted, 0, nullptr, nullptr);
+    if (made) {
+        py::gil_scoped_release without_the_gil;
+        auto clamp = [=, out = static_cast<float *>(made->dl_tensor.data), count = size(given)](auto values) {
+            std::transform(values, values + count, out, [=](float value) { return std::clamp(value, low, high); });
+        };
+        bytes ? clamp(array.data<uint8_t>()) : clamp(array.data<float>());
+    }
+    return {made, array.object};
+}
+
+PYBIND11_MODULE(clamping, module) {
+    if (dlbridge_import() < 0)
+        throw py::error_already_set();
+    module.def("clamped", &clamped, py::arg("array"), py::arg("low"), py::arg("high"));
+}
