@@ -280,6 +280,47 @@ def page(members: list[Library], seen: dict[str, list[str]]) -> str:
     return "".join([*parts, *(as_target(library) for library in members if library.delivery)])
 
 
+# ---- for who comes to a page first -----------------------------------------------------------------------------------
+
+def in_short(library: Library, seen: dict[str, list[str]], name: str) -> str:
+    """What becomes of arrays into a library and out of it, in a few sentences and lines of code."""
+    access = {line.rpartition(", ")[2] for line in seen.get(library.name, ())}
+    memory = f", as {access.pop()} memory" if len(access) == 1 else ""
+    if library.delivery:
+        other = "numpy" if library.name == "torch" else "torch"
+        words = [*into_words(library, name), f"Arrays of {name} go to every target{memory}."]
+        code = [f'array = dlbridge.convert(x, "{library.name}")', f'tensor = dlbridge.convert(array, "{other}")']
+    else:
+        taken = [record for record in library.arrays if any(
+            getattr(record, field) for field in Arrays._fields if field not in ("name", "hints", *REFUSING))]
+        kinds = ", ".join(f"`{record.name}`" for record in taken)
+        words = [f"{name} is a source: the memory of {kinds} goes to every target{memory}. Nothing is converted to it."]
+        code = ['tensor = dlbridge.convert(x, "torch")'] if not all(record.container for record in taken) else []
+        if any(record.container or record.columns for record in taken):
+            code.append('tensors = dlbridge.convert_tree(x, "torch")')
+    return f"{' '.join(words)}\n\n```python\n{chr(10).join(code)}\n```"
+
+
+# Fields of what is not taken.
+REFUSING = "refused", "unasked", "partial", "no_memory"
+
+
+def into_words(library: Library, name: str) -> Iterator[str]:
+    rows, layouts = lacks(library), copied(library)
+    where = " of a device" if "HOST" in rows else " of the host" if "OTHER_DEVICES" in rows else ""
+    what = "which is always a copy" if "SHARING" in rows else f"over the memory of `x`, if that is memory{where}" if (
+        where) else "over the memory of `x`"
+    yield f'`dlbridge.convert(x, "{library.name}")` gives an array of {name}, {what}.'
+    if "SHARING" in rows:
+        return
+    if layouts:
+        yield f"What it does not support as it is, is copied first: {layouts}."
+    access = "memory that somebody can write to" if "WRITABLE" in rows else "read-only memory" if (
+        "READ_ONLY" in rows) else ""
+    if access:
+        yield f'So is {access}, unless you pass `readonly="share"` and nobody writes to it.'
+
+
 # ---- the overview ----------------------------------------------------------------------------------------------------
 
 def overview(found: dict[str, list[Library]]) -> Iterator[list[str]]:
@@ -315,8 +356,13 @@ def main(words: list[str]) -> None:
             path.unlink()
     for name, its_libraries in found.items():
         path = folder / f"{name}.md"
-        write(path, path.read_text(encoding="utf-8") if path.exists() else f"# {title(name)}", "facts",
-            page(its_libraries, seen))
+        text = path.read_text(encoding="utf-8") if path.exists() else f"# {title(name)}\n"
+        if name not in SHARED:
+            head, _, rest = text.partition("\n")
+            if "<!-- begin: short -->" not in text:
+                text = f"{head}\n\n<!-- begin: short -->\n<!-- end: short -->\n{rest}"
+            text = put(text, "short", f"\n{in_short(its_libraries[0], seen, title(name))}\n\n")
+        write(path, text, "facts", page(its_libraries, seen))
     rows = {"libraries": table(["library", "target", "made by"], overview(found)),
             "layouts": table(["target", "what is copied for it", "axes"], layouts())}
     for name, made in rows.items():
