@@ -95,6 +95,8 @@ cdef extern from "dlbridge.h" nogil:
         int32_t ndim                # 0, with shape NULL: any
         const int64_t* shape        # ndim extents, of which -1 is any; or NULL
         int64_t stream              # 0: the legacy default one
+        const DLDataType* dtypes    # dtype_count types, of which it has one, where dtype asks for none; or NULL
+        int32_t dtype_count
 
     # A View must not be copied, since it points into itself.
     ctypedef struct View "dlbridge_View":

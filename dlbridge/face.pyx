@@ -9,7 +9,7 @@ from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, STREAM_LEGACY_DEFAULT, DLDataType,
@@ -69,13 +69,14 @@ NOTHING_WANTED.size = sizeof(Want)
 # ---- the four functions ----------------------------------------------------------------------------------------------
 
 cdef int view(object obj, const Want* want, View* out) except -1:
+    cdef Want whole
     out.owner = NULL            # the caller may release it whatever comes of this
     if <PyObject*> obj == NULL:
         refuse_null("view", "obj")
     if want == NULL:
         want = &NOTHING_WANTED
-    elif want.size != sizeof(Want) or want.flags & ~<uint32_t> WANT_FLAGS or is_contrary(want):
-        check_want(want)
+    elif want.size != sizeof(Want) or want.flags & ~<uint32_t> WANT_FLAGS or is_contrary(want) or want.dtype_count:
+        want = checked_want(want, &whole)
     # Nothing is caught here, since a try costs more than the rest where an array is only looked at.
     if (<Look> look)(obj, want, out):
         raise in_words_of(take_error(), want)
@@ -83,11 +84,12 @@ cdef int view(object obj, const Want* want, View* out) except -1:
 
 cdef DLManagedTensorVersioned* acquire(object obj, const Want* want) except NULL:
     cdef Managed* managed
+    cdef Want whole
     if <PyObject*> obj == NULL:
         refuse_null("acquire", "obj")
     if want == NULL:
         want = &NOTHING_WANTED
-    check_want(want)
+    want = checked_want(want, &whole)
     managed = (<Bring> bring)(obj, offers_for_type(type(obj)), want)
     if managed == NULL:
         raise in_words_of(take_error(), want)
@@ -193,15 +195,22 @@ cdef inline bint is_contrary(const Want* want) noexcept nogil:
     return want.flags & WANT_WRITABLE and want.flags & WANT_OR_COPY
 
 
-cdef int check_want(const Want* want) except -1:
-    """Refuse a want that asks for what this version does not know.
+cdef const Want* checked_want(const Want* want, Want* whole) except NULL:
+    """Refuse a want that asks for what this version does not know, or makes no sense.
 
-    Fields are added at the end. The want of a newer header is taken if all that is unknown is zero.
+    Fields are added at the end. The want of a newer header is taken if all that is unknown is zero, and that of an
+    older one, which is copied into ``whole``, has the fields that it lacks at zero.
     """
     cdef const char* bytes_of = <const char*> want
+    cdef size_t least = <size_t> &whole.dtypes - <size_t> whole
     cdef uint32_t index
+    if want.size < least:
+        raise ValueError(f"want: size {want.size}: is less than {least} (set it by dlbridge_want())")
     if want.size < sizeof(Want):
-        raise ValueError(f"want: size {want.size}: is less than {sizeof(Want)} (set it by dlbridge_want())")
+        memset(whole, 0, sizeof(Want))
+        memcpy(whole, want, want.size)
+        whole.size = sizeof(Want)
+        want = whole
     for index in range(sizeof(Want), want.size):
         if bytes_of[index]:
             raise ImportError("dlbridge: want: asks for what this version does not know (pip install -U dlbridge)")
@@ -210,6 +219,11 @@ cdef int check_want(const Want* want) except -1:
                           "(pip install -U dlbridge)")
     if is_contrary(want):
         raise ValueError("want: flags WRITABLE | OR_COPY: would write to a copy, which nobody sees (pass one of them)")
+    if want.dtype_count < 0 or want.dtype_count and want.dtypes == NULL:
+        raise ValueError(f"want: dtype_count {want.dtype_count}: is not the number of dtypes (set both, or neither)")
+    if want.dtype_count and want.dtype.bits:
+        raise ValueError("want: dtypes: are wanted beside dtype (set one of them)")
+    return want
 
 
 cdef inline bint meets(const Managed* managed, const Want* want) noexcept nogil:
@@ -225,6 +239,8 @@ cdef inline bint meets(const Managed* managed, const Want* want) noexcept nogil:
             managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or managed.marks & REPEATED):
         return False
     if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
+        return False
+    if want.dtype_count and not is_one_of(tensor.dtype, want):
         return False
     if (want.ndim or want.shape != NULL) and not has_extents(tensor, want):
         return False
@@ -250,6 +266,14 @@ cdef inline size_t alignment_of(DLDataType dtype) noexcept nogil:
 cdef inline bint is_misaligned(const Managed* managed) noexcept nogil:
     return <size_t> managed.abi.dl_tensor.data & alignment_of(managed.abi.dl_tensor.dtype) - 1 and (
         managed_count(managed) != 0)
+
+
+cdef bint is_one_of(DLDataType dtype, const Want* want) noexcept nogil:
+    cdef int32_t index
+    for index in range(want.dtype_count):
+        if same_dtype(want.dtypes[index], dtype):
+            return True
+    return False
 
 
 cdef inline bint same_dtype(DLDataType first, DLDataType second) noexcept nogil:
@@ -393,9 +417,14 @@ cdef int check_kind(Managed* managed, const Want* want) except -1:
     """Check the dtype and the shape, which no copy helps."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t axis
+    cdef int32_t index
     if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
         raise refused(want, "dtype", dtype_name(tensor.dtype), f"is not {dtype_name(want.dtype)}, which is wanted",
                       f"convert it to {dtype_name(want.dtype)} first")
+    if want.dtype_count and not is_one_of(tensor.dtype, want):
+        names = [dtype_name(want.dtypes[index]) for index in range(want.dtype_count)]
+        raise refused(want, "dtype", dtype_name(tensor.dtype), f"is none of {', '.join(names)}, which are wanted",
+                      f"convert it to {names[0]} first")
     if (want.ndim or want.shape != NULL) and want.ndim != tensor.ndim:
         raise refused(want, "shape", managed_shape(managed), f"has {tensor.ndim} axes where {want.ndim} are wanted",
                       "reshape it")
@@ -415,15 +444,16 @@ cdef object refused(const Want* want, str field, object value, str wrong, str hi
 
 cdef object in_words_of(object error, const Want* want):
     """An error of dlbridge's as one of the function that the caller has named. A producer's own is left as it is."""
+    cdef DLDataType dtype
     if want.name == NULL or not isinstance(error, DLBridgeError) or not error.stage or error.stage == name_of(want):
         return error
     if error.stage == "convert":            # its words are about the order of convert()'s arguments
         return refused_by(error, f"{name_of(want)}: source", "offers no array protocol", "pass an array")
     hint = callers_hint(error.hint) or "pass an array"
     # NumPy itself has the names of these types.
-    if hint == "pass numpy.asarray(x)" and want.dtype.bits >= 8 and want.dtype.lanes == 1 and (
-            want.dtype.code <= <int> kDLFloat):
-        hint = f'pass numpy.asarray(x, "{dtype_name(want.dtype)}")'
+    dtype = want.dtypes[0] if want.dtype_count else want.dtype
+    if hint == "pass numpy.asarray(x)" and dtype.bits >= 8 and dtype.lanes == 1 and dtype.code <= <int> kDLFloat:
+        hint = f'pass numpy.asarray(x, "{dtype_name(dtype)}")'
     return refused_by(error, f"{name_of(want)}: {error.stage}", error.wrong, hint)
 
 

@@ -192,6 +192,8 @@ typedef struct {
     int32_t ndim;               /* 0, with shape NULL: any number of axes */
     const int64_t *shape;       /* ndim extents, of which -1 is any; or NULL */
     int64_t stream;             /* where the memory will be used, as the array API standard numbers streams; 0: as 1 */
+    const DLDataType *dtypes;   /* of one of these types, where dtype asks for none */
+    int32_t dtype_count;        /* 0: they are not asked for */
 } dlbridge_Want;
 
 /* An array that is looked at. It points into itself, so it is never copied. Elements are aligned, byte_offset is 0, and
@@ -217,6 +219,8 @@ static inline dlbridge_Want dlbridge_want(const char *name, uint32_t flags) {
     want.ndim = 0;
     want.shape = NULL;
     want.stream = 0;
+    want.dtypes = NULL;
+    want.dtype_count = 0;
     return want;
 }
 

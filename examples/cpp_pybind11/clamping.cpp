@@ -9,7 +9,13 @@
 namespace py = pybind11;
 
 struct Clamped {
-    static dlbridge_Want want() { return dlbridge_want("clamped(array)", DLBRIDGE_C_ORDER | DLBRIDGE_OR_COPY); }
+    static dlbridge_Want want() {
+        static const DLDataType dtypes[] = {dlbridge_dtype(kDLFloat, 32), dlbridge_dtype(kDLUInt, 8)};
+        dlbridge_Want want = dlbridge_want("clamped(array)", DLBRIDGE_C_ORDER | DLBRIDGE_OR_COPY);
+        want.dtypes = dtypes;
+        want.dtype_count = 2;
+        return want;
+    }
 };
 
 static int64_t size(const DLTensor &tensor) {
@@ -18,9 +24,7 @@ static int64_t size(const DLTensor &tensor) {
 
 static Made clamped(const Array<Clamped> &array, float low, float high) {
     const DLTensor &given = array.tensor();
-    const bool bytes = given.dtype.code == kDLUInt && given.dtype.bits == 8;
-    if (!bytes && !(given.dtype.code == kDLFloat && given.dtype.bits == 32))
-        throw py::type_error("clamped(array): is neither of float32 nor of uint8");
+    const bool bytes = given.dtype.code == kDLUInt;
     DLTensor wanted = given;
     wanted.data = nullptr;    // so dlbridge allocates
     wanted.dtype = dlbridge_dtype(kDLFloat, 32);

@@ -32,8 +32,10 @@ face = load_face()
 OF_CYTHON = ["-Wno-missing-field-initializers"]
 
 
-def asked(obj, flags=0, *, name=None, dtype=ANY, ndim=0, shape=None, stream=0, size=0, beyond=0):
-    return obj, flags, name, dtype, ndim, shape, stream, size, beyond
+def asked(obj, flags=0, *, name=None, dtype=ANY, ndim=0, shape=None, stream=0, size=0, beyond=0, dtypes=(),
+          count=None):
+    return (obj, flags, name, dtype, ndim, shape, stream, size, beyond, dtypes,
+            len(dtypes) if count is None else count)
 
 
 def seen(obj, flags=0, **wanted):
@@ -54,7 +56,7 @@ def refused(obj, flags=0, **wanted):
 def test_the_structs_are_frozen():
     """By the major version of the table: a field is only ever added at the end."""
     assert face.layout() == {
-        "want": [40, 0, 4, 8, 16, 20, 24, 32],          # size of the struct, and the offset of each field
+        "want": [56, 0, 4, 8, 16, 20, 24, 32, 40, 48],  # size of the struct, and the offset of each field
         "view": [1120, 32, 24, 88, 96],
         "table": [48, 0, 4, 8, 16, 24, 32, 40],
         "flags": [WRITABLE, C_ORDER, ANY_DEVICE, DETACHED, OR_COPY],
@@ -504,14 +506,44 @@ def test_wants_that_make_no_sense_are_refused():
         with pytest.raises(ValueError, match="size 8: is less than 40"):
             seen(array, size=8)
         with pytest.raises(ImportError, match="does not know"):
-            seen(array, size=48, beyond=1)
+            seen(array, size=64, beyond=1)
+        for wrong in {"count": 1}, {"count": -1}, {"dtypes": (FLOAT64,), "count": -1}:
+            with pytest.raises(ValueError, match=r"dtype_count -?\d: is not the number of dtypes"):
+                seen(array, **wrong)
+        with pytest.raises(ValueError, match="dtypes: are wanted beside dtype"):
+            seen(array, dtype=FLOAT64, dtypes=(FLOAT64,))
 
 
 def test_a_longer_want_of_a_newer_header_is_taken():
     array = np.zeros(3)
     for _ in range(3):
-        found = seen(array, size=56, beyond=0)
+        found = seen(array, size=72, beyond=0)
     assert (found.data, found.owned) == (array.ctypes.data, 0), "and still borrowed"
+
+
+def test_the_shorter_want_of_an_older_header_is_taken():
+    """What lies behind it is no part of it."""
+    array = np.zeros(3)
+    for size in 40, 48:
+        found = seen(array, dtype=FLOAT64, size=size, dtypes=() if size == 48 else (INT64,))
+        assert (found.data, found.owned) == (array.ctypes.data, 0)
+        assert "is not float32" in refused(array, dtype=FLOAT32, size=size)
+
+
+@pytest.mark.parametrize("flags", [0, C_ORDER | OR_COPY, WRITABLE])
+def test_one_of_several_dtypes(flags):
+    wanted = FLOAT32, FLOAT64, (1, 8, 1)
+    for dtype in "f4", "f8", "u1":
+        array = np.zeros((2, 3), dtype)
+        found = seen(array, flags, dtypes=wanted)
+        assert (found.data, found.owned) == (array.ctypes.data, 0)
+        assert np.dtype(dtype).itemsize * 8 == found.dtype[1]
+    said = refused(np.zeros(3, "i4"), flags, dtypes=wanted)
+    assert "dtype int32: is none of float32, float64, uint8, which are wanted (convert it to float32 first)" in said
+    assert '(pass numpy.asarray(x, "float32"))' in refused([1, 2], flags, dtypes=wanted)
+    if flags & OR_COPY:
+        found = seen(np.zeros((2, 3), ">f4").T, flags, dtypes=wanted)
+        assert (found.dtype, found.owned) == (FLOAT32, 1)
 
 
 # ---- what keeps the memory -------------------------------------------------------------------------------------------
@@ -852,7 +884,7 @@ def test_python_ends_with_views_and_tensors_open():
     from support.face import load_face
 
     def asked(obj):
-        return obj, 0, None, (0, 0, 0), 0, None, 0, 0, 0        # anything
+        return obj, 0, None, (0, 0, 0), 0, None, 0, 0, 0, (), 0     # anything
 
     face = load_face()
     sys.kept = [face.view(*asked(bytearray(8))), face.acquire(*asked(np.zeros(3))),

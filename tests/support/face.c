@@ -23,23 +23,32 @@ static PyObject *described(const DLTensor *tensor, uint64_t flags, int owned) {
                          "flags", (unsigned long long) flags, "owned", owned);
 }
 
-/* (obj, flags, name, (code, bits, lanes), shape or None, stream, size, extra): shape () asks for no axes; None for any. */
+/* (obj, flags, name, (code, bits, lanes), shape or None, stream, size, extra, dtypes, count): shape () asks for no axes,
+   None for any; dtypes is a tuple like the fourth. */
 struct asked {
     dlbridge_Want want;
     char more[64];
     int64_t shape[DLBRIDGE_MAX_NDIM];
+    DLDataType dtypes[8];
 };
 
 static int ask(PyObject *arguments, PyObject **obj, struct asked *asked) {
     int code, bits, lanes, ndim, extra;
     unsigned int flags, size;
     long long stream;
-    PyObject *shape;
+    PyObject *shape, *dtypes;
     const char *name;
     asked->want = dlbridge_want(NULL, 0);
-    if (!PyArg_ParseTuple(arguments, "OIz(iii)iOLIi", obj, &flags, &name, &code, &bits, &lanes, &ndim, &shape, &stream,
-                          &size, &extra))
+    if (!PyArg_ParseTuple(arguments, "OIz(iii)iOLIiOi", obj, &flags, &name, &code, &bits, &lanes, &ndim, &shape, &stream,
+                          &size, &extra, &dtypes, &asked->want.dtype_count))
         return -1;
+    for (Py_ssize_t index = 0; index < PyTuple_Size(dtypes); index++) {
+        PyObject *each = PyTuple_GetItem(dtypes, index);
+        asked->dtypes[index].code = (uint8_t) PyLong_AsLong(PyTuple_GetItem(each, 0));
+        asked->dtypes[index].bits = (uint8_t) PyLong_AsLong(PyTuple_GetItem(each, 1));
+        asked->dtypes[index].lanes = (uint16_t) PyLong_AsLong(PyTuple_GetItem(each, 2));
+        asked->want.dtypes = asked->dtypes;
+    }
     asked->want.flags = flags;
     asked->want.name = name;
     asked->want.dtype.code = (uint8_t) code;
@@ -71,6 +80,7 @@ static PyObject *view(PyObject *self, PyObject *arguments) {
     PyObject *obj;
     dlbridge_View *out = (dlbridge_View *) malloc(sizeof *out);
     (void) self;
+    out->owner = NULL;
     if (ask(arguments, &obj, &asked) < 0 || dlbridge_view(obj, &asked.want, out) < 0) {
         dlbridge_release(out);
         free(out);
@@ -288,11 +298,12 @@ static PyObject *make(PyObject *self, PyObject *arguments) {
 static PyObject *layout(PyObject *self, PyObject *nothing) {
     (void) self, (void) nothing;
     return Py_BuildValue(
-        "{s:[kkkkkkkk],s:[kkkkk],s:[kkkkkkkk],s:[iiiii]}",
+        "{s:[kkkkkkkkkk],s:[kkkkk],s:[kkkkkkkk],s:[iiiii]}",
         "want", (unsigned long) sizeof(dlbridge_Want), (unsigned long) offsetof(dlbridge_Want, size),
         (unsigned long) offsetof(dlbridge_Want, flags), (unsigned long) offsetof(dlbridge_Want, name),
         (unsigned long) offsetof(dlbridge_Want, dtype), (unsigned long) offsetof(dlbridge_Want, ndim),
         (unsigned long) offsetof(dlbridge_Want, shape), (unsigned long) offsetof(dlbridge_Want, stream),
+        (unsigned long) offsetof(dlbridge_Want, dtypes), (unsigned long) offsetof(dlbridge_Want, dtype_count),
         "view", (unsigned long) sizeof(dlbridge_View), (unsigned long) offsetof(dlbridge_View, tensor),
         (unsigned long) offsetof(dlbridge_View, flags), (unsigned long) offsetof(dlbridge_View, owner),
         (unsigned long) offsetof(dlbridge_View, room),

@@ -19,7 +19,7 @@ def inside():
     return {
         "want": [sizeof(want), offset(&want.size, &want), offset(&want.flags, &want), offset(&want.name, &want),
             offset(&want.dtype, &want), offset(&want.ndim, &want), offset(&want.shape, &want),
-            offset(&want.stream, &want)],
+            offset(&want.stream, &want), offset(&want.dtypes, &want), offset(&want.dtype_count, &want)],
         "view": [sizeof(view), offset(&view.memory.abi.dl_tensor, &view),
             offset(&view.memory.abi.flags, &view), offset(&view.owner, &view)],
         "tensor": [sizeof(tensor), offset(&tensor.data, &tensor), offset(&tensor.device, &tensor),
@@ -40,7 +40,7 @@ def header():
     return {
         "want": [sizeof(want), offset(&want.size, &want), offset(&want.flags, &want), offset(&want.name, &want),
             offset(&want.dtype, &want), offset(&want.ndim, &want), offset(&want.shape, &want),
-            offset(&want.stream, &want)],
+            offset(&want.stream, &want), offset(&want.dtypes, &want), offset(&want.dtype_count, &want)],
         "view": [sizeof(view), offset(&view.tensor, &view), offset(&view.flags, &view), offset(&view.owner, &view)],
         "tensor": [sizeof(tensor), offset(&tensor.data, &tensor), offset(&tensor.device, &tensor),
             offset(&tensor.ndim, &tensor), offset(&tensor.dtype, &tensor), offset(&tensor.shape, &tensor),
