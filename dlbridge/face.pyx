@@ -238,9 +238,10 @@ cdef inline bint meets(const Managed* managed, const Want* want) noexcept nogil:
     if want.flags & WANT_WRITABLE and (
             managed.abi.flags & DLPACK_FLAG_BITMASK_READ_ONLY or managed.marks & REPEATED):
         return False
-    if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
-        return False
-    if want.dtype_count and not is_one_of(tensor.dtype, want):
+    if want.dtype.bits:
+        if not same_dtype(want.dtype, tensor.dtype):
+            return False
+    elif want.dtype_count and not is_one_of(tensor.dtype, want):
         return False
     if (want.ndim or want.shape != NULL) and not has_extents(tensor, want):
         return False
