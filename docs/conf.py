@@ -47,7 +47,7 @@ def break_names(app, page, template, context, doctree):
     """Let names in a narrow column break behind a dot, a bracket, a comma or an underscore, and not inside a word."""
     if "body" in context:
         context["body"] = re.sub(r'(?<=<span class="pre">)[^<]+', lambda found: re.sub(
-            r"(?<=[.(,_])(?=[\w\[])", "<wbr>", found[0]), context["body"])
+            r"(?<=[.(,_])(?=[a-zA-Z0-9\[])", "<wbr>", found[0]), context["body"])
 
 
 def setup(app):
