@@ -254,7 +254,7 @@ cdef str own_device(Target target):
 
 cdef tuple fact_of(const Managed* managed, Target target, const Decision* decision):
     field, fact, _, _ = REASONS[decision.reason]
-    return field, fact.format(**values_for(managed, target, decision)), reason_hint(managed, target, decision, None)
+    return field, fact.format(**values_for(managed, target, decision)), way_out(managed, target, decision, None)
 
 
 cdef str lack_of(const Managed* managed, Target target, const Decision* decision):
@@ -314,6 +314,13 @@ cdef str reason_text(const Managed* managed, Target target, const Decision* deci
 
 
 cdef str reason_hint(const Managed* managed, Target target, const Decision* decision, object src):
+    """What to do about a reason, and whether that is a copy, too."""
+    hint = way_out(managed, target, decision, src)
+    copies = decision.reason in OF_ELEMENTS or decision.reason == Reason.MISALIGNED
+    return f"{hint}, which copies once" if copies and hint.startswith("pass") else hint
+
+
+cdef str way_out(const Managed* managed, Target target, const Decision* decision, object src):
     """What to do about a reason. If the address would be the next reason, the hint solves both."""
     if decision.reason == Reason.SHARED_READ_ONLY:
         system = load_module("dlbridge._core.system_memory")
@@ -362,7 +369,7 @@ cdef object refusal_of(
 cdef object copy_required(
     const Managed* managed, Target target, const Request* request, const Decision* decision, object src,
 ):
-    hint = reason_hint(managed, target, decision, src)
+    hint = way_out(managed, target, decision, src)
     if needs_kernel(managed, decision):
         hint = COPY_THERE
     else:

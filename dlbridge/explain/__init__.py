@@ -131,7 +131,7 @@ def explain(
       strides  (3, 1) in elements
       because  byte order is not this machine's, and dlbridge has no other
       steps    copy (dlbridge)
-      hint     pass x.astype(x.dtype.newbyteorder("="))
+      hint     pass x.astype(x.dtype.newbyteorder("=")), which copies once
     """
     examine = load_module("dlbridge.explain.examine").examine       # with the first plan
     others = {"device": device, "stream": stream, "readonly": readonly, "detach": detach, "narrow": narrow,

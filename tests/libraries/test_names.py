@@ -52,9 +52,8 @@ def test_a_module_that_is_a_source_only(module):
 
 
 @pytest.mark.parametrize("make", [
-    lambda: pandas.Series([1.0, 2.0]), lambda: polars.Series([1.0, 2.0]), lambda: bytearray(16),
-    lambda: pandas.DataFrame({"x": [1.0, 2.0]}), lambda: polars.DataFrame({"x": [1.0, 2.0]})],
-    ids=["pandas", "polars", "bytearray", "a frame of pandas", "a frame of polars"])
+    lambda: bytearray(16), lambda: pandas.DataFrame({"x": [1.0, 2.0]}), lambda: polars.DataFrame({"x": [1.0, 2.0]})],
+    ids=["bytearray", "a frame of pandas", "a frame of polars"])
 def test_a_result_like_what_is_a_source_only_is_refused_before_the_function_runs(make):
     called = []
 
