@@ -66,6 +66,8 @@ def stack(samples: list[Any], path: str) -> Any:
     try:
         return default_collate(samples)
     except RuntimeError as error:
+        if type(error) is not RuntimeError:     # a device without memory left, for example
+            raise
         raise RuntimeError(f"collate: samples[…]{path}: {error}") from error
 
 
