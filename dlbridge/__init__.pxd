@@ -96,7 +96,7 @@ cdef extern from "dlbridge.h" nogil:
         const int64_t* shape        # ndim extents, of which -1 is any; or NULL
         int64_t stream              # 0: the legacy default one
         const DLDataType* dtypes    # dtype_count types, of which it has one, where dtype asks for none; or NULL
-        int32_t dtype_count
+        int64_t dtype_count
 
     # A View must not be copied, since it points into itself.
     ctypedef struct View "dlbridge_View":

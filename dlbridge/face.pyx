@@ -270,7 +270,7 @@ cdef inline bint is_misaligned(const Managed* managed) noexcept nogil:
 
 
 cdef bint is_one_of(DLDataType dtype, const Want* want) noexcept nogil:
-    cdef int32_t index
+    cdef int64_t index
     for index in range(want.dtype_count):
         if same_dtype(want.dtypes[index], dtype):
             return True
@@ -418,7 +418,7 @@ cdef int check_kind(Managed* managed, const Want* want) except -1:
     """Check the dtype and the shape, which no copy helps."""
     cdef const DLTensor* tensor = &managed.abi.dl_tensor
     cdef int32_t axis
-    cdef int32_t index
+    cdef int64_t index
     if want.dtype.bits and not same_dtype(want.dtype, tensor.dtype):
         raise refused(want, "dtype", dtype_name(tensor.dtype), f"is not {dtype_name(want.dtype)}, which is wanted",
                       f"convert it to {dtype_name(want.dtype)} first")

@@ -13,6 +13,10 @@ cdef str UNKNOWN = "unknown device"
 # Why a batch of prefetch() is copied, and what would avoid that.
 OWN = "what prefetch() gives is the caller's own"
 OWN_HINT = "pass copy=False if its source does not write to it"
+GIVEN = "is read by a copy, which is all that its library gives"
+GATHERED = "are gathered into one array"
+GATHERED_HINT = "convert the chunks one by one"
+COPIED = "nothing to do: it is copied"
 
 
 def begin(function):
@@ -45,8 +49,7 @@ cdef Managed* note_made(Managed* managed, object src, str target, str reason, st
 
 
 cdef Managed* note_given_copy(Managed* managed, object src) except NULL:
-    return note_made(managed, src, "one array", "memory is read by a copy, which is all that its library gives",
-                     "nothing to do: it is copied")
+    return note_made(managed, src, "one array", f"memory {GIVEN}", COPIED)
 
 
 cdef int note_clone(object src, const Managed* managed, str target, bint own) except -1:

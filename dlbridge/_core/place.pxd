@@ -30,7 +30,6 @@ cdef bint is_stageable(Managed* source, int row, const DLDevice* device) except 
 cdef bint copy_staged(Managed* into, Managed* source) except -1
 # A block without memory, for a dense copy in native byte order and the type of a row; in C order if the steps say so.
 cdef Managed* dense_like(const Managed* source, int row, int32_t steps) except NULL
-# The strides, in elements, of a dense copy, which keeps the order of the axes of dense memory.
 # A new block over the same memory. On a device it is ready on the stream on which ``base`` is.
 cdef Managed* shared_in_order(Managed* base) except NULL
 # Lets a block over the memory of another one be ready on the same stream; managed is stolen, also on failure.

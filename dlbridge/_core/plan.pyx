@@ -27,7 +27,7 @@ from dlbridge._core.request cimport (
 from dlbridge._core.sources.offer cimport facts_of, hints
 from dlbridge._core.target cimport OTHER_DEVICES, Target, uploads_to
 
-from dlbridge._core.copies import OWN, OWN_HINT
+from dlbridge._core.copies import COPIED, GATHERED, GATHERED_HINT, GIVEN, OWN, OWN_HINT
 from dlbridge.errors import ConversionError, CopyRequiredError, DeviceError, refusal
 
 
@@ -45,7 +45,6 @@ cdef void* is_made_anew = NULL
 cdef str ALIGNED = 'pass dlbridge.convert(x, "numpy", copy=True), which is aligned'
 # How a hint begins where nothing that the caller could change makes the copy unnecessary.
 cdef str NOTHING = "nothing to do: "
-cdef str COPIED = NOTHING + "it is copied"
 cdef str FLAGGED = "pass max_version=(1, 0)"        # only a legacy capsule lacks the flag for padded elements
 cdef str SHARE = 'pass readonly="share" and do not write'
 # For each reason: the field, what is so of the memory, what the target makes of that, and the hint; None where
@@ -81,10 +80,10 @@ cdef dict REASONS = {
         "memory", "is a copy that nobody keeps until {target}, which does not say when, has read it", "", COPIED),
     Reason.ANOTHER_HOST: (
         "device", "is not the first of the host's, on which {target} shares memory", "", 'pass device="cpu:0"'),
-    Reason.GIVEN_COPY: ("memory", "is read by a copy, which is all that its library gives", "", COPIED),
+    Reason.GIVEN_COPY: ("memory", GIVEN, "", COPIED),
     Reason.SPREAD: (
         "strides", "{strides} of shape {shape} spread few bytes over many", ", which would all be fetched", None),
-    Reason.GATHERED_CHUNKS: ("chunks", "are gathered into one array", "", COPIED),
+    Reason.GATHERED_CHUNKS: ("chunks", GATHERED, "", GATHERED_HINT),
     Reason.ORDER_ASKED: (
         "strides", "{strides} of shape {shape} are not in C order", ', which order="C" asks for', "pass order=None"),
 }

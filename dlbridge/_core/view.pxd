@@ -27,7 +27,7 @@ ctypedef struct Want:
     const int64_t* shape        # ndim extents, of which -1 is any; or NULL
     int64_t stream              # 0: the legacy default one
     const DLDataType* dtypes    # dtype_count types, of which it has one; or NULL
-    int32_t dtype_count
+    int64_t dtype_count
 
 ctypedef struct View:
     Managed memory              # of which the header shows flags and tensor

@@ -10,7 +10,15 @@ from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
 from dlbridge.errors import UnsupportedError, refusal, shown
 from dlbridge.gradients.forms import take_out
-from dlbridge.trees.boundary import DIFFERENTIABLE, Boundary, check_decorated, check_decorator, is_asynchronous
+from dlbridge.trees.boundary import (
+    DIFFERENTIABLE,
+    Boundary,
+    check_decorated,
+    check_decorator,
+    hands_tensors_on,
+    is_asynchronous,
+    is_compiling,
+)
 from dlbridge.trees.failure import Failure
 from dlbridge.trees.leaf import ARRAY, OTHER
 from dlbridge.trees.leaves import Memo, Takers, takers
@@ -29,9 +37,10 @@ def accepts(
     """Make a decorator, as :func:`dlbridge.accepts` with ``gradients=True``."""
     check_decorator(to, returns)
     inside = target_name(to, imported=False)
-    ways = {"vmap_method": keywords.pop("vmap_method", VMAP_METHODS[0])} if inside == "torch" else {}
+    ways = {"vmap_method": take_vmap_method(keywords)} if inside == "torch" else {}
+    hands_on = hands_tensors_on(to, others, keywords)
     take = takers("accepts", to, others, columns, keywords)
-    check_gradients(inside, returns, {**keywords, **ways})
+    check_gradients(inside, returns, keywords)
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
 
     def decorate(function: Any) -> Any:
@@ -40,13 +49,12 @@ def accepts(
             raise TypeError(f"accepts: function {shown(function)}: is a coroutine function, which has no gradients "
                             "(leave out gradients=)")
         crossing = Crossing(function, inside, {**keywords, **ways})
-        boundary = Boundary(function, crossing.passing(take), back, hints_at_gradients=False)
+        boundary = Boundary(function, crossing.passing(take), back, False, hands_on)
 
         def cross(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-            arguments, by_name = boundary.inward(given, named)
+            like, arguments, by_name = boundary.begin(given, named)
             bound, others = tuple(arguments[:boundary.bound]), arguments[boundary.bound:]
             if not crossing.is_needed(others, by_name):
-                like = boundary.first(given, named)
                 return boundary.outward(function(*arguments, **by_name), like)
             try:
                 return crossing.function(bound, others, by_name)
@@ -55,11 +63,30 @@ def accepts(
 
         @functools.wraps(function)
         def call(*given: Any, **named: Any) -> Any:
-            return crossing.hidden(cross)(given, named)
+            if "torch._dynamo" in sys.modules:
+                return call_beside_dynamo(cross, crossing, boundary, given, named)
+            return cross(given, named)
 
         return call
 
     return decorate
+
+
+def call_beside_dynamo(
+    cross: Callable[..., Any], crossing: "Crossing", boundary: Boundary, given: tuple[Any, ...], named: dict[str, Any],
+) -> Any:
+    """What torch's compiler follows of a call. It would look into the code of JAX, too."""
+    from dlbridge.trees.compiled import as_it_is, call_whole
+
+    made = None
+    if is_compiling() and crossing.inside == "torch":
+        made = call_whole(boundary, given, named)
+    elif is_compiling():
+        from dlbridge.gradients.compiled import call_as_operator
+        made = call_as_operator(crossing, given, named)
+    if made is not None:
+        return made[0]
+    return as_it_is(cross, given, named)
 
 
 def check_gradients(inside: str, returns: str | None, keywords: dict[str, Any]) -> None:
@@ -69,11 +96,17 @@ def check_gradients(inside: str, returns: str | None, keywords: dict[str, Any]) 
                       'write the function in jax.numpy, for to="jax", or leave out gradients=')
     if returns is None:
         raise ValueError('accepts: returns None: would leave the gradients where they are (pass returns="like")')
-    if keywords.get("vmap_method", VMAP_METHODS[0]) not in VMAP_METHODS:
-        raise ValueError(f"accepts: vmap_method {shown(keywords['vmap_method'])}: is none of JAX's "
-                         f"(pass {' or '.join(map(repr, VMAP_METHODS))})")
     if keywords.get("detach"):
         raise ValueError("accepts: detach True: ends the gradients that gradients=True wants (leave one out)")
+
+
+def take_vmap_method(keywords: dict[str, Any]) -> str:
+    """Take the keyword out."""
+    method: str = keywords.pop("vmap_method", VMAP_METHODS[0])
+    if method not in VMAP_METHODS:
+        raise ValueError(f"accepts: vmap_method {shown(method)}: is none of JAX's (pass "
+                         f"{' or '.join(map(repr, VMAP_METHODS))})")
+    return method
 
 
 class Crossing:
@@ -83,7 +116,6 @@ class Crossing:
         self.given = function, keywords
         self.inside = inside
         self.made: Any = None
-        self.hides: Callable[..., Any] | None = None
         self.outside, self.kind, self.module, self.name = CROSSINGS[inside]
 
     def __reduce__(self) -> Any:
@@ -100,14 +132,6 @@ class Crossing:
             made = getattr(load_module(self.module), self.name)(*self.given)
             self.made = self.made or made       # another thread may have been quicker
         return self.made
-
-    def hidden(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, which torch.compile leaves as it is: it would look into the code of JAX."""
-        if self.outside != "torch" or "torch._dynamo" not in sys.modules:
-            return call
-        if self.hides is None:
-            self.hides = importlib.import_module("torch").compiler.disable(call)
-        return self.hides
 
     def is_of_caller(self, array: Any) -> bool:
         library = sys.modules.get(self.outside)

@@ -295,6 +295,7 @@ class FunctionForTensors:
         self.function = function
         self.keywords = {**keywords, "detach": True, "readonly": "share"}
         self.programs: dict[Any, Program] = {}      # by the form of the arguments, and which of them want a gradient
+        self.operations: dict[Any, Any] = {}        # for what torch.compile compiles
         self.ways: dict[Any, int] = {}              # by the form and the shapes that FLOATS_TRACED does not serve
 
     def __call__(self, bound: tuple[Any, ...], arguments: list[Any], by_name: dict[str, Any]) -> Any:

@@ -193,7 +193,7 @@ typedef struct {
     const int64_t *shape;       /* ndim extents, of which -1 is any; or NULL */
     int64_t stream;             /* where the memory will be used, as the array API standard numbers streams; 0: as 1 */
     const DLDataType *dtypes;   /* of one of these types, where dtype asks for none */
-    int32_t dtype_count;        /* 0: they are not asked for */
+    int64_t dtype_count;        /* 0: they are not asked for */
 } dlbridge_Want;
 
 /* An array that is looked at. It points into itself, so it is never copied. Elements are aligned, byte_offset is 0, and

@@ -200,7 +200,7 @@ def accepts(to, *, returns=None, gradients=False, callback=False, others="pass",
     if callback is not False:
         if gradients:
             raise ValueError("accepts: callback: gives no gradients (leave out callback= or gradients=)")
-        return load_module("dlbridge.trees.callback").accepts(to, returns, others, columns, keywords, callback)
+        return load_module("dlbridge.gradients.callback").accepts(to, returns, others, columns, keywords, callback)
     calls = load_module("dlbridge.gradients.crossings" if gradients else "dlbridge.trees.boundary")
     return calls.accepts(to, returns, others, columns, keywords)
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, Self, TypeAlias, 
 import numpy
 from typing_extensions import Unpack
 
-from dlbridge.typing import Array, DLPackArray, Keywords, To
+from dlbridge.typing import Array, Device, DLPackArray, Keywords, Readonly, Stream, To
 
 _Others: TypeAlias = Literal["pass", "raise"]
 _Columns: TypeAlias = Literal["raise", "pass"]
@@ -456,7 +456,7 @@ def accepts(
 ) -> _ReturnsLike: ...
 @overload
 def accepts(
-    to: To, *, returns: Literal["like"], callback: Literal[True] | Callable[..., Any],
+    to: To, *, returns: Literal["like"], callback: bool | Callable[..., Any],
     gradients: Literal[False] = False, others: _Others = "pass", columns: _Columns = "raise",
     vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential", **keywords: Unpack[Keywords],
 ) -> _ReturnsLike: ...
@@ -464,5 +464,7 @@ def accepts(
 def accepts(
     to: To, *, returns: Literal["like"], gradients: Literal[True], callback: Literal[False] = False,
     others: _Others = "pass", columns: _Columns = "raise",
-    vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential", **keywords: Unpack[Keywords],
+    vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential", device: Device | None = None,
+    copy: bool | None = None, stream: Stream | None = None, readonly: Readonly = "copy", narrow: bool = False,
+    order: Literal["C"] | None = None,
 ) -> _ReturnsLike: ...

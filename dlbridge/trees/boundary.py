@@ -5,21 +5,30 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from types import ModuleType
 from typing import Any, NoReturn, ParamSpec, TypeGuard, TypeVar
 
 import numpy as np
 
+from dlbridge._core.calls import OF_TREES
 from dlbridge._core.route import target_name
 from dlbridge.convert import convert
-from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, full_name, refusal, shown
+from dlbridge.errors import (
+    ConversionError,
+    CopyRequiredError,
+    DLBridgeError,
+    UnsupportedError,
+    full_name,
+    refusal,
+    shown,
+)
 from dlbridge.libraries.library import Facts
-from dlbridge.trees.compiled import CompiledCall
 from dlbridge.trees.containers import container_of
 from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
 from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, has_texts, taker, takers
 from dlbridge.trees.walk import Converter, give_values, has_numbers, map_leaves
-from dlbridge.watch import pending
+from dlbridge.watch import note_by_library, pending, watching
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -30,7 +39,7 @@ HINTS_AT_GRADIENTS = {
     "is_traced": 'pass gradients=True, or callback=True, and returns="like" to dlbridge.accepts',
 }
 HINT_AT_CALLBACK = 'pass callback=True and returns="like" to dlbridge.accepts'
-KEYWORD = re.compile(r'pass (?:device|copy|stream|readonly|detach|narrow|order)=[\w"]+')
+KEYWORD = re.compile(rf'pass (?:{"|".join(OF_TREES)})=[\w"]+')
 
 
 def accepts(
@@ -40,34 +49,44 @@ def accepts(
     check_decorator(to, returns)
     take = takers("accepts", to, others, columns, keywords)
     target = target_name(to, imported=False)
+    hands_on = hands_tensors_on(to, others, keywords)
     # The result goes to the device of the first array, so device= and stream= do not hold for it.
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
 
     def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Any]:
         check_decorated(function)
-        boundary = Boundary(function, take, back if returns else None, target in DIFFERENTIABLE)
-        compiled = CompiledCall(boundary, passes=target == "torch" and others == "pass" and not keywords)
+        boundary = Boundary(function, take, back if returns else None, target in DIFFERENTIABLE, hands_on)
 
         if is_asynchronous(function):
             @functools.wraps(function)
             async def wait(*positional: Parameters.args, **named: Parameters.kwargs) -> Any:
-                like = boundary.first(positional, named)
-                arguments, by_name = boundary.inward(positional, named)
+                like, arguments, by_name = boundary.begin(positional, named)
                 return boundary.outward(await function(*arguments, **by_name), like)
 
             return wait
 
         @functools.wraps(function)
         def call(*positional: Parameters.args, **named: Parameters.kwargs) -> Any:
-            if "torch._dynamo" in sys.modules and sys.modules["torch"].compiler.is_compiling():
-                return compiled(positional, named)
-            like = boundary.first(positional, named)
-            arguments, by_name = boundary.inward(positional, named)
+            if "torch._dynamo" in sys.modules and is_compiling():
+                from dlbridge.trees import compiled
+                return compiled.call(boundary, positional, named)
+            like, arguments, by_name = boundary.begin(positional, named)
             return boundary.outward(function(*arguments, **by_name), like)
 
         return call
 
     return decorate
+
+
+def is_compiling() -> bool:
+    """Whether torch.compile follows this call. To be asked where Dynamo is loaded."""
+    return bool(sys.modules["torch"].compiler.is_compiling())
+
+
+def hands_tensors_on(to: Any, others: str, keywords: dict[str, Any]) -> bool:
+    """Whether each tensor of torch is handed on as it is. An example names a device, too."""
+    return (target_name(to, imported=False) == "torch" and others == "pass" and not keywords
+            and isinstance(to, (str, type, ModuleType)))
 
 
 def check_decorator(to: Any, returns: Any) -> None:
@@ -88,9 +107,11 @@ class Boundary:
 
     def __init__(
         self, function: Callable[..., Any], take: Takers, back: dict[str, Any] | None, hints_at_gradients: bool,
+        hands_on: bool,
     ) -> None:
-        """``back`` has the keywords for the result; None leaves it as it is."""
+        """``back`` has the keywords for the result; None leaves it as it is. ``hands_on``: all tensors are taken."""
         self.function = function
+        self.hands_on = hands_on
         self.hints_at_gradients = hints_at_gradients
         self.take = take
         self.back = back
@@ -98,6 +119,11 @@ class Boundary:
         name = getattr(function, "__name__", None)
         name = name if isinstance(name, str) else type(function).__name__
         self.name = name.replace("{", "{{").replace("}", "}}")
+
+    def begin(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, list[Any], dict[str, Any]]:
+        """What the result shall be like, and the arguments."""
+        like = self.first(positional, named)
+        return like, *self.inward(positional, named)
 
     def first(self, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """The first array that the function is called with, if its result shall be like it."""
@@ -115,7 +141,10 @@ class Boundary:
         except UnsupportedError as error:
             make = Facts(type(like)).made_like
             if make is not None and self.back is not None:
-                return Around(like, make, self.back)
+                if self.back.get("copy") is False:
+                    raise refusal(CopyRequiredError, "accepts", 'returns "like"', error.value, "is made by a copy of "
+                                  "the values, and copy=False forbids it", "leave out copy= or returns=") from None
+                return MadeLike(like, make, self.back)
             raise refusal(UnsupportedError, "accepts", 'returns "like"', error.value, error.wrong,
                           'call it with dlbridge.convert(x, "numpy"), or leave out returns=') from None
 
@@ -148,7 +177,7 @@ class Boundary:
     def outward(self, result: Any, like: Any) -> Any:
         if like is None or self.back is None:
             return result
-        around = type(like) is Around
+        around = type(like) is MadeLike
         try:
             if role_of(result) == ARRAY:
                 return like(result) if around else convert(result, like, **self.back) if self.back else convert(
@@ -166,7 +195,7 @@ class Boundary:
                 name_copies([("result", result)])
 
 
-class Around:
+class MadeLike:
     """A function of a result that shall be like an array of a library that is a source only, such as a Series."""
 
     def __init__(self, like: Any, make: Callable[[Any, Any], Any], keywords: dict[str, Any]) -> None:
@@ -181,6 +210,11 @@ class Around:
         if array.ndim > 1:
             raise refusal(ConversionError, "accepts", "shape", array.shape, f"has {array.ndim} axes, and "
                           f"{full_name(type(self.like))} has one", "return one axis, or a tuple of several arrays")
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if watching:
+            note_by_library(result, full_name(type(self.like)), array.nbytes, "values are copied into a new one",
+                            'leave out returns="like"', "")
         return self.make(self.like, array)
 
 

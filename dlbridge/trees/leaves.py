@@ -24,7 +24,7 @@ Keep = Callable[[Any], Any]
 OTHERS = ("pass", "raise")
 OWN_KEYWORDS = {
     "convert_tree": ("others", "columns"), "prefetch": ("depth", "others", "columns"),
-    "accepts": ("returns", "gradients", "others", "columns"), "collate": (),
+    "accepts": ("returns", "gradients", "callback", "others", "columns"), "collate": (),
 }
 # Elements that no other library has: kinds of NumPy's dtypes, and names of other libraries' types.
 TEXT_KINDS = ("O", "S", "U", "T")

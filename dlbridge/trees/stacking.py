@@ -57,7 +57,7 @@ def stack_alike(samples: list[Any], path: str) -> Any:
         other = next((sample for sample in samples if type(sample) is not type(samples[0])), None)
         beside = "" if other is None else f", and one is of type {full_name(type(other))}"
         raise refusal(UnsupportedError, "collate", f"samples[…]{path}", f"of type {full_name(type(samples[0]))}",
-                      f"cannot be stacked{beside}: {error}", "leave it out, or stack it yourself") from error
+                      f"cannot be stacked{beside}: {error.__cause__}", "leave it out, or stack it yourself") from error
 
 
 def stack(samples: list[Any], path: str) -> Any:
@@ -65,10 +65,10 @@ def stack(samples: list[Any], path: str) -> Any:
 
     try:
         return default_collate(samples)
-    except RuntimeError as error:
-        if type(error) is not RuntimeError:     # a device without memory left, for example
+    except (RuntimeError, TypeError) as error:
+        if type(error) not in (RuntimeError, TypeError):    # a device without memory left, for example
             raise
-        raise RuntimeError(f"collate: samples[…]{path}: {error}") from error
+        raise type(error)(f"collate: samples[…]{path}: {error}") from error
 
 
 def values_at(samples: list[dict[Any, Any]], key: Any, path: str) -> list[Any]:
@@ -111,7 +111,7 @@ def stacked(batch: Any, samples: list[Any], path: str) -> Any:
     """The batch, which is noted as a copy of its samples, while somebody watches."""
     if watching and type(samples[0]) not in (bool, int, float, str, bytes):
         note_by_library(samples[0], "torch", sum(bytes_of(leaf) for _, leaf in leaves("", batch)),
-             "samples are stacked into one batch", "nothing to do: collate stacks them", f"[…]{path}")
+                        "samples are stacked into one batch", "nothing to do: collate stacks them", f"[…]{path}")
     return batch
 
 

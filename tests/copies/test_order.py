@@ -20,7 +20,7 @@ def seen(made):
 def test_every_layout(layout, target):
     source = LAYOUTS[layout]("float32")
     if target == "pyarrow" and source.ndim != 1:
-        return
+        pytest.skip("its arrays have one axis")
     array = seen(dlbridge.convert(source, target, order="C", **SHARE))
     assert array.flags.c_contiguous
     assert array.tobytes() == source.tobytes()

@@ -10,6 +10,7 @@ from dlbridge.libraries.library import libraries
 
 LIBRARIES = [library for library in libraries().values()
              if library.delivery in ("importer", "importer:prepare_for_capsules") and library.name != "dlbridge"]
+assert LIBRARIES
 
 
 @pytest.mark.parametrize("library", LIBRARIES, ids=[library.name for library in LIBRARIES])
@@ -27,7 +28,8 @@ def convert_without(package, name, install):
     sys.modules[package] = None
     import dlbridge
 
-    with pytest.raises(dlbridge.MissingLibraryError, match=rf"is not installed \(pip install {re.escape(install)}\)$"):
+    said = rf"^{re.escape(name)}: .* is not installed \(pip install {re.escape(install)}\)$"
+    with pytest.raises(dlbridge.MissingLibraryError, match=said):
         dlbridge.convert(b"abc", name)
 
 

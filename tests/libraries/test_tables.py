@@ -342,11 +342,28 @@ def test_a_write_to_a_series_changes_nothing_else():
             assert not isinstance(made, list) or made[0].tolist() == [9, 2, 3]
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "complex64"])
-def test_a_type_that_polars_lacks(dtype):
+@pytest.mark.parametrize(("library", "dtype"), [
+    (polars, "bfloat16"), (polars, "complex64"), (pandas, "bfloat16"), (pandas, "float8_e5m2"),
+])
+def test_a_type_that_it_lacks(library, dtype):
     function = dlbridge.accepts("torch", returns="like")(lambda x: x.to(getattr(torch, dtype)))
-    with pytest.raises(dlbridge.ConversionError, match=f"polars: dtype {dtype}: is a type that polars does not"):
-        function(polars.Series([1.0]))
+    name = library.__name__
+    with pytest.raises(dlbridge.ConversionError, match=f"{name}: dtype {dtype}: is a type that {name} does not"):
+        function(library.Series([1.0]))
+
+
+@pytest.mark.parametrize("library", [pandas, polars])
+def test_a_new_series_is_a_copy_in_native_byte_order(library):
+    series = library.Series([1.0, 2.0])
+    function = dlbridge.accepts("numpy", returns="like")(lambda x: x.astype(">f8"))
+    with dlbridge.watch() as copies:
+        made = function(series)
+    assert made.to_list() == [1, 2]
+    assert made.dtype == series.dtype
+    assert [(copy.nbytes, copy.hint) for copy in copies] == [(16, 'leave out returns="like"')]
+    unasked = dlbridge.accepts("numpy", returns="like", copy=False)(lambda x: pytest.fail("it was called"))
+    with pytest.raises(dlbridge.CopyRequiredError, match=r"by a copy of the values, and copy=False forbids it"):
+        unasked(series)
 
 
 def test_what_is_no_series():

@@ -15,9 +15,11 @@ beside_threads = in_child(says="", warnings="ignore::DeprecationWarning")
 
 # ---- at exit ---------------------------------------------------------------------------------------------------------
 
-@in_child(says="converted\n")
+@in_child(says="converted\n" * 4)
 def test_weak_references_call_back_at_the_end():
+    import ctypes
     import os
+    import sys
     import weakref
 
     import numpy
@@ -27,12 +29,15 @@ def test_weak_references_call_back_at_the_end():
         pass
 
     arrays = [numpy.zeros(4).view(Array) for _ in range(4)]
-    kept = [convert(array, target) for array, target in zip(arrays, TARGETS, strict=True)]
-    watched = [weakref.ref(array, lambda _, convert_all=convert_all: convert_all()) for array in arrays]
-    weakref.finalize(arrays[0], lambda: (convert_all(), os.write(1, b"converted\n")))
-    late = type("Late", (), {})()
-    late.itself = late
-    ended = weakref.ref(late, lambda _, kept=kept: kept.clear())
+    sys.kept = [convert(array, target) for array, target in zip(arrays, TARGETS, strict=True)]
+
+    def call_back(_, convert_all=convert_all, write=os.write):
+        convert_all()
+        write(1, b"converted\n")
+
+    # They are alive when the arrays go, which is after all that is in a module.
+    watched = [weakref.ref(array, call_back) for array in arrays]
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(watched))
     del arrays
 
 
@@ -85,20 +90,24 @@ def test_a_finalizer_drops_results_while_another_thread_waits_for_the_interprete
 
     from lifetime.ending import convert_all, start
 
-    def wait(event=threading.Event()):
-        kept = convert_all()
-        event.wait()
+    ready = threading.Event()
+
+    def work():
+        while True:
+            kept = convert_all()
+            ready.set()
 
     class Late:
         def __init__(self):
             self.kept = convert_all()
 
         def __del__(self, sleep=time.sleep, write=os.write):
-            sleep(0.05)
+            sleep(0.05)         # the thread asks for the interpreter meanwhile
             self.kept.clear()
             write(1, b"dropped\n")
 
-    start(wait)
+    start(work)
+    ready.wait()
     sys.late = Late()       # the frame of the thread keeps the globals of this module, and what is in them
 
 
@@ -269,24 +278,31 @@ def test_threads_that_python_never_saw_let_go_until_the_end(library, owner, micr
 
 
 @pytest.mark.needs("torch", "jax")
-@in_child(says="48 converted\n")
+@in_child(says="60 converted\n")
 def test_results_of_torch_and_jax_live_to_the_end():
     import atexit
     import functools
     import sys
 
     import jax
+    import numpy
     import torch
     from lifetime.ending import SOURCES, TARGETS, convert_all
 
+    from dlbridge.testing.producers import Producer
+
     jax.config.update("jax_platforms", "cpu")
     settled = jax.numpy.zeros(64, "float32")
-    sources = [*SOURCES.values(), lambda: torch.zeros(64), lambda: settled]
+    sources = [*SOURCES.values(), lambda: torch.zeros(64), lambda: settled, lambda: Producer(numpy.zeros(64, "f4")),
+               lambda: Producer(numpy.zeros(64, "f4")).capsule()]
     convert_everything = functools.partial(convert_all, sources=sources, targets=[*TARGETS, "torch", "jax"])
     kept = convert_everything()
     sys.kept = convert_everything()
     late = [convert_everything()]
     late.append(late)
+    garbage = [convert_everything()]
+    garbage.append(garbage)
+    del garbage
     atexit.register(kept.clear)
     atexit.register(lambda: print(len(convert_everything()), "converted"))
 

@@ -334,7 +334,7 @@ def test_a_program_is_watched_by_its_environment():
         assert (ended.stdout, ended.stderr) == ("", "")
 
 
-@in_child(says="converted\n", warnings="default")
+@in_child(says="converted, 0 watch\n", warnings="default")
 def test_what_converts_in_the_last_finalizers_is_not_watched():
     import os
     import sys
@@ -342,13 +342,14 @@ def test_what_converts_in_the_last_finalizers_is_not_watched():
     import numpy as np
 
     import dlbridge
+    from dlbridge.watch import watching
 
     source = np.zeros(3, ">f4")
 
     class Late:             # what its finalizer needs is in it, since modules are empty by then
-        def __del__(self, convert=dlbridge.asdlpack, source=source, write=os.write):
+        def __del__(self, convert=dlbridge.asdlpack, source=source, write=os.write, watching=watching, len=len):
             convert(source)
-            write(1, b"converted\n")
+            write(1, b"converted, %d watch\n" % len(watching))
 
     dlbridge.watch().__enter__()
     dlbridge.asdlpack(source)
@@ -370,16 +371,17 @@ def test_a_watch_that_ends_takes_nothing_from_another_one(monkeypatch):
 
     def parts(container):
         converted.set()
-        ended.wait()
+        assert ended.wait(60)
         return container.parts
 
     dlbridge.register_container(Parts, parts, lambda container, parts: Parts(*parts))
     try:
         with dlbridge.watch() as outer:
             before = dlbridge.watch().__enter__()
-            thread = threading.Thread(target=dlbridge.convert_tree, args=({"x": swapped, "y": Parts()}, "dlbridge"))
+            thread = threading.Thread(target=dlbridge.convert_tree, args=({"x": swapped, "y": Parts()}, "dlbridge"),
+                                      daemon=True)
             thread.start()
-            converted.wait()
+            assert converted.wait(60)
             with dlbridge.watch() as later:
                 pass
             before.__exit__()

@@ -58,7 +58,9 @@ def _end_by_then(child: int, seconds: int) -> None:
     with contextlib.suppress(AttributeError, OSError):      # Linux from 5.3 on, and no emulator
         ended = os.pidfd_open(child)
         try:
-            if not select.select([ended], [], [], seconds)[0]:
+            waiting = select.poll()
+            waiting.register(ended, select.POLLIN)
+            if not waiting.poll(1000 * seconds):
                 os.kill(child, signal.SIGKILL)
         finally:
             os.close(ended)

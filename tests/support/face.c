@@ -35,13 +35,14 @@ struct asked {
 static int ask(PyObject *arguments, PyObject **obj, struct asked *asked) {
     int code, bits, lanes, ndim, extra;
     unsigned int flags, size;
-    long long stream;
+    long long stream, dtype_count;
     PyObject *shape, *dtypes;
     const char *name;
     asked->want = dlbridge_want(NULL, 0);
-    if (!PyArg_ParseTuple(arguments, "OIz(iii)iOLIiOi", obj, &flags, &name, &code, &bits, &lanes, &ndim, &shape, &stream,
-                          &size, &extra, &dtypes, &asked->want.dtype_count))
+    if (!PyArg_ParseTuple(arguments, "OIz(iii)iOLIiOL", obj, &flags, &name, &code, &bits, &lanes, &ndim, &shape, &stream,
+                          &size, &extra, &dtypes, &dtype_count))
         return -1;
+    asked->want.dtype_count = dtype_count;
     for (Py_ssize_t index = 0; index < PyTuple_Size(dtypes); index++) {
         PyObject *each = PyTuple_GetItem(dtypes, index);
         asked->dtypes[index].code = (uint8_t) PyLong_AsLong(PyTuple_GetItem(each, 0));

@@ -22,15 +22,18 @@ def sines(x, scale=1.0):
 ARRAY = np.linspace(0, 1, 6, dtype="float32").reshape(2, 3)
 
 
-@pytest.mark.parametrize("around", [lambda f: f, jax.jit, jax.vmap, lambda f: jax.jit(jax.vmap(f)),
-                                    lambda f: jax.vmap(jax.jit(f))],
-                         ids=["alone", "jit", "vmap", "jit(vmap)", "vmap(jit)"])
-@pytest.mark.parametrize("vmap_method", ["sequential", "expand_dims", "broadcast_all"])
+EACH = "sequential", "expand_dims", "broadcast_all"     # vmap_method
+
+
+@pytest.mark.parametrize(("around", "vmap_method"), [
+    (lambda f: f, "sequential"), (jax.jit, "sequential"), *((jax.vmap, method) for method in EACH),
+    *((lambda f: jax.jit(jax.vmap(f)), method) for method in EACH), (lambda f: jax.vmap(jax.jit(f)), "sequential"),
+], ids=["alone", "jit", *(f"vmap {each}" for each in EACH), *(f"jit(vmap) {each}" for each in EACH), "vmap(jit)"])
 def test_it_gives_the_same_wherever_it_is_called(around, vmap_method):
     function = host(sines, vmap_method=vmap_method)
     made = around(lambda x: function(x, scale=2.0) + 1)(jnp.asarray(ARRAY))
     assert isinstance(made, jax.Array)
-    np.testing.assert_array_equal(made, np.sin(ARRAY) * 2 + 1)
+    np.testing.assert_allclose(made, np.sin(ARRAY) * 2 + 1, rtol=1e-6)
 
 
 def test_containers_go_in_and_come_out():
@@ -82,6 +85,17 @@ def test_methods_and_arrays_of_others():
 
 
 @pytest.mark.needs("torch")
+def test_the_results_are_of_jax_whatever_the_first_array_is():
+    import torch
+
+    function = host(lambda y, x: {"x": x * 2, "y": y})
+    for first in np.ones(2, "f4"), torch.ones(2):
+        made = jax.jit(lambda x, first=first: function(first, x))(jnp.ones(2))
+        assert [type(made[key]).__module__.partition(".")[0] for key in "xy"] == ["jaxlib", "jaxlib"]
+        assert (made["x"].tolist(), made["y"].tolist()) == ([2, 2], [1, 1])
+
+
+@pytest.mark.needs("torch")
 def test_a_function_of_torch():
     import torch
 
@@ -93,6 +107,23 @@ def test_types_are_not_narrowed_silently():
     function = dlbridge.accepts("numpy", returns="like", callback=True)(lambda x: x.astype("float64"))
     with pytest.raises(dlbridge.ConversionError, match="float64: would be narrowed silently"):
         jax.jit(function)(jnp.ones(2))
+
+
+@pytest.mark.parametrize(("function", "callback", "why"), [
+    (lambda x: x.astype("i8") * 2**40, True, "result 1099511627776: does not fit into int32"),
+    (lambda x: x.astype("f8") * 1e300, True, r"result 1e\+300: does not fit into float32"),
+    (lambda x: 2**40 if x.any() else 0, True, "result 1099511627776: does not fit into int32"),
+    (lambda x: 0.5 if x.any() else 0, True, "dtype float64: is not int32, as foreseen"),
+    (lambda x: x if x.any() else x.astype("i4"), True, "dtype float32: is not int32, as foreseen"),
+    (lambda x: x[:1] if x.any() else x, True, r"shape \(1,\): is not \(2,\), as foreseen"),
+    (lambda x: (x, x) if x.any() else [x, x], True, "is not of the form"),
+    (lambda x: {"b": x, "a": x}, lambda x: (x, x), "is not of the form"),
+    (lambda x: x, lambda x: jax.ShapeDtypeStruct(x.shape, "int32"), "dtype float32: is not int32, as foreseen"),
+], ids=range(9))
+def test_results_that_are_not_as_they_were_foreseen(function, callback, why):
+    function = dlbridge.accepts("numpy", returns="like", callback=callback, narrow=True)(function)
+    with pytest.raises(jax.errors.JaxRuntimeError, match=why):
+        jax.block_until_ready(jax.jit(function)(jnp.ones(2)))
 
 
 def test_what_it_cannot_be():
@@ -113,9 +144,9 @@ def test_what_it_cannot_be():
 
 
 def test_the_error_of_a_call_names_the_parameter():
-    function = dlbridge.accepts("torch", returns="like", callback=True, readonly="error")(lambda x, y: x)
-    with pytest.raises(dlbridge.ConversionError, match=r"y.*readonly"):
-        jax.jit(lambda x: function(x, np.broadcast_to(np.float32(1), (2,))))(jnp.ones(2))
+    function = dlbridge.accepts("numpy", returns="like", callback=True, others="raise")(lambda x, some: x)
+    with pytest.raises(dlbridge.UnsupportedError, match=r"<lambda>\(some\): "):
+        jax.jit(lambda x: function(x, "text"))(jnp.ones(2))
 
 
 def test_the_hint_of_an_error_works():

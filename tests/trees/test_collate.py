@@ -139,6 +139,7 @@ def test_containers_that_torch_does_not_know():
     ([Graph({"k": object()}, "")] * 2, dlbridge.UnsupportedError, r"samples\[…\]\['nodes'\]\['k'\] of type .*object"),
     ([Labelled(object(), 1)] * 2, dlbridge.UnsupportedError, r"samples\[…\]\.x of type builtins.object: cannot"),
     ([Graph(np.zeros(1, "M8[s]"), "")], dlbridge.ConversionError, r"leaf \['nodes'\]: numpy: dtype"),
+    ([{"x": 1}, {"x": "a"}], TypeError, r"^collate: samples\[…\]\['x'\]: "),
     ([{"x": 1}, {"y": 1}], KeyError, r"collate: samples\[1\]: has no 'x'"),
     ([Graph(1, ""), Labelled(1, "")], dlbridge.UnsupportedError, r"Graph: cannot be stacked, and one is of .*Labelled"),
 ])

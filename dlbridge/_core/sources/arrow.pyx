@@ -31,6 +31,7 @@ from dlbridge._core.sources.arrow_array cimport (
 )
 from dlbridge._core.sources.offer cimport Offer, new_offer
 
+from dlbridge._core.copies import GATHERED, GATHERED_HINT
 from dlbridge._core.sources.arrow_array import check_given
 from dlbridge.errors import (
     AGAIN, ConversionError, CopyRequiredError, DLBridgeError, MissingLibraryError, full_name, refusal, shown,
@@ -282,8 +283,7 @@ cdef Managed* block_of_stream(
             made = gathered(chunks.blocks, chunks.count, request.peek)
             if not is_watched() or request.peek:
                 return made
-            return note_made(made, None, "one array", "chunks are gathered into one array",
-                             "convert the chunks one by one")
+            return note_made(made, None, "one array", f"chunks {GATHERED}", GATHERED_HINT)
         if not chunks.count:
             return block_of_nothing(description)
         only, chunks.count = chunks.blocks[0], 0
