@@ -239,6 +239,17 @@ def test_a_container_has_the_plans_of_its_arrays():
     assert "copy float32 (3,), 12 bytes, because copy was asked for" in plan._repr_html_()
 
 
+def test_arguments_of_a_function_are_a_container_too():
+    arguments = {"image": np.zeros((2, 3))[::-1], "text": b"abc", "more": [np.zeros(2), np.zeros(2, ">i2"), 3]}
+    plan = dlbridge.explain(arguments, "torch", readonly="share")
+    with dlbridge.watch() as copies:
+        dlbridge.accepts("torch", readonly="share")(lambda *, image, text, more: None)(**arguments)
+    copied = {path: leaf.reason for path, leaf in plan.leaves.items() if leaf.action == "copy"}
+    assert list(copied) == ["['image']", "['more'][1]"]
+    assert {each.path: each.reason for each in copies} == {
+        "image": copied["['image']"], "more[1]": copied["['more'][1]"]}
+
+
 def test_what_would_be_read_or_is_no_array_has_no_plans(tmp_path):
     itself = []
     itself.append(itself)
