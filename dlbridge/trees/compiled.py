@@ -13,6 +13,7 @@ import torch
 from dlbridge.convert import convert
 
 VALUES = int, float, bool, complex, str, bytes, type(None)
+HANDED_ON = *VALUES, torch.dtype, torch.device
 TENSORS = torch.Tensor, torch.nn.Parameter      # by exact type: a subclass may be a container
 
 
@@ -71,7 +72,7 @@ def as_they_are(values: Iterable[Any], device: Any = None) -> list[Any] | None:
     made: list[Any] = []
     for value in values:
         kind = type(value)
-        if kind in VALUES or (kind in TENSORS and (device is None or value.device == device)):
+        if kind in HANDED_ON or (kind in TENSORS and (device is None or value.device == device)):
             made.append(value)
         elif kind in (list, tuple, dict):
             parts = as_they_are(value.values() if kind is dict else value, device)

@@ -15,8 +15,8 @@ def test_a_function_behind_accepts_that_is_called_with_tensors_is_no_break():
     import dlbridge
 
     @dlbridge.accepts("torch")
-    def scaled(x, scale=2.0):
-        return torch.sin(x) * scale
+    def scaled(x, scale=2.0, dtype=None):
+        return (torch.sin(x) * scale).to(dtype)
 
     @dlbridge.accepts("torch", returns="like")
     def parts(batch):
@@ -38,7 +38,7 @@ def test_a_function_behind_accepts_that_is_called_with_tensors_is_no_break():
         batch = {"x": x, "more": (1, model.weight, None)}
         total, rest = parts(batch)
         assert "y" not in batch
-        return scaled(total, scale=3.0) + model(rest["x"], shift=x)
+        return scaled(total, scale=3.0, dtype=torch.float64) + model(rest["x"], shift=x)
 
     kept = [torch.ones(2)]
 
