@@ -92,14 +92,16 @@ class TracedCall:
         if array.shape[array.ndim - len(foreseen.shape):] != foreseen.shape:
             raise refusal(ConversionError, "accepts", "shape", array.shape, f"is not {foreseen.shape}, as foreseen",
                           "return the same shape for all values")
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         if array.dtype == foreseen.dtype:
             return array
-        if not (number or self.narrow) or not np.can_cast(array.dtype, foreseen.dtype, "same_kind"):
+        alike = array.dtype.kind == foreseen.dtype.kind or (number and array.dtype.kind != "b")
+        if not (alike and (number or self.narrow) and np.can_cast(array.dtype, foreseen.dtype, "same_kind")):
             raise refusal(ConversionError, "accepts", "dtype", array.dtype, f"is not {foreseen.dtype}, as foreseen",
                           "return the same dtype for all values")
         with np.errstate(over="ignore"):
             narrow = array.astype(foreseen.dtype)
-        lost = np.isfinite(array) != np.isfinite(narrow) if narrow.dtype.kind in "fc" else array != narrow
+        lost = np.isfinite(array) != np.isfinite(narrow) if array.dtype.kind in "fc" else array != narrow
         if lost.any():
             raise refusal(ConversionError, "accepts", "result", array[lost][0], f"does not fit into {foreseen.dtype}",
                           'call jax.config.update("jax_enable_x64", True)')

@@ -16,7 +16,7 @@ import torch
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.gradients.arrays import Arrays, convert_leaf, has_x64, in_mode
 from dlbridge.gradients.forms import Slot, key_of, put_in, take_out
-from dlbridge.gradients.of_jax import Call, Program, alike, by_arrays
+from dlbridge.gradients.of_jax import Call, Program, alike, by_arrays, check_no_tangents, check_not_batched
 from dlbridge.gradients.private import is_transformed
 from dlbridge.trees.compiled import TENSORS, VALUES
 from dlbridge.trees.failure import Failure
@@ -35,12 +35,17 @@ class Operation:
         self.with_gradients = len(results)
         self.results = [(result.shape, getattr(torch, result.dtype.name)) for result in (*results, *rest.arrays)]
         self.form, self.keys = rest.form, rest.keys
+        self.is_call = True             # and no derivative, which may run in another thread
         self.made: dict[Any, Operation] = {}            # from this one
         # By this number torch's graph finds it. Graphs are kept on disk for other processes, where it must be another.
         self.number = secrets.randbits(62)
         OPERATIONS[self.number] = self
 
     def run(self, tensors: Arrays) -> list[Any]:
+        check_no_tangents(tensors)
+        if self.is_call and has_x64() != self.x64:
+            raise refusal(ConversionError, "accepts", "jax_enable_x64", not self.x64,
+                          f"was {self.x64} when torch compiled this call", "compile it again, by torch._dynamo.reset()")
         arrays = [*[tensor.item() for tensor in tensors[:self.numbers]], *[None] * (len(tensors) - self.numbers)]
         call = Call(self.program, arrays, tuple(range(self.numbers, len(tensors))), self.keywords)
         with in_mode(self.x64):
@@ -59,6 +64,7 @@ class Operation:
             with in_mode(self.x64):
                 derivative = program.derivative(len(self.given), self.with_gradients)
                 made = Operation(derivative, self.keywords, self.numbers, [*self.given, *cotangents])
+                made.is_call = False
             self.made.setdefault(wanted, made)
         return self.made[wanted]
 
@@ -103,7 +109,9 @@ def keep(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*tensors)
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
 def pull_back(ctx: Any, cotangents: Any) -> Any:
+    check_not_batched(cotangents)
     operation, tensors = ctx.operation, ctx.saved_tensors
     wanted = tuple(place for place, needed in enumerate(ctx.needs_input_grad[1]) if needed)
     device = operation.device(tensors)
@@ -125,7 +133,7 @@ def call_as_operator(crossing: Any, positional: tuple[Any, ...], named: dict[str
     numbers: list[Any] = []
     tensors: list[Any] = []
     form = taken_out([positional, named], numbers, tensors)
-    if form is None or not tensors:
+    if form is None or not tensors or True in [tensor.is_meta for tensor in tensors]:
         return None
     facts = tuple([(tuple([operator.index(size) for size in tensor.shape]), tensor.dtype) for tensor in tensors])
     operation = foresee(crossing, form[0], facts)
@@ -209,7 +217,7 @@ def described_in_constants(form: Any) -> Any:
         return "tensor", int(form)
     if kind in VALUES:
         return "value", form
-    if kind not in (list, tuple, dict):
+    if kind not in (list, tuple, dict) or (kind is dict and not {*map(type, form)} <= {*VALUES}):
         return None
     parts = [described_in_constants(part) for part in (form.values() if kind is dict else form)]
     return None if None in parts else (kind.__name__, tuple(form) if kind is dict else None, *parts)

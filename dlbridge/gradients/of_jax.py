@@ -7,7 +7,8 @@ JAX's results, and with them for what JAX reads.
 """
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
@@ -236,13 +237,18 @@ class FunctionOfJax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *given: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return FunctionOfJax.pulled_back(ctx, given)
+        from dlbridge.trees.compiled import as_it_is
+        return as_it_is(FunctionOfJax.pulled_back, ctx, given)      # where a compiled function calls backward()
+
+    @staticmethod
+    def pulled_back(ctx: Any, given: Any) -> Any:
         call, saved = ctx.call, ctx.saved_tensors
         tensors = saved[:len(call.places)]
         # None where a hook of torch's has saved something else.
         needed = getattr(saved[-1], "arrays_of_jax", None)
-        if any(cotangent is not None and is_batched(cotangent) for cotangent in given):
-            raise refusal(UnsupportedError, "accepts", "is_grads_batched", True, "gives batches that have no memory",
-                          "call torch.func.jacrev, or torch.autograd.grad for each row")
+        check_not_batched(given)
         cotangents = [
             torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else cotangent
             for cotangent, (shape, dtype, device) in zip(given, ctx.likes, strict=False)
@@ -269,6 +275,12 @@ class FunctionOfJax(torch.autograd.Function):
 
 
 apply: Any = FunctionOfJax.apply
+
+
+def check_not_batched(cotangents: Iterable[Any]) -> None:
+    if any(cotangent is not None and is_batched(cotangent) for cotangent in cotangents):
+        raise refusal(UnsupportedError, "accepts", "is_grads_batched", True, "gives batches that have no memory",
+                      "call torch.func.jacrev, or torch.autograd.grad for each row")
 
 
 def alike(gradient: Any, tensor: Any) -> Any:
@@ -354,7 +366,7 @@ class FunctionForTensors:
         return keep(self.programs, key, program) if program.compiles else program
 
 
-def check_no_tangents(tensors: list[Any]) -> None:
+def check_no_tangents(tensors: Iterable[Any]) -> None:
     """Refuse forward mode, which would take what comes back for constants, and their derivatives for zeros."""
     dual: Any = torch.autograd.forward_ad.unpack_dual
     if any(dual(tensor).tangent is not None for tensor in tensors):

@@ -17,7 +17,7 @@ HANDED_ON = *VALUES, torch.dtype, torch.device
 TENSORS = torch.Tensor, torch.nn.Parameter      # by exact type: a subclass may be a container
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
+@torch.compiler.disable(reason="dlbridge converts here; without torch.compile, an error says more")  # type: ignore[untyped-decorator, no-untyped-call, unused-ignore]
 def as_it_is(function: Callable[..., Any], *given: Any) -> Any:
     """Call a function into which torch's compiler does not look."""
     return function(*given)

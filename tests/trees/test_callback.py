@@ -67,6 +67,11 @@ def test_the_results_may_be_told_beforehand():
     assert (made.tolist(), int(count), len(calls)) == ([[0.5, 0], [0, 0.25]], 2, 1)
 
 
+def test_the_byte_order_and_numbers_need_not_be_foreseen():
+    assert jax.jit(host(lambda x: x.astype(">f4")))(jnp.ones(2)).tolist() == [1, 1]
+    assert float(jax.jit(host(lambda x: 0.5 if not x.any() else 3))(jnp.ones(2))) == 3
+
+
 def test_zeros_that_a_function_does_not_take():
     with pytest.raises(dlbridge.UnsupportedError, match=r"with zeros.*LinAlgError.*ShapeDtypeStruct"):
         jax.jit(host(np.linalg.inv))(jnp.eye(2))
@@ -119,7 +124,10 @@ def test_types_are_not_narrowed_silently():
     (lambda x: (x, x) if x.any() else [x, x], True, "is not of the form"),
     (lambda x: {"b": x, "a": x}, lambda x: (x, x), "is not of the form"),
     (lambda x: x, lambda x: jax.ShapeDtypeStruct(x.shape, "int32"), "dtype float32: is not int32, as foreseen"),
-], ids=range(9))
+    (lambda x: 0.5 if not x.any() else 2**24 + 1, True, "result 16777217: does not fit into float32"),
+    (lambda x: 0.5 if not x.any() else True, True, "dtype bool: is not float32, as foreseen"),
+    (lambda x: x if not x.any() else x.astype("i8"), True, "dtype int64: is not float32, as foreseen"),
+], ids=range(12))
 def test_results_that_are_not_as_they_were_foreseen(function, callback, why):
     function = dlbridge.accepts("numpy", returns="like", callback=callback, narrow=True)(function)
     with pytest.raises(jax.errors.JaxRuntimeError, match=why):

@@ -209,6 +209,7 @@ def test_a_function_of_jax_is_an_operator_of_the_graph(backend):
 def test_types_of_operators():
     import jax
     import jax.numpy as jnp
+    import pytest
     import torch
 
     import dlbridge
@@ -226,10 +227,14 @@ def test_types_of_operators():
             made = torch.compile(product, backend="eager", fullgraph=True)(turned, other)
             torch.testing.assert_close(made, product(turned, other), rtol=0, atol=0)
         torch._dynamo.reset()
+    compiled = torch.compile(product, backend="eager", fullgraph=True)
     with jax.enable_x64(True):
-        made = torch.compile(product, backend="eager", fullgraph=True)(x.double().requires_grad_(), x)
+        made = compiled(x.double().requires_grad_(), x)
     made[0].sum().backward()                    # as they were compiled
     assert made[0].dtype == torch.float64
+    with pytest.raises(dlbridge.ConversionError, match="jax_enable_x64 False: was True when torch compiled"):
+        compiled(x.double().requires_grad_(), x)
+    torch._dynamo.reset()
 
     def complex_gradient(run):
         z = torch.tensor([1 + 2j], dtype=torch.complex64, requires_grad=True)
@@ -241,8 +246,9 @@ def test_types_of_operators():
 
 
 @pytest.mark.needs("jax")
-@in_child
+@in_child(warnings="ignore")
 def test_gradients_of_gradients_of_operators():
+    import pytest
     import torch
 
     import dlbridge
@@ -253,12 +259,45 @@ def test_gradients_of_gradients_of_operators():
     first, = torch.autograd.grad(compiled(x).sum(), x, create_graph=True)
     second, = torch.autograd.grad(first.sum(), x)
     assert (first.tolist(), second.tolist()) == ([3, 12], [6, 12])
+    with pytest.raises(dlbridge.UnsupportedError, match="is_grads_batched True"):
+        torch.autograd.grad(compiled(x), x, torch.eye(2), is_grads_batched=True)
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(dlbridge.UnsupportedError, match="no forward mode"):
+        compiled(torch.autograd.forward_ad.make_dual(x.detach(), x.detach()))
+
+
+@pytest.mark.needs("jax")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@in_child(warnings="ignore")
+def test_gradients_are_taken_in_a_compiled_function(backend):
+    import torch
+
+    import dlbridge
+
+    square = dlbridge.accepts("jax", returns="like", gradients=True)(lambda x: (x ** 2).sum())
+
+    class Model:
+        @dlbridge.accepts("jax", returns="like", gradients=True)
+        def square(self, x):
+            return (x ** 2).sum()
+
+    for function in square, Model().square:
+        def step(x, function=function):
+            function(x * 3).backward()
+            return x.grad
+
+        def twice(x, function=function):
+            return torch.func.grad(function)(x) * 2
+
+        x = torch.tensor([1.0, 2.0], requires_grad=True)
+        assert torch.compile(step, backend=backend)(x).tolist() == [18, 36]
+        assert torch.compile(twice, backend=backend)(x.detach()).tolist() == [4, 8]
 
 
 @pytest.mark.needs("jax")
 @in_child
 def test_what_cannot_be_an_operator_is_a_break():
     import collections
+    import enum
     import warnings
 
     import jax
@@ -269,6 +308,7 @@ def test_what_cannot_be_an_operator_is_a_break():
     import dlbridge
 
     pair = collections.namedtuple("pair", "a b")
+    key = enum.Enum("key", "a").a
 
     def of_jax(function, **keywords):
         return dlbridge.accepts("jax", returns="like", gradients=True, **keywords)(function)
@@ -287,12 +327,14 @@ def test_what_cannot_be_an_operator_is_a_break():
     branch = of_jax(lambda x: x * 2 if x.sum() > 3 else x)
     keyed = of_jax(lambda x: (x, jax.random.key(0)))
     named = of_jax(lambda x: pair(x, x * 2))
+    by_key = of_jax(lambda x: {key: x})
     product = of_jax(lambda x, y: x * y)
     square = of_jax(lambda x: (x ** 2).sum())
     model = Model()
     x = torch.arange(6.0).reshape(2, 3)
     for function in (
-        lambda x: branch(x * 2), lambda x: keyed(x * 2)[0], lambda x: named(x * 2).b, lambda x: model.scaled(x * 2),
+        lambda x: branch(x * 2), lambda x: keyed(x * 2)[0], lambda x: named(x * 2).b, lambda x: by_key(x)[key],
+        lambda x: model.scaled(x * 2),
         lambda x: product(x * 2, np.ones(3, "f4")), lambda x: product(2, 3) + x * 2,
         lambda x: torch.func.vmap(square)(x * 2),
     ):
@@ -301,6 +343,7 @@ def test_what_cannot_be_an_operator_is_a_break():
     for function, error, words in (
         (lambda x: square(x.double()), dlbridge.ConversionError, "float64: would be narrowed silently"),
         (lambda x: failing(x), KeyError, "my own"),
+        (lambda x: product(torch.empty_like(x, device="meta"), x), dlbridge.UnsupportedError, "is_meta True"),
         (lambda x: torch.func.jvp(square, (x,), (x,)), dlbridge.UnsupportedError, "has no forward mode"),
     ):
         with warnings.catch_warnings():
