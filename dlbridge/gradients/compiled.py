@@ -141,7 +141,7 @@ def call_as_operator(crossing: Any, positional: tuple[Any, ...], named: dict[str
         return None
     number, result = operation
     one = torch.ones((), dtype=torch.float64)       # what is multiplied is no constant of the graph
-    made = torch.ops.dlbridge.of_jax(number, [*[one * number for number in numbers], *tensors])
+    made = torch.ops.dlbridge.of_jax(number, [*[one * each for each in numbers], *tensors])
     return filled(result, made),
 
 
@@ -184,10 +184,11 @@ def foresee(crossing: Any, form: Any, facts: Any) -> Any:
 
     ``facts``: the shape and dtype of each tensor. torch's compiler runs it as it is.
     """
-    if is_transformed():        # torch.func asks more of operators than torch's compiler
+    known = key_of(form)
+    if known is None or is_transformed():       # torch.func asks more of operators than torch's compiler
         return None
     function = crossing.function
-    key = key_of(form), facts, has_x64()
+    key = known, facts, has_x64()
     found = function.operations.get(key) or make_operation(function, form, facts)
     if found is not None:
         function.operations[key] = found

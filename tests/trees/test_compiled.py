@@ -327,6 +327,7 @@ def test_what_cannot_be_an_operator_is_a_break():
     branch = of_jax(lambda x: x * 2 if x.sum() > 3 else x)
     keyed = of_jax(lambda x: (x, jax.random.key(0)))
     named = of_jax(lambda x: pair(x, x * 2))
+    by_dtype = of_jax(lambda x: x[torch.float32] - x[torch.float64])
     by_key = of_jax(lambda x: {key: x})
     product = of_jax(lambda x, y: x * y)
     square = of_jax(lambda x: (x ** 2).sum())
@@ -334,6 +335,9 @@ def test_what_cannot_be_an_operator_is_a_break():
     x = torch.arange(6.0).reshape(2, 3)
     for function in (
         lambda x: branch(x * 2), lambda x: keyed(x * 2)[0], lambda x: named(x * 2).b, lambda x: by_key(x)[key],
+        lambda x: by_dtype({torch.float32: x, torch.float64: x * 2}),
+        lambda x: (by_dtype({torch.float32: x, torch.float64: x * 2})
+                   + by_dtype({torch.float64: x, torch.float32: x * 3})),
         lambda x: model.scaled(x * 2),
         lambda x: product(x * 2, np.ones(3, "f4")), lambda x: product(2, 3) + x * 2,
         lambda x: torch.func.vmap(square)(x * 2),
