@@ -13,6 +13,7 @@ cdef str UNKNOWN = "unknown device"
 # Why a batch of prefetch() is copied, and what would avoid that.
 OWN = "what prefetch() gives is the caller's own"
 OWN_HINT = "pass copy=False if its source does not write to it"
+# Why what a producer gives is a copy.
 GIVEN = "is read by a copy, which is all that its library gives"
 GATHERED = "are gathered into one array"
 GATHERED_HINT = "convert the chunks one by one"

@@ -12,7 +12,7 @@ from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, re
 from dlbridge.gradients.crossings import take_vmap_method
 from dlbridge.gradients.forms import NUMBERS, put_in, take_out
 from dlbridge.trees import boundary
-from dlbridge.trees.leaf import ARRAY, role_of
+from dlbridge.trees.leaves import takers
 
 
 def accepts(
@@ -24,8 +24,11 @@ def accepts(
     if returns is None:
         raise ValueError('accepts: returns None: would give arrays of another library than JAX (pass returns="like")')
     method = take_vmap_method(keywords)
-    narrow = keywords.get("narrow", False)
     plainly = boundary.accepts(to, returns, others, columns, keywords)
+    take = takers("accepts", to, others, columns, keywords)
+    # JAX calls it on the host, and copies what it gives.
+    back = {name: keywords[name] for name in ("detach", "narrow") if name in keywords} | {
+        "device": "cpu", "readonly": "share"}
 
     def decorate(function: Any) -> Any:
         boundary.check_decorated(function)
@@ -33,14 +36,14 @@ def accepts(
             raise TypeError(f"accepts: function {shown(function)}: is a coroutine function, which JAX cannot call "
                             "(leave out callback=)")
         plain = plainly(function)
-        bound = boundary.first_parameter(function) in ("self", "cls")
+        inside = boundary.Boundary(function, take, back, hints_at_gradients=False, hands_on=False)
 
         @functools.wraps(function)
         def call(*positional: Any, **named: Any) -> Any:
             if "jax" in sys.modules and not ("torch._dynamo" in sys.modules and boundary.is_compiling()):
-                form, arrays = take_out([list(positional[bound:]), named], is_of_jax)
+                form, arrays = take_out([list(positional[inside.bound:]), named], is_of_jax)
                 if any(map(is_traced, arrays)):
-                    traced = TracedCall(functools.partial(plain, *positional[:bound]), form, narrow)
+                    traced = TracedCall(inside, positional[:inside.bound], form, keywords.get("narrow", False))
                     foreseen = traced.foreseen(arrays) if callback is True else callback(*positional, **named)
                     return traced(arrays, foreseen, method)
             return plain(*positional, **named)
@@ -61,8 +64,9 @@ def is_traced(array: Any) -> bool:
 class TracedCall:
     """A call with arrays that have no values yet. ``form`` is its arguments, with slots in place of these arrays."""
 
-    def __init__(self, function: Callable[..., Any], form: Any, narrow: bool) -> None:
+    def __init__(self, function: boundary.Boundary, bound: tuple[Any, ...], form: Any, narrow: bool) -> None:
         self.function = function
+        self.bound = bound              # the object that the function is a method of
         self.form = form
         self.narrow = narrow
 
@@ -70,29 +74,33 @@ class TracedCall:
         import jax
 
         leaves, structure = jax.tree.flatten(foreseen)
-        values = functools.partial(self.values, leaves, structure)
+        values = functools.partial(self.values, leaves, structure, arrays[0].ndim)
         results = jax.pure_callback(values, tuple(leaves), *arrays, vmap_method=vmap_method)
         return jax.tree.unflatten(structure, results)
 
-    def values(self, foreseen: list[Any], structure: Any, *arrays: Any) -> tuple[Any, ...]:
-        """What JAX calls: the results as ndarrays, all of which are as they were foreseen."""
+    def values(self, foreseen: list[Any], structure: Any, ndim: int, *arrays: Any) -> tuple[Any, ...]:
+        """What JAX calls: the results as ndarrays, all of which are as they were foreseen.
+
+        ``ndim``: the axes that the first array had. In a batch it has more, and so have all results.
+        """
         import jax
 
         ndarrays = [convert(array, "numpy", device="cpu", readonly="share") for array in arrays]
-        results, seen = jax.tree.flatten(self.run(ndarrays))
+        results, seen = jax.tree.flatten(self.run(ndarrays, "numpy"))
         if seen != structure:
             raise refusal(ConversionError, "accepts", "result", seen, f"is not of the form {structure}, as foreseen",
                           "return the same form for all values")
-        return tuple(map(self.value, results, foreseen))
+        more = ndarrays[0].ndim - ndim
+        return tuple(self.value(result, like, more) for result, like in zip(results, foreseen, strict=True))
 
-    def value(self, result: Any, foreseen: Any) -> Any:
-        """A result in the type that was foreseen, if nothing is lost; batches have more axes in front."""
+    def value(self, result: Any, foreseen: Any, more: int) -> Any:
+        """A result in the type that was foreseen, if nothing is lost, with so many axes more."""
         number = isinstance(result, NUMBERS)
-        array = np.array(result) if number else convert(result, "numpy", device="cpu", readonly="share")
-        if array.shape[array.ndim - len(foreseen.shape):] != foreseen.shape:
+        array = result if isinstance(result, np.ndarray) else np.array(result)
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
+        if array.shape[more:] != foreseen.shape and not (number and more):
             raise refusal(ConversionError, "accepts", "shape", array.shape, f"is not {foreseen.shape}, as foreseen",
                           "return the same shape for all values")
-        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         if array.dtype == foreseen.dtype:
             return array
         alike = array.dtype.kind == foreseen.dtype.kind or (number and array.dtype.kind != "b")
@@ -101,15 +109,20 @@ class TracedCall:
                           "return the same dtype for all values")
         with np.errstate(over="ignore"):
             narrow = array.astype(foreseen.dtype)
-        lost = np.isfinite(array) != np.isfinite(narrow) if array.dtype.kind in "fc" else array != narrow
+        if array.dtype.kind in "fc":
+            lost = np.isfinite(array) != np.isfinite(narrow)
+        else:
+            lost = np.array(narrow.item() != result) if number else narrow != array
         if lost.any():
             raise refusal(ConversionError, "accepts", "result", array[lost][0], f"does not fit into {foreseen.dtype}",
                           'call jax.config.update("jax_enable_x64", True)')
         return narrow
 
-    def run(self, arrays: list[Any]) -> Any:
+    def run(self, arrays: list[Any], to: str) -> Any:
+        """The results as arrays of a library."""
         positional, named = put_in(self.form, arrays)
-        return self.function(*positional, **named)
+        arguments, by_name = self.function.inward((*self.bound, *positional), named)
+        return self.function.outward(self.function.function(*arguments, **by_name), to)
 
     def foreseen(self, arrays: list[Any]) -> Any:
         """The shapes and dtypes of the results, which zeros in place of the arrays give."""
@@ -118,7 +131,7 @@ class TracedCall:
         with jax.ensure_compile_time_eval():
             zeros = [jax.numpy.zeros(array.shape, array.dtype) for array in arrays]
             try:
-                results = self.run(zeros)
+                results = self.run(zeros, "jax")
             except DLBridgeError:
                 raise
             except Exception as error:
@@ -127,17 +140,15 @@ class TracedCall:
                     f"calls the function with zeros to see what it gives, which raised {type(error).__name__}: {error}",
                     "pass a function that gives the jax.ShapeDtypeStruct of each result: "
                     "callback=lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)") from error
-            return jax.tree.map(self.shape_of, results)
+            return jax.tree.map(shape_of, results)
 
-    def shape_of(self, result: Any) -> Any:
-        """The shape and dtype of a result, which becomes an array of JAX, also where the first argument is none."""
-        import jax
 
-        if isinstance(result, NUMBERS):
-            array = jax.numpy.array(result)
-        elif role_of(result) == ARRAY:
-            array = convert(result, "jax", device="cpu", narrow=self.narrow)
-        else:
-            raise refusal(UnsupportedError, "accepts", "result", f"of type {shown(type(result))}",
-                          "is no array, which is all that jax.jit gives", "leave it out")
-        return jax.ShapeDtypeStruct(array.shape, array.dtype)  # type: ignore[no-untyped-call, unused-ignore]
+def shape_of(result: Any) -> Any:
+    """The shape and dtype of a result."""
+    import jax
+
+    if not isinstance(result, (jax.Array, *NUMBERS)):
+        raise refusal(UnsupportedError, "accepts", "result", f"of type {shown(type(result))}",
+                      "is no array, which is all that jax.jit gives", "leave it out")
+    array = jax.numpy.array(result)
+    return jax.ShapeDtypeStruct(array.shape, array.dtype)  # type: ignore[no-untyped-call, unused-ignore]

@@ -16,7 +16,7 @@ import torch
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.gradients.arrays import Arrays, convert_leaf, has_x64, in_mode
 from dlbridge.gradients.forms import Slot, key_of, put_in, take_out
-from dlbridge.gradients.of_jax import Call, Program, alike, by_arrays, check_no_tangents, check_not_batched
+from dlbridge.gradients.of_jax import Call, Program, alike, by_arrays, check_no_tangents, whole_cotangents
 from dlbridge.gradients.private import is_transformed
 from dlbridge.trees.compiled import TENSORS, VALUES
 from dlbridge.trees.failure import Failure
@@ -27,23 +27,22 @@ from dlbridge.trees.failure import Failure
 class Operation:
     """A program for tensors of some shapes and dtypes. The first of them are numbers of Python."""
 
-    def __init__(self, program: Program, keywords: dict[str, Any], numbers: int, given: Arrays) -> None:
+    def __init__(
+        self, program: Program, keywords: dict[str, Any], numbers: int, given: Arrays, is_derivative: bool = False,
+    ) -> None:
         """``given``: for each tensor a ``jax.ShapeDtypeStruct``, or a number."""
+        self.is_derivative = is_derivative
         self.program, self.keywords, self.numbers, self.given = program, keywords, numbers, given
         self.x64 = has_x64()
         results, rest = jax.eval_shape(program.part, given)
         self.with_gradients = len(results)
         self.results = [(result.shape, getattr(torch, result.dtype.name)) for result in (*results, *rest.arrays)]
         self.form, self.keys = rest.form, rest.keys
-        self.is_call = True             # and no derivative, which may run in another thread
-        self.made: dict[Any, Operation] = {}            # from this one
-        # By this number torch's graph finds it. Graphs are kept on disk for other processes, where it must be another.
-        self.number = secrets.randbits(62)
-        OPERATIONS[self.number] = self
+        self.made: dict[tuple[int, ...], int] = {}      # derivatives
 
     def run(self, tensors: Arrays) -> list[Any]:
         check_no_tangents(tensors)
-        if self.is_call and has_x64() != self.x64:
+        if not self.is_derivative and has_x64() != self.x64:        # which each thread has for itself
             raise refusal(ConversionError, "accepts", "jax_enable_x64", not self.x64,
                           f"was {self.x64} when torch compiled this call", "compile it again, by torch._dynamo.reset()")
         arrays = [*[tensor.item() for tensor in tensors[:self.numbers]], *[None] * (len(tensors) - self.numbers)]
@@ -56,16 +55,16 @@ class Operation:
         """Where the results are: with the first tensor."""
         return tensors[self.numbers].device
 
-    def derivative(self, wanted: tuple[int, ...]) -> "Operation":
-        """The gradients for some of the tensors; a cotangent for each result that has any comes after the tensors."""
+    def derivative(self, wanted: tuple[int, ...]) -> int:
+        """The number of the gradients for some of the tensors, after which come cotangents, as results have them."""
         if wanted not in self.made:
             program = Program(self.program.part, wanted, compiles=True)
             cotangents = [struct(shape, dtype_in_jax(dtype)) for shape, dtype in self.results[:self.with_gradients]]
             with in_mode(self.x64):
                 derivative = program.derivative(len(self.given), self.with_gradients)
-                made = Operation(derivative, self.keywords, self.numbers, [*self.given, *cotangents])
-                made.is_call = False
-            self.made.setdefault(wanted, made)
+                given = [*self.given, *cotangents]
+                made = Operation(derivative, self.keywords, self.numbers, given, is_derivative=True)
+            self.made.setdefault(wanted, number_of(made))
         return self.made[wanted]
 
 
@@ -77,8 +76,14 @@ def dtype_in_jax(dtype: torch.dtype) -> Any:
     return jnp.dtype(str(dtype).removeprefix("torch."))
 
 
-# For as long as the process runs, as the graphs that torch has compiled.
+# By the number that torch's graph has of each, for as long as the process runs.
 OPERATIONS: dict[int, Operation] = {}
+
+
+def number_of(operation: Operation) -> int:
+    number = secrets.randbits(62)       # torch keeps graphs on disk for other processes, where it must be another one
+    OPERATIONS[number] = operation
+    return number
 
 
 def find(number: int) -> Operation:
@@ -97,39 +102,35 @@ def of_jax(number: int, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @of_jax.register_fake
-def foreseen(number: int, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def fake_results(number: int, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     operation = find(number)
     device = operation.device(tensors)
     return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in operation.results]
 
 
-def keep(ctx: Any, inputs: Any, output: Any) -> None:
+def save_inputs(ctx: Any, inputs: Any, output: Any) -> None:
     number, tensors = inputs
     ctx.operation = find(number)
     ctx.save_for_backward(*tensors)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator, unused-ignore]
-def pull_back(ctx: Any, cotangents: Any) -> Any:
-    check_not_batched(cotangents)
+def gradients(ctx: Any, cotangents: Any) -> Any:
     operation, tensors = ctx.operation, ctx.saved_tensors
-    wanted = tuple(place for place, needed in enumerate(ctx.needs_input_grad[1]) if needed)
     device = operation.device(tensors)
-    whole = [
-        torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else cotangent
-        for cotangent, (shape, dtype) in zip(cotangents, operation.results[:operation.with_gradients], strict=False)
-    ]
-    found = dict(zip(wanted, of_jax(operation.derivative(wanted).number, [*tensors, *whole]), strict=True))
+    whole = whole_cotangents(cotangents, [(*each, device) for each in operation.results[:operation.with_gradients]])
+    wanted = tuple(place for place, needed in enumerate(ctx.needs_input_grad[1]) if needed)
+    found = dict(zip(wanted, of_jax(operation.derivative(wanted), [*tensors, *whole]), strict=True))
     return None, [alike(found.get(place), tensor) for place, tensor in enumerate(tensors)]
 
 
-of_jax.register_autograd(pull_back, setup_context=keep)
+of_jax.register_autograd(gradients, setup_context=save_inputs)
 
 
 # ---- what torch's compiler follows -----------------------------------------------------------------------------------
 
 def call_as_operator(crossing: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any] | None:
-    """The result of a function; None if it cannot be foreseen."""
+    """The result of a function, alone in a tuple; None if it cannot be foreseen."""
     numbers: list[Any] = []
     tensors: list[Any] = []
     form = taken_out([positional, named], numbers, tensors)
@@ -140,9 +141,9 @@ def call_as_operator(crossing: Any, positional: tuple[Any, ...], named: dict[str
     if operation is None:
         return None
     number, result = operation
-    one = torch.ones((), dtype=torch.float64)       # what is multiplied is no constant of the graph
+    one = torch.ones((), dtype=torch.float64, device="cpu")     # what is multiplied is no constant of the graph
     made = torch.ops.dlbridge.of_jax(number, [*[one * each for each in numbers], *tensors])
-    return filled(result, made),
+    return with_tensors(result, made),
 
 
 def taken_out(value: Any, numbers: list[Any], tensors: list[Any]) -> Any:
@@ -167,14 +168,14 @@ def taken_out(value: Any, numbers: list[Any], tensors: list[Any]) -> Any:
     return (dict(zip(value, values, strict=True)) if kind is dict else kind(values)),
 
 
-def filled(described: Any, tensors: list[Any]) -> Any:
+def with_tensors(described: Any, tensors: list[Any]) -> Any:
     """What was described, with these tensors in it."""
     kind, part, *parts = described
     if kind == "tensor":
         return tensors[part]
     if kind == "value":
         return part
-    values = [filled(each, tensors) for each in parts]
+    values = [with_tensors(each, tensors) for each in parts]
     return dict(zip(part, values, strict=True)) if kind == "dict" else values if kind == "list" else tuple(values)
 
 
@@ -208,7 +209,7 @@ def make_operation(function: Any, form: Any, facts: Any) -> Any:
     except Exception:       # the call that is made without a compiler says what is wrong
         return None
     described = described_in_constants(operation.form)
-    return None if described is None or operation.keys else (operation.number, described)
+    return None if described is None or operation.keys else (number_of(operation), described)
 
 
 def described_in_constants(form: Any) -> Any:

@@ -38,7 +38,7 @@ def accepts(
     check_decorator(to, returns)
     inside = target_name(to, imported=False)
     ways = {"vmap_method": take_vmap_method(keywords)} if inside == "torch" else {}
-    hands_on = hands_tensors_on(to, others, keywords)
+    hands_on = others == "pass" if inside == "jax" else hands_tensors_on(to, others, keywords)
     take = takers("accepts", to, others, columns, keywords)
     check_gradients(inside, returns, keywords)
     back = {name: value for name, value in keywords.items() if name not in ("device", "stream")}
@@ -49,12 +49,13 @@ def accepts(
             raise TypeError(f"accepts: function {shown(function)}: is a coroutine function, which has no gradients "
                             "(leave out gradients=)")
         crossing = Crossing(function, inside, {**keywords, **ways})
-        boundary = Boundary(function, crossing.passing(take), back, False, hands_on)
+        boundary = Boundary(function, crossing.passing(take), back, hints_at_gradients=False, hands_on=hands_on)
 
         def cross(given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-            like, arguments, by_name = boundary.begin(given, named)
+            arguments, by_name = boundary.inward(given, named)
             bound, others = tuple(arguments[:boundary.bound]), arguments[boundary.bound:]
             if not crossing.is_needed(others, by_name):
+                like = boundary.first(given, named)
                 return boundary.outward(function(*arguments, **by_name), like)
             try:
                 return crossing.function(bound, others, by_name)
@@ -81,7 +82,7 @@ def call_beside_dynamo(
     made = None
     if is_compiling() and crossing.inside == "torch":
         made = call_whole(boundary, given, named)
-    elif is_compiling():
+    elif is_compiling() and boundary.hands_on:
         from dlbridge.gradients.compiled import call_as_operator
         made = call_as_operator(crossing, given, named)
     if made is not None:

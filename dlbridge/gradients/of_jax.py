@@ -8,7 +8,7 @@ JAX's results, and with them for what JAX reads.
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -248,11 +248,7 @@ class FunctionOfJax(torch.autograd.Function):
         tensors = saved[:len(call.places)]
         # None where a hook of torch's has saved something else.
         needed = getattr(saved[-1], "arrays_of_jax", None)
-        check_not_batched(given)
-        cotangents = [
-            torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else cotangent
-            for cotangent, (shape, dtype, device) in zip(given, ctx.likes, strict=False)
-        ]
+        cotangents = whole_cotangents(given, ctx.likes)
         with in_mode(call.x64):
             if needed is None or torch.is_grad_enabled() or is_transformed():
                 found = call.differentiate(tensors, cotangents)
@@ -277,10 +273,13 @@ class FunctionOfJax(torch.autograd.Function):
 apply: Any = FunctionOfJax.apply
 
 
-def check_not_batched(cotangents: Iterable[Any]) -> None:
+def whole_cotangents(cotangents: Sequence[Any], likes: Iterable[tuple[Any, Any, Any]]) -> list[Any]:
+    """The cotangents, zeros where there is none. ``likes``: the shape, dtype and device of each."""
     if any(cotangent is not None and is_batched(cotangent) for cotangent in cotangents):
         raise refusal(UnsupportedError, "accepts", "is_grads_batched", True, "gives batches that have no memory",
                       "call torch.func.jacrev, or torch.autograd.grad for each row")
+    return [torch.zeros(shape, dtype=dtype, device=device) if cotangent is None else cotangent
+            for cotangent, (shape, dtype, device) in zip(cotangents, likes, strict=False)]
 
 
 def alike(gradient: Any, tensor: Any) -> Any:

@@ -259,6 +259,11 @@ def needs_nothing(method: Any) -> bool:
 
 # ---- frames ---------------------------------------------------------------------------------------------------------
 
+def lacks(library: str, dtype: Any) -> ConversionError:
+    return refusal(ConversionError, library, "dtype", dtype, f"is a type that {library} does not have",
+                   "return one that it has, such as float32")
+
+
 def several_types(dtypes: Iterable[Any], cast: str) -> ConversionError:
     """Of a frame of numbers: nobody said which type the array shall have."""
     return refusal(ConversionError, "source", "columns", f"of {', '.join(sorted(map(str, dtypes)))}",

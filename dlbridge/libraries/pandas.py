@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from dlbridge.errors import ConversionError, UnsupportedError, refusal
+from dlbridge.errors import UnsupportedError, refusal
 from dlbridge.libraries import pandas_blocks
-from dlbridge.libraries.hints import COLUMNS, missing_values, no_numbers, several_types
+from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
 
@@ -42,8 +42,7 @@ def memory_of(series: Any) -> Any:
 def series_like(series: Any, array: Any) -> Any:
     """A series of an array's values, which are copied: pandas promises that a write changes nothing else."""
     if array.dtype.isbuiltin == 2:          # registered by another library
-        raise refusal(ConversionError, "pandas", "dtype", array.dtype, "is a type that pandas does not have",
-                      "return one that it has, such as float32")
+        raise lacks("pandas", array.dtype)
     index = series.index if len(array) == len(series) else None
     return sys.modules["pandas"].Series(array, index, name=series.name, copy=True)
 

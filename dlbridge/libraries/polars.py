@@ -3,8 +3,7 @@
 import sys
 from typing import Any
 
-from dlbridge.errors import ConversionError, refusal
-from dlbridge.libraries.hints import COLUMNS, missing_values, no_numbers, several_types
+from dlbridge.libraries.hints import COLUMNS, lacks, missing_values, no_numbers, several_types
 from dlbridge.libraries.library import Arrays, Copied, Fact, Library
 
 INTEGERS = "pass {x}.to_physical()"
@@ -22,8 +21,7 @@ def series_like(series: Any, array: Any) -> Any:
     polars = sys.modules["polars"]
     made = polars.Series(series.name, array)
     if made.dtype == polars.Object:
-        raise refusal(ConversionError, "polars", "dtype", array.dtype, "is a type that polars does not have",
-                      "return one that it has, such as float32")
+        raise lacks("polars", array.dtype)
     return made
 
 

@@ -456,7 +456,7 @@ def accepts(
 ) -> _ReturnsLike: ...
 @overload
 def accepts(
-    to: To, *, returns: Literal["like"], callback: bool | Callable[..., Any],
+    to: To, *, returns: Literal["like"], callback: Literal[True] | Callable[..., Any],
     gradients: Literal[False] = False, others: _Others = "pass", columns: _Columns = "raise",
     vmap_method: Literal["sequential", "expand_dims", "broadcast_all"] = "sequential", **keywords: Unpack[Keywords],
 ) -> _ReturnsLike: ...

@@ -109,7 +109,7 @@ class Boundary:
         self, function: Callable[..., Any], take: Takers, back: dict[str, Any] | None, hints_at_gradients: bool,
         hands_on: bool,
     ) -> None:
-        """``back`` has the keywords for the result; None leaves it as it is. ``hands_on``: all tensors are taken."""
+        """``back`` has the keywords for the result; None leaves it as it is. ``hands_on``: tensors are handed on."""
         self.function = function
         self.hands_on = hands_on
         self.hints_at_gradients = hints_at_gradients
@@ -177,12 +177,12 @@ class Boundary:
     def outward(self, result: Any, like: Any) -> Any:
         if like is None or self.back is None:
             return result
-        around = type(like) is MadeLike
+        made_like = type(like) is MadeLike
         try:
             if role_of(result) == ARRAY:
-                return like(result) if around else convert(result, like, **self.back) if self.back else convert(
+                return like(result) if made_like else convert(result, like, **self.back) if self.back else convert(
                     result, like)
-            give = taker(like, "numpy", "pass") if around else taker(Converter(like, self.back), like, "pass")
+            give = taker(like, "numpy", "pass") if made_like else taker(Converter(like, self.back), like, "pass")
             return map_leaves({**AS_THEY_ARE, ARRAY: give}, result, {})
         except DLBridgeError as error:
             if has_texts(result):

@@ -1,7 +1,8 @@
 """What ``accepts`` does in a function that ``torch.compile`` compiles.
 
 torch's compiler follows Python, and ends its graph at code that is compiled already, as dlbridge's. So it is decided
-here, in plain Python, that nothing is converted: then the graph goes on. It imports this module where it comes to it.
+here, in plain Python, that nothing is converted: then the graph goes on. This module is imported with the first such
+call.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +18,7 @@ HANDED_ON = *VALUES, torch.dtype, torch.device
 TENSORS = torch.Tensor, torch.nn.Parameter      # by exact type: a subclass may be a container
 
 
-@torch.compiler.disable(reason="dlbridge converts here; without torch.compile, an error says more")  # type: ignore[untyped-decorator, no-untyped-call, unused-ignore]
+@torch.compiler.disable  # type: ignore[untyped-decorator, no-untyped-call, unused-ignore]
 def as_it_is(function: Callable[..., Any], *given: Any) -> Any:
     """Call a function into which torch's compiler does not look."""
     return function(*given)
@@ -40,7 +41,7 @@ def substitute() -> None:
 
 
 def call(boundary: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """What ``accepts`` does with a call, of a ``Boundary``."""
+    """Call the function of a ``Boundary``."""
     made = call_whole(boundary, positional, named)
     if made is not None:
         return made[0]
@@ -50,7 +51,7 @@ def call(boundary: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> A
 
 
 def call_whole(boundary: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any] | None:
-    """The result of a call whose arguments are handed on; None if anything is to be converted."""
+    """The result of a call whose arguments are handed on, alone in a tuple; None if anything is to be converted."""
     bound = boundary.bound
     given = as_they_are((*positional[bound:], named)) if boundary.hands_on else None
     if given is None:

@@ -8,8 +8,7 @@ from dlbridge.libraries.library import library_named
 
 # What builds for the CPU do with memory of a GPU: the host waits, the default stream does, or it is refused.
 DEVICE = {"onnxruntime": "waited", "tvm_ffi": "ordered", **{      # these say it themselves
-    "jax": ("ConversionError", "Unknown backend cuda"), "mlx": ("ConversionError", "CUDA import is not supported"),
-    "warp": ("ConversionError", "IndexError: list index out of range"),
+    name: ("ConversionError", f"^{name}: import ") for name in ("jax", "mlx", "warp")
 }}
 REFUSED = "DeviceError", "is not the host's memory, which is all that"
 PINNED = {"tvm_ffi": "ordered"}     # which keeps its label; for the rest it is the host's, which is about to read it

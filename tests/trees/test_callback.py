@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dlbridge
+from dlbridge.gradients.crossings import VMAP_METHODS
 
 pytestmark = pytest.mark.needs("jax")
 
@@ -22,13 +23,12 @@ def sines(x, scale=1.0):
 ARRAY = np.linspace(0, 1, 6, dtype="float32").reshape(2, 3)
 
 
-EACH = "sequential", "expand_dims", "broadcast_all"     # vmap_method
-
-
 @pytest.mark.parametrize(("around", "vmap_method"), [
-    (lambda f: f, "sequential"), (jax.jit, "sequential"), *((jax.vmap, method) for method in EACH),
-    *((lambda f: jax.jit(jax.vmap(f)), method) for method in EACH), (lambda f: jax.vmap(jax.jit(f)), "sequential"),
-], ids=["alone", "jit", *(f"vmap {each}" for each in EACH), *(f"jit(vmap) {each}" for each in EACH), "vmap(jit)"])
+    (lambda f: f, "sequential"), (jax.jit, "sequential"), *((jax.vmap, method) for method in VMAP_METHODS),
+    *((lambda f: jax.jit(jax.vmap(f)), method) for method in VMAP_METHODS),
+    (lambda f: jax.vmap(jax.jit(f)), "sequential"),
+], ids=["alone", "jit", *(f"vmap {each}" for each in VMAP_METHODS),
+        *(f"jit(vmap) {each}" for each in VMAP_METHODS), "vmap(jit)"])
 def test_it_gives_the_same_wherever_it_is_called(around, vmap_method):
     function = host(sines, vmap_method=vmap_method)
     made = around(lambda x: function(x, scale=2.0) + 1)(jnp.asarray(ARRAY))
@@ -65,6 +65,23 @@ def test_the_results_may_be_told_beforehand():
     matrix = jnp.asarray([[2.0, 0.0], [0.0, 4.0]])
     made, count = jax.jit(inverse)(matrix)
     assert (made.tolist(), int(count), len(calls)) == ([[0.5, 0], [0, 0.25]], 2, 1)
+
+
+@pytest.mark.needs("torch")
+def test_the_first_array_may_be_one_that_nothing_is_like():
+    class Foreign:
+        def __dlpack__(self, **keywords):
+            return np.ones(2, "f4").__dlpack__(**keywords)
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    both = jax.jit(lambda x: host(lambda y, x: x + y)(Foreign(), x))(jnp.ones(2))
+    assert both.tolist() == [2, 2]
+    import torch
+
+    function = dlbridge.accepts("jax", returns="like", gradients=True)(lambda y, x: x + y)
+    assert function(Foreign(), torch.ones(2)).tolist() == [2, 2]
 
 
 def test_the_byte_order_and_numbers_need_not_be_foreseen():
@@ -121,13 +138,15 @@ def test_types_are_not_narrowed_silently():
     (lambda x: 0.5 if x.any() else 0, True, "dtype float64: is not int32, as foreseen"),
     (lambda x: x if x.any() else x.astype("i4"), True, "dtype float32: is not int32, as foreseen"),
     (lambda x: x[:1] if x.any() else x, True, r"shape \(1,\): is not \(2,\), as foreseen"),
+    (lambda x: np.stack([x, x]) if x.any() else x, True, r"shape \(2, 2\): is not \(2,\), as foreseen"),
+    (lambda x: 0.5 if not x.any() else 2**53 + 1, True, "result 9007199254740993: does not fit into float32"),
     (lambda x: (x, x) if x.any() else [x, x], True, "is not of the form"),
     (lambda x: {"b": x, "a": x}, lambda x: (x, x), "is not of the form"),
     (lambda x: x, lambda x: jax.ShapeDtypeStruct(x.shape, "int32"), "dtype float32: is not int32, as foreseen"),
     (lambda x: 0.5 if not x.any() else 2**24 + 1, True, "result 16777217: does not fit into float32"),
     (lambda x: 0.5 if not x.any() else True, True, "dtype bool: is not float32, as foreseen"),
     (lambda x: x if not x.any() else x.astype("i8"), True, "dtype int64: is not float32, as foreseen"),
-], ids=range(12))
+], ids=range(14))
 def test_results_that_are_not_as_they_were_foreseen(function, callback, why):
     function = dlbridge.accepts("numpy", returns="like", callback=callback, narrow=True)(function)
     with pytest.raises(jax.errors.JaxRuntimeError, match=why):

@@ -223,6 +223,10 @@ def test_types_of_operators():
         (x.bfloat16(), 2), (x.int(), 3), (x.to(torch.complex64), 2j), (x.T, True), (x[:, 1:], x[:, :2]), (x[:0], 1.5),
         (x[1, 2], x), (x.double(), x), (x.flip(0), x),
     ):
+        with torch.device("meta"):          # the operator's own tensors are elsewhere
+            made = torch.compile(product, backend="eager", fullgraph=True)(given, other)
+        torch.testing.assert_close(made, product(given, other), rtol=0, atol=0)
+        torch._dynamo.reset()
         for turned in given, given * 2:
             made = torch.compile(product, backend="eager", fullgraph=True)(turned, other)
             torch.testing.assert_close(made, product(turned, other), rtol=0, atol=0)
@@ -324,6 +328,7 @@ def test_what_cannot_be_an_operator_is_a_break():
     def failing(x):
         raise KeyError("my own")
 
+    strict = of_jax(lambda x, k: x * k, others="raise")
     branch = of_jax(lambda x: x * 2 if x.sum() > 3 else x)
     keyed = of_jax(lambda x: (x, jax.random.key(0)))
     named = of_jax(lambda x: pair(x, x * 2))
@@ -347,6 +352,7 @@ def test_what_cannot_be_an_operator_is_a_break():
     for function, error, words in (
         (lambda x: square(x.double()), dlbridge.ConversionError, "float64: would be narrowed silently"),
         (lambda x: failing(x), KeyError, "my own"),
+        (lambda x: strict(x, 3), dlbridge.UnsupportedError, "value 3: is no array"),
         (lambda x: product(torch.empty_like(x, device="meta"), x), dlbridge.UnsupportedError, "is_meta True"),
         (lambda x: torch.func.jvp(square, (x,), (x,)), dlbridge.UnsupportedError, "has no forward mode"),
     ):
