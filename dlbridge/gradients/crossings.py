@@ -82,7 +82,7 @@ def call_beside_dynamo(
     made = None
     if is_compiling() and crossing.inside == "torch":
         made = call_whole(boundary, given, named)
-    elif is_compiling() and boundary.hands_on:
+    elif is_compiling() and boundary.hands_on and not boundary.bound:
         from dlbridge.gradients.compiled import call_as_operator
         made = call_as_operator(crossing, given, named)
     if made is not None:

@@ -239,6 +239,7 @@ def test_a_container_has_the_plans_of_its_arrays():
     assert "copy float32 (3,), 12 bytes, because copy was asked for" in plan._repr_html_()
 
 
+@pytest.mark.needs("torch")
 def test_arguments_of_a_function_are_a_container_too():
     arguments = {"image": np.zeros((2, 3))[::-1], "text": b"abc", "more": [np.zeros(2), np.zeros(2, ">i2"), 3]}
     plan = dlbridge.explain(arguments, "torch", readonly="share")
