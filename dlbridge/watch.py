@@ -20,6 +20,7 @@ from dlbridge.errors import full_name, shown
 MOST_ROWS = 1000                # of a watch; what comes from further places is in one row
 FURTHER = "further places"
 NO_PLACE = "no code of Python"
+NOT_CALLERS = {"torch._dynamo.eval_frame"}      # by which dlbridge calls itself
 UNITS = "bytes", "KiB", "MiB", "GiB", "TiB"
 
 
@@ -210,7 +211,7 @@ def caller() -> tuple[str, bool]:
     for module, frame in callers():
         if module == "threading" and get_ident() in called_from:
             return called_from[get_ident()], in_tree
-        if module.partition(".")[0] != "dlbridge":
+        if module.partition(".")[0] != "dlbridge" and module not in NOT_CALLERS:
             return f"{frame.f_code.co_filename}:{frame.f_lineno}", in_tree
         in_tree = in_tree or module.startswith("dlbridge.trees.")
     return NO_PLACE, in_tree

@@ -11,7 +11,8 @@ from dlbridge.convert import convert
 from dlbridge.errors import ConversionError, DLBridgeError, UnsupportedError, refusal, shown
 from dlbridge.gradients.crossings import take_vmap_method
 from dlbridge.gradients.forms import NUMBERS, put_in, take_out
-from dlbridge.trees import boundary
+from dlbridge.trees.boundary import Boundary, check_decorated, is_asynchronous, is_compiling
+from dlbridge.trees.boundary import accepts as accepts_plainly
 from dlbridge.trees.leaves import takers
 
 
@@ -24,25 +25,28 @@ def accepts(
     if returns is None:
         raise ValueError('accepts: returns None: would give arrays of another library than JAX (pass returns="like")')
     method = take_vmap_method(keywords)
-    plainly = boundary.accepts(to, returns, others, columns, keywords)
+    plainly = accepts_plainly(to, returns, others, columns, keywords)
     take = takers("accepts", to, others, columns, keywords)
     # JAX calls it on the host, and copies what it gives.
     back = {name: keywords[name] for name in ("detach", "narrow") if name in keywords} | {
         "device": "cpu", "readonly": "share"}
 
     def decorate(function: Any) -> Any:
-        boundary.check_decorated(function)
-        if boundary.is_asynchronous(function):
+        check_decorated(function)
+        if is_asynchronous(function):
             raise TypeError(f"accepts: function {shown(function)}: is a coroutine function, which JAX cannot call "
                             "(leave out callback=)")
         plain = plainly(function)
-        inside = boundary.Boundary(function, take, back, hints_at_gradients=False, hands_on=False)
+        inside = Boundary(function, take, back, hints_at_gradients=False, hands_on=False)
 
         @functools.wraps(function)
         def call(*positional: Any, **named: Any) -> Any:
-            if "jax" in sys.modules and not ("torch._dynamo" in sys.modules and boundary.is_compiling()):
+            if "jax" in sys.modules and not ("torch._dynamo" in sys.modules and is_compiling()):
                 form, arrays = take_out([list(positional[inside.bound:]), named], is_of_jax)
                 if any(map(is_traced, arrays)):
+                    if not all(map(is_no_key, arrays)):
+                        raise refusal(UnsupportedError, "accepts", "callback", True, "has no keys of jax.random",
+                                      "pass jax.random.key_data(x)")
                     traced = TracedCall(inside, positional[:inside.bound], form, keywords.get("narrow", False))
                     foreseen = traced.foreseen(arrays) if callback is True else callback(*positional, **named)
                     return traced(arrays, foreseen, method)
@@ -57,6 +61,11 @@ def is_of_jax(leaf: Any) -> bool:
     return isinstance(leaf, sys.modules["jax"].Array)
 
 
+def is_no_key(array: Any) -> bool:
+    jax = sys.modules["jax"]
+    return not jax.dtypes.issubdtype(array.dtype, jax.dtypes.prng_key)
+
+
 def is_traced(array: Any) -> bool:
     return isinstance(array, sys.modules["jax"].core.Tracer)
 
@@ -64,8 +73,8 @@ def is_traced(array: Any) -> bool:
 class TracedCall:
     """A call with arrays that have no values yet. ``form`` is its arguments, with slots in place of these arrays."""
 
-    def __init__(self, function: boundary.Boundary, bound: tuple[Any, ...], form: Any, narrow: bool) -> None:
-        self.function = function
+    def __init__(self, boundary: Boundary, bound: tuple[Any, ...], form: Any, narrow: bool) -> None:
+        self.boundary = boundary
         self.bound = bound              # the object that the function is a method of
         self.form = form
         self.narrow = narrow
@@ -74,6 +83,10 @@ class TracedCall:
         import jax
 
         leaves, structure = jax.tree.flatten(foreseen)
+        for leaf in leaves:
+            if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")):
+                raise TypeError(f"accepts: callback {shown(leaf)}: is no jax.ShapeDtypeStruct (return one for each "
+                                "result: callback=lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype))")
         values = functools.partial(self.values, leaves, structure, arrays[0].ndim)
         results = jax.pure_callback(values, tuple(leaves), *arrays, vmap_method=vmap_method)
         return jax.tree.unflatten(structure, results)
@@ -81,7 +94,7 @@ class TracedCall:
     def values(self, foreseen: list[Any], structure: Any, ndim: int, *arrays: Any) -> tuple[Any, ...]:
         """What JAX calls: the results as ndarrays, all of which are as they were foreseen.
 
-        ``ndim``: the axes that the first array had. In a batch it has more, and so have all results.
+        ``ndim``: the axes that the first array had. In a batch it has more, and so have all arrays and results.
         """
         import jax
 
@@ -91,15 +104,18 @@ class TracedCall:
             raise refusal(ConversionError, "accepts", "result", seen, f"is not of the form {structure}, as foreseen",
                           "return the same form for all values")
         more = ndarrays[0].ndim - ndim
-        return tuple(self.value(result, like, more) for result, like in zip(results, foreseen, strict=True))
+        batch = tuple(max(sizes) for sizes in zip(*[array.shape[:more] for array in ndarrays], strict=True))
+        return tuple(self.value(result, like, batch) for result, like in zip(results, foreseen, strict=True))
 
-    def value(self, result: Any, foreseen: Any, more: int) -> Any:
-        """A result in the type that was foreseen, if nothing is lost, with so many axes more."""
+    def value(self, result: Any, foreseen: Any, batch: tuple[int, ...]) -> Any:
+        """A result in the type that was foreseen, if nothing is lost, with the axes of a batch before the others."""
         number = isinstance(result, NUMBERS)
         array = result if isinstance(result, np.ndarray) else np.array(result)
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
-        if array.shape[more:] != foreseen.shape and not (number and more):
-            raise refusal(ConversionError, "accepts", "shape", array.shape, f"is not {foreseen.shape}, as foreseen",
+        shape = *batch, *foreseen.shape
+        if array.shape != shape:
+            raise refusal(ConversionError, "accepts", "shape", array.shape, f"is not {shape}, as foreseen",
+                          'return a result for each of the batch, or pass vmap_method="sequential"' if batch else
                           "return the same shape for all values")
         if array.dtype == foreseen.dtype:
             return array
@@ -112,6 +128,7 @@ class TracedCall:
         if array.dtype.kind in "fc":
             lost = np.isfinite(array) != np.isfinite(narrow)
         else:
+            # Python compares its integers exactly, NumPy as float64.
             lost = np.array(narrow.item() != result) if number else narrow != array
         if lost.any():
             raise refusal(ConversionError, "accepts", "result", array[lost][0], f"does not fit into {foreseen.dtype}",
@@ -121,8 +138,8 @@ class TracedCall:
     def run(self, arrays: list[Any], to: str) -> Any:
         """The results as arrays of a library."""
         positional, named = put_in(self.form, arrays)
-        arguments, by_name = self.function.inward((*self.bound, *positional), named)
-        return self.function.outward(self.function.function(*arguments, **by_name), to)
+        arguments, by_name = self.boundary.inward((*self.bound, *positional), named)
+        return self.boundary.outward(self.boundary.function(*arguments, **by_name), to)
 
     def foreseen(self, arrays: list[Any]) -> Any:
         """The shapes and dtypes of the results, which zeros in place of the arrays give."""
@@ -149,6 +166,10 @@ def shape_of(result: Any) -> Any:
 
     if not isinstance(result, (jax.Array, *NUMBERS)):
         raise refusal(UnsupportedError, "accepts", "result", f"of type {shown(type(result))}",
-                      "is no array, which is all that jax.jit gives", "leave it out")
-    array = jax.numpy.array(result)
+                      "is no array of numbers, which is all that jax.jit gives", "leave it out")
+    try:
+        array = jax.numpy.asarray(result)
+    except OverflowError:
+        raise refusal(ConversionError, "accepts", "result", result, "does not fit into int32",
+                      'call jax.config.update("jax_enable_x64", True)') from None
     return jax.ShapeDtypeStruct(array.shape, array.dtype)  # type: ignore[no-untyped-call, unused-ignore]

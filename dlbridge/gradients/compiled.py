@@ -38,11 +38,11 @@ class Operation:
         self.with_gradients = len(results)
         self.results = [(result.shape, getattr(torch, result.dtype.name)) for result in (*results, *rest.arrays)]
         self.form, self.keys = rest.form, rest.keys
-        self.made: dict[tuple[int, ...], int] = {}      # derivatives
+        self.derivatives: dict[tuple[int, ...], int] = {}
 
     def run(self, tensors: Arrays) -> list[Any]:
         check_no_tangents(tensors)
-        if not self.is_derivative and has_x64() != self.x64:        # which each thread has for itself
+        if not self.is_derivative and has_x64() != self.x64:        # a derivative may run in another thread
             raise refusal(ConversionError, "accepts", "jax_enable_x64", not self.x64,
                           f"was {self.x64} when torch compiled this call", "compile it again, by torch._dynamo.reset()")
         arrays = [*[tensor.item() for tensor in tensors[:self.numbers]], *[None] * (len(tensors) - self.numbers)]
@@ -56,16 +56,16 @@ class Operation:
         return tensors[self.numbers].device
 
     def derivative(self, wanted: tuple[int, ...]) -> int:
-        """The number of the gradients for some of the tensors, after which come cotangents, as results have them."""
-        if wanted not in self.made:
+        """The operation, by its number, of the gradients for some of the tensors, after which come cotangents."""
+        if wanted not in self.derivatives:
             program = Program(self.program.part, wanted, compiles=True)
             cotangents = [struct(shape, dtype_in_jax(dtype)) for shape, dtype in self.results[:self.with_gradients]]
             with in_mode(self.x64):
                 derivative = program.derivative(len(self.given), self.with_gradients)
                 given = [*self.given, *cotangents]
                 made = Operation(derivative, self.keywords, self.numbers, given, is_derivative=True)
-            self.made.setdefault(wanted, number_of(made))
-        return self.made[wanted]
+            self.derivatives[wanted] = registered(made)
+        return self.derivatives[wanted]
 
 
 def struct(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -80,7 +80,8 @@ def dtype_in_jax(dtype: torch.dtype) -> Any:
 OPERATIONS: dict[int, Operation] = {}
 
 
-def number_of(operation: Operation) -> int:
+def registered(operation: Operation) -> int:
+    """The new number of an operation."""
     number = secrets.randbits(62)       # torch keeps graphs on disk for other processes, where it must be another one
     OPERATIONS[number] = operation
     return number
@@ -209,7 +210,7 @@ def make_operation(function: Any, form: Any, facts: Any) -> Any:
     except Exception:       # the call that is made without a compiler says what is wrong
         return None
     described = described_in_constants(operation.form)
-    return None if described is None or operation.keys else (number_of(operation), described)
+    return None if described is None or operation.keys else (registered(operation), described)
 
 
 def described_in_constants(form: Any) -> Any:

@@ -16,11 +16,12 @@ import jax.numpy as jnp
 import torch
 
 from dlbridge.convert import convert
-from dlbridge.errors import DLBridgeError, UnsupportedError, refusal
+from dlbridge.errors import CopyRequiredError, DLBridgeError, UnsupportedError, refusal
 from dlbridge.gradients.arrays import (
     KINDS,
     Arrays,
     check_constant,
+    config,
     convert_leaf,
     has_x64,
     in_mode,
@@ -171,7 +172,7 @@ class Call:
         wait_for_host([*made, *needed])
         if not any(array.size for array in made):
             jax.block_until_ready(needed)  # type: ignore[no-untyped-call]  # no stream of torch's waits for JAX
-        return own([as_tensor(array) for array in made], needed, self.program.compiles)
+        return own([as_tensor(array) for array in made], needed, self.program.compiles and not config.jax_disable_jit)
 
     def pull_back(self, needed: Arrays, cotangents: Arrays) -> list[Any]:
         """The gradients, by what the forward call left."""
@@ -274,7 +275,10 @@ apply: Any = FunctionOfJax.apply
 
 
 def whole_cotangents(cotangents: Sequence[Any], likes: Iterable[tuple[Any, Any, Any]]) -> list[Any]:
-    """The cotangents, zeros where there is none. ``likes``: the shape, dtype and device of each."""
+    """Those of the results that have gradients, which come first; zeros where there is none.
+
+    ``likes``: the shape, dtype and device of each.
+    """
     if any(cotangent is not None and is_batched(cotangent) for cotangent in cotangents):
         raise refusal(UnsupportedError, "accepts", "is_grads_batched", True, "gives batches that have no memory",
                       "call torch.func.jacrev, or torch.autograd.grad for each row")
@@ -336,7 +340,7 @@ class FunctionForTensors:
         """JAX differentiates it, and tensors are constants, whose memory JAX may keep."""
         for place in places_of(torch.Tensor, arrays):
             check_constant(arrays[place])
-            arrays[place] = convert_leaf(arrays[place], "jax", {**self.keywords, "copy": True})
+            arrays[place] = convert_leaf(arrays[place], "jax", self.keywords_of_copies())
         arguments, by_name = put_in(form, arrays)
         return self.function(*bound, *arguments, **by_name)
 
@@ -348,13 +352,20 @@ class FunctionForTensors:
         tensors = [arrays[place] for place in places]
         check_no_tangents(tensors)
         others = [None if place in places else array for place, array in enumerate(arrays)]
-        keywords = {**self.keywords, "copy": True} if known is None else self.keywords
+        keywords = self.keywords_of_copies() if known is None else self.keywords
         call = Call(self.program(bound, form, known, wanted), others, places, keywords)
         made = apply(call, *tensors) if wanted or transformed else call.run(tensors)
         results = made[:call.results]
         if "device" in keywords:
             results = [result.to(tensors[0].device) for result in results]
         return put_in_result(call.form, (*results, *call.keys), "torch")
+
+    def keywords_of_copies(self) -> dict[str, Any]:
+        """Those for arrays that JAX may keep, since it does not compile the function."""
+        if self.keywords.get("copy") is False:
+            raise refusal(CopyRequiredError, "accepts", "copy", False, "is for what JAX compiles: it may keep other "
+                          "arrays, which nobody may write to then", "pass copy=None")
+        return {**self.keywords, "copy": True}
 
     def program(self, bound: tuple[Any, ...], form: Any, known: Any, wanted: tuple[int, ...]) -> Program:
         key = known, wanted

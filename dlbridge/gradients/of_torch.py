@@ -159,9 +159,9 @@ class Program:
             state = results[-1:] if again else ()
             return results if draws else results[:len(results) - again], (arrays, state, Graph(wanted))
         state = self.ways.arrays([torch.get_rng_state()])
-        tensors = self.ways.tensors(arrays)
-        inputs = [tensors[place].requires_grad_() for place in wanted]
-        with torch.enable_grad():
+        with recording():
+            tensors = self.ways.tensors(arrays)
+            inputs = [tensors[place].requires_grad_() for place in wanted]
             form, outputs = self.part(tensors)
         note(form)
         results = *self.ways.arrays(outputs, arrays[0]), *(state if draws else ())
@@ -177,7 +177,9 @@ class Program:
             gradients = derivative.call([*arrays, *state, *cotangents], lambda form: None)
         else:
             outputs = [graph.outputs[place] for place in places]
-            found = gradients_with_graph(outputs, graph.inputs, self.ways.tensors(cotangents), retain_graph=True)
+            with torch.inference_mode(False):
+                cotangents = self.ways.tensors(cotangents)
+                found = gradients_with_graph(outputs, graph.inputs, cotangents, retain_graph=True)
             gradients = self.ways.arrays(found, arrays[0])
         by_place = dict(zip(graph.wanted, gradients, strict=True))
         return tuple(by_place.get(place) for place in range(len(arrays)))
@@ -205,15 +207,18 @@ class Derivative(Program):
 
     def gradients(self, tensors: Arrays) -> tuple[Any, Arrays]:
         again = torch.is_grad_enabled()         # for the gradients of these
+        with recording():
+            tensors = [tensor.clone() if tensor.is_inference() else tensor for tensor in tensors]
         given, cotangents = list(tensors[:self.count]), tensors[self.count + self.draws:]
-        with torch.enable_grad(), drawing(tensors[self.count] if self.draws else None):
+        with recording(), drawing(tensors[self.count] if self.draws else None):
             for place in self.wanted:
                 if not given[place].requires_grad:
                     given[place] = given[place].detach().requires_grad_()
             _, results = self.of.part(given)
-        inputs = [given[place] for place in self.wanted]
-        wanted = [results[place] for place in self.places]
-        return None, gradients_with_graph(wanted, inputs, cotangents, create_graph=again)
+            inputs = [given[place] for place in self.wanted]
+            wanted = [results[place] for place in self.places]
+            with torch.set_grad_enabled(again):
+                return None, gradients_with_graph(wanted, inputs, cotangents, create_graph=again)
 
     def foresee(self, arrays: Arrays) -> Foreseen:
         wanted = [arrays[place] for place in self.wanted]
@@ -229,6 +234,16 @@ def gradients_with_graph(results: Arrays, inputs: Arrays, cotangents: Arrays, **
     outputs, conjugates = zip(*pairs, strict=True)
     found = torch.autograd.grad(outputs, inputs, conjugates, allow_unused=True, materialize_grads=True, **keywords)
     return [gradient.conj() for gradient in found]
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Let torch record what is computed, also where its inference mode is on."""
+    with torch.inference_mode(False), torch.enable_grad():
+        if not torch.ones((), requires_grad=True).clone().requires_grad:
+            raise refusal(UnsupportedError, "accepts", "gradients", True, "are not recorded in operators of torch",
+                          "call it outside of a function of torch.library.custom_op")
+        yield
 
 
 @contextlib.contextmanager
@@ -265,6 +280,9 @@ class FunctionForArrays:
         for array in arrays:
             check_no_key(array)
         traced = any(map(is_traced, arrays))
+        if traced and torch.compiler.is_compiling():        # for an operator, in which torch records nothing
+            raise refusal(UnsupportedError, "accepts", "gradients", True, "are not recorded in operators of torch",
+                          "call it outside of torch.compile")
         if not traced and isinstance(leaves[0], torch.Tensor):
             return self.run_in_torch(bound, form, leaves)
         for place in places_of(torch.Tensor, leaves):

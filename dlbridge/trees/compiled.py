@@ -5,6 +5,7 @@ here, in plain Python, that nothing is converted: then the graph goes on. This m
 call.
 """
 
+import inspect
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -18,7 +19,12 @@ HANDED_ON = *VALUES, torch.dtype, torch.device
 TENSORS = torch.Tensor, torch.nn.Parameter      # by exact type: a subclass may be a container
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator, no-untyped-call, unused-ignore]
+# What torch says of a break, in versions that take it.
+REASON = {"reason": "dlbridge.accepts: is no part of this graph; without fullgraph=True, an error says more"} if (
+    "reason" in inspect.signature(torch.compiler.disable).parameters) else {}
+
+
+@torch.compiler.disable(**REASON)  # type: ignore[arg-type, untyped-decorator, no-untyped-call, unused-ignore]
 def as_it_is(function: Callable[..., Any], *given: Any) -> Any:
     """Call a function into which torch's compiler does not look."""
     return function(*given)

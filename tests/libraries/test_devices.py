@@ -8,7 +8,8 @@ from dlbridge.libraries.library import library_named
 
 # What builds for the CPU do with memory of a GPU: the host waits, the default stream does, or it is refused.
 DEVICE = {"onnxruntime": "waited", "tvm_ffi": "ordered", **{      # these say it themselves
-    name: ("ConversionError", f"^{name}: import ") for name in ("jax", "mlx", "warp")
+    name: ("ConversionError", f"^{name}: import .*({text})") for name, text in {
+        "jax": "Unknown backend", "mlx": "CUDA import|device", "warp": "IndexError|device"}.items()
 }}
 REFUSED = "DeviceError", "is not the host's memory, which is all that"
 PINNED = {"tvm_ffi": "ordered"}     # which keeps its label; for the rest it is the host's, which is about to read it

@@ -35,7 +35,7 @@ def test_the_owner_at_the_end_of_a_long_chain_is_found():
 
     source = bytearray(8)
     tensor = dlbridge.asdlpack(source)
-    for turn in range(300_000):
+    for turn in range(300_000):        # another policy makes a new Tensor over the last one, which is kept
         tensor = dlbridge.asdlpack(tensor, readonly="share" if turn % 2 else "error")
     print(tensor.owner is source)
 

@@ -170,6 +170,23 @@ def test_what_it_cannot_be():
         jax.jit(host(lambda x: "text"))(jnp.ones(1))
 
 
+    with pytest.raises(dlbridge.UnsupportedError, match=r"key_data\(x\)"):
+        jax.jit(host(lambda key: 1.0))(jax.random.key(3))
+    with pytest.raises(dlbridge.ConversionError, match=r"1099511627776.*x64"):
+        jax.jit(host(lambda x: 2 ** 40))(jnp.ones(1))
+    with pytest.raises(TypeError, match=r"'float32': is no jax.ShapeDtypeStruct"):
+        jax.jit(dlbridge.accepts("numpy", returns="like", callback=lambda x: "float32")(np.sin))(jnp.ones(1))
+
+
+@pytest.mark.parametrize("method", ["expand_dims", "broadcast_all"])
+@pytest.mark.parametrize(
+    "function", [lambda x: 0.5, lambda x: x.sum(), lambda x: x.sum(axis=-1)[:2] if x.ndim > 1 else x.sum()])
+def test_each_of_a_batch_has_a_result(function, method):
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r'is not \(3,\), as foreseen \(.*vmap_method="sequential"\)'):
+        jax.block_until_ready(jax.vmap(host(function, vmap_method=method))(jnp.ones((3, 2))))
+    assert jax.vmap(host(lambda x: 0.5))(jnp.ones((3, 2))).tolist() == [0.5] * 3
+
+
 def test_the_error_of_a_call_names_the_parameter():
     function = dlbridge.accepts("numpy", returns="like", callback=True, others="raise")(lambda x, some: x)
     with pytest.raises(dlbridge.UnsupportedError, match=r"<lambda>\(some\): "):

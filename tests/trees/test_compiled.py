@@ -393,3 +393,37 @@ def test_a_function_of_torch_that_has_gradients_in_jax_is_no_break():
     whole = torch.compile(lambda x: scaled(x * 2, 3) + 1, backend="eager", fullgraph=True)
     assert torch.equal(whole(x), scaled(x * 2, 3) + 1)
     assert torch.equal(torch.compile(lambda x: scaled(x * 2, numbers) + 1, backend="eager")(x), scaled(x * 2, 2) + 1)
+
+
+@pytest.mark.needs("jax")
+@in_child
+def test_a_function_of_jax_that_calls_one_of_torch_keeps_its_gradient():
+    import pytest
+    import torch
+
+    import dlbridge
+
+    inner = dlbridge.accepts("torch", returns="like", gradients=True)(torch.sin)
+    outer = dlbridge.accepts("jax", returns="like", gradients=True)(lambda x: inner(x) * 2)
+    for backend in "eager", "aot_eager":
+        x = torch.ones(2, requires_grad=True)
+        torch.compile(lambda x: outer(x), backend=backend)(x).sum().backward()
+        torch.testing.assert_close(x.grad, 2 * torch.cos(x.detach()))
+    with pytest.raises(Exception, match=r"dlbridge.accepts: is no part of this graph; without fullgraph=True"):
+        torch.compile(lambda x: outer(x), backend="eager", fullgraph=True)(x)
+
+
+@pytest.mark.needs("jax")
+@in_child
+def test_a_watch_names_the_line_of_the_program_where_dynamo_is_loaded():
+    import sys
+
+    import jax.numpy as jnp
+    import torch._dynamo  # noqa: F401
+
+    import dlbridge
+
+    double = dlbridge.accepts("torch", returns="like", gradients=True)(lambda x: x * 2)
+    with dlbridge.watch() as copies:
+        double(jnp.ones(64))
+    assert {copy.place.rpartition(":")[0] for copy in copies} == {sys.argv[0]}

@@ -548,3 +548,24 @@ def test_a_model_of_jax_learns_through_a_network_of_torch():
         found, expected = losses(carried(network)), losses(extractor_of_jax(network))
     assert np.allclose(found, expected, rtol=1e-9)
     assert found[-1] < found[0] * 0.97
+
+
+@torch.library.custom_op("dlbridge_tests::gradient", mutates_args=())
+def gradient_in_an_operator(x: torch.Tensor) -> torch.Tensor:
+    return dlbridge.convert(jax.grad(sum_of_sines)(dlbridge.convert(x, "jax", copy=True)), "torch", copy=True)
+
+
+@dlbridge.accepts("torch", returns="like", gradients=True)
+def sum_of_sines(x):
+    return torch.sin(x).sum()
+
+
+def test_there_are_gradients_where_torch_records_nothing():
+    x = jnp.ones(3)
+    for gradient in jax.grad(sum_of_sines), jax.jit(jax.grad(sum_of_sines)):
+        again = jax.grad(lambda y, gradient=gradient: gradient(y).sum())
+        for mode in torch.inference_mode, torch.no_grad:
+            with mode():
+                assert_close(gradient(x), np.cos(x))
+                assert_close(again(x), -np.sin(x))
+    assert_close(gradient_in_an_operator(torch.ones(3)), torch.cos(torch.ones(3)))

@@ -714,3 +714,26 @@ def test_a_static_method_that_is_decorated_first_is_refused():
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match="cannot be called"):
         carried(3)
+
+
+def test_without_jit_results_are_the_callers_own():
+    same = dlbridge.accepts("jax", returns="like", gradients=True)(lambda x: x)
+    for wants in False, True:
+        x = torch.ones(16, requires_grad=wants)
+        with jax.disable_jit():
+            same(x).detach().add_(1)
+        assert x.tolist() == [1] * 16
+
+
+def test_without_copies_only_what_jax_compiles_takes_tensors():
+    """JAX may keep the arguments of all else, and their owners may write to them."""
+    def scaled(x, y):
+        return x * 2 if x[0] > 0 else y
+
+    function = dlbridge.accepts("jax", returns="like", gradients=True, copy=False)(scaled)
+    tensor = dlbridge.convert(dlbridge.empty(4, "float32"), "torch")
+    gradient = jax.grad(lambda x: function(x, tensor).sum())
+    for call in (lambda: function(tensor, tensor)), (lambda: gradient(jnp.ones(4))):
+        with pytest.raises(dlbridge.CopyRequiredError, match=r"pass copy=None"):
+            call()
+    assert dlbridge.accepts("jax", returns="like", gradients=True, copy=False)(lambda x: x + x)(tensor).shape == (4,)
