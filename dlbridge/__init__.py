@@ -12,6 +12,7 @@ from dlbridge.errors import (
     UnsupportedError,
 )
 from dlbridge.explain import Plan, explain
+from dlbridge.processes import shared, shared_empty
 from dlbridge.register import register_container, register_source, register_target, targets
 from dlbridge.tensor import Tensor
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
@@ -44,6 +45,8 @@ __all__ = [
     "register_container",
     "register_source",
     "register_target",
+    "shared",
+    "shared_empty",
     "targets",
     "to_dlpack",
     "watch",

@@ -25,6 +25,7 @@ from dlbridge.errors import (
     MissingLibraryError,
     UnsupportedError,
 )
+from dlbridge.processes import shared, shared_empty
 from dlbridge.trees import accepts, collate, convert_tree, prefetch
 from dlbridge.typing import Device, DType, Readonly, Stream, To
 from dlbridge.watch import watch
@@ -54,6 +55,8 @@ __all__ = [
     "register_container",
     "register_source",
     "register_target",
+    "shared",
+    "shared_empty",
     "targets",
     "to_dlpack",
     "watch",

@@ -18,5 +18,13 @@ cdef class Tensor:
 # Steals managed, also when it fails.
 cdef Tensor new_tensor(Managed* managed, ReadonlyPolicy policy)
 
+# A function that makes the Tensor again, and its arguments, by value. Protocol 5 copies no compact host memory.
+cdef tuple pickled(Tensor tensor, int protocol)
+
+# What a pickle has in the place of a Tensor that other processes can map, or None. The module of such memory sets it.
+ctypedef object (*FindSendable)(Tensor tensor)
+
+cdef void set_find_sendable(FindSendable found) noexcept
+
 # Fresh memory of the host for a description, of which dtype, ndim, shape and device count.
 cdef Managed* new_like(const DLTensor* prototype, uint64_t flags) except NULL

@@ -1,11 +1,12 @@
 """Tensor: one Managed that speaks every protocol."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_New
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memcpy
 
 from dlbridge._core.abi cimport (
     DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPACK_MAJOR_VERSION,
@@ -31,7 +32,7 @@ from dlbridge._core.exports cimport (
 )
 from dlbridge._core.late cimport load_module
 from dlbridge._core.layout cimport Span
-from dlbridge._core.place cimport allocated, replaced, shared_in_order
+from dlbridge._core.place cimport allocated, ask_for_huge_pages, replaced, shared_in_order
 from dlbridge._core.request cimport READONLY_COPY, READONLY_SHARE, ReadonlyPolicy, wants_versioned
 
 from functools import partial
@@ -45,6 +46,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     FEW = 1 << 10               # fewer bytes are copied, which is faster than keeping the received ones
+    MANY = 1 << 16              # from so many on, other threads run while they are copied
 
 
 cdef DLPackExchangeAPI EXCHANGE_API         # filled at the end of this file
@@ -295,7 +297,8 @@ cdef class Tensor:
 
     def __reduce_ex__(self, int protocol):
         """Pickle the elements, never an address."""
-        return pickled(self, protocol)
+        sendable = find_sendable(self) if find_sendable != NULL else None
+        return pickled(self, protocol) if sendable is None else (_as_sent, (sendable,))
 
     def __dask_tokenize__(self):
         return load_module("dlbridge.libraries.dask").token_of(self)
@@ -380,8 +383,33 @@ cdef class Tensor:
 
 # ---- pickles ---------------------------------------------------------------------------------------------------------
 
+cdef FindSendable find_sendable = NULL
+
+
+cdef void set_find_sendable(FindSendable found) noexcept:
+    global find_sendable
+    find_sendable = found
+
+
+def by_value(Tensor tensor, int protocol):
+    """What a pickle has of a Tensor that does not go to another process of this machine."""
+    return pickled(tensor, protocol)
+
+
+def _as_sent(Tensor sent):
+    return sent
+
+
+def tensor_over(
+    exporter, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded, bint readonly,
+):
+    """A Tensor over the buffer of an exporter."""
+    cdef Managed* managed = unpickled(exporter, offset_bytes, shape, strides, dtype, padded)
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
+    return new_tensor(managed, READONLY_COPY)
+
+
 cdef tuple pickled(Tensor tensor, int protocol):
-    """A function that makes the Tensor again, and its arguments. Protocol 5 copies no compact host memory."""
     cdef int64_t offset_bytes = 0
     cdef Managed* managed = picklable(tensor.managed)
     cdef Tensor flat
@@ -396,8 +424,22 @@ cdef tuple pickled(Tensor tensor, int protocol):
             PyPickleBuffer_FromObject(flat), offset_bytes, shape, strides, name_of(tensor), padded, *device)
     if is_watched():
         note_copy(tensor, managed, "a pickle", f"protocol {protocol} carries bytes", "pass protocol=5")
-    elements = PyBytes_FromStringAndSize(managed_data(flat.managed), flat.managed.abi.dl_tensor.shape[0])
+    elements = bytes_of(managed_data(flat.managed), flat.managed.abi.dl_tensor.shape[0])
     return _from_bytes, (elements, shape, strides, name_of(tensor), padded, tensor.readonly, offset_bytes, *device)
+
+
+cdef bytes bytes_of(const char* memory, Py_ssize_t nbytes):
+    """The bytes of host memory; many of them in pages that are quick to get."""
+    cdef bytes elements
+    cdef char* into
+    if nbytes < MANY:
+        return PyBytes_FromStringAndSize(memory, nbytes)
+    elements = PyBytes_FromStringAndSize(NULL, nbytes)
+    into = PyBytes_AS_STRING(elements)
+    ask_for_huge_pages(into, nbytes)
+    with nogil:
+        memcpy(into, memory, nbytes)
+    return elements
 
 
 cdef DLDevice pickled_device(Tensor tensor) noexcept:

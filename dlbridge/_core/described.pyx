@@ -330,24 +330,27 @@ cdef int note_stream(Managed* managed, object stream) except -1:
 
 # ---- new memory ------------------------------------------------------------------------------------------------------
 
-def new_tensor_of(shape, dtype):
-    """What empty() does."""
+cdef Managed* described_by(str stage, object shape, object dtype) except NULL:
     cdef int64_t extents[MAX_NDIM]
     cdef DLTensor described
-    cdef Managed* like
     try:
         shape = (index(shape),)
     except TypeError:
         pass                    # a tuple
-    described.ndim = read_numbers("empty", "shape", shape, extents)
+    described.ndim = read_numbers(stage, "shape", shape, extents)
     described.shape, described.strides, described.byte_offset = extents, NULL, 0
-    described.dtype = get_row(native_row("empty", dtype)).dlpack
+    described.dtype = get_row(native_row(stage, dtype)).dlpack
     described.device = DLDevice(kDLCPU, 0)
     described.data = extents        # of which only the address is looked at
     try:
-        like = managed_from_tensor(PROTOCOL_DLBRIDGE, &described, 0)
+        return managed_from_tensor(PROTOCOL_DLBRIDGE, &described, 0)
     except ConversionError as error:
-        raise refusal(ConversionError, "empty", error.field, error.value, error.wrong, "check the shape") from None
+        raise refusal(ConversionError, stage, error.field, error.value, error.wrong, "check the shape") from None
+
+
+def new_tensor_of(shape, dtype):
+    """What empty() does."""
+    cdef Managed* like = described_by("empty", shape, dtype)
     try:
         return new_tensor(managed_checked(allocated(like, managed_nbytes(like))), READONLY_COPY)
     except MemoryError:

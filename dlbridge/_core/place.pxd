@@ -37,6 +37,12 @@ cdef Managed* in_order_of(const Managed* base, Managed* managed) except NULL
 # Copies elements of the host from one block to another of the same dtype and shape, in any layout; they may overlap.
 cdef int copy_into(Managed* into, Managed* source) except -1
 
+# Whether the system has so much memory. It can promise more than it has, and end the process when that is used.
+cdef bint has_room_for(int64_t nbytes) except -1
+
+# Asks for pages that are quicker to get, where there are many.
+cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil
+
 # A compact block with host memory of its own, for the shape, dtype and padding of ``like``. It is not yet validated.
 cdef Managed* allocated(Managed* like, int64_t nbytes) except NULL
 

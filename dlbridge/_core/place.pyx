@@ -246,7 +246,6 @@ cdef void ask_for_huge_pages(void* memory, int64_t nbytes) noexcept nogil:
 
 
 cdef bint has_room_for(int64_t nbytes) except -1:
-    """Whether the system has so much memory. It can promise more than it has, and end the process when that is used."""
     if nbytes < LARGE:
         return True
     return nbytes <= <int64_t> load_module("dlbridge._core.system_memory").available_bytes()

@@ -168,7 +168,7 @@ def shape_of(result: Any) -> Any:
         raise refusal(UnsupportedError, "accepts", "result", f"of type {shown(type(result))}",
                       "is no array of numbers, which is all that jax.jit gives", "leave it out")
     try:
-        array = jax.numpy.asarray(result)
+        array = jax.numpy.array(result)
     except OverflowError:
         raise refusal(ConversionError, "accepts", "result", result, "does not fit into int32",
                       'call jax.config.update("jax_enable_x64", True)') from None

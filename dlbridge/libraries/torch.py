@@ -91,6 +91,12 @@ def is_own(stream: Any) -> bool:
     return bool(stream.stream_id == 0 or stream.stream_id & 1)
 
 
+def is_worker_of_loader() -> bool:
+    """Whether this process is one of a DataLoader, which ends them once nobody wants their batches any more."""
+    loading = sys.modules.get("torch.utils.data")
+    return loading is not None and loading.get_worker_info() is not None
+
+
 LIBRARY = Library(
     name="torch",
     arrays=(

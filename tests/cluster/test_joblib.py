@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from joblib.externals import loky
-from support import cluster, memory
+from support import cluster, memory, sharing
 
 import dlbridge
 
@@ -63,3 +63,13 @@ def test_no_more_memory_than_an_ndarray_takes():
     print(grown)
     assert all(ours <= theirs + 0.05 * NBYTES
                for theirs, ours in zip(grown["ndarray"], grown["Tensor"], strict=True))
+
+
+def test_shared_memory_goes_by_its_descriptor(parallel):
+    whole = dlbridge.shared(np.zeros((2, 3)))
+    for turn in range(2):
+        assert parallel([joblib.delayed(sharing.add_one)(whole)]) == [[[turn] * 3] * 2]
+        assert np.asarray(whole).tolist() == [[turn + 1] * 3] * 2
+    made = parallel(joblib.delayed(sharing.made_there)(value) for value in range(3))
+    assert [np.asarray(each)[0] for each in made] == [0, 1, 2]
+    assert dlbridge.shared(made[0]) is made[0]

@@ -1,0 +1,296 @@
+"""Segments: memory of the host with a descriptor, by which other processes can map it, and the Tensors over it.
+
+Linux seals them, so that no process can make one smaller: then the pages would be gone under those that have it mapped.
+"""
+
+from bisect import bisect_left, bisect_right
+from os import strerror, urandom
+from weakref import ref
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR, ENOMEM, ENOSPC
+from libc.stdint cimport int64_t, intptr_t
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
+from dlbridge._core.block cimport (
+    Managed, managed_count, managed_data, managed_nbytes, managed_release, managed_shape, managed_span,
+    managed_strides,
+)
+from dlbridge._core.copies cimport is_watched, note_copy
+from dlbridge._core.described cimport described_by
+from dlbridge._core.devices.table cimport is_host
+from dlbridge._core.dtypes cimport dtype_name
+from dlbridge._core.layout cimport Span
+from dlbridge._core.place cimport copy_into, dense_like, has_room_for
+from dlbridge.tensor cimport Tensor, pickled, set_find_sendable
+
+from dlbridge._core.locks import ForkableLock
+from dlbridge.convert import empty
+from dlbridge.errors import ConversionError, refusal
+from dlbridge.tensor import tensor_over
+
+cdef extern from "dlbridge/processes/memory.h" nogil:
+    enum:
+        KEEPS_ITS_SIZE "DLBRIDGE_KEEPS_ITS_SIZE"
+        IS_CONSTANT "DLBRIDGE_IS_CONSTANT"
+    int new_memory "dlbridge_new_memory"(size_t nbytes, intptr_t* out) noexcept
+    int reserve "dlbridge_reserve"(intptr_t memory, size_t* done, size_t nbytes) noexcept
+    int fill "dlbridge_fill"(intptr_t memory, const char* bytes, size_t* done, size_t nbytes) noexcept
+    int map_memory "dlbridge_map"(intptr_t memory, size_t nbytes, bint writable, void** out) noexcept
+    void unmap_memory "dlbridge_unmap"(void* mapped, size_t nbytes) noexcept
+    void close_memory "dlbridge_close"(intptr_t memory) noexcept
+    int seal_memory "dlbridge_seal"(intptr_t memory, bint against_writes) noexcept
+    int seals_of "dlbridge_seals"(intptr_t memory) noexcept
+    int64_t size_of "dlbridge_size"(intptr_t memory) noexcept
+
+
+cdef enum:
+    NONE = -1                   # no descriptor
+
+
+cdef class Segment:
+    """Memory with a descriptor, mapped once in a process. Its buffer is what Tensors over it hold."""
+
+    cdef void* mapped
+    cdef readonly Py_ssize_t nbytes
+    cdef readonly object descriptor     # an int, or a handle on Windows
+    cdef intptr_t memory                # the same
+    cdef readonly bytes identity        # the same in every process
+    cdef bint writable
+    cdef object __weakref__
+
+    def __cinit__(self):
+        self.memory = NONE
+
+    def __dealloc__(self):
+        if self.mapped != NULL:
+            forget(<size_t> self.mapped, self.identity)
+            unmap_memory(self.mapped, self.nbytes)
+        if self.memory != NONE:
+            close_memory(self.memory)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.mapped, self.nbytes, not self.writable, flags)
+
+    @property
+    def is_constant(self):
+        """Whether nobody can write to it, in any process."""
+        return bool(seals_of(self.memory) & IS_CONSTANT)
+
+
+cdef Segment new_segment(size_t nbytes):
+    """A Segment without pages, which is not yet mapped."""
+    cdef Segment segment = Segment.__new__(Segment)
+    if not has_room_for(nbytes):
+        raise no_room(nbytes)
+    check(new_memory(nbytes, &segment.memory), nbytes)
+    segment.nbytes, segment.identity = nbytes, urandom(16)
+    segment.descriptor = segment.memory
+    return segment
+
+
+cdef Segment reserved(Segment segment):
+    """Give a Segment its pages, so that no write to them can fail."""
+    cdef size_t done = 0
+    cdef int error = EINTR
+    while error == EINTR:
+        PyErr_CheckSignals()
+        with nogil:
+            error = reserve(segment.memory, &done, segment.nbytes)
+    check(error, segment.nbytes)
+    return segment
+
+
+cdef Segment filled(const char* source, size_t nbytes, bint writable):
+    """A Segment with a copy of bytes."""
+    cdef Segment segment = new_segment(nbytes)
+    cdef size_t done = 0
+    cdef int error = EINTR
+    while error == EINTR:
+        PyErr_CheckSignals()
+        with nogil:
+            error = fill(segment.memory, source, &done, nbytes)
+    check(error, nbytes)
+    return sealed(segment, writable)
+
+
+cdef Segment sealed(Segment segment, bint writable):
+    check(seal_memory(segment.memory, not writable), segment.nbytes)
+    return opened(segment, writable)
+
+
+cdef Segment opened(Segment segment, bint writable):
+    """Map a Segment, and find it by its addresses from now on."""
+    cdef void* mapped = NULL
+    check(map_memory(segment.memory, segment.nbytes, writable, &mapped), segment.nbytes)
+    segment.mapped, segment.writable = mapped, writable
+    remember(<size_t> mapped, segment)
+    return segment
+
+
+cdef int check(int error, size_t nbytes) except -1:
+    if error in (ENOMEM, ENOSPC):
+        raise no_room(nbytes)
+    if error:
+        raise OSError(error, f"shared: {nbytes} bytes: {strerror(error)}")
+    return 0
+
+
+cdef object no_room(size_t nbytes):
+    return MemoryError(f"shared: {nbytes} bytes: do not fit into the memory available (ask for less)")
+
+
+def receive(memory, bytes identity, Py_ssize_t nbytes):
+    """The Segment of a descriptor that was received, which is taken over. It is mapped once in a process."""
+    cdef Segment segment = Segment.__new__(Segment)
+    segment.descriptor = segment.memory = memory
+    with LOCK.lock:
+        known = by_identity.get(identity, nothing)()
+        if known is not None:
+            return known
+        if not seals_of(segment.memory) & KEEPS_ITS_SIZE or not 0 < nbytes <= size_of(segment.memory):
+            raise refusal(ConversionError, "receive", "size", nbytes,
+                          f"is not what the descriptor is sealed to: {size_of(segment.memory)} bytes",
+                          "send memory that dlbridge.shared made")
+        segment.nbytes, segment.identity = nbytes, identity
+        return opened(segment, not seals_of(segment.memory) & IS_CONSTANT)
+
+
+# ---- which there are in this process ---------------------------------------------------------------------------------
+
+cdef object LOCK = ForkableLock()
+cdef list starts = []           # addresses, in order
+cdef dict by_start = {}         # weak references
+cdef dict by_identity = {}      # weak references
+
+
+cdef object nothing():
+    return None
+
+
+cdef int remember(size_t start, Segment segment) except -1:
+    known = ref(segment)
+    with LOCK.lock:
+        starts.insert(bisect_left(starts, start), start)
+        by_start[start] = by_identity[segment.identity] = known
+    return 0
+
+
+cdef int forget(size_t start, bytes identity) except -1:
+    with LOCK.lock:
+        known = by_start.pop(start, None)
+        if known is not None:
+            del starts[bisect_left(starts, start)]
+            if by_identity[identity] is known:      # and not what was received once more meanwhile
+                del by_identity[identity]
+    return 0
+
+
+cdef Segment segment_of(Managed* managed):
+    """The Segment that all elements of a block are in, or None."""
+    cdef Segment segment
+    cdef Span span
+    cdef size_t first
+    if not starts or not is_host(managed.abi.dl_tensor.device.device_type) or not managed_count(managed):
+        return None
+    span = managed_span(managed)
+    first = <size_t> managed_data(managed) + span.low_bytes
+    with LOCK.lock:
+        index = bisect_right(starts, first)
+        segment = by_start[starts[index - 1]]() if index else None
+    if segment is None or first + (span.high_bytes - span.low_bytes) > <size_t> segment.mapped + segment.nbytes:
+        return None
+    return segment
+
+
+# ---- Tensors ---------------------------------------------------------------------------------------------------------
+
+def shared_zeros(shape, dtype):
+    """What shared_empty() does."""
+    cdef Managed* like = described_by("shared_empty", shape, dtype)
+    try:
+        if not managed_count(like):
+            return empty(shape, dtype)
+        return tensor_of(sealed(reserved(new_segment(managed_nbytes(like))), True), like)
+    finally:
+        managed_release(like)
+
+
+def is_shared(Tensor tensor, bint constant):
+    """Whether a Tensor is in a Segment; with ``constant``, in one that nobody can write to."""
+    segment = segment_of(tensor.managed)
+    return segment is not None and (segment.is_constant or not constant)
+
+
+def shared_copy(Tensor tensor, bint readonly):
+    """A Tensor over a Segment with the elements of a Tensor of the host, which has some."""
+    cdef Managed* source = tensor.managed
+    cdef Managed* like = dense_like(source, source.row, 0)
+    try:
+        if is_watched():
+            note_copy(tensor, source, "shared memory", "other processes can map it", "write to dlbridge.shared_empty()")
+        if managed_strides(like) == managed_strides(source):
+            return tensor_of(filled(managed_data(source), managed_nbytes(source), not readonly), like)
+        return tensor_of(filled_in_order(like, source, not readonly), like)
+    finally:
+        managed_release(like)
+
+
+cdef Segment filled_in_order(Managed* like, Managed* source, bint writable):
+    """A Segment with a copy of elements, in the order of ``like``."""
+    cdef size_t nbytes = managed_nbytes(like)
+    cdef Segment segment = reserved(new_segment(nbytes))
+    cdef void* mapped = NULL
+    check(map_memory(segment.memory, nbytes, True, &mapped), nbytes)
+    try:
+        like.abi.dl_tensor.data = mapped
+        copy_into(like, source)
+    finally:
+        unmap_memory(mapped, nbytes)
+    return sealed(segment, writable)
+
+
+cdef Tensor tensor_of(Segment segment, const Managed* described):
+    return tensor_over(segment, 0, managed_shape(described), managed_strides(described), *rest_of(described),
+                       not segment.writable)
+
+
+cdef tuple rest_of(const Managed* managed):
+    """The dtype by its name, and whether elements below a byte are padded."""
+    return dtype_name(managed.abi.dl_tensor.dtype), bool(
+        managed.abi.flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED)
+
+
+cdef class Sendable:
+    """A Tensor over a Segment, as a pickle has it.
+
+    A pickler that can pass descriptors knows this type (processes/sending). Any other one takes it by value.
+    """
+
+    cdef Tensor tensor
+    cdef Segment segment
+
+    def __reduce_ex__(self, int protocol):
+        return pickled(self.tensor, protocol)
+
+    def in_segment(self):
+        """The arguments of tensor_over() that make such a Tensor of the Segment."""
+        managed = self.tensor.managed
+        offset = managed_data(managed) - <char*> self.segment.mapped
+        return (self.segment, offset, managed_shape(managed), managed_strides(managed), *rest_of(managed),
+                self.tensor.readonly)
+
+
+cdef object find_sendable(Tensor tensor):
+    """A Tensor as a Sendable; None if it is in no Segment."""
+    cdef Sendable sendable
+    segment = segment_of(tensor.managed)
+    if segment is None:
+        return None
+    sendable = Sendable.__new__(Sendable)
+    sendable.tensor, sendable.segment = tensor, segment
+    return sendable
+
+
+set_find_sendable(find_sendable)

@@ -1,0 +1,304 @@
+"""Shared memory from process to process."""
+
+import fcntl
+import gc
+import mmap
+import multiprocessing
+import os
+import pickle
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from support import sharing
+from support.children import in_child
+from support.sharing import array_of, message, received
+
+import dlbridge
+from dlbridge.processes import descriptors, segment
+
+# ---- the ways --------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("way", sharing.WAYS, ids=lambda way: way.__name__)
+def test_processes_share_it(way, method):
+    way(multiprocessing.get_context(method))
+
+
+@pytest.mark.parametrize("way", [way.__name__ for way in sharing.WAYS])
+@in_child
+def test_forked_processes_share_it(way):
+    import multiprocessing
+
+    from support import sharing
+
+    getattr(sharing, way)(multiprocessing.get_context("fork"))
+
+
+@pytest.mark.needs("torch", "jax")
+def test_what_nobody_can_write_is_shared_with_jax_in_the_receiver():
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as executor:
+        constant = dlbridge.shared(np.arange(4, dtype="float32"), readonly=True)
+        assert executor.submit(sharing.read_only_in_jax, constant).result() == [True, True, [0, 1, 2, 3]]
+        writable = dlbridge.shared(np.arange(4, dtype="float32"))
+        assert executor.submit(sharing.read_only_in_jax, writable).result() == [False, False, [0, 1, 2, 3]]
+
+
+@pytest.mark.needs("torch")
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_of_a_loader_share_their_batches(method):
+    """They end at once though nobody wants the last batches."""
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(sharing.Batches(), batch_size=None, num_workers=1, multiprocessing_context=method)
+    batches = iter(loader)
+    worker, = multiprocessing.active_children()
+    for index, batch in enumerate(batches):
+        assert array_of(batch["x"]).tolist() == [index] * 3
+        sent = message(batch)
+        assert len(sent) < 1024
+        received(sent)
+        if index == 3:
+            break
+    del batches
+    worker.join()
+    assert worker.exitcode == 0         # torch ends by force what does not end by itself
+
+
+# ---- messages --------------------------------------------------------------------------------------------------------
+
+def test_a_message_has_no_elements():
+    whole = dlbridge.shared(np.zeros((1000, 1000)))
+    for tensor in whole, dlbridge.asdlpack(array_of(whole)[1:, 5]), [whole] * 3:
+        sent = message(tensor)
+        assert len(sent) < 1024
+        received(sent)
+    assert len(message(dlbridge.asdlpack(np.zeros(1000)))) > 8000
+    assert len(pickle.dumps(whole)) > 8_000_000         # by value, as a pickle may go anywhere
+    copy = pickle.loads(pickle.dumps(whole))
+    array_of(copy)[0, 0] = 1
+    assert array_of(whole)[0, 0] == 0
+
+
+LAYOUTS = {
+    "whole": lambda array: array, "backward": lambda array: array[::-1, ::-2],
+    "an element": lambda array: array[1, 2, ...],
+    "repeated": lambda array: np.broadcast_to(array[0], (5, 4)), "turned": lambda array: array.T[1:],
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+@pytest.mark.parametrize("readonly", [False, True])
+def test_any_view_is_the_same_view_over_there(layout, readonly):
+    view = layout(array_of(dlbridge.shared(np.arange(12.0).reshape(3, 4), readonly=readonly)))
+    tensor = dlbridge.asdlpack(view)
+    made = received(message(tensor))
+    for name in "shape", "strides", "dtype", "data_ptr", "readonly":
+        assert getattr(made, name) == getattr(tensor, name)
+
+
+@pytest.mark.needs("ml_dtypes")
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "complex64", "bool", "int64"])
+def test_dtypes_arrive(dtype):
+    tensor = dlbridge.shared_empty((2, 3), dtype)
+    made = received(message(tensor))
+    assert (made.dtype, made.shape, made.data_ptr) == (tensor.dtype, (2, 3), tensor.data_ptr)
+
+
+@pytest.mark.needs("ml_dtypes")
+def test_elements_below_a_byte_arrive():
+    import ml_dtypes
+
+    packed = dlbridge.shared_empty((3, 5), "int4")
+    padded = dlbridge.shared(np.ones((3, 5), ml_dtypes.int4))
+    for tensor, nbytes in (packed, 8), (padded, 15):
+        made = received(message(tensor))
+        assert (str(made.dtype), made.shape, made.nbytes, made.data_ptr) == ("int4", (3, 5), nbytes, tensor.data_ptr)
+    assert dlbridge.convert(received(message(padded)), "numpy").tolist() == np.ones((3, 5)).tolist()
+
+
+def test_a_message_is_received_once():
+    tensor = dlbridge.shared(np.ones(3))
+    sent = message(tensor)
+    received(sent)
+    with pytest.raises(dlbridge.ConversionError, match=r"received before \(.*asdlpack\(x, copy=True\)\)"):
+        received(sent)
+    copied = message(dlbridge.asdlpack(tensor, copy=True))          # what the hint says
+    assert array_of(received(copied)).tolist() == array_of(received(copied)).tolist() == [1, 1, 1]
+
+
+def test_the_memory_of_a_message_stays_until_it_is_received():
+    gc.collect()
+    before = sharing.descriptors()
+    sent = [message(dlbridge.shared(np.full(1000, value))) for value in range(5)]
+    gc.collect()
+    assert [array_of(received(each))[0] for each in sent] == [0, 1, 2, 3, 4]
+    gc.collect()
+    assert sharing.descriptors() <= before + 1          # the socket is there from the first on
+
+
+def test_a_descriptor_that_was_not_shown_right_is_not_taken():
+    sender = descriptors.Sender()
+    tensor = dlbridge.shared(np.ones(3))
+    address, ticket, seal = sender.offer(tensor.owner)
+    with pytest.raises(dlbridge.ConversionError, match="received before"):
+        descriptors.fetch(address, b"x" * len(ticket), seal)
+    before = sharing.descriptors()
+    with pytest.raises(dlbridge.ConversionError, match="received before"):
+        descriptors.fetch(address, ticket, b"x" * len(seal))
+    assert sharing.descriptors() == before
+    sender.server.close()
+
+
+@pytest.mark.parametrize("lie", ["a file", "no seals", "size", "nothing"])
+def test_a_descriptor_that_is_not_what_it_should_be(lie):
+    memory = os.open("/dev/zero", os.O_RDWR) if lie == "a file" else os.memfd_create(
+        "lie", 0 if lie == "no seals" else os.MFD_ALLOW_SEALING)
+    if lie != "a file":
+        os.truncate(memory, 4096)
+        if lie != "no seals":
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    size = {"size": 4097, "nothing": 0}.get(lie, 4096)
+    before = sharing.descriptors()
+    with pytest.raises(dlbridge.ConversionError, match=rf"size {size}: is not what the descriptor is sealed to"):
+        segment.receive(memory, os.urandom(16), size)
+    assert sharing.descriptors() == before - 1
+
+
+def test_no_process_can_shrink_what_another_one_has():
+    writable, constant = dlbridge.shared(np.ones(3)), dlbridge.shared(np.ones(3), readonly=True)
+    for tensor in writable, constant:
+        with pytest.raises(PermissionError):
+            os.ftruncate(tensor.owner.descriptor, 0)
+    with pytest.raises(PermissionError):
+        os.pwrite(constant.owner.descriptor, b"x", 0)
+    with pytest.raises(PermissionError):
+        mmap.mmap(constant.owner.descriptor, 24)
+
+
+def test_threads_send_and_receive():
+    def send(number):
+        for turn in range(50):
+            value = number * 1000 + turn
+            whole = dlbridge.shared(np.full(100, value))
+            first, part = received(message([whole, dlbridge.asdlpack(array_of(whole)[5:7])]))
+            assert first.data_ptr == whole.data_ptr == part.data_ptr - 40
+            assert array_of(part).tolist() == [value] * 2
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(send, range(8)))
+
+
+# ---- limits, forks and ends ------------------------------------------------------------------------------------------
+
+@in_child
+def test_without_descriptors_there_are_errors():
+    import resource
+
+    import numpy as np
+    import pytest
+    from support.sharing import array_of, descriptors, message, received
+
+    import dlbridge
+
+    tensor, kept = dlbridge.shared(np.ones(3)), []
+    received(message(tensor))       # the socket is there
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + 5, 4096))
+    with pytest.raises(OSError, match="shared: 24 bytes: Too many open files"):
+        kept.extend(dlbridge.shared(np.ones(3)) for _ in range(20))
+    sent = message(tensor)
+    with pytest.raises(OSError, match="Too many open files"):
+        received(sent)
+    kept.clear()
+    assert array_of(received(sent)).tolist() == [1, 1, 1]       # whoever had none for the socket may try again
+
+
+@in_child(says="True True\nTrue\n")
+def test_a_forked_child_sends_for_itself():
+    import os
+    import sys
+    import time
+
+    import numpy as np
+    from support.sharing import array_of, message, received
+
+    import dlbridge
+
+    tensor = dlbridge.shared(np.ones(3))
+    received(message(tensor))
+    sent = message(tensor)
+    read, write = os.pipe()
+    sys.stdout.flush()
+    if not os.fork():
+        made = received(sent)               # of the parent
+        print(made.data_ptr == tensor.data_ptr, array_of(made).tolist() == [1, 1, 1], flush=True)
+        os.write(write, message(dlbridge.shared(np.full(2, 7.0))))
+        sys.exit()
+    theirs = os.read(read, 4096)
+    time.sleep(0.1)                         # the child waits at its end
+    print(array_of(received(theirs)).tolist() == [7, 7])
+    os.wait()
+
+
+@in_child
+def test_a_forked_child_does_not_answer_for_its_parent():
+    import os
+    import signal
+
+    import numpy as np
+    import pytest
+    from support.sharing import message, received
+
+    import dlbridge
+
+    (from_child, to_parent), (waits, go) = os.pipe(), os.pipe()
+    sender = os.fork()
+    if not sender:
+        sent = message(dlbridge.shared(np.ones(3)))
+        if not os.fork():
+            os.read(waits, 1)               # it outlives the sender, with the sockets that it was forked with
+            os._exit(0)
+        os.write(to_parent, sent)
+        signal.pause()
+    sent = os.read(from_child, 4096)
+    os.kill(sender, signal.SIGKILL)
+    os.waitpid(sender, 0)
+    with pytest.raises(dlbridge.ConversionError, match="has ended"):
+        received(sent)
+    os.write(go, b"x")
+
+
+@in_child(complains="RuntimeWarning: dlbridge.shared: 2 Tensors were sent and not received", warnings="default")
+def test_what_nobody_received_is_said_at_the_end():
+    import numpy as np
+    from support.sharing import message
+
+    import dlbridge
+    from dlbridge.processes import descriptors
+
+    descriptors.PATIENCE = 0.01
+    tensor = dlbridge.shared(np.ones(3))
+    message(tensor), message(tensor)
+
+
+@in_child
+def test_importing_dlbridge_does_not_import_multiprocessing():
+    import sys
+
+    import dlbridge
+
+    assert "multiprocessing" not in sys.modules
+    dlbridge.shared_empty(3)
+    assert "multiprocessing.reduction" in sys.modules
+
+
+def test_killed_processes_leave_nothing():
+    context = multiprocessing.get_context("forkserver")
+    ways = sharing.by_a_sender_that_is_killed, sharing.by_a_receiver_that_is_killed
+    counts = []
+    for _ in range(4):
+        for way in ways:
+            way(context)
+        gc.collect()
+        counts.append((sharing.descriptors(), sharing.mapped()))
+    assert counts[-1] <= counts[0]      # the queues' threads close their pipes when they come to it
