@@ -178,10 +178,11 @@ cdef int remember(size_t start, Segment segment) except -1:
 
 
 cdef int forget(size_t start, bytes identity) except -1:
+    # Nothing of the module's dictionary is used, which may be empty as Python ends.
     with LOCK.lock:
         known = by_start.pop(start, None)
         if known is not None:
-            del starts[bisect_left(starts, start)]
+            starts.remove(start)
             if by_identity[identity] is known:      # and not what was received once more meanwhile
                 del by_identity[identity]
     return 0

@@ -302,3 +302,14 @@ def test_killed_processes_leave_nothing():
         gc.collect()
         counts.append((sharing.descriptors(), sharing.mapped()))
     assert counts[-1] <= counts[0]      # the queues' threads close their pipes when they come to it
+
+
+@in_child(says="")
+def test_a_segment_may_live_until_the_end():
+    import multiprocessing
+
+    import numpy as np
+
+    import dlbridge
+
+    multiprocessing.current_process().kept = dlbridge.shared(np.ones(3))       # as the arguments of a process
