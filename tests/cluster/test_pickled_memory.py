@@ -11,7 +11,7 @@ from support.pipes import receive_and_report
 
 import dlbridge
 
-NBYTES = 64 << 20               # above the largest threshold of malloc, so that each block is mapped by itself
+NBYTES = 128 << 20              # above the largest threshold of malloc, so that each block is mapped by itself
 CLOSE = 0.05 * NBYTES
 
 
@@ -59,3 +59,9 @@ def test_no_more_than_an_ndarray_takes(way, copies):
     for theirs, ours, most in zip(grown["ndarray"], grown["Tensor"], copies, strict=True):
         assert ours <= theirs + CLOSE
         assert ours <= most * NBYTES + CLOSE
+
+
+def test_shared_memory_takes_nothing_more():
+    through_a_pipe(dlbridge.shared(np.ones(16)))
+    sending, receiving = memory.typical(through_a_pipe, dlbridge.shared(np.ones(NBYTES // 4, "float32")))
+    assert max(sending, receiving) <= 2 * CLOSE         # what is imported
