@@ -11,8 +11,8 @@ from support.pipes import receive_and_report
 
 import dlbridge
 
-NBYTES = 128 << 20              # above the largest threshold of malloc, so that each block is mapped by itself
-CLOSE = 0.05 * NBYTES
+NBYTES = 64 << 20               # above the largest threshold of malloc, so that each block is mapped by itself
+CLOSE = 0.2 * NBYTES            # what is imported, and pages on the way, are less; one copy more would be more
 
 
 def arrays() -> dict[str, Any]:
@@ -64,4 +64,4 @@ def test_no_more_than_an_ndarray_takes(way, copies):
 def test_shared_memory_takes_nothing_more():
     through_a_pipe(dlbridge.shared(np.ones(16)))
     sending, receiving = memory.typical(through_a_pipe, dlbridge.shared(np.ones(NBYTES // 4, "float32")))
-    assert max(sending, receiving) <= 2 * CLOSE         # what is imported
+    assert max(sending, receiving) <= CLOSE
