@@ -171,6 +171,17 @@ FAULTS = (
     Fault("ROCm's default stream is CUDA's", CORE + "sources/dlpack.pyx",
           "0 if device.device_type == kDLROCM and stream == STREAM_LEGACY_DEFAULT else stream", "stream",
           "order"),
+    # ---- other processes
+    Fault("a process ends before what it sent is fetched", "dlbridge/processes/descriptors.py",
+          "if senders and not is_worker_of_loader():", "if False:", "sending"),
+    Fault("workers of a loader wait for what nobody wants", "dlbridge/processes/descriptors.py",
+          "if senders and not is_worker_of_loader():", "if senders:", "sending"),
+    Fault("anybody may give a descriptor", "dlbridge/processes/descriptors.py",
+          "if not secrets.compare_digest(answer, proof):", "if False:", "sending"),
+    Fault("memory that could be made smaller is mapped", "dlbridge/processes/segment.pyx",
+          "if not seals_of(descriptor) & KEEPS_ITS_SIZE or", "if", "sending"),
+    Fault("shared memory does not change", "dlbridge/libraries/dlbridge.py",
+          "lambda segment, address: segment.is_constant", "lambda segment, address: True", "shared"),
 )
 
 

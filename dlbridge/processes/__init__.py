@@ -31,7 +31,8 @@ def shared(x: object, *, device: Device | None = None, readonly: bool = False) -
     -------
     Tensor
         Compact, unless x is dense in another order, which it keeps. If x is in such memory already, a Tensor over x,
-        which is x itself if that is a Tensor; with ``readonly`` only if nobody can write to it.
+        which is x itself if that is a Tensor; with ``readonly`` only if nobody can write to it. Without elements there
+        is nothing to copy, either.
 
     Raises
     ------
@@ -53,13 +54,13 @@ def shared(x: object, *, device: Device | None = None, readonly: bool = False) -
     >>> dlbridge.shared(batch) is batch
     True
     """
+    segment = prepared()
     tensor = asdlpack(x, device=device)
-    if not tensor.device.startswith("cpu"):
+    if not segment.is_on_host(tensor):
         raise refusal(DeviceError, "shared", "device", tensor.device, "is not the host", 'pass device="cpu"')
-    if not tensor.size:
-        return asdlpack(x, device=device, copy=True)
-    segment = memory()
-    made: Tensor = tensor if segment.is_shared(tensor, readonly) else segment.shared_copy(tensor, readonly)
+    if not tensor.size or segment.is_shared(tensor, readonly):
+        return tensor
+    made: Tensor = segment.shared_copy(asdlpack(tensor, device="cpu"), readonly)      # the host waits for pinned memory
     return made
 
 
@@ -91,11 +92,11 @@ def shared_empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: DType = 
     >>> frame.data_ptr % 4096, int(view.max())
     (0, 255)
     """
-    made: Tensor = memory().shared_zeros(shape, dtype)
+    made: Tensor = prepared().shared_zeros(shape, dtype)
     return made
 
 
-def memory() -> Any:
-    """The module of the memory, after picklers were told of it."""
+def prepared() -> Any:
+    """The module of the segments, once picklers were told of it."""
     load_module("dlbridge.processes.sending").tell_picklers()
     return load_module("dlbridge.processes.segment")

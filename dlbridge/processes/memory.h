@@ -1,7 +1,6 @@
 /* Memory with a descriptor (on Windows: a handle), which other processes can map. The kernel counts who uses it.
 
-   What can fail gives an errno, or 0. What is interrupted by a signal gives EINTR, and goes on where it was when it is
-   called again. */
+   What can fail gives an errno, or 0. */
 #ifndef DLBRIDGE_MEMORY_H
 #define DLBRIDGE_MEMORY_H
 
@@ -69,9 +68,13 @@ static inline int64_t dlbridge_size(intptr_t memory) {
 #include <unistd.h>
 
 static inline int dlbridge_map(intptr_t memory, size_t nbytes, int writable, void **out) {
-    /* Kernels before 6.7 map what is sealed against writing only privately. */
-    void *made = mmap(NULL, nbytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, writable ? MAP_SHARED : MAP_PRIVATE,
-                      (int) memory, 0);
+    /* Linux before 6.7 maps what is sealed against writing only privately. */
+#ifdef __linux__
+    int kind = writable ? MAP_SHARED : MAP_PRIVATE;
+#else
+    int kind = MAP_SHARED;
+#endif
+    void *made = mmap(NULL, nbytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, kind, (int) memory, 0);
     if (made == MAP_FAILED)
         return errno;
     *out = made;
@@ -92,9 +95,16 @@ static inline int64_t dlbridge_size(intptr_t memory) {
 #include <sys/syscall.h>
 
 /* By their numbers, since the headers of older systems lack them. */
+#ifndef SYS_memfd_create
+  #if defined(__x86_64__)
+    #define SYS_memfd_create 319
+  #else
+    #define SYS_memfd_create 279
+  #endif
+#endif
 enum { DLBRIDGE_MFD_CLOEXEC = 1, DLBRIDGE_MFD_ALLOW_SEALING = 2, DLBRIDGE_MFD_NOEXEC_SEAL = 8 };
 enum { DLBRIDGE_ADD_SEALS = 1033, DLBRIDGE_GET_SEALS = 1034 };
-enum { DLBRIDGE_SEAL_SHRINK = 2, DLBRIDGE_SEAL_GROW = 4, DLBRIDGE_SEAL_WRITE = 8 };
+enum { DLBRIDGE_SEAL_SEAL = 1, DLBRIDGE_SEAL_SHRINK = 2, DLBRIDGE_SEAL_GROW = 4, DLBRIDGE_SEAL_WRITE = 8 };
 
 static inline int dlbridge_new_memory(size_t nbytes, intptr_t *out) {
     const unsigned flags = DLBRIDGE_MFD_CLOEXEC | DLBRIDGE_MFD_ALLOW_SEALING;
@@ -106,9 +116,10 @@ static inline int dlbridge_new_memory(size_t nbytes, intptr_t *out) {
     return *out < 0 ? errno : 0;
 }
 
-/* The pages are there afterwards, with zeros. In pieces, so that signals cannot keep it from ever being done. */
+/* The pages are there afterwards, with zeros. A signal interrupts it (EINTR); called again, it goes on. The kernel takes
+   back what it has of a piece then, so the pieces are small. */
 static inline int dlbridge_reserve(intptr_t memory, size_t *done, size_t nbytes) {
-    const size_t piece = (size_t) 8 << 20;
+    const size_t piece = (size_t) 1 << 20;
     while (*done < nbytes) {
         size_t size = nbytes - *done < piece ? nbytes - *done : piece;
         if (fallocate((int) memory, 0, (off_t) *done, (off_t) size))
@@ -119,20 +130,26 @@ static inline int dlbridge_reserve(intptr_t memory, size_t *done, size_t nbytes)
 }
 
 /* No page is cleared first, nor mapped. Several threads are not faster: the kernel takes one at a time. */
-static inline int dlbridge_fill(intptr_t memory, const char *bytes, size_t *done, size_t nbytes) {
+static inline int dlbridge_fill(intptr_t memory, const char *bytes, size_t nbytes) {
     const size_t most = (size_t) 1 << 30;
-    while (*done < nbytes) {
-        size_t size = nbytes - *done < most ? nbytes - *done : most;
-        ssize_t written = pwrite((int) memory, bytes + *done, size, (off_t) *done);
-        if (written < 0)
+    size_t done = 0;
+    while (done < nbytes) {
+        size_t size = nbytes - done < most ? nbytes - done : most;
+        ssize_t written = pwrite((int) memory, bytes + done, size, (off_t) done);
+        if (written >= 0)
+            done += (size_t) written;
+        else if (errno != EINTR)
             return errno;
-        *done += (size_t) written;
     }
     return 0;
 }
 
+/* A child that is forked meanwhile does not have it mapped, and so cannot keep it from being sealed. */
+static inline void dlbridge_keep_from_children(void *mapped, size_t nbytes) { madvise(mapped, nbytes, MADV_DONTFORK); }
+
 static inline int dlbridge_seal(intptr_t memory, int against_writes) {
-    int seals = DLBRIDGE_SEAL_SHRINK | DLBRIDGE_SEAL_GROW | (against_writes ? DLBRIDGE_SEAL_WRITE : 0);
+    int seals = DLBRIDGE_SEAL_SEAL | DLBRIDGE_SEAL_SHRINK | DLBRIDGE_SEAL_GROW | (
+        against_writes ? DLBRIDGE_SEAL_WRITE : 0);
     return fcntl((int) memory, DLBRIDGE_ADD_SEALS, seals) ? errno : 0;
 }
 
@@ -184,9 +201,12 @@ static inline int dlbridge_seals(intptr_t memory) {
 
 #ifndef __linux__
 
-static inline int dlbridge_fill(intptr_t memory, const char *bytes, size_t *done, size_t nbytes) {
+static inline void dlbridge_keep_from_children(void *mapped, size_t nbytes) { (void) mapped, (void) nbytes; }
+
+static inline int dlbridge_fill(intptr_t memory, const char *bytes, size_t nbytes) {
     void *mapped;
-    int error = dlbridge_reserve(memory, done, nbytes);
+    size_t done = 0;
+    int error = dlbridge_reserve(memory, &done, nbytes);
     if (!error)
         error = dlbridge_map(memory, nbytes, 1, &mapped);
     if (error)

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from typing_extensions import CapsuleType
+from typing_extensions import disjoint_base
 
 from dlbridge import Tensor
 
+@disjoint_base
 class Segment:
     nbytes: int
     descriptor: int
@@ -13,13 +14,14 @@ class Segment:
     @property
     def is_constant(self) -> bool: ...
 
+@disjoint_base
 class Sendable:
     def in_segment(self) -> tuple[Any, ...]: ...
 
-def receive(memory: int, identity: bytes, nbytes: int) -> Segment: ...
+def segment_from(descriptor: int, identity: bytes, nbytes: int) -> Segment: ...
 def shared_zeros(shape: object, dtype: object) -> Tensor: ...
+def is_on_host(tensor: Tensor) -> bool: ...
 def is_shared(tensor: Tensor, constant: bool) -> bool: ...
 def shared_copy(tensor: Tensor, readonly: bool) -> Tensor: ...
 
-__pyx_capi__: dict[str, CapsuleType]
 __test__: dict[str, str]

@@ -5,7 +5,7 @@ Linux seals them, so that no process can make one smaller: then the pages would 
 
 from bisect import bisect_left, bisect_right
 from os import strerror, urandom
-from weakref import ref
+from weakref import WeakSet, ref
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_CheckSignals
@@ -25,7 +25,7 @@ from dlbridge._core.layout cimport Span
 from dlbridge._core.place cimport copy_into, dense_like, has_room_for
 from dlbridge.tensor cimport Tensor, pickled, set_find_sendable
 
-from dlbridge._core.locks import ForkableLock
+from dlbridge._core.locks import ForkableLock, call_in_child
 from dlbridge.convert import empty
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.tensor import tensor_over
@@ -36,7 +36,8 @@ cdef extern from "dlbridge/processes/memory.h" nogil:
         IS_CONSTANT "DLBRIDGE_IS_CONSTANT"
     int new_memory "dlbridge_new_memory"(size_t nbytes, intptr_t* out) noexcept
     int reserve "dlbridge_reserve"(intptr_t memory, size_t* done, size_t nbytes) noexcept
-    int fill "dlbridge_fill"(intptr_t memory, const char* bytes, size_t* done, size_t nbytes) noexcept
+    int fill "dlbridge_fill"(intptr_t memory, const char* bytes, size_t nbytes) noexcept
+    void keep_from_children "dlbridge_keep_from_children"(void* mapped, size_t nbytes) noexcept
     int map_memory "dlbridge_map"(intptr_t memory, size_t nbytes, bint writable, void** out) noexcept
     void unmap_memory "dlbridge_unmap"(void* mapped, size_t nbytes) noexcept
     void close_memory "dlbridge_close"(intptr_t memory) noexcept
@@ -54,21 +55,20 @@ cdef class Segment:
 
     cdef void* mapped
     cdef readonly Py_ssize_t nbytes
-    cdef readonly object descriptor     # an int, or a handle on Windows
-    cdef intptr_t memory                # the same
+    cdef readonly intptr_t descriptor   # or a handle, on Windows
     cdef readonly bytes identity        # the same in every process
     cdef bint writable
     cdef object __weakref__
 
     def __cinit__(self):
-        self.memory = NONE
+        self.descriptor = NONE
 
     def __dealloc__(self):
         if self.mapped != NULL:
             forget(<size_t> self.mapped, self.identity)
             unmap_memory(self.mapped, self.nbytes)
-        if self.memory != NONE:
-            close_memory(self.memory)
+        if self.descriptor != NONE:
+            close_memory(self.descriptor)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.mapped, self.nbytes, not self.writable, flags)
@@ -76,17 +76,17 @@ cdef class Segment:
     @property
     def is_constant(self):
         """Whether nobody can write to it, in any process."""
-        return bool(seals_of(self.memory) & IS_CONSTANT)
+        return bool(seals_of(self.descriptor) & IS_CONSTANT)
 
 
 cdef Segment new_segment(size_t nbytes):
     """A Segment without pages, which is not yet mapped."""
     cdef Segment segment = Segment.__new__(Segment)
     if not has_room_for(nbytes):
-        raise no_room(nbytes)
-    check(new_memory(nbytes, &segment.memory), nbytes)
+        raise no_room("shared", nbytes)
     segment.nbytes, segment.identity = nbytes, urandom(16)
-    segment.descriptor = segment.memory
+    check("shared", new_memory(nbytes, &segment.descriptor), nbytes)
+    unfinished.add(segment)
     return segment
 
 
@@ -97,64 +97,62 @@ cdef Segment reserved(Segment segment):
     while error == EINTR:
         PyErr_CheckSignals()
         with nogil:
-            error = reserve(segment.memory, &done, segment.nbytes)
-    check(error, segment.nbytes)
+            error = reserve(segment.descriptor, &done, segment.nbytes)
+    check("shared", error, segment.nbytes)
     return segment
 
 
 cdef Segment filled(const char* source, size_t nbytes, bint writable):
     """A Segment with a copy of bytes."""
     cdef Segment segment = new_segment(nbytes)
-    cdef size_t done = 0
-    cdef int error = EINTR
-    while error == EINTR:
-        PyErr_CheckSignals()
-        with nogil:
-            error = fill(segment.memory, source, &done, nbytes)
-    check(error, nbytes)
+    cdef int error
+    with nogil:
+        error = fill(segment.descriptor, source, nbytes)
+    check("shared", error, nbytes)
     return sealed(segment, writable)
 
 
 cdef Segment sealed(Segment segment, bint writable):
-    check(seal_memory(segment.memory, not writable), segment.nbytes)
-    return opened(segment, writable)
+    check("shared", seal_memory(segment.descriptor, not writable), segment.nbytes)
+    return opened("shared", segment, writable)
 
 
-cdef Segment opened(Segment segment, bint writable):
+cdef Segment opened(str stage, Segment segment, bint writable):
     """Map a Segment, and find it by its addresses from now on."""
     cdef void* mapped = NULL
-    check(map_memory(segment.memory, segment.nbytes, writable, &mapped), segment.nbytes)
+    check(stage, map_memory(segment.descriptor, segment.nbytes, writable, &mapped), segment.nbytes)
     segment.mapped, segment.writable = mapped, writable
     remember(<size_t> mapped, segment)
+    unfinished.discard(segment)
     return segment
 
 
-cdef int check(int error, size_t nbytes) except -1:
+cdef int check(str stage, int error, size_t nbytes) except -1:
     if error in (ENOMEM, ENOSPC):
-        raise no_room(nbytes)
+        raise no_room(stage, nbytes)
     if error:
-        raise OSError(error, f"shared: {nbytes} bytes: {strerror(error)}")
+        raise OSError(error, f"{stage}: {nbytes} bytes: {strerror(error)} (share fewer, larger arrays)")
     return 0
 
 
-cdef object no_room(size_t nbytes):
-    return MemoryError(f"shared: {nbytes} bytes: do not fit into the memory available (ask for less)")
+cdef object no_room(str stage, size_t nbytes):
+    return MemoryError(f"{stage}: {nbytes} bytes: do not fit into the memory available (ask for less)")
 
 
-def receive(memory, bytes identity, Py_ssize_t nbytes):
+def segment_from(intptr_t descriptor, bytes identity, Py_ssize_t nbytes):
     """The Segment of a descriptor that was received, which is taken over. It is mapped once in a process."""
     cdef Segment segment = Segment.__new__(Segment)
-    segment.descriptor = segment.memory = memory
+    segment.descriptor = descriptor
     with LOCK.lock:
         known = by_identity.get(identity, nothing)()
         if known is not None:
             return known
-        if not seals_of(segment.memory) & KEEPS_ITS_SIZE or not 0 < nbytes <= size_of(segment.memory):
+        if not seals_of(descriptor) & KEEPS_ITS_SIZE or not 0 < nbytes <= size_of(descriptor):
             raise refusal(ConversionError, "receive", "size", nbytes,
-                          f"is not what the descriptor is sealed to: {size_of(segment.memory)} bytes",
+                          f"is not what the descriptor is sealed to: {size_of(descriptor)} bytes",
                           "send memory that dlbridge.shared made")
         segment.nbytes, segment.identity = nbytes, identity
-        return opened(segment, not seals_of(segment.memory) & IS_CONSTANT)
+        return opened("receive", segment, not seals_of(descriptor) & IS_CONSTANT)
 
 
 # ---- which there are in this process ---------------------------------------------------------------------------------
@@ -163,6 +161,19 @@ cdef object LOCK = ForkableLock()
 cdef list starts = []           # addresses, in order
 cdef dict by_start = {}         # weak references
 cdef dict by_identity = {}      # weak references
+cdef object unfinished = WeakSet()      # whose memory is being filled
+
+
+def _close_unfinished():
+    """In a forked child, those of threads that do not run there."""
+    cdef Segment segment
+    for segment in unfinished:
+        close_memory(segment.descriptor)
+        segment.descriptor = NONE
+    unfinished.clear()
+
+
+call_in_child(_close_unfinished)
 
 
 cdef object nothing():
@@ -177,15 +188,14 @@ cdef int remember(size_t start, Segment segment) except -1:
     return 0
 
 
-cdef int forget(size_t start, bytes identity) except -1:
+cdef void forget(size_t start, bytes identity) noexcept:
     # Nothing of the module's dictionary is used, which may be empty as Python ends.
     with LOCK.lock:
         known = by_start.pop(start, None)
         if known is not None:
             starts.remove(start)
-            if by_identity[identity] is known:      # and not what was received once more meanwhile
+            if by_identity.get(identity) is known:      # and not what was received once more meanwhile
                 del by_identity[identity]
-    return 0
 
 
 cdef Segment segment_of(Managed* managed):
@@ -218,6 +228,10 @@ def shared_zeros(shape, dtype):
         managed_release(like)
 
 
+def is_on_host(Tensor tensor):
+    return is_host(tensor.managed.abi.dl_tensor.device.device_type)
+
+
 def is_shared(Tensor tensor, bint constant):
     """Whether a Tensor is in a Segment; with ``constant``, in one that nobody can write to."""
     segment = segment_of(tensor.managed)
@@ -243,7 +257,8 @@ cdef Segment filled_in_order(Managed* like, Managed* source, bint writable):
     cdef size_t nbytes = managed_nbytes(like)
     cdef Segment segment = reserved(new_segment(nbytes))
     cdef void* mapped = NULL
-    check(map_memory(segment.memory, nbytes, True, &mapped), nbytes)
+    check("shared", map_memory(segment.descriptor, nbytes, True, &mapped), nbytes)
+    keep_from_children(mapped, nbytes)
     try:
         like.abi.dl_tensor.data = mapped
         copy_into(like, source)

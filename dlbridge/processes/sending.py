@@ -4,8 +4,7 @@ import sys
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from dlbridge.processes.segment import Segment, Sendable
-from dlbridge.processes.segment import receive as open_received
+from dlbridge.processes.segment import Segment, Sendable, segment_from
 from dlbridge.tensor import tensor_over
 
 if sys.platform == "win32":
@@ -37,4 +36,4 @@ def receive(*message: Any) -> Any:
     """The Segment that was sent."""
     tell_picklers()
     *offered, identity, nbytes = message
-    return open_received(fetch(*offered), identity, nbytes)
+    return segment_from(fetch(*offered), identity, nbytes)

@@ -42,6 +42,22 @@ def test_conversions_touch_nothing_but_memory():
 
 @everything
 @in_child
+def test_shared_memory_is_sent_by_sockets_of_this_machine():
+    from lifetime.watched import events, numpy
+    from support.sharing import message, received
+
+    import dlbridge
+
+    tensor = dlbridge.shared(numpy.ones(3))
+    of_imports = {"exec", "ctypes.dlopen"}
+    assert {event for event, _ in events} <= of_imports, events
+    received(message(tensor))
+    assert {event for event, _ in events} - of_imports == {
+        "socket.__new__", "socket.bind", "socket.connect", "socket.sendmsg"}, events
+
+
+@everything
+@in_child
 def test_the_watch_sees():
     import os
     import socket

@@ -1,7 +1,9 @@
 """What other processes do with memory that is shared with them. They import this by name."""
 
+import contextlib
 import os
 import signal
+import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.reduction import ForkingPickler
@@ -10,11 +12,21 @@ import numpy as np
 import pytest
 
 import dlbridge
+from dlbridge.processes import sending
+
+
+def open_files():
+    """How many descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd"))
 
 
 def descriptors():
-    """How many this process has open."""
-    return len(os.listdir("/proc/self/fd"))
+    """How many of them are of memory."""
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):        # of the listing, or of a thread
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+    return sum(link.startswith("/memfd:") for link in links)
 
 
 def mapped():
@@ -62,6 +74,16 @@ def put_and_end(queue, count):
         queue.put(made_there(value))
 
 
+def take(connection):
+    for _ in range(2):
+        connection.send(array_of(connection.recv()).tolist())
+
+
+def send_later(connection):
+    """In a thread for which the process waits after all else."""
+    threading.Thread(target=lambda: [threading.main_thread().join(), connection.send(made_there(2.0))]).start()
+
+
 def take_and_wait(queue, connection):
     tensor = queue.get()
     connection.send(add_one(tensor))
@@ -99,6 +121,7 @@ def by_arguments(context):
     ours, theirs = context.Pipe()
     process = context.Process(target=add_ones, args=([whole, part, whole], theirs))
     process.start()
+    theirs.close()          # a process that ends is then seen to
     assert ours.recv() == [[0, 1, 2, 3, 4, 5], [5, 4, 3], [1, 2, 4, 5, 6, 5 + 1]]
     assert array_of(whole).tolist() == [2, 3, 5, 6, 7, 7]
     ours.send(None)
@@ -149,6 +172,15 @@ def by_a_sender_that_ends(context):
     assert [array_of(tensor)[0] for tensor in received] == [0, 1, 2, 3, 4]
 
 
+def by_a_thread_that_outlives_its_process(context):
+    ours, theirs = context.Pipe()
+    process = context.Process(target=send_later, args=(theirs,))
+    process.start()
+    theirs.close()
+    assert array_of(ours.recv()).tolist() == [2] * 4
+    process.join()
+
+
 def by_a_sender_that_is_killed(context):
     """What was received stays; the rest is refused."""
     queue = context.Queue()
@@ -161,7 +193,7 @@ def by_a_sender_that_is_killed(context):
     queue = context.Queue()         # the first sender may have held the lock of the other one
     process = context.Process(target=put_and_wait, args=(queue,))
     process.start()
-    while queue.empty():
+    while queue.empty() and process.is_alive():
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGKILL)
     process.join()
@@ -175,6 +207,7 @@ def by_a_receiver_that_is_killed(context):
     tensor = dlbridge.shared(np.ones(3))
     process = context.Process(target=take_and_wait, args=(queue, theirs))
     process.start()
+    theirs.close()
     queue.put(tensor)
     assert ours.recv() == [1, 1, 1]
     os.kill(process.pid, signal.SIGKILL)
@@ -184,8 +217,15 @@ def by_a_receiver_that_is_killed(context):
     queue.join_thread()
 
 
-WAYS = [by_arguments, by_queues, by_pools, by_a_sender_that_ends, by_a_sender_that_is_killed,
+WAYS = [by_arguments, by_queues, by_pools, by_a_sender_that_ends, by_a_thread_that_outlives_its_process,
+        by_a_sender_that_is_killed,
         by_a_receiver_that_is_killed]
+
+
+def reduced(tensor):
+    """What a pickler of processes has of a Tensor's Segment: a function and its arguments."""
+    segment, *_ = tensor.__reduce_ex__(4)[1][0].in_segment()
+    return sending.reduce_segment(segment)
 
 
 def message(value):
