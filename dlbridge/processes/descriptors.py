@@ -13,39 +13,53 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import util
 from typing import Any
 
-from dlbridge._core.locks import ForkableLock, call_in_child
+from dlbridge._core.locks import ImportLock, call_in_child
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.torch import is_worker_of_loader
 
 BY_VALUE = "let its sender live until it is received, or send dlbridge.asdlpack(x, copy=True)"
-PATIENCE = 10           # seconds after the last client
-MOST = 64               # clients that are there, and ask nothing
+PATIENCE = 10           # seconds after the last that was sent, or fetched
+MOST = 64               # clients at a time
 LENGTH = 16             # of a ticket, and of a proof
 NO = bytes(LENGTH)      # in place of the proof: there is nothing for this ticket
+HERE, MISSING = b"y", b"n"      # what a client says then: whether the descriptor came with it
 # Among what multiprocessing runs as a process ends: after the queues have written what was put into them (-5), and
 # before the folder of its sockets is gone (-100).
 LAST = -50
+Offer = tuple[bytes, Any]       # the proof, and the Segment
 
 
 class Sender:
     """What this process has sent and nobody has fetched yet, and the thread that hands it over."""
 
     def __init__(self) -> None:
-        self.offered: dict[bytes, tuple[bytes, Any]] = {}       # by the ticket: the proof and the Segment
-        self.fetched = threading.Condition()
+        self.offered: dict[bytes, Offer] = {}                   # by the ticket
+        self.given: dict[int, tuple[bytes, Offer]] = {}         # by the client, which has not said that it has it
+        self.changed = threading.Condition()                    # something was offered, or fetched
+        self.waits = False
         self.server, self.address = listen()
-        self.clients: dict[int, socket.socket] = {}             # that have not asked yet, the oldest first
-        self.spare: int | None = os.open(os.devnull, os.O_RDONLY)
+        self.clients: dict[int, socket.socket] = {}             # by their descriptors, the oldest first
+        self.spare: int | None = None                           # a descriptor for a client, where no other is left
+
+    def begin(self) -> None:
         threading.Thread(target=self.serve, name="dlbridge-sender", daemon=True).start()
 
     def offer(self, segment: Any) -> tuple[str, bytes, bytes]:
         ticket, proof = secrets.token_bytes(LENGTH), secrets.token_bytes(LENGTH)
-        self.offered[ticket] = proof, segment
+        with self.changed:
+            self.offered[ticket] = proof, segment
+            self.changed.notify_all()
+            is_late = ending.is_set() and not self.waits
+        if is_late:             # a process of multiprocessing still waits for its threads
+            with suppress(RuntimeError):        # no thread begins any more
+                threading.Thread(target=wait, name="dlbridge-late").start()
         return self.address, ticket, proof
 
     # ---- the thread ----
@@ -54,77 +68,106 @@ class Sender:
         poll = select.poll()
         poll.register(self.server, select.POLLIN)
         while self.server.fileno() >= 0:
+            with suppress(OSError):
+                self.spare = os.open(os.devnull, os.O_RDONLY) if self.spare is None else self.spare
             for number, _ in poll.poll():
-                if number in self.clients:
-                    poll.unregister(number)
-                    self.answer(self.clients.pop(number))
-                elif connection := self.accept():
-                    self.clients[connection.fileno()] = connection
-                    poll.register(connection, select.POLLIN)
-            if len(self.clients) > MOST:        # one that is still there asks again
-                oldest = next(iter(self.clients))
-                poll.unregister(oldest)
-                hang_up(self.clients.pop(oldest))
+                with suppress(Exception):       # whatever one client does, the others are served
+                    if number in self.clients:
+                        self.answer(number, poll)
+                    else:
+                        self.accept(poll)
 
-    def accept(self) -> socket.socket | None:
-        """The next client; None if no descriptor is left for it but the spare one, which it gets then."""
+    def accept(self, poll: Any) -> None:
+        if len(self.clients) == MOST:
+            self.hang_up_oldest(poll)
         try:
             connection, _ = self.server.accept()
-        except OSError:
-            if self.spare is None:
-                threading.Event().wait(0.01)
+        except OSError:         # no descriptor is left
+            spare, self.spare = self.spare, None
+            if spare is not None:
+                os.close(spare)
+                self.accept(poll)
+            elif self.clients:
+                self.hang_up_oldest(poll)
             else:
-                os.close(self.spare)
-                self.spare = None
-            return None
-        connection.setblocking(False)
-        return connection
-
-    def answer(self, connection: socket.socket) -> None:
-        with suppress(Exception):       # of a client that is gone, for example
-            self.hand_over(connection)
-        hang_up(connection)
-        with suppress(OSError):
-            self.spare = os.open(os.devnull, os.O_RDONLY) if self.spare is None else self.spare
-        with self.fetched:
-            self.fetched.notify_all()
-
-    def hand_over(self, connection: socket.socket) -> None:
-        ticket = connection.recv(LENGTH)
-        proof, segment = self.offered.get(ticket, (NO, None))
-        if segment is None:
-            connection.sendall(proof)
+                time.sleep(0.01)
             return
+        connection.setblocking(False)
+        self.clients[connection.fileno()] = connection
+        poll.register(connection, select.POLLIN)
+
+    def hang_up_oldest(self, poll: Any) -> None:
+        """End the connection to a client that asks nothing; one that is still there asks again."""
+        self.hang_up(next(iter(self.clients.keys() - self.given.keys()), next(iter(self.clients))), poll)
+
+    def answer(self, number: int, poll: Any) -> None:
+        """Give a client what it asks for; then let go of that, once the client has it or is gone."""
+        if number in self.given:
+            said = b""
+            with suppress(OSError):
+                said = self.clients[number].recv(1)
+            self.settle(number, said == MISSING)
+        elif self.give(number):
+            return
+        self.hang_up(number, poll)
+
+    def give(self, number: int) -> bool:
+        """Give a client what its ticket is for; False if it gets nothing."""
+        connection = self.clients[number]
+        ticket = connection.recv(LENGTH)
+        with self.changed:
+            if ticket in self.offered:
+                self.given[number] = ticket, self.offered.pop(ticket)
+        if number not in self.given:
+            connection.sendall(NO)
+            return False
+        proof, segment = self.given[number][1]
         try:
             socket.send_fds(connection, [proof], [segment.descriptor])
-        finally:
-            del self.offered[ticket]
+        except OSError as error:
+            self.settle(number, not isinstance(error, BrokenPipeError | ConnectionResetError))
+            return False
+        return True
+
+    def settle(self, number: int, is_missing: bool) -> None:
+        """Let go of what a client was given, or offer it again."""
+        with self.changed:
+            ticket, offer = self.given.pop(number)
+            if is_missing:
+                self.offered[ticket] = offer
+            self.changed.notify_all()
+
+    def hang_up(self, number: int, poll: Any) -> None:
+        """End a connection, also for a child that was forked meanwhile."""
+        if number in self.given:
+            self.settle(number, False)
+        poll.unregister(number)
+        with self.clients.pop(number) as connection, suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
     # ---- the end ----
 
     def wait(self) -> None:
         """Wait for what is sent and not fetched, as Python's queues wait until what was put into them is written."""
-        with self.fetched:
-            while self.offered and self.fetched.wait(PATIENCE):
+        with self.changed:
+            self.waits = True
+            while (self.offered or self.given) and self.changed.wait(PATIENCE):
                 pass
-        if self.offered:
-            warnings.warn(f"dlbridge.shared: {len(self.offered)} Tensors were sent and not received, and are lost with "
-                          "their sender (receive them before, or send them by value)", RuntimeWarning, stacklevel=2)
+            left = len(self.offered) + len(self.given)
             self.offered.clear()
+            self.waits = False
+        if left:
+            warnings.warn(f"dlbridge.shared: {left} Tensors were sent and not received, and are lost with their sender "
+                          "(receive them before, or send them by value)", RuntimeWarning, stacklevel=2)
 
     def forget(self) -> None:
         """In a forked child, what the parent has sent is the parent's."""
+        self.offered.clear()
+        self.given.clear()
         for each in (self.server, *self.clients.values()):
             each.close()
         if self.spare is not None:
-            os.close(self.spare)
-        self.offered.clear()
-
-
-def hang_up(connection: socket.socket) -> None:
-    """End a connection, also for a child that was forked meanwhile."""
-    with connection, suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+            close(self.spare)
 
 
 def listen() -> tuple[socket.socket, str]:
@@ -143,20 +186,20 @@ def listen() -> tuple[socket.socket, str]:
     return server, address
 
 
-LOCK = ForkableLock()
+LOCK = ImportLock()                 # a thread that forks takes it too: a child finds no Sender half made
 senders: list[Sender] = []          # of this process: one, from the first that was sent on
 ending = threading.Event()          # set once this process waits for what it sent, or has waited
+arrived: set[int] = set()           # descriptors that were received, and are nobody's yet
 
 
 def offer(segment: Any) -> tuple[str, bytes, bytes]:
-    """Keep a Segment until it is fetched: what fetch() takes to do that, once, in a process of this machine."""
+    """Keep a Segment until it is fetched: what fetched() takes to do that, once, in a process of this machine."""
     with LOCK.lock:
         if not senders:
             senders.append(Sender())
-    offered = senders[0].offer(segment)
-    if ending.is_set():         # a process of multiprocessing still waits for its threads
-        threading.Thread(target=wait, name="dlbridge-late").start()
-    return offered
+            senders[0].begin()
+        sender = senders[0]
+    return sender.offer(segment)
 
 
 def wait() -> None:
@@ -174,7 +217,14 @@ def wait_at_end(_: Any = None) -> None:
 def begin_in_child() -> None:
     while senders:
         senders.pop().forget()
+    while arrived:
+        close(arrived.pop())
     wait_at_end()
+
+
+def close(descriptor: int) -> None:
+    with suppress(OSError):         # of one that a thread had closed, in the parent
+        os.close(descriptor)
 
 
 wait_at_end()
@@ -182,21 +232,29 @@ call_in_child(begin_in_child)
 util.register_after_fork(util, wait_at_end)     # since a process of multiprocessing begins without anything to finalize
 
 
+@contextmanager
+def fetched(address: str, ticket: bytes, proof: bytes) -> Iterator[int]:
+    """The descriptor that was offered, which is the caller's. The sender keeps nothing for it any more."""
+    descriptor = fetch(address, ticket, proof)
+    try:
+        yield descriptor
+    finally:
+        arrived.discard(descriptor)
+
+
 def fetch(address: str, ticket: bytes, proof: bytes) -> int:
-    """The descriptor that was offered. The sender keeps nothing for it any more."""
-    answer = b""
-    while not answer:           # where too many were there, and asked nothing
+    while True:
         try:
             answer, descriptors = asked(address, ticket)
-        except (BrokenPipeError, ConnectionResetError):
-            continue
         except (ConnectionRefusedError, FileNotFoundError):
             raise refusal(ConversionError, "receive", "sender", address.strip("\0"),
                           "has ended, or is on another machine", BY_VALUE) from None
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
+        if answer:
+            break
+        time.sleep(0.01)        # the sender had too many clients, or no memory
     if not secrets.compare_digest(answer, proof):
         for descriptor in descriptors:
+            arrived.discard(descriptor)
             os.close(descriptor)
         raise refusal(ConversionError, "receive", "sender", address.strip("\0"),
                       "has no such memory to give: it was received before", BY_VALUE)
@@ -208,11 +266,23 @@ def fetch(address: str, ticket: bytes, proof: bytes) -> int:
 def asked(address: str, ticket: bytes) -> tuple[bytes, list[int]]:
     """What a sender answers, once it has let go of what it gives; no bytes if it does not."""
     with socket.socket(socket.AF_UNIX) as connection:
-        os.close(os.dup(connection.fileno()))       # without a descriptor for what comes, it stays with the sender
         connection.settimeout(None)
         connection.connect(address)
-        connection.sendall(ticket)
-        answer, descriptors, _, _ = socket.recv_fds(connection, LENGTH, 1)
-        if answer:
-            connection.recv(1)
-    return answer, descriptors
+        try:
+            connection.sendall(ticket)
+            answer, descriptors, _, _ = socket.recv_fds(connection, LENGTH, 1)
+        except (BrokenPipeError, ConnectionResetError):
+            return b"", []
+        arrived.update(descriptors)
+        try:
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
+            with suppress(ConnectionError):
+                connection.sendall(HERE if descriptors else MISSING)
+                connection.recv(1)
+        except BaseException:
+            for descriptor in descriptors:
+                arrived.discard(descriptor)
+                os.close(descriptor)
+            raise
+        return answer, descriptors

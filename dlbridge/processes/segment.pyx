@@ -143,6 +143,7 @@ def segment_from(intptr_t descriptor, bytes identity, Py_ssize_t nbytes):
     """The Segment of a descriptor that was received, which is taken over. It is mapped once in a process."""
     cdef Segment segment = Segment.__new__(Segment)
     segment.descriptor = descriptor
+    unfinished.add(segment)
     with LOCK.lock:
         known = by_identity.get(identity, nothing)()
         if known is not None:

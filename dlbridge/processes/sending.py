@@ -8,9 +8,9 @@ from dlbridge.processes.segment import Segment, Sendable, segment_from
 from dlbridge.tensor import tensor_over
 
 if sys.platform == "win32":
-    from dlbridge.processes.handles import fetch, offer
+    from dlbridge.processes.handles import fetched, offer
 else:
-    from dlbridge.processes.descriptors import fetch, offer
+    from dlbridge.processes.descriptors import fetched, offer
 
 # joblib brings a loky of its own.
 LOKYS = "loky.backend.reduction", "joblib.externals.loky.backend.reduction"
@@ -36,4 +36,5 @@ def receive(*message: Any) -> Any:
     """The Segment that was sent."""
     tell_picklers()
     *offered, identity, nbytes = message
-    return segment_from(fetch(*offered), identity, nbytes)
+    with fetched(*offered) as descriptor:
+        return segment_from(descriptor, identity, nbytes)

@@ -17,6 +17,10 @@ from support.sharing import array_of, message, received
 import dlbridge
 from dlbridge.processes import descriptors, segment
 
+FORKS = "ignore::DeprecationWarning"        # of forks beside threads, from Python 3.12 on
+beside_threads = in_child(warnings=FORKS)
+
+
 # ---- the ways --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -26,7 +30,7 @@ def test_processes_share_it(way, method):
 
 
 @pytest.mark.parametrize("way", [way.__name__ for way in sharing.WAYS])
-@in_child
+@beside_threads
 def test_forked_processes_share_it(way):
     import multiprocessing
 
@@ -141,6 +145,7 @@ def test_the_memory_of_a_message_stays_until_it_is_received():
 
 def test_a_descriptor_that_was_not_shown_right_is_not_taken():
     sender = descriptors.Sender()
+    sender.begin()
     tensor = dlbridge.shared(np.ones(3))
     address, ticket, proof = sender.offer(tensor.owner)
     before = sharing.descriptors()
@@ -251,12 +256,14 @@ def test_without_descriptors_there_are_errors():
 def test_a_sender_without_descriptors_gives_what_it_has_sent():
     import multiprocessing
     import resource
+    import socket
 
     import numpy as np
     import pytest
     from support import sharing
 
     import dlbridge
+    from dlbridge.processes import descriptors
 
     context = multiprocessing.get_context("fork")
     (ours, theirs), kept = context.Pipe(), []
@@ -266,13 +273,16 @@ def test_a_sender_without_descriptors_gives_what_it_has_sent():
     ours.send(dlbridge.shared(np.ones(1)))
     assert ours.recv() == [1]
     ours.send(dlbridge.shared(np.ones(1)))
+    idle = socket.socket(socket.AF_UNIX)
+    idle.connect(descriptors.senders[0].address)
     with pytest.raises(OSError, match="Too many open files"):
         kept.extend(dlbridge.shared(np.ones(3)) for _ in range(20))
     print(*map(int, ours.recv()))
     process.join()
+    idle.close()
 
 
-@in_child
+@beside_threads
 def test_a_child_that_is_forked_meanwhile_keeps_no_memory():
     import os
     import threading
@@ -292,17 +302,19 @@ def test_a_child_that_is_forked_meanwhile_keeps_no_memory():
 
     thread = threading.Thread(target=share)
     thread.start()
+    codes = []
     for _ in range(20):
         child = os.fork()
         if not child:
             os._exit(sharing.descriptors() - sharing.mapped())
-        assert os.waitpid(child, 0)[1] == 0
+        codes.append(os.waitpid(child, 0)[1])
     ended.set()
     thread.join()
+    assert codes == [0] * 20
     assert set(made) == {True, False}
 
 
-@in_child(says="True True\nTrue\n")
+@in_child(says="True True\nTrue\n", warnings=FORKS)
 def test_a_forked_child_sends_for_itself():
     import atexit
     import os
@@ -331,7 +343,7 @@ def test_a_forked_child_sends_for_itself():
     os.wait()
 
 
-@in_child
+@beside_threads
 def test_a_forked_child_does_not_answer_for_its_parent():
     import os
     import signal
@@ -351,6 +363,7 @@ def test_a_forked_child_does_not_answer_for_its_parent():
             os._exit(0)
         os.write(to_parent, sent)
         signal.pause()
+    os.close(to_parent)
     sent = os.read(from_child, 4096)
     os.kill(sender, signal.SIGKILL)
     os.waitpid(sender, 0)
@@ -370,6 +383,30 @@ def test_what_nobody_received_is_said_at_the_end():
     descriptors.PATIENCE = 0.01
     tensor = dlbridge.shared(np.ones(3))
     message(tensor), message(tensor)
+
+
+@in_child
+def test_what_is_sent_while_a_process_waits_is_waited_for():
+    import threading
+
+    import numpy as np
+    from support.sharing import array_of, message, received
+
+    import dlbridge
+    from dlbridge.processes import descriptors
+
+    dlbridge.shared(np.ones(1))
+    descriptors.PATIENCE = 60
+    first = message(dlbridge.shared(np.ones(1)))
+    sender = descriptors.senders[0]
+    waiting = threading.Thread(target=descriptors.wait)
+    waiting.start()
+    second = message(dlbridge.shared(np.full(1, 2.0)))
+    for sent, value in (first, 1), (second, 2):
+        assert waiting.is_alive()
+        assert array_of(received(sent)) == [value]
+    waiting.join()
+    assert (sender.offered, sender.given) == ({}, {})
 
 
 @in_child
