@@ -75,6 +75,7 @@ class MissingLibraryError(DLBridgeError, ImportError):
 
 # The hint where a producer describes its memory with contradictions.
 REPORT = "report it to the producer; until then pass a copy that its library makes"
+STAYS_OR_BY_VALUE = "let its sender live until it is received, or send dlbridge.asdlpack(x, copy=True)"
 # The end of a hint about a stream that was read, whose producer may give it once.
 AGAIN = "it was read: ask for it again first, if it can be read once"
 

@@ -69,10 +69,8 @@ def shared_empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: DType = 
 
     Parameters
     ----------
-    shape : int or tuple of int
-        In elements.
-    dtype : str or dtype
-        As for :func:`from_pointer`; elements below a byte are packed.
+    shape, dtype
+        As for :func:`empty`.
 
     Returns
     -------

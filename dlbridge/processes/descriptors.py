@@ -1,7 +1,8 @@
 """Descriptors from process to process: the sender keeps each until it is fetched, by a socket.
 
-Whoever fetches one shows its ticket, which was in the pickle, and is shown the proof, which was there too. So no other
-process of the machine gets a descriptor, or can pass one off.
+A receiver shows the ticket that was in the pickle. The sender shows the proof, which was there too, and gives the
+descriptor. So no other process of the machine gets a descriptor, or can pass one off. The receiver says whether the
+descriptor came with the proof, and the sender hangs up once it has let go of it, or offers it again.
 """
 
 import errno
@@ -15,33 +16,34 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import util
 from typing import Any
 
 from dlbridge._core.locks import ImportLock, call_in_child
-from dlbridge.errors import ConversionError, refusal
+from dlbridge.errors import STAYS_OR_BY_VALUE, ConversionError, refusal
 from dlbridge.libraries.torch import is_worker_of_loader
 
-BY_VALUE = "let its sender live until it is received, or send dlbridge.asdlpack(x, copy=True)"
 PATIENCE = 10           # seconds after the last that was sent, or fetched
 MOST = 64               # clients at a time
+ATTEMPTS = 1000         # of a receiver that gets no answer, 0.01 seconds apart
 LENGTH = 16             # of a ticket, and of a proof
 NO = bytes(LENGTH)      # in place of the proof: there is nothing for this ticket
-HERE, MISSING = b"y", b"n"      # what a client says then: whether the descriptor came with it
+HERE, MISSING = b"y", b"n"      # of a receiver: whether the descriptor came
+FOR_NOW = errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS         # errors that pass
 # Among what multiprocessing runs as a process ends: after the queues have written what was put into them (-5), and
 # before the folder of its sockets is gone (-100).
 LAST = -50
-Offer = tuple[bytes, Any]       # the proof, and the Segment
+Kept = tuple[bytes, Any]        # the proof, and the Segment
 
 
 class Sender:
     """What this process has sent and nobody has fetched yet, and the thread that hands it over."""
 
     def __init__(self) -> None:
-        self.offered: dict[bytes, Offer] = {}                   # by the ticket
-        self.given: dict[int, tuple[bytes, Offer]] = {}         # by the client, which has not said that it has it
+        self.offered: dict[bytes, Kept] = {}                    # by the ticket
+        self.given: dict[int, tuple[bytes, Kept]] = {}          # by the client's number, until that says what came
         self.changed = threading.Condition()                    # something was offered, or fetched
         self.waits = False
         self.server, self.address = listen()
@@ -49,7 +51,11 @@ class Sender:
         self.spare: int | None = None                           # a descriptor for a client, where no other is left
 
     def begin(self) -> None:
-        threading.Thread(target=self.serve, name="dlbridge-sender", daemon=True).start()
+        try:
+            threading.Thread(target=self.serve, name="dlbridge-sender", daemon=True).start()
+        except BaseException:           # there may be no room for a thread
+            self.server.close()
+            raise
 
     def offer(self, segment: Any) -> tuple[str, bytes, bytes]:
         ticket, proof = secrets.token_bytes(LENGTH), secrets.token_bytes(LENGTH)
@@ -68,14 +74,18 @@ class Sender:
         poll = select.poll()
         poll.register(self.server, select.POLLIN)
         while self.server.fileno() >= 0:
-            with suppress(OSError):
-                self.spare = os.open(os.devnull, os.O_RDONLY) if self.spare is None else self.spare
-            for number, _ in poll.poll():
+            if self.spare is None:
+                with suppress(OSError):
+                    self.spare = os.open(os.devnull, os.O_RDONLY)
+            ready = []
+            with suppress(MemoryError):
+                ready = poll.poll()
+            for number, _ in ready:
                 with suppress(Exception):       # whatever one client does, the others are served
-                    if number in self.clients:
-                        self.answer(number, poll)
-                    else:
+                    if number == self.server.fileno():
                         self.accept(poll)
+                    elif number in self.clients and self.answer(number):    # it may be gone since it was ready
+                        self.hang_up(number, poll)
 
     def accept(self, poll: Any) -> None:
         if len(self.clients) == MOST:
@@ -97,49 +107,50 @@ class Sender:
         poll.register(connection, select.POLLIN)
 
     def hang_up_oldest(self, poll: Any) -> None:
-        """End the connection to a client that asks nothing; one that is still there asks again."""
-        self.hang_up(next(iter(self.clients.keys() - self.given.keys()), next(iter(self.clients))), poll)
+        """End the connection to the oldest client that was given nothing. If it is still there, it asks again."""
+        waiting = (number for number in self.clients if number not in self.given)
+        self.hang_up(next(waiting, next(iter(self.clients))), poll)
 
-    def answer(self, number: int, poll: Any) -> None:
-        """Give a client what it asks for; then let go of that, once the client has it or is gone."""
-        if number in self.given:
-            said = b""
-            with suppress(OSError):
-                said = self.clients[number].recv(1)
-            self.settle(number, said == MISSING)
-        elif self.give(number):
-            return
-        self.hang_up(number, poll)
+    def answer(self, number: int) -> bool:
+        """Serve a client that says something, or is gone; whether that was its last word."""
+        said = b""
+        with suppress(ConnectionError):
+            said = self.clients[number].recv(LENGTH)
+        if number not in self.given:
+            return not self.give(number, said)
+        self.settle(number, said == MISSING)
+        return True
 
-    def give(self, number: int) -> bool:
+    def give(self, number: int, ticket: bytes) -> bool:
         """Give a client what its ticket is for; False if it gets nothing."""
-        connection = self.clients[number]
-        ticket = connection.recv(LENGTH)
         with self.changed:
             if ticket in self.offered:
                 self.given[number] = ticket, self.offered.pop(ticket)
-        if number not in self.given:
-            connection.sendall(NO)
-            return False
-        proof, segment = self.given[number][1]
-        try:
-            socket.send_fds(connection, [proof], [segment.descriptor])
-        except OSError as error:
-            self.settle(number, not isinstance(error, BrokenPipeError | ConnectionResetError))
-            return False
-        return True
+        if number in self.given:
+            proof, segment = self.given[number][1]
+            try:
+                socket.send_fds(self.clients[number], [proof], [segment.descriptor])
+                return True
+            except OSError as error:
+                self.settle(number, error.errno in FOR_NOW)
+                if error.errno in FOR_NOW:
+                    return False            # the client asks again
+        with suppress(OSError):
+            self.clients[number].sendall(NO)
+        return False
 
     def settle(self, number: int, is_missing: bool) -> None:
         """Let go of what a client was given, or offer it again."""
         with self.changed:
-            ticket, offer = self.given.pop(number)
+            ticket, kept = self.given.pop(number)
             if is_missing:
-                self.offered[ticket] = offer
-            self.changed.notify_all()
+                self.offered[ticket] = kept
+            else:
+                self.changed.notify_all()
 
     def hang_up(self, number: int, poll: Any) -> None:
         """End a connection, also for a child that was forked meanwhile."""
-        if number in self.given:
+        if number in self.given:            # a client that says nothing, and may have it
             self.settle(number, False)
         poll.unregister(number)
         with self.clients.pop(number) as connection, suppress(OSError):
@@ -151,11 +162,13 @@ class Sender:
         """Wait for what is sent and not fetched, as Python's queues wait until what was put into them is written."""
         with self.changed:
             self.waits = True
-            while (self.offered or self.given) and self.changed.wait(PATIENCE):
-                pass
+            try:
+                while (self.offered or self.given) and self.changed.wait(PATIENCE):
+                    pass
+            finally:
+                self.waits = False
             left = len(self.offered) + len(self.given)
             self.offered.clear()
-            self.waits = False
         if left:
             warnings.warn(f"dlbridge.shared: {left} Tensors were sent and not received, and are lost with their sender "
                           "(receive them before, or send them by value)", RuntimeWarning, stacklevel=2)
@@ -167,7 +180,8 @@ class Sender:
         for each in (self.server, *self.clients.values()):
             each.close()
         if self.spare is not None:
-            close(self.spare)
+            with suppress(OSError):         # the parent's thread had closed it
+                os.close(self.spare)
 
 
 def listen() -> tuple[socket.socket, str]:
@@ -180,7 +194,7 @@ def listen() -> tuple[socket.socket, str]:
         util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=LAST - 1)
         address = f"{folder}/socket"
     server = socket.socket(socket.AF_UNIX)
-    server.settimeout(None)
+    server.settimeout(None)             # whatever the program has set for all
     server.bind(address)
     server.listen()
     return server, address
@@ -189,15 +203,15 @@ def listen() -> tuple[socket.socket, str]:
 LOCK = ImportLock()                 # a thread that forks takes it too: a child finds no Sender half made
 senders: list[Sender] = []          # of this process: one, from the first that was sent on
 ending = threading.Event()          # set once this process waits for what it sent, or has waited
-arrived: set[int] = set()           # descriptors that were received, and are nobody's yet
 
 
 def offer(segment: Any) -> tuple[str, bytes, bytes]:
-    """Keep a Segment until it is fetched: what fetched() takes to do that, once, in a process of this machine."""
+    """Keep a Segment until it is fetched: what fetch() takes to do that, once, in a process of this machine."""
     with LOCK.lock:
         if not senders:
-            senders.append(Sender())
-            senders[0].begin()
+            sender = Sender()
+            sender.begin()
+            senders.append(sender)
         sender = senders[0]
     return sender.offer(segment)
 
@@ -208,7 +222,8 @@ def wait() -> None:
         senders[0].wait()
 
 
-def wait_at_end(_: Any = None) -> None:
+def begin_to_wait(_: Any = None) -> None:
+    """Let this process wait when it ends."""
     ending.clear()
     # Before anything is sent: a queue's thread may send when this process is about to end.
     util.Finalize(None, wait, exitpriority=LAST)
@@ -217,54 +232,38 @@ def wait_at_end(_: Any = None) -> None:
 def begin_in_child() -> None:
     while senders:
         senders.pop().forget()
-    while arrived:
-        close(arrived.pop())
-    wait_at_end()
+    begin_to_wait()
 
 
-def close(descriptor: int) -> None:
-    with suppress(OSError):         # of one that a thread had closed, in the parent
-        os.close(descriptor)
-
-
-wait_at_end()
+begin_to_wait()
 call_in_child(begin_in_child)
-util.register_after_fork(util, wait_at_end)     # since a process of multiprocessing begins without anything to finalize
+util.register_after_fork(util, begin_to_wait)   # since a process of multiprocessing begins without anything to finalize
 
 
-@contextmanager
-def fetched(address: str, ticket: bytes, proof: bytes) -> Iterator[int]:
-    """The descriptor that was offered, which is the caller's. The sender keeps nothing for it any more."""
-    descriptor = fetch(address, ticket, proof)
-    try:
-        yield descriptor
-    finally:
-        arrived.discard(descriptor)
-
-
-def fetch(address: str, ticket: bytes, proof: bytes) -> int:
-    while True:
+def fetch(take: Callable[[int], None], address: str, ticket: bytes, proof: bytes) -> None:
+    """Fetch what was offered. ``take`` gets a descriptor at once, and owns it, also where it is not the one."""
+    for _ in range(ATTEMPTS):
         try:
-            answer, descriptors = asked(address, ticket)
+            answer, came = ask(take, address, ticket)
         except (ConnectionRefusedError, FileNotFoundError):
-            raise refusal(ConversionError, "receive", "sender", address.strip("\0"),
-                          "has ended, or is on another machine", BY_VALUE) from None
+            raise refused(address, "has ended, or is on another machine") from None
         if answer:
             break
         time.sleep(0.01)        # the sender had too many clients, or no memory
+    else:
+        raise refused(address, "does not answer")
     if not secrets.compare_digest(answer, proof):
-        for descriptor in descriptors:
-            arrived.discard(descriptor)
-            os.close(descriptor)
-        raise refusal(ConversionError, "receive", "sender", address.strip("\0"),
-                      "has no such memory to give: it was received before", BY_VALUE)
-    if not descriptors:
+        raise refused(address, "has no such memory to give: it was received before")
+    if not came:
         raise OSError(errno.EMFILE, f"receive: descriptor: {os.strerror(errno.EMFILE)} (share fewer, larger arrays)")
-    return descriptors[0]
 
 
-def asked(address: str, ticket: bytes) -> tuple[bytes, list[int]]:
-    """What a sender answers, once it has let go of what it gives; no bytes if it does not."""
+def refused(address: str, wrong: str) -> Exception:
+    return refusal(ConversionError, "receive", "sender", address.strip("\0"), wrong, STAYS_OR_BY_VALUE)
+
+
+def ask(take: Callable[[int], None], address: str, ticket: bytes) -> tuple[bytes, bool]:
+    """What a sender answers, or no bytes; and whether a descriptor came with it."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(None)
         connection.connect(address)
@@ -272,17 +271,11 @@ def asked(address: str, ticket: bytes) -> tuple[bytes, list[int]]:
             connection.sendall(ticket)
             answer, descriptors, _, _ = socket.recv_fds(connection, LENGTH, 1)
         except (BrokenPipeError, ConnectionResetError):
-            return b"", []
-        arrived.update(descriptors)
-        try:
-            for descriptor in descriptors:
-                os.set_inheritable(descriptor, False)
-            with suppress(ConnectionError):
-                connection.sendall(HERE if descriptors else MISSING)
-                connection.recv(1)
-        except BaseException:
-            for descriptor in descriptors:
-                arrived.discard(descriptor)
-                os.close(descriptor)
-            raise
-        return answer, descriptors
+            return b"", False
+        for descriptor in descriptors:
+            take(descriptor)
+            os.set_inheritable(descriptor, False)
+        with suppress(ConnectionError):
+            connection.sendall(HERE if descriptors else MISSING)
+            connection.recv(1)          # the sender hangs up
+        return answer, bool(descriptors)

@@ -43,16 +43,6 @@ static inline void dlbridge_unmap(void *mapped, size_t nbytes) {
 
 static inline void dlbridge_close(intptr_t memory) { CloseHandle((HANDLE) memory); }
 
-static inline int dlbridge_seal(intptr_t memory, int against_writes) {
-    (void) memory, (void) against_writes;
-    return 0;
-}
-
-static inline int dlbridge_seals(intptr_t memory) {
-    (void) memory;
-    return DLBRIDGE_KEEPS_ITS_SIZE;
-}
-
 /* To map more than there is fails, so nobody needs to know. */
 static inline int64_t dlbridge_size(intptr_t memory) {
     (void) memory;
@@ -185,7 +175,12 @@ static inline int dlbridge_reserve(intptr_t memory, size_t *done, size_t nbytes)
     return 0;
 }
 
-/* The size can be set once, and there are no seals against writing. */
+#endif
+#endif
+
+#ifndef __linux__
+
+/* There are no seals. The size can be set once on macOS, and never on Windows. */
 static inline int dlbridge_seal(intptr_t memory, int against_writes) {
     (void) memory, (void) against_writes;
     return 0;
@@ -195,11 +190,6 @@ static inline int dlbridge_seals(intptr_t memory) {
     (void) memory;
     return DLBRIDGE_KEEPS_ITS_SIZE;
 }
-
-#endif
-#endif
-
-#ifndef __linux__
 
 static inline void dlbridge_keep_from_children(void *mapped, size_t nbytes) { (void) mapped, (void) nbytes; }
 

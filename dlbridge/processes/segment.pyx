@@ -62,6 +62,7 @@ cdef class Segment:
 
     def __cinit__(self):
         self.descriptor = NONE
+        unfinished.add(self)
 
     def __dealloc__(self):
         if self.mapped != NULL:
@@ -78,6 +79,23 @@ cdef class Segment:
         """Whether nobody can write to it, in any process."""
         return bool(seals_of(self.descriptor) & IS_CONSTANT)
 
+    def take(self, intptr_t descriptor):
+        """Own a descriptor, which was received."""
+        self.descriptor = descriptor
+
+    def arrived(self, bytes identity, Py_ssize_t nbytes):
+        """The Segment of the descriptor that was taken. It is mapped once in a process, so it may be another one."""
+        with LOCK.lock:
+            known = by_identity.get(identity, nothing)()
+            if known is not None:
+                return known
+            if not seals_of(self.descriptor) & KEEPS_ITS_SIZE or not 0 < nbytes <= size_of(self.descriptor):
+                raise refusal(ConversionError, "receive", "size", nbytes,
+                              f"is not what the descriptor is sealed to: {size_of(self.descriptor)} bytes",
+                              "send memory that dlbridge.shared made")
+            self.nbytes, self.identity = nbytes, identity
+            return opened("receive", self, not seals_of(self.descriptor) & IS_CONSTANT)
+
 
 cdef Segment new_segment(size_t nbytes):
     """A Segment without pages, which is not yet mapped."""
@@ -86,7 +104,6 @@ cdef Segment new_segment(size_t nbytes):
         raise no_room("shared", nbytes)
     segment.nbytes, segment.identity = nbytes, urandom(16)
     check("shared", new_memory(nbytes, &segment.descriptor), nbytes)
-    unfinished.add(segment)
     return segment
 
 
@@ -122,8 +139,8 @@ cdef Segment opened(str stage, Segment segment, bint writable):
     cdef void* mapped = NULL
     check(stage, map_memory(segment.descriptor, segment.nbytes, writable, &mapped), segment.nbytes)
     segment.mapped, segment.writable = mapped, writable
+    unfinished.discard(segment)         # first: what a forked child finds by its addresses has its descriptor
     remember(<size_t> mapped, segment)
-    unfinished.discard(segment)
     return segment
 
 
@@ -139,30 +156,13 @@ cdef object no_room(str stage, size_t nbytes):
     return MemoryError(f"{stage}: {nbytes} bytes: do not fit into the memory available (ask for less)")
 
 
-def segment_from(intptr_t descriptor, bytes identity, Py_ssize_t nbytes):
-    """The Segment of a descriptor that was received, which is taken over. It is mapped once in a process."""
-    cdef Segment segment = Segment.__new__(Segment)
-    segment.descriptor = descriptor
-    unfinished.add(segment)
-    with LOCK.lock:
-        known = by_identity.get(identity, nothing)()
-        if known is not None:
-            return known
-        if not seals_of(descriptor) & KEEPS_ITS_SIZE or not 0 < nbytes <= size_of(descriptor):
-            raise refusal(ConversionError, "receive", "size", nbytes,
-                          f"is not what the descriptor is sealed to: {size_of(descriptor)} bytes",
-                          "send memory that dlbridge.shared made")
-        segment.nbytes, segment.identity = nbytes, identity
-        return opened("receive", segment, not seals_of(descriptor) & IS_CONSTANT)
-
-
 # ---- which there are in this process ---------------------------------------------------------------------------------
 
 cdef object LOCK = ForkableLock()
 cdef list starts = []           # addresses, in order
 cdef dict by_start = {}         # weak references
 cdef dict by_identity = {}      # weak references
-cdef object unfinished = WeakSet()      # whose memory is being filled
+cdef object unfinished = WeakSet()      # which are not mapped yet
 
 
 def _close_unfinished():

@@ -4,13 +4,13 @@ import sys
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from dlbridge.processes.segment import Segment, Sendable, segment_from
+from dlbridge.processes.segment import Segment, Sendable
 from dlbridge.tensor import tensor_over
 
 if sys.platform == "win32":
-    from dlbridge.processes.handles import fetched, offer
+    from dlbridge.processes.handles import fetch, offer
 else:
-    from dlbridge.processes.descriptors import fetched, offer
+    from dlbridge.processes.descriptors import fetch, offer
 
 # joblib brings a loky of its own.
 LOKYS = "loky.backend.reduction", "joblib.externals.loky.backend.reduction"
@@ -36,5 +36,6 @@ def receive(*message: Any) -> Any:
     """The Segment that was sent."""
     tell_picklers()
     *offered, identity, nbytes = message
-    with fetched(*offered) as descriptor:
-        return segment_from(descriptor, identity, nbytes)
+    arriving = Segment()
+    fetch(arriving.take, *offered)
+    return arriving.arrived(identity, nbytes)

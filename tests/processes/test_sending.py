@@ -151,16 +151,16 @@ def test_a_descriptor_that_was_not_shown_right_is_not_taken():
     before = sharing.descriptors()
     for shown, expected in (b"x" * len(ticket), proof), (ticket, b"x" * len(proof)), (b"x", proof):
         with pytest.raises(dlbridge.ConversionError, match="received before"):
-            descriptors.fetch(address, shown, expected)
+            descriptors.fetch(segment.Segment().take, address, shown, expected)
     assert sharing.descriptors() == before
 
 
 def test_a_descriptor_is_not_for_programs_that_are_started():
     _, message = sharing.reduced(dlbridge.shared(np.ones(3)))
     *offered, _, _ = message
-    descriptor = descriptors.fetch(*offered)
-    assert not os.get_inheritable(descriptor)
-    os.close(descriptor)
+    arriving = segment.Segment()
+    descriptors.fetch(arriving.take, *offered)
+    assert not os.get_inheritable(arriving.descriptor)
 
 
 @in_child
@@ -175,15 +175,93 @@ def test_whoever_is_slow_or_strange_does_not_keep_others():
 
     tensor = dlbridge.shared(np.ones(3))
     sent = message(tensor)
-    address = descriptors.senders[0].address
+    sender = descriptors.senders[0]
     strange = [socket.socket(socket.AF_UNIX) for _ in range(descriptors.MOST + 10)]
     for each in strange:
-        each.connect(address)
+        each.connect(sender.address)
     strange[-1].close()
     strange[-2].send(b"x" * 1000)
+    assert strange[9].recv(1) == b""            # the oldest had to go
     assert received(sent).data_ptr == tensor.data_ptr
     for each in strange:
         each.close()
+
+
+@in_child
+def test_clients_that_are_gone_are_forgotten():
+    import socket
+
+    import numpy as np
+    from support.sharing import message, received
+
+    import dlbridge
+    from dlbridge.processes import descriptors
+
+    sent = [message(dlbridge.shared(np.ones(3))) for _ in range(2)]
+    sender = descriptors.senders[0]
+    for said in b"", b"x" * descriptors.LENGTH:
+        with socket.socket(socket.AF_UNIX) as gone:
+            gone.connect(sender.address)
+            gone.send(said)
+        received(sent.pop())
+        assert sender.clients == {}
+
+
+def test_whoever_has_the_name_of_a_sender_and_does_not_answer(monkeypatch):
+    monkeypatch.setattr(descriptors, "ATTEMPTS", 3)
+    server, address = descriptors.listen()
+
+    def hang_up():
+        for _ in range(descriptors.ATTEMPTS):
+            server.accept()[0].close()
+
+    with server, ThreadPoolExecutor(1) as pool:
+        hung_up = pool.submit(hang_up)
+        with pytest.raises(dlbridge.ConversionError, match="does not answer"):
+            descriptors.fetch(segment.Segment().take, address, b"", b"")
+        hung_up.result()
+
+
+@in_child
+def test_a_sender_without_a_thread_is_none():
+    import threading
+
+    import numpy as np
+    import pytest
+    from support.sharing import message, received
+
+    import dlbridge
+
+    def fail(self):
+        threading.Thread.start = start
+        raise RuntimeError("can't start new thread")
+
+    tensor = dlbridge.shared(np.ones(3))
+    start, threading.Thread.start = threading.Thread.start, fail
+    with pytest.raises(RuntimeError, match="new thread"):
+        message(tensor)
+    assert received(message(tensor)).data_ptr == tensor.data_ptr
+
+
+@in_child
+def test_a_sender_that_cannot_give_what_it_has_says_so():
+    import os
+
+    import numpy as np
+    import pytest
+    from support.sharing import message, received
+
+    import dlbridge
+    from dlbridge.processes import descriptors
+
+    lower = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+    tensor = dlbridge.shared(np.ones(3))
+    sent = message(tensor)
+    for number in *lower, tensor.owner.descriptor:      # a lower one is taken by whoever opens a file next
+        os.close(number)
+    with pytest.raises(dlbridge.ConversionError, match="has no such memory to give"):
+        received(sent)
+    assert not descriptors.senders[0].offered
 
 
 @pytest.mark.parametrize("lie", ["a file", "no seals", "size", "nothing"])
@@ -195,8 +273,11 @@ def test_a_descriptor_that_is_not_what_it_should_be(lie):
         if lie != "no seals":
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     size = {"size": 4097, "nothing": 0}.get(lie, 4096)
+    arriving = segment.Segment()
+    arriving.take(memory)
     with pytest.raises(dlbridge.ConversionError, match=rf"size {size}: is not what the descriptor is sealed to"):
-        segment.segment_from(memory, os.urandom(16), size)
+        arriving.arrived(os.urandom(16), size)
+    del arriving
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(memory)
 
