@@ -16,7 +16,6 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing import util
 from typing import Any
@@ -240,11 +239,11 @@ call_in_child(begin_in_child)
 util.register_after_fork(util, begin_to_wait)   # since a process of multiprocessing begins without anything to finalize
 
 
-def fetch(take: Callable[[int], None], address: str, ticket: bytes, proof: bytes) -> None:
-    """Fetch what was offered. ``take`` gets a descriptor at once, and owns it, also where it is not the one."""
+def fetch(arriving: Any, address: str, ticket: bytes, proof: bytes) -> None:
+    """Let a new Segment receive the descriptor that was offered. It owns whatever comes."""
     for _ in range(ATTEMPTS):
         try:
-            answer, came = ask(take, address, ticket)
+            answer = ask(arriving, address, ticket)
         except (ConnectionRefusedError, FileNotFoundError):
             raise refused(address, "has ended, or is on another machine") from None
         if answer:
@@ -254,7 +253,7 @@ def fetch(take: Callable[[int], None], address: str, ticket: bytes, proof: bytes
         raise refused(address, "does not answer")
     if not secrets.compare_digest(answer, proof):
         raise refused(address, "has no such memory to give: it was received before")
-    if not came:
+    if arriving.descriptor < 0:
         raise OSError(errno.EMFILE, f"receive: descriptor: {os.strerror(errno.EMFILE)} (share fewer, larger arrays)")
 
 
@@ -262,20 +261,17 @@ def refused(address: str, wrong: str) -> Exception:
     return refusal(ConversionError, "receive", "sender", address.strip("\0"), wrong, STAYS_OR_BY_VALUE)
 
 
-def ask(take: Callable[[int], None], address: str, ticket: bytes) -> tuple[bytes, bool]:
-    """What a sender answers, or no bytes; and whether a descriptor came with it."""
+def ask(arriving: Any, address: str, ticket: bytes) -> bytes:
+    """What a sender answers, or no bytes."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(None)
         connection.connect(address)
         try:
             connection.sendall(ticket)
-            answer, descriptors, _, _ = socket.recv_fds(connection, LENGTH, 1)
+            answer: bytes = arriving.receive(connection.fileno(), LENGTH)
         except (BrokenPipeError, ConnectionResetError):
-            return b"", False
-        for descriptor in descriptors:
-            take(descriptor)
-            os.set_inheritable(descriptor, False)
+            return b""
         with suppress(ConnectionError):
-            connection.sendall(HERE if descriptors else MISSING)
+            connection.sendall(MISSING if arriving.descriptor < 0 else HERE)
             connection.recv(1)          # the sender hangs up
-        return answer, bool(descriptors)
+        return answer

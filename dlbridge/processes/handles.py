@@ -1,6 +1,5 @@
 """Handles of Windows from process to process: each is made twice when it is sent, and the receiver takes the second."""
 
-from collections.abc import Callable
 from multiprocessing import reduction
 from typing import Any
 
@@ -14,10 +13,10 @@ def offer(segment: Any) -> tuple[Any]:
     return reduction.DupHandle(segment.descriptor, MAP_TO_READ_AND_WRITE),  # type: ignore[attr-defined, unused-ignore]
 
 
-def fetch(take: Callable[[int], None], offered: Any) -> None:
-    """Give ``take`` the handle that was offered. It owns that."""
+def fetch(arriving: Any, offered: Any) -> None:
+    """Give a new Segment the handle that was offered."""
     try:
-        take(int(offered.detach()))
+        arriving.take(int(offered.detach()))
     except OSError as error:
         raise refusal(ConversionError, "receive", "handle", str(error), "cannot be had from its sender",
                       STAYS_OR_BY_VALUE) from error

@@ -43,6 +43,11 @@ static inline void dlbridge_unmap(void *mapped, size_t nbytes) {
 
 static inline void dlbridge_close(intptr_t memory) { CloseHandle((HANDLE) memory); }
 
+static inline int dlbridge_receive(int socket, char *bytes, size_t nbytes, intptr_t *out) {
+    (void) socket, (void) bytes, (void) nbytes, (void) out;
+    return -ENOSYS;
+}
+
 /* To map more than there is fails, so nobody needs to know. */
 static inline int64_t dlbridge_size(intptr_t memory) {
     (void) memory;
@@ -54,6 +59,7 @@ static inline int64_t dlbridge_size(intptr_t memory) {
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,6 +84,37 @@ static inline void dlbridge_close(intptr_t memory) { close((int) memory); }
 static inline int64_t dlbridge_size(intptr_t memory) {
     struct stat about;
     return fstat((int) memory, &about) ? -1 : (int64_t) about.st_size;
+}
+
+/* How many bytes came by a socket, or an error, negated; a descriptor that came with them is stored. It is not for
+   programs that are started. */
+static inline int dlbridge_receive(int socket, char *bytes, size_t nbytes, intptr_t *out) {
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {bytes, nbytes};
+    struct msghdr message = {0};
+    struct cmsghdr *header;
+    int got, descriptor, flags = 0;
+#ifdef MSG_CMSG_CLOEXEC
+    flags = MSG_CMSG_CLOEXEC;
+#endif
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = &control;
+    message.msg_controllen = CMSG_LEN(sizeof(int));     /* for one alone */
+    got = (int) recvmsg(socket, &message, flags);
+    if (got < 0)
+        return -errno;
+    header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS
+            && header->cmsg_len >= CMSG_LEN(sizeof(int))) {
+        memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+        fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+        *out = descriptor;
+    }
+    return got;
 }
 
 #ifdef __linux__

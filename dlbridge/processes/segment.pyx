@@ -8,6 +8,7 @@ from os import strerror, urandom
 from weakref import WeakSet, ref
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, ENOMEM, ENOSPC
 from libc.stdint cimport int64_t, intptr_t
@@ -44,6 +45,7 @@ cdef extern from "dlbridge/processes/memory.h" nogil:
     int seal_memory "dlbridge_seal"(intptr_t memory, bint against_writes) noexcept
     int seals_of "dlbridge_seals"(intptr_t memory) noexcept
     int64_t size_of "dlbridge_size"(intptr_t memory) noexcept
+    int receive "dlbridge_receive"(int socket, char* bytes, size_t nbytes, intptr_t* out) noexcept
 
 
 cdef enum:
@@ -80,8 +82,24 @@ cdef class Segment:
         return bool(seals_of(self.descriptor) & IS_CONSTANT)
 
     def take(self, intptr_t descriptor):
-        """Own a descriptor, which was received."""
+        """Own a descriptor."""
         self.descriptor = descriptor
+
+    def receive(self, int socket, Py_ssize_t nbytes):
+        """Own the descriptor that comes by a socket, if one does, and give the bytes that come with it.
+
+        No signal's handler runs between.
+        """
+        cdef bytes came = PyBytes_FromStringAndSize(NULL, nbytes)
+        cdef char* into = PyBytes_AS_STRING(came)
+        cdef int got = -EINTR
+        while got == -EINTR:
+            PyErr_CheckSignals()
+            with nogil:
+                got = receive(socket, into, nbytes, &self.descriptor)
+        if got < 0:
+            raise OSError(-got, strerror(-got))
+        return came[:got]
 
     def arrived(self, bytes identity, Py_ssize_t nbytes):
         """The Segment of the descriptor that was taken. It is mapped once in a process, so it may be another one."""

@@ -37,5 +37,5 @@ def receive(*message: Any) -> Any:
     tell_picklers()
     *offered, identity, nbytes = message
     arriving = Segment()
-    fetch(arriving.take, *offered)
+    fetch(arriving, *offered)
     return arriving.arrived(identity, nbytes)

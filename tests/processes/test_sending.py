@@ -151,7 +151,7 @@ def test_a_descriptor_that_was_not_shown_right_is_not_taken():
     before = sharing.descriptors()
     for shown, expected in (b"x" * len(ticket), proof), (ticket, b"x" * len(proof)), (b"x", proof):
         with pytest.raises(dlbridge.ConversionError, match="received before"):
-            descriptors.fetch(segment.Segment().take, address, shown, expected)
+            descriptors.fetch(segment.Segment(), address, shown, expected)
     assert sharing.descriptors() == before
 
 
@@ -159,7 +159,7 @@ def test_a_descriptor_is_not_for_programs_that_are_started():
     _, message = sharing.reduced(dlbridge.shared(np.ones(3)))
     *offered, _, _ = message
     arriving = segment.Segment()
-    descriptors.fetch(arriving.take, *offered)
+    descriptors.fetch(arriving, *offered)
     assert not os.get_inheritable(arriving.descriptor)
 
 
@@ -218,7 +218,7 @@ def test_whoever_has_the_name_of_a_sender_and_does_not_answer(monkeypatch):
     with server, ThreadPoolExecutor(1) as pool:
         hung_up = pool.submit(hang_up)
         with pytest.raises(dlbridge.ConversionError, match="does not answer"):
-            descriptors.fetch(segment.Segment().take, address, b"", b"")
+            descriptors.fetch(segment.Segment(), address, b"", b"")
         hung_up.result()
 
 
@@ -307,6 +307,38 @@ def test_threads_send_and_receive():
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(send, range(8)))
+
+
+@in_child
+def test_whoever_is_interrupted_while_it_receives_keeps_nothing():
+    import signal
+
+    import numpy as np
+    from support.sharing import descriptors, mapped, message, received
+
+    import dlbridge
+
+    class InterruptedHereError(Exception):
+        pass
+
+    def interrupt(*_):
+        raise InterruptedHereError
+
+    sent = [message(dlbridge.shared(np.ones(3))) for _ in range(500)]
+    signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    for turn, each in enumerate(sent):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-5 * (turn % 50 + 1))
+            received(each)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except InterruptedHereError:
+            interrupted += 1
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    offered = dlbridge.processes.descriptors.senders[0].offered         # what nobody came to ask for
+    assert interrupted
+    assert (descriptors(), mapped()) == (len(offered), len(offered))
+    offered.clear()
 
 
 # ---- limits, forks and ends ------------------------------------------------------------------------------------------
