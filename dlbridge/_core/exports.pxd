@@ -39,3 +39,8 @@ cdef Managed* flattened(Managed* managed, int64_t* offset_bytes) except NULL
 cdef Managed* unpickled(
     object received, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded,
 ) except NULL
+# Describes elements that are among the bytes which a block owns; managed is stolen.
+cdef Managed* described_in(
+    Managed* managed, char* begin, int64_t length, int64_t offset_bytes, tuple shape, tuple strides, str dtype,
+    bint padded,
+) except NULL

@@ -5,7 +5,7 @@ A host protocol has no stream, so whoever is given an address by one may read th
 
 from cpython.buffer cimport (
     PyBUF_ANY_CONTIGUOUS, PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_F_CONTIGUOUS, PyBUF_ND, PyBUF_SIMPLE, PyBUF_STRIDES,
-    PyBUF_WRITABLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_GetBuffer,
+    PyBUF_WRITABLE, PyBuffer_IsContiguous, PyObject_GetBuffer,
 )
 from cpython.long cimport PyLong_Check
 from cpython.object cimport PyObject
@@ -387,20 +387,30 @@ cdef Managed* unpickled(
     cdef Py_buffer view
     cdef Managed* managed
     cdef Py_ssize_t length
+    cdef char* begin
+    cdef bint readonly
+    PyObject_GetBuffer(received, &view, PyBUF_SIMPLE)
+    begin, length, readonly = <char*> view.buf, view.len, view.readonly
+    managed = managed_take_buffer(PROTOCOL_DLBRIDGE, &view, len(shape))
+    managed.abi.flags = DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
+    return described_in(managed, begin, length, offset_bytes, shape, strides, dtype, padded)
+
+
+cdef Managed* described_in(
+    Managed* managed, char* begin, int64_t length, int64_t offset_bytes, tuple shape, tuple strides, str dtype,
+    bint padded,
+) except NULL:
     cdef int row = find_name(dtype)
     if row == NO_ROW or len(strides) != len(shape):
+        managed_release(managed)
         raise damaged("strides", strides, f"do not fit shape {shape} of {dtype}")
-    PyObject_GetBuffer(received, &view, PyBUF_SIMPLE)
-    length = view.len
     if not 0 <= offset_bytes <= length:
-        PyBuffer_Release(&view)
+        managed_release(managed)
         raise damaged("offset", offset_bytes, f"is outside of {length} bytes")
-    managed = managed_take_buffer(PROTOCOL_DLBRIDGE, &view, len(shape))
     managed_set_row(managed, row)
     managed_take_tuples(managed, shape, strides)
-    managed.abi.dl_tensor.data = <char*> view.buf + offset_bytes
-    managed.abi.flags = (DLPACK_FLAG_BITMASK_READ_ONLY if view.readonly else 0) | (
-        DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0)
+    managed.abi.dl_tensor.data = begin + offset_bytes
+    managed.abi.flags |= DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED if padded else 0
     managed = managed_checked(managed)
     check_length(managed, offset_bytes, length)
     return managed

@@ -14,4 +14,6 @@ cdef object uploaded(
 # A copy of host memory in memory of a device's pool, dense and of nobody else; ``device`` may have no number. Without
 # ``waits`` the copy may only be queued: the source has to stay until that is done.
 cdef Managed* sent_to_pool(Managed* source, const DLDevice* device, bint waits) except NULL
+# Copies elements of the host into dense memory of a device, by one copy.
+cdef int send_elements(Managed* block, Managed* source, bint waits) except -1
 cdef int await_uploads(list queued) except -1

@@ -5,12 +5,12 @@ from typing import Any, SupportsIndex
 
 from dlbridge._core.late import load_module
 from dlbridge.convert import asdlpack
-from dlbridge.errors import DeviceError, refusal
+from dlbridge.errors import CopyRequiredError, refusal, shown
 from dlbridge.tensor import Tensor
 from dlbridge.typing import Device, DType
 
 
-def shared(x: object, *, device: Device | None = None, readonly: bool = False) -> Tensor:
+def shared(x: object, *, device: Device | None = None, copy: bool | None = None, readonly: bool = False) -> Tensor:
     """Copy an array once, into memory that other processes can map. It then goes to them without another copy.
 
     Such a Tensor, and any Tensor over a part of its memory, is sent by ``multiprocessing`` (queues, pipes, arguments,
@@ -22,7 +22,10 @@ def shared(x: object, *, device: Device | None = None, readonly: bool = False) -
     x : object
         As for :func:`convert`.
     device : str, tuple or device object, optional
-        ``"cpu"`` fetches memory of a GPU.
+        Where the memory is to be; None leaves it on x's device. Of GPUs those of CUDA have such memory, on Linux, in
+        pages of 2 MiB. A smaller array of a GPU, and any of another one, is sent by value, and arrives on the host.
+    copy : bool, optional
+        True always copies, and False never: memory that other processes cannot map is then an error.
     readonly : bool
         True gives memory that nobody can write to any more, in any process, where the system has that (Linux). JAX
         shares it, in this process and in others.
@@ -30,9 +33,9 @@ def shared(x: object, *, device: Device | None = None, readonly: bool = False) -
     Returns
     -------
     Tensor
-        Compact, unless x is dense in another order, which it keeps. If x is in such memory already, a Tensor over x,
-        which is x itself if that is a Tensor; with ``readonly`` only if nobody can write to it. Without elements there
-        is nothing to copy, either.
+        Compact, unless x is dense in another order, which it keeps. A copy on a GPU has the strides of x. If x is in
+        such memory already, a Tensor over x, which is x itself if that is a Tensor; with ``readonly`` only if nobody
+        can write to it. Without elements there is nothing to copy, either.
 
     Raises
     ------
@@ -40,8 +43,10 @@ def shared(x: object, *, device: Device | None = None, readonly: bool = False) -
         The memory does not suffice.
     OSError
         No descriptor is left for this process, or for the system.
+    CopyRequiredError
+        x is in other memory, and ``copy`` is False.
     DeviceError
-        The memory is on a GPU, and ``device`` does not say ``"cpu"``.
+        The device is none whose memory can be sent.
 
     As :func:`convert` does.
 
@@ -54,23 +59,46 @@ def shared(x: object, *, device: Device | None = None, readonly: bool = False) -
     >>> dlbridge.shared(batch) is batch
     True
     """
-    segment = prepared()
-    tensor = asdlpack(x, device=device)
-    if not segment.is_on_host(tensor):
-        raise refusal(DeviceError, "shared", "device", tensor.device, "is not the host", 'pass device="cpu"')
-    if not tensor.size or segment.is_shared(tensor, readonly):
+    if copy is not None and not isinstance(copy, bool):
+        raise TypeError(f"shared: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
+    segment = prepared("segment")
+    to_gpu = device is not None and segment.names_gpu(device)
+    tensor = asdlpack(x, device=None if to_gpu else device)
+    is_there = not to_gpu or not segment.is_on_host(tensor)
+    if to_gpu and is_there:
+        tensor = asdlpack(tensor, device=device)        # which may be another GPU
+    if is_there and (not tensor.size or (copy is not True and segment.is_shared(tensor, readonly))):
         return tensor
-    made: Tensor = segment.shared_copy(asdlpack(tensor, device="cpu"), readonly)      # the host waits for pinned memory
+    if copy is False:
+        raise refusal(CopyRequiredError, "shared", "copy", False, "but the memory is not such that others can map it",
+                      "pass copy=None, or write to dlbridge.shared_empty()")
+    made: Tensor
+    if is_there and segment.is_on_host(tensor):
+        made = segment.shared_copy(asdlpack(tensor, device="cpu"), readonly)      # the host waits for pinned memory
+    else:
+        made = on_gpu(tensor, device, copy, readonly)
     return made
 
 
-def shared_empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: DType = "float64") -> Tensor:
+def on_gpu(tensor: Tensor, device: Device | None, copy: bool | None, readonly: bool) -> Tensor:
+    there = prepared("device_segment")
+    if there.can_go_by_descriptor(tensor, device) or (readonly and tensor.size):
+        made: Tensor = there.copy_there(tensor, device, readonly)
+        return made
+    return asdlpack(tensor, device=device, copy=copy)
+
+
+def shared_empty(
+    shape: SupportsIndex | Iterable[SupportsIndex], dtype: DType = "float64", *, device: Device = "cpu",
+) -> Tensor:
     """New memory that other processes can map, of zeros: writable, compact, and aligned to 4096 bytes.
 
     Parameters
     ----------
     shape, dtype
         As for :func:`empty`.
+    device : str, tuple or device object
+        The host, or a GPU of CUDA, whose memory is of whole pages of 2 MiB.
 
     Returns
     -------
@@ -90,11 +118,16 @@ def shared_empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: DType = 
     >>> frame.data_ptr % 4096, int(view.max())
     (0, 255)
     """
-    made: Tensor = prepared().shared_zeros(shape, dtype)
+    made: Tensor
+    if prepared("segment").names_host(device):
+        made = prepared("segment").zeros(shape, dtype)
+    else:
+        made = prepared("device_segment").zeros_there(shape, dtype, device)
     return made
 
 
-def prepared() -> Any:
-    """The module of the segments, once picklers were told of it."""
+def prepared(name: str) -> Any:
+    """A module of segments, once picklers were told of it."""
+    module = load_module(f"dlbridge.processes.{name}")
     load_module("dlbridge.processes.sending").tell_picklers()
-    return load_module("dlbridge.processes.segment")
+    return module

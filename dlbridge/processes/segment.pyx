@@ -1,4 +1,4 @@
-"""Segments: memory of the host with a descriptor, by which other processes can map it, and the Tensors over it.
+"""Segments: memory with a descriptor, by which other processes can map it; those of the host; the Tensors over it.
 
 Linux seals them, so that no process can make one smaller: then the pages would be gone under those that have it mapped.
 """
@@ -11,16 +11,16 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, ENOMEM, ENOSPC
-from libc.stdint cimport int64_t, intptr_t
+from libc.stdint cimport int32_t, int64_t, intptr_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLDevice
 from dlbridge._core.block cimport (
     Managed, managed_count, managed_data, managed_nbytes, managed_release, managed_shape, managed_span,
     managed_strides,
 )
 from dlbridge._core.copies cimport is_watched, note_copy
 from dlbridge._core.described cimport described_by
-from dlbridge._core.devices.table cimport is_host
+from dlbridge._core.devices.table cimport is_gpu, is_host, parse_device
 from dlbridge._core.dtypes cimport dtype_name
 from dlbridge._core.layout cimport Span
 from dlbridge._core.place cimport copy_into, dense_like, has_room_for
@@ -53,33 +53,24 @@ cdef enum:
 
 
 cdef class Segment:
-    """Memory with a descriptor, mapped once in a process. Its buffer is what Tensors over it hold."""
+    """Memory with a descriptor, mapped once in a process.
 
-    cdef void* mapped
-    cdef readonly Py_ssize_t nbytes
-    cdef readonly intptr_t descriptor   # or a handle, on Windows
-    cdef readonly bytes identity        # the same in every process
-    cdef bint writable
-    cdef object __weakref__
+    Each kind has ``tensor_over``, which makes a Tensor over it, and ``arrived``, which maps what was received, with the
+    arguments that ``as_sent`` gives.
+    """
 
     def __cinit__(self):
         self.descriptor = NONE
         unfinished.add(self)
 
     def __dealloc__(self):
-        if self.mapped != NULL:
-            forget(<size_t> self.mapped, self.identity)
-            unmap_memory(self.mapped, self.nbytes)
         if self.descriptor != NONE:
             close_memory(self.descriptor)
-
-    def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.mapped, self.nbytes, not self.writable, flags)
 
     @property
     def is_constant(self):
         """Whether nobody can write to it, in any process."""
-        return bool(seals_of(self.descriptor) & IS_CONSTANT)
+        return False
 
     def take(self, intptr_t descriptor):
         """Own a descriptor."""
@@ -101,10 +92,31 @@ cdef class Segment:
             raise OSError(-got, strerror(-got))
         return came[:got]
 
+
+cdef class HostSegment(Segment):
+    """Memory of the host. Its buffer is what Tensors over it hold."""
+
+    tensor_over = staticmethod(tensor_over)
+
+    def __dealloc__(self):
+        if self.start:
+            forget(self)
+            unmap_memory(<void*> self.start, self.nbytes)
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, <void*> self.start, self.nbytes, not self.writable, flags)
+
+    @property
+    def is_constant(self):
+        return bool(seals_of(self.descriptor) & IS_CONSTANT)
+
+    def as_sent(self):
+        return self.identity, self.nbytes
+
     def arrived(self, bytes identity, Py_ssize_t nbytes):
         """The Segment of the descriptor that was taken. It is mapped once in a process, so it may be another one."""
         with LOCK.lock:
-            known = by_identity.get(identity, nothing)()
+            known = known_by(identity)
             if known is not None:
                 return known
             if not seals_of(self.descriptor) & KEEPS_ITS_SIZE or not 0 < nbytes <= size_of(self.descriptor):
@@ -115,9 +127,9 @@ cdef class Segment:
             return opened("receive", self, not seals_of(self.descriptor) & IS_CONSTANT)
 
 
-cdef Segment new_segment(size_t nbytes):
+cdef HostSegment new_segment(size_t nbytes):
     """A Segment without pages, which is not yet mapped."""
-    cdef Segment segment = Segment.__new__(Segment)
+    cdef HostSegment segment = HostSegment.__new__(HostSegment)
     if not has_room_for(nbytes):
         raise no_room("shared", nbytes)
     segment.nbytes, segment.identity = nbytes, urandom(16)
@@ -125,7 +137,7 @@ cdef Segment new_segment(size_t nbytes):
     return segment
 
 
-cdef Segment reserved(Segment segment):
+cdef HostSegment reserved(HostSegment segment):
     """Give a Segment its pages, so that no write to them can fail."""
     cdef size_t done = 0
     cdef int error = EINTR
@@ -137,9 +149,9 @@ cdef Segment reserved(Segment segment):
     return segment
 
 
-cdef Segment filled(const char* source, size_t nbytes, bint writable):
+cdef HostSegment filled(const char* source, size_t nbytes, bint writable):
     """A Segment with a copy of bytes."""
-    cdef Segment segment = new_segment(nbytes)
+    cdef HostSegment segment = new_segment(nbytes)
     cdef int error
     with nogil:
         error = fill(segment.descriptor, source, nbytes)
@@ -147,19 +159,16 @@ cdef Segment filled(const char* source, size_t nbytes, bint writable):
     return sealed(segment, writable)
 
 
-cdef Segment sealed(Segment segment, bint writable):
+cdef HostSegment sealed(HostSegment segment, bint writable):
     check("shared", seal_memory(segment.descriptor, not writable), segment.nbytes)
     return opened("shared", segment, writable)
 
 
-cdef Segment opened(str stage, Segment segment, bint writable):
-    """Map a Segment, and find it by its addresses from now on."""
+cdef HostSegment opened(str stage, HostSegment segment, bint writable):
     cdef void* mapped = NULL
     check(stage, map_memory(segment.descriptor, segment.nbytes, writable, &mapped), segment.nbytes)
-    segment.mapped, segment.writable = mapped, writable
-    unfinished.discard(segment)         # first: what a forked child finds by its addresses has its descriptor
-    remember(<size_t> mapped, segment)
-    return segment
+    segment.writable = writable
+    return mapped_at(segment, <size_t> mapped)
 
 
 cdef int check(str stage, int error, size_t nbytes) except -1:
@@ -195,26 +204,29 @@ def _close_unfinished():
 call_in_child(_close_unfinished)
 
 
-cdef object nothing():
-    return None
+cdef Segment known_by(bytes identity):
+    known = by_identity.get(identity)
+    return None if known is None else known()
 
 
-cdef int remember(size_t start, Segment segment) except -1:
+cdef Segment mapped_at(Segment segment, size_t start):
+    segment.start = start
+    unfinished.discard(segment)         # first: what a forked child finds by its addresses has its descriptor
     known = ref(segment)
     with LOCK.lock:
         starts.insert(bisect_left(starts, start), start)
         by_start[start] = by_identity[segment.identity] = known
-    return 0
+    return segment
 
 
-cdef void forget(size_t start, bytes identity) noexcept:
+cdef void forget(Segment segment) noexcept:
     # Nothing of the module's dictionary is used, which may be empty as Python ends.
     with LOCK.lock:
-        known = by_start.pop(start, None)
+        known = by_start.pop(segment.start, None)
         if known is not None:
-            starts.remove(start)
-            if by_identity.get(identity) is known:      # and not what was received once more meanwhile
-                del by_identity[identity]
+            starts.remove(segment.start)
+            if by_identity.get(segment.identity) is known:      # and not what was received once more meanwhile
+                del by_identity[segment.identity]
 
 
 cdef Segment segment_of(Managed* managed):
@@ -222,29 +234,42 @@ cdef Segment segment_of(Managed* managed):
     cdef Segment segment
     cdef Span span
     cdef size_t first
-    if not starts or not is_host(managed.abi.dl_tensor.device.device_type) or not managed_count(managed):
+    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
+    if not starts or not (is_host(device_type) or is_gpu(device_type)) or not managed_count(managed):
         return None
     span = managed_span(managed)
     first = <size_t> managed_data(managed) + span.low_bytes
     with LOCK.lock:
         index = bisect_right(starts, first)
         segment = by_start[starts[index - 1]]() if index else None
-    if segment is None or first + (span.high_bytes - span.low_bytes) > <size_t> segment.mapped + segment.nbytes:
+    if segment is None or first + (span.high_bytes - span.low_bytes) > segment.start + segment.nbytes:
         return None
     return segment
 
 
 # ---- Tensors ---------------------------------------------------------------------------------------------------------
 
-def shared_zeros(shape, dtype):
+def zeros(shape, dtype):
     """What shared_empty() does."""
     cdef Managed* like = described_by("shared_empty", shape, dtype)
     try:
         if not managed_count(like):
             return empty(shape, dtype)
-        return tensor_of(sealed(reserved(new_segment(managed_nbytes(like))), True), like)
+        return tensor_of(sealed(reserved(new_segment(managed_nbytes(like))), True), like, 0)
     finally:
         managed_release(like)
+
+
+def names_gpu(device):
+    cdef DLDevice named
+    parse_device(device, &named)
+    return is_gpu(named.device_type)
+
+
+def names_host(device):
+    cdef DLDevice named
+    parse_device(device, &named)
+    return is_host(named.device_type)
 
 
 def is_on_host(Tensor tensor):
@@ -265,16 +290,16 @@ def shared_copy(Tensor tensor, bint readonly):
         if is_watched():
             note_copy(tensor, source, "shared memory", "other processes can map it", "write to dlbridge.shared_empty()")
         if managed_strides(like) == managed_strides(source):
-            return tensor_of(filled(managed_data(source), managed_nbytes(source), not readonly), like)
-        return tensor_of(filled_in_order(like, source, not readonly), like)
+            return tensor_of(filled(managed_data(source), managed_nbytes(source), not readonly), like, 0)
+        return tensor_of(filled_in_order(like, source, not readonly), like, 0)
     finally:
         managed_release(like)
 
 
-cdef Segment filled_in_order(Managed* like, Managed* source, bint writable):
+cdef HostSegment filled_in_order(Managed* like, Managed* source, bint writable):
     """A Segment with a copy of elements, in the order of ``like``."""
     cdef size_t nbytes = managed_nbytes(like)
-    cdef Segment segment = reserved(new_segment(nbytes))
+    cdef HostSegment segment = reserved(new_segment(nbytes))
     cdef void* mapped = NULL
     check("shared", map_memory(segment.descriptor, nbytes, True, &mapped), nbytes)
     keep_from_children(mapped, nbytes)
@@ -286,9 +311,9 @@ cdef Segment filled_in_order(Managed* like, Managed* source, bint writable):
     return sealed(segment, writable)
 
 
-cdef Tensor tensor_of(Segment segment, const Managed* described):
-    return tensor_over(segment, 0, managed_shape(described), managed_strides(described), *rest_of(described),
-                       not segment.writable)
+cdef Tensor tensor_of(Segment segment, const Managed* described, Py_ssize_t offset_bytes):
+    return segment.tensor_over(segment, offset_bytes, managed_shape(described), managed_strides(described),
+                               *rest_of(described), not segment.writable)
 
 
 cdef tuple rest_of(const Managed* managed):
@@ -310,11 +335,12 @@ cdef class Sendable:
         return pickled(self.tensor, protocol)
 
     def in_segment(self):
-        """The arguments of tensor_over() that make such a Tensor of the Segment."""
+        """A function that makes such a Tensor of the Segment, and its arguments."""
         managed = self.tensor.managed
-        offset = managed_data(managed) - <char*> self.segment.mapped
-        return (self.segment, offset, managed_shape(managed), managed_strides(managed), *rest_of(managed),
-                self.tensor.readonly)
+        offset = <size_t> managed_data(managed) - self.segment.start
+        return self.segment.tensor_over, (
+            self.segment, offset, managed_shape(managed), managed_strides(managed), *rest_of(managed),
+            self.tensor.readonly)
 
 
 cdef object find_sendable(Tensor tensor):

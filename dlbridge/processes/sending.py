@@ -5,7 +5,6 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from dlbridge.processes.segment import Segment, Sendable
-from dlbridge.tensor import tensor_over
 
 if sys.platform == "win32":
     from dlbridge.processes.handles import fetch, offer
@@ -19,23 +18,19 @@ LOKYS = "loky.backend.reduction", "joblib.externals.loky.backend.reduction"
 def tell_picklers() -> None:
     """Tell the picklers that send to other processes of this machine; those of loky once it is imported."""
     for register in (ForkingPickler.register, *(sys.modules[name].register for name in LOKYS if name in sys.modules)):
-        register(Sendable, reduce_sendable)
-        register(Segment, reduce_segment)
-
-
-def reduce_sendable(sendable: Any) -> tuple[Any, ...]:
-    return tensor_over, sendable.in_segment()
+        register(Sendable, Sendable.in_segment)
+        for kind in Segment.__subclasses__():
+            register(kind, reduce_segment)
 
 
 def reduce_segment(sent: Any) -> tuple[Any, ...]:
     """Offer a Segment once to whoever loads the pickle. A pickle has it once, however many Tensors are over it."""
-    return receive, (*offer(sent), sent.identity, sent.nbytes)
+    return receive, (type(sent), sent.as_sent(), *offer(sent))
 
 
-def receive(*message: Any) -> Any:
+def receive(kind: type, about: tuple[Any, ...], *offered: Any) -> Any:
     """The Segment that was sent."""
     tell_picklers()
-    *offered, identity, nbytes = message
-    arriving = Segment()
+    arriving = kind()
     fetch(arriving, *offered)
-    return arriving.arrived(identity, nbytes)
+    return arriving.arrived(*about)

@@ -24,6 +24,7 @@ FUNCTIONS = {
     "clear": (None,),
     "deinitialize": (None,),
     "concurrent_managed_access": (None, ctypes.c_int),
+    "descriptors": (None, ctypes.c_int),
     "context_of_memory": (None, HANDLE),
     "current_device": (ctypes.c_int,),
     "stream": (HANDLE, ctypes.c_int),
@@ -79,6 +80,10 @@ class Driver:
 
     def concurrent_managed_access(self, value: bool) -> None:
         self.library.fake_concurrent_managed_access(value)
+
+    def descriptors(self, value: bool) -> None:
+        """Whether the devices say that they have memory with descriptors."""
+        self.library.fake_descriptors(value)
 
     def context_of_memory(self, context: int) -> None:
         """Say that all memory is of this context; 0: of its device's primary one."""
@@ -143,7 +148,11 @@ class Driver:
         return target.raw
 
     def alive(self, what: str) -> int:
-        """How many "events", "streams" or "allocations" live, "contexts" are retained, or contexts are "pushed"."""
+        """
+        How many "events", "streams" or "allocations" live, "contexts" are retained, or contexts are "pushed".
+
+        Of memory with descriptors, how many "pages" and "ranges" of addresses.
+        """
         count = self.library.fake_alive(what.encode())
         if count < 0:
             raise KeyError(what)

@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 typedef unsigned long handle;       /* whatever the API hides behind a pointer, and addresses */
 
@@ -57,13 +59,15 @@ static struct lane {                                    /* where work is in orde
 static int lane_count = 1;                              /* the first is the host's: all of its threads, in the order of their calls */
 static char races[1 << 16];
 
-enum { DEAD, EVENT, STREAM, MEMORY };
+enum { DEAD, EVENT, STREAM, MEMORY, PAGES, RANGE };
 enum { HOST = 1, DEVICE, MANAGED };
 static struct object {                                  /* its address is an event's or a stream's handle */
     struct object *next;                                /* the dead are kept, so that no handle comes back */
     int kind, device, type;                             /* type: of memory, one of the three */
     int capturing, global, non_blocking;                /* a stream's status; an event has its stream's at the record */
     int in_pool;                                        /* of memory that was freed in the order of a stream */
+    int descriptor;                                     /* of pages */
+    int mapped, out_of_reach;                           /* of memory: made of pages; which no device may use yet */
     int busy, runs;                                     /* a stream that is kept from running, and how often it ran */
     struct object *of;                                  /* an event's stream, which has to run ... */
     int due;                                            /* ... so often before the event has happened */
@@ -77,7 +81,7 @@ static struct object {                                  /* its address is an eve
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static handle context_of;               /* what memory is said to be of, in place of its device's primary context */
-static int initialized = HIP, deinitialized, concurrent_managed_access = 1, pushed;
+static int initialized = HIP, deinitialized, concurrent_managed_access = 1, descriptors = 1, pushed;
 static struct { char call[48]; int code, after, times; } failures[32];
 static char text[1 << 23];
 static size_t written;
@@ -393,7 +397,7 @@ static int allocate(int type, handle *start, size_t size, int device, int regist
 static int release(handle start, int registered)
 {
     struct object *memory = find(MEMORY, start);
-    if (!memory || memory->start != start)
+    if (!memory || memory->start != start || memory->mapped)
         return INVALID_VALUE;
     if (!registered)
         munmap((void *)start, memory->size);
@@ -408,8 +412,16 @@ static int protect(handle start, size_t n, int protection)
     return memory && n > memory->start + memory->size - start ? INVALID_VALUE : SUCCESS;
 }
 
+static int out_of_reach(handle of)
+{
+    struct object *memory = find(MEMORY, of);
+    return memory && memory->out_of_reach;
+}
+
 static int move(handle to, handle from, size_t n)
 {
+    if (out_of_reach(to) || out_of_reach(from))
+        return ILLEGAL_ADDRESS;
     int code = protect(to, n, PROT_READ | PROT_WRITE) | protect(from, n, PROT_READ | PROT_WRITE);
     if (!code)
         memmove((void *)to, (void *)from, n);
@@ -519,7 +531,8 @@ static int check(int device) { return device & ~1 ? INVALID_DEVICE : SUCCESS; }
 
 static int device_attribute(int *value, int attribute, int device)
 {
-    static const int of_cuda[][2] = {{19, 1}, {41, 1}, {75, 9}};       /* maps host memory, one address space, 9.0 */
+    /* It maps host memory, has one address space, is of 9.0, maps pages, and has them with descriptors. */
+    const int of_cuda[][2] = {{19, 1}, {41, 1}, {75, 9}, {102, descriptors}, {103, descriptors}};
     *value = attribute == (HIP ? 9 : 89) && concurrent_managed_access;
     for (EACH(i, of_cuda))
         *value |= !HIP && of_cuda[i][0] == attribute ? of_cuda[i][1] : 0;
@@ -558,6 +571,138 @@ static int push(handle context, int instead)
     top = stack[depth - 1] = (struct device *)context;
     return SUCCESS;
 }
+
+#if !HIP
+/* ---- Memory with a descriptor: pages of a memfd, which the driver of another process can import and map, too ---- */
+
+struct device_of_memory { int type, id; };
+struct kind_of_memory { int type, handles; struct device_of_memory on; void *unused; unsigned char flags[8]; };
+struct access_to_memory { struct device_of_memory from; int flags; };
+enum { PINNED = 1, POSIX_DESCRIPTOR = 1, ON_DEVICE = 1, READ_AND_WRITE = 3, GRANULE = 1 << 21 };
+
+/* A process may see the machine's devices in another order. */
+static int seen(int device) { return device ^ (getenv("FAKE_OTHER_ORDER") != NULL); }
+
+static int new_pages(handle *result, size_t n, int device, int descriptor)
+{
+    struct object *pages = make(PAGES, device);
+    pages->size = n;
+    pages->descriptor = descriptor;
+    *result = (handle)pages;
+    return descriptor < 0 ? (pages->kind = DEAD, OUT_OF_MEMORY) : SUCCESS;
+}
+
+static int create_pages(handle *result, size_t n, const struct kind_of_memory *kind)
+{
+    char name[] = "fake_device_0";      /* where they are, for whoever imports them */
+    if (!n || n % GRANULE || kind->type != PINNED || kind->handles != POSIX_DESCRIPTOR || kind->on.type != ON_DEVICE ||
+            check(kind->on.id))
+        return INVALID_VALUE;
+    if (n > 1ul << 34)
+        return OUT_OF_MEMORY;
+    name[sizeof name - 2] += (char)seen(kind->on.id);
+    int descriptor = memfd_create(name, MFD_CLOEXEC);
+    return descriptor >= 0 && ftruncate(descriptor, (off_t)n) ? OUT_OF_MEMORY : new_pages(result, n, kind->on.id, descriptor);
+}
+
+static int export_pages(int *result, handle of, int type)
+{
+    struct object *pages = find(PAGES, of);
+    if (!pages || type != POSIX_DESCRIPTOR)
+        return INVALID_VALUE;
+    return (*result = dup(pages->descriptor)) < 0 ? OUT_OF_MEMORY : SUCCESS;
+}
+
+static int import_pages(handle *result, int descriptor, int type)
+{
+    char path[64], link[64] = "";
+    struct stat about;
+    int device;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    if (type != POSIX_DESCRIPTOR || readlink(path, link, sizeof link - 1) < 0 || fstat(descriptor, &about) ||
+            sscanf(link, "/memfd:fake_device_%d", &device) != 1)
+        return INVALID_VALUE;
+    return new_pages(result, (size_t)about.st_size, seen(device), dup(descriptor));
+}
+
+static int release_pages(handle of)
+{
+    struct object *pages = find(PAGES, of);
+    return pages ? (close(pages->descriptor), pages->kind = DEAD) : INVALID_VALUE;
+}
+
+static struct object *find_at(int kind, handle start, size_t n)
+{
+    for (struct object *object = objects; object; object = object->next)
+        if (object->kind == kind && object->start == start && object->size == n)
+            return object;
+    return NULL;
+}
+
+static int reserve(handle *start, size_t n)
+{
+    if (!n || n % GRANULE)
+        return INVALID_VALUE;
+    *start = (handle)mmap(NULL, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct object *range = make(RANGE, 0);
+    range->start = *start;
+    range->size = n;
+    return SUCCESS;
+}
+
+static int free_range(handle start, size_t n)
+{
+    struct object *range = find_at(RANGE, start, n);
+    if (!range || find_at(MEMORY, start, n))
+        return INVALID_VALUE;
+    munmap((void *)start, n);
+    return range->kind = DEAD;
+}
+
+static int map_pages(handle start, size_t n, size_t offset, handle of)
+{
+    struct object *pages = find(PAGES, of), *memory;
+    if (!pages || offset || n > pages->size || !find_at(RANGE, start, n) || find_at(MEMORY, start, n))
+        return INVALID_VALUE;
+    mmap((void *)start, n, PROT_NONE, MAP_SHARED | MAP_FIXED, pages->descriptor, 0);
+    memory = make(MEMORY, pages->device);
+    memory->type = DEVICE;
+    memory->start = start;
+    memory->size = n;
+    return memory->mapped = memory->out_of_reach = 1, SUCCESS;
+}
+
+static int allow_access(handle start, size_t n, const struct access_to_memory *to, size_t count)
+{
+    struct object *memory = find_at(MEMORY, start, n);
+    if (!memory || count != 1 || to->from.type != ON_DEVICE || to->from.id != memory->device || to->flags != READ_AND_WRITE)
+        return INVALID_VALUE;
+    return memory->out_of_reach = 0;
+}
+
+/* The host does not wait for work on the memory: that has to be done. */
+static int unmap_pages(handle start, size_t n)
+{
+    struct object *memory = find_at(MEMORY, start, n);
+    if (!memory || !memory->mapped)
+        return INVALID_VALUE;
+    check_use(memory, queue(0), "MemUnmap", 1);
+    mmap((void *)start, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return memory->kind = DEAD;
+}
+
+static int fill(handle to, int value, size_t n, handle of)
+{
+    struct object *stream;
+    int code = use(of, &stream);
+    if (code || (code = out_of_reach(to) ? ILLEGAL_ADDRESS : protect(to, n, PROT_READ | PROT_WRITE)))
+        return code;
+    memset((void *)to, value, n);
+    protect(to, 0, PROT_NONE);
+    note_use(to, n, queue(lane_of(of, stream->device)), "MemsetD8Async", 1);
+    return SUCCESS;
+}
+#endif
 
 /* ---- What dlbridge calls ---- */
 
@@ -642,6 +787,27 @@ COPY("MemcpyAsync", cuMemcpyAsync, (handle to, handle from, size_t n, handle str
 int cuGetErrorName(int of, const char **says) { return error_text("GetErrorName", of, 0, says); }
 int cuGetErrorString(int of, const char **says) { return error_text("GetErrorString", of, 1, says); }
 
+#define OF_PAGES(name, parameters, body, ...) CUDA(#name, cu##name, parameters, body, __VA_ARGS__)
+OF_PAGES(MemGetAllocationGranularity, (size_t *n, const struct kind_of_memory *kind, int option),
+         (*n = GRANULE, check(kind->on.id)), "device=%d option=%d", kind->on.id, option)
+OF_PAGES(MemCreate, (handle *pages, size_t n, const struct kind_of_memory *kind, UNUSED(long flags)),
+         create_pages(pages, n, kind), "pages=0x%lx bytes=%zu device=%d", code ? 0 : *pages, n, kind->on.id)
+OF_PAGES(MemExportToShareableHandle, (int *descriptor, handle pages, int type, UNUSED(long flags)),
+         export_pages(descriptor, pages, type), "pages=0x%lx", pages)
+OF_PAGES(MemImportFromShareableHandle, (handle *pages, handle descriptor, int type),
+         import_pages(pages, (int)descriptor, type), "pages=0x%lx", code ? 0 : *pages)
+OF_PAGES(MemRelease, (handle pages), release_pages(pages), "pages=0x%lx", pages)
+OF_PAGES(MemAddressReserve, (handle *start, size_t n, UNUSED(size_t alignment), UNUSED(handle wanted), UNUSED(long flags)),
+         reserve(start, n), "pointer=0x%lx bytes=%zu", code ? 0 : *start, n)
+OF_PAGES(MemAddressFree, (handle start, size_t n), free_range(start, n), "pointer=0x%lx bytes=%zu", start, n)
+OF_PAGES(MemMap, (handle start, size_t n, size_t offset, handle pages, UNUSED(long flags)),
+         map_pages(start, n, offset, pages), "pointer=0x%lx bytes=%zu pages=0x%lx", start, n, pages)
+OF_PAGES(MemUnmap, (handle start, size_t n), unmap_pages(start, n), "pointer=0x%lx bytes=%zu", start, n)
+OF_PAGES(MemSetAccess, (handle start, size_t n, const struct access_to_memory *to, size_t count),
+         allow_access(start, n, to, count), "pointer=0x%lx bytes=%zu device=%d", start, n, to->from.id)
+OF_PAGES(MemsetD8Async, (handle start, unsigned char value, size_t n, handle stream),
+         fill(start, value, n, stream), "pointer=0x%lx bytes=%zu value=%d stream=0x%lx", start, n, value, stream)
+
 /* ---- What cuda-bindings, cuda-core, numba-cuda and torch call besides ---- */
 
 int cuGetProcAddress_v2(const char *name, void **function, UNUSED(int version), UNUSED(long flags), int *status)
@@ -659,7 +825,7 @@ CUDA("DriverGetVersion", cuDriverGetVersion, (int *version), (*version = 13000, 
 CUDA("DeviceGetName", cuDeviceGetName, (char *name, int n, int device),
      (snprintf(name, (size_t)n, "Fake device %d", device), check(device)), "device=%d", device)
 CUDA("DeviceGetUuid", cuDeviceGetUuid_v2, (char *uuid, int device),
-     (memset(uuid, device, 16), check(device)), "device=%d", device)
+     (memset(uuid, seen(device), 16), check(device)), "device=%d", device)
 CUDA("DevicePrimaryCtxGetState", cuDevicePrimaryCtxGetState, (int device, unsigned *flags, int *active),
      (*flags = 0, *active = devices[device & 1].retained > 0, check(device)), "device=%d", device)
 CUDA("DevicePrimaryCtxReset", cuDevicePrimaryCtxReset_v2, (int device),
@@ -702,6 +868,7 @@ const char *fake_log(void) { return text; }
 void fake_clear(void) { LOCKED; *text = 0; written = 0; }
 void fake_deinitialize(void) { LOCKED; deinitialized = 1; }
 void fake_concurrent_managed_access(int value) { LOCKED; concurrent_managed_access = value; }
+void fake_descriptors(int value) { LOCKED; descriptors = value; }
 void fake_context_of_memory(handle context) { LOCKED; context_of = context; }
 int fake_current_device(void) { return current(); }
 handle fake_stream(int device) { LOCKED; return (handle)make(STREAM, device); }
@@ -802,12 +969,12 @@ int fake_fail(const char *call, int code, int after, int times)
 
 int fake_alive(const char *what)
 {
-    static const char *const names[] = {[EVENT] = "events", "streams", "allocations", "contexts", "pushed"};
+    static const char *const names[] = {[EVENT] = "events", "streams", "allocations", "pages", "ranges", "contexts", "pushed"};
     LOCKED;
-    int counts[] = {[EVENT] = 0, 0, 0, devices[0].retained + devices[1].retained, pushed};
+    int counts[] = {[EVENT] = 0, 0, 0, 0, 0, devices[0].retained + devices[1].retained, pushed};
     for (struct object *object = objects; object; object = object->next)
         counts[object->kind]++;
-    for (int i = EVENT; i <= MEMORY + 2; i++)
+    for (int i = EVENT; i <= RANGE + 2; i++)
         if (!strcmp(names[i], what))
             return counts[i];
     return -1;

@@ -151,14 +151,14 @@ def test_a_descriptor_that_was_not_shown_right_is_not_taken():
     before = sharing.descriptors()
     for shown, expected in (b"x" * len(ticket), proof), (ticket, b"x" * len(proof)), (b"x", proof):
         with pytest.raises(dlbridge.ConversionError, match="received before"):
-            descriptors.fetch(segment.Segment(), address, shown, expected)
+            descriptors.fetch(segment.HostSegment(), address, shown, expected)
     assert sharing.descriptors() == before
 
 
 def test_a_descriptor_is_not_for_programs_that_are_started():
     _, message = sharing.reduced(dlbridge.shared(np.ones(3)))
-    *offered, _, _ = message
-    arriving = segment.Segment()
+    _, _, *offered = message
+    arriving = segment.HostSegment()
     descriptors.fetch(arriving, *offered)
     assert not os.get_inheritable(arriving.descriptor)
 
@@ -218,7 +218,7 @@ def test_whoever_has_the_name_of_a_sender_and_does_not_answer(monkeypatch):
     with server, ThreadPoolExecutor(1) as pool:
         hung_up = pool.submit(hang_up)
         with pytest.raises(dlbridge.ConversionError, match="does not answer"):
-            descriptors.fetch(segment.Segment(), address, b"", b"")
+            descriptors.fetch(segment.HostSegment(), address, b"", b"")
         hung_up.result()
 
 
@@ -273,7 +273,7 @@ def test_a_descriptor_that_is_not_what_it_should_be(lie):
         if lie != "no seals":
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     size = {"size": 4097, "nothing": 0}.get(lie, 4096)
-    arriving = segment.Segment()
+    arriving = segment.HostSegment()
     arriving.take(memory)
     with pytest.raises(dlbridge.ConversionError, match=rf"size {size}: is not what the descriptor is sealed to"):
         arriving.arrived(os.urandom(16), size)

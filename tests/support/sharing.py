@@ -224,7 +224,7 @@ WAYS = [by_arguments, by_queues, by_pools, by_a_sender_that_ends, by_a_thread_th
 
 def reduced(tensor):
     """What a pickler of processes has of a Tensor's Segment: a function and its arguments."""
-    segment, *_ = tensor.__reduce_ex__(4)[1][0].in_segment()
+    _, (segment, *_) = tensor.__reduce_ex__(4)[1][0].in_segment()
     return sending.reduce_segment(segment)
 
 

@@ -1,18 +1,35 @@
 """The drivers of CUDA and ROCm: the calls that dlbridge makes."""
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from dlbridge._core.abi cimport DLDevice
 
 
 cdef enum:
     MAX_DEVICES = 64
+    OUT_OF_MEMORY = 2           # …_OUT_OF_MEMORY
     PORTABLE = 1                # …_PORTABLE: memory that is pinned for all devices
 
 cdef enum Family:
     CUDA
     ROCM
     FAMILIES
+
+# Where a driver has memory, of which kind, and who may use it.
+ctypedef struct MemoryPlace:
+    int kind
+    int device_id
+
+ctypedef struct MemoryKind:
+    int allocation
+    int handles
+    MemoryPlace place
+    void* unused
+    unsigned char[8] flags
+
+ctypedef struct MemoryAccess:
+    MemoryPlace place
+    int flags
 
 ctypedef int (*CopyBytes)(void* into, void* source, size_t nbytes, void* stream) noexcept nogil
 
@@ -52,12 +69,28 @@ ctypedef struct Calls:
     int (*free_pinned)(void* memory) noexcept nogil
     int (*error_get_name)(int error, const char** text) noexcept nogil
     int (*error_get_string)(int error, const char** text) noexcept nogil
+    # Memory with a descriptor: its pages, and the addresses that they are mapped at. NULL in a driver that lacks it.
+    int (*device_get_uuid)(char* uuid, int device) noexcept nogil
+    int (*pages_granularity)(size_t* nbytes, const MemoryKind* kind, int option) noexcept nogil
+    int (*pages_create)(uint64_t* pages, size_t nbytes, const MemoryKind* kind, uint64_t flags) noexcept nogil
+    int (*pages_export)(int* descriptor, uint64_t pages, int handles, uint64_t flags) noexcept nogil
+    int (*pages_import)(uint64_t* pages, void* descriptor, int handles) noexcept nogil
+    int (*pages_release)(uint64_t pages) noexcept nogil
+    int (*addresses_reserve)(
+        void** start, size_t nbytes, size_t alignment, void* wanted, uint64_t flags) noexcept nogil
+    int (*addresses_free)(void* start, size_t nbytes) noexcept nogil
+    int (*map)(void* start, size_t nbytes, size_t offset, uint64_t pages, uint64_t flags) noexcept nogil
+    int (*unmap)(void* start, size_t nbytes) noexcept nogil
+    int (*set_access)(void* start, size_t nbytes, const MemoryAccess* access, size_t count) noexcept nogil
+    int (*fill)(void* start, unsigned char value, size_t nbytes, void* stream) noexcept nogil
+    int (*context_synchronize)() noexcept nogil
 
 
 ctypedef struct Driver:
     Calls calls
     bint found                          # whether the driver is on this machine
     bint loaded                         # whether its calls were looked up and it was initialised
+    bint has_pages                      # whether it has memory with a descriptor
     int32_t family                      # CUDA or ROCM
     int32_t device_type                 # DLPack's type of device memory
     int32_t host_type                   # DLPack's type of pinned memory
@@ -97,6 +130,7 @@ cdef Driver* find_driver(int32_t device_type) except NULL
 cdef Driver* any_driver() except NULL
 # Raises DeviceError for a device that the driver does not have. Nothing is checked where there is no driver.
 cdef int check_device(const DLDevice* device) except -1
+cdef size_t free_bytes(Driver* driver) noexcept nogil
 cdef int32_t checked_ordinal(Driver* driver, int32_t device_id) except -1
 cdef int locate(Driver* driver, void* pointer, Location* out) except -1
 cdef bint is_pageable(Driver* driver, const void* pointer) noexcept nogil
@@ -124,8 +158,9 @@ cdef void* mark_stream(Driver* driver, int32_t device_id, int64_t stream, Driver
 cdef bint has_happened(Driver* driver, int32_t device_id, void* event, bint wait) noexcept nogil
 cdef bint has_finished(Driver* driver, void* stream, DriverFailure* failure) noexcept nogil
 cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, DriverFailure* failure) noexcept nogil
+# By one of the calls that copy.
 cdef void move(
-    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
+    Driver* driver, int32_t device_id, const CopyBytes* call, void* into, void* source, size_t nbytes, int64_t stream,
     bint waits, DriverFailure* failure,
 ) noexcept nogil
 cdef int32_t current_device(Driver* driver) noexcept nogil

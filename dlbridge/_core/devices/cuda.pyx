@@ -30,7 +30,6 @@ cdef enum:
     ATTRIBUTE_DEVICE_ORDINAL = 9
     ATTRIBUTE_RANGE_START = 11
     ATTRIBUTE_RANGE_SIZE = 12
-    OUT_OF_MEMORY = 2                   # …_OUT_OF_MEMORY
     INVALID_HANDLE = 400                # …_INVALID_HANDLE
     NOT_READY = 600                     # …_NOT_READY
     NOT_PERMITTED = 800                 # …_NOT_PERMITTED, in a callback of the driver's
@@ -92,6 +91,23 @@ cdef dict SYMBOLS = {
     offset_in_calls(&PATTERN.free_pinned): ("cuMemFreeHost", "hipHostFree"),
     offset_in_calls(&PATTERN.error_get_name): ("cuGetErrorName", "hipDrvGetErrorName"),
     offset_in_calls(&PATTERN.error_get_string): ("cuGetErrorString", "hipDrvGetErrorString"),
+}
+
+# What older drivers of CUDA lack. Versions of ROCm differ in how they take a descriptor, so theirs is not used.
+cdef dict OPTIONAL = {
+    offset_in_calls(&PATTERN.device_get_uuid): "cuDeviceGetUuid_v2",
+    offset_in_calls(&PATTERN.pages_granularity): "cuMemGetAllocationGranularity",
+    offset_in_calls(&PATTERN.pages_create): "cuMemCreate",
+    offset_in_calls(&PATTERN.pages_export): "cuMemExportToShareableHandle",
+    offset_in_calls(&PATTERN.pages_import): "cuMemImportFromShareableHandle",
+    offset_in_calls(&PATTERN.pages_release): "cuMemRelease",
+    offset_in_calls(&PATTERN.addresses_reserve): "cuMemAddressReserve",
+    offset_in_calls(&PATTERN.addresses_free): "cuMemAddressFree",
+    offset_in_calls(&PATTERN.map): "cuMemMap",
+    offset_in_calls(&PATTERN.unmap): "cuMemUnmap",
+    offset_in_calls(&PATTERN.set_access): "cuMemSetAccess",
+    offset_in_calls(&PATTERN.fill): "cuMemsetD8Async",
+    offset_in_calls(&PATTERN.context_synchronize): "cuCtxSynchronize",
 }
 
 cdef object loading = ForkableLock()
@@ -201,6 +217,11 @@ cdef int load_driver(Driver* driver) except -1:
         if call[0] == NULL:
             raise refusal(DeviceError, family, "driver", LIBRARIES[family][0], f"has no {names[<int> driver.family]}",
                           "update the driver")
+    driver.has_pages = driver.family == CUDA
+    for offset, name in OPTIONAL.items() if driver.has_pages else ():
+        call = <void**> (<char*> &driver.calls + <size_t> offset)
+        call[0] = symbol_of(library, name.encode())
+        driver.has_pages &= call[0] != NULL
     failure.call = offset_of(driver, &driver.calls.init)
     with nogil:
         failure.error = driver.calls.init(0)
@@ -238,10 +259,11 @@ cdef object driver_error(Driver* driver, const DriverFailure* failure):
     driver.calls.error_get_string(failure.error, &text)
     shown = (<bytes> name).decode("ascii", "replace") if name != NULL else f"error {failure.error}"
     words = (<bytes> text).decode("ascii", "replace") if text != NULL else "the driver has no text for it"
+    call = OPTIONAL[failure.call] if failure.call in OPTIONAL else SYMBOLS[failure.call][<int> driver.family]
     if failure.wanted and failure.error == OUT_OF_MEMORY:
-        return refusal(DeviceMemoryError, family_name(driver), SYMBOLS[failure.call][<int> driver.family], shown,
+        return refusal(DeviceMemoryError, family_name(driver), call, shown,
                        f"{failure.wanted} bytes were wanted, and {failure.available} are free", FREE_SOME)
-    return refusal(DeviceError, family_name(driver), SYMBOLS[failure.call][<int> driver.family], shown, words,
+    return refusal(DeviceError, family_name(driver), call, shown, words,
                    "look for the first error of the GPU before this one: it may have come late")
 
 
@@ -591,15 +613,13 @@ cdef void wait_for_stream(Driver* driver, int32_t device_id, int64_t stream, Dri
 # ---- copies --------------------------------------------------------------------------------------------------------
 
 cdef void move(
-    Driver* driver, int32_t device_id, void* into, void* source, size_t nbytes, bint up, int64_t stream,
+    Driver* driver, int32_t device_id, const CopyBytes* call, void* into, void* source, size_t nbytes, int64_t stream,
     bint waits, DriverFailure* failure,
 ) noexcept nogil:
-    """Copy memory between the host and a device, after the work that a stream was given.
+    """Copy memory to, from or on a device, after the work that a stream was given.
 
     Without ``waits`` the copy may be in the queue when this returns.
     """
-    cdef Calls* calls = &driver.calls
-    cdef CopyBytes* call = &calls.copy_to_device if up else &calls.copy_to_host
     cdef void* handle = handle_of(driver, stream)
     cdef Entered entered
     if enter(driver, device_id, &entered, failure) and relax(driver, &entered, failure) and not is_capturing(

@@ -51,6 +51,7 @@ ctypedef struct Operations:
     bint (*stages)(const DLDevice* device, const void* host, int64_t nbytes) except -1
     bint (*copy_staged)(Managed* into, const Copy* copy) except -1
     int (*send)(Managed* into, const void* source, bint waits) except -1
+    int (*copy_there)(Managed* into, Managed* source) except -1
     Managed* (*allocate)(Managed* block, const DLDevice* device) except NULL     # steals block
     Managed* (*duplicate)(Managed* source) except NULL
     Managed* (*pin)(Managed* block, Managed* like, int64_t nbytes) except? NULL

@@ -45,7 +45,8 @@ cdef int fetch(Managed* source, void* into, const void* begin, size_t nbytes) ex
         if not done and is_well(&failure):
             if stream == STREAM_UNORDERED:
                 stream = STREAM_PER_THREAD_DEFAULT      # no other stream has to wait for this one
-            cuda.move(handover.driver, handover.device_id, into, <void*> begin, nbytes, False, stream, True, &failure)
+            cuda.move(handover.driver, handover.device_id, &handover.driver.calls.copy_to_host, into, <void*> begin,
+                      nbytes, stream, True, &failure)
     check(handover.driver, &failure)
 
 
@@ -77,9 +78,29 @@ cdef int send(Managed* into, const void* source, bint waits) except -1:
     cdef Handover* handover = ready_handover(into, &stream)
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     with nogil:
-        cuda.move(handover.driver, handover.device_id, managed_data(into), <void*> source, managed_nbytes(into), True,
-                  stream, waits, &failure)
+        cuda.move(handover.driver, handover.device_id, &handover.driver.calls.copy_to_device, managed_data(into),
+                  <void*> source, managed_nbytes(into), stream, waits, &failure)
     check(handover.driver, &failure)
+
+
+cdef int copy_there(Managed* into, Managed* source) except -1:
+    """Copy the touched bytes of a block into new memory of its device, with the same strides.
+
+    As in duplicate(), no stream has to be waited for by the caller.
+    """
+    cdef int64_t stream, ready
+    cdef Handover* handover = ready_handover(source, &stream)
+    cdef Handover* made = ready_handover(into, &ready)
+    cdef Span span = managed_span(source)
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
+    if stream == STREAM_UNORDERED:
+        stream = STREAM_LEGACY_DEFAULT
+    with nogil:
+        cuda.move(made.driver, made.device_id, &made.driver.calls.copy_on_device, managed_data(into) + span.low_bytes,
+                  managed_data(source) + span.low_bytes, span.high_bytes - span.low_bytes, stream, False, &failure)
+    check(made.driver, &failure)
+    order_on_device(made.driver, made.device_id, stream, ready)
+    note_read(handover, stream)
 
 
 # ---- memory of the driver's pool -------------------------------------------------------------------------------------
@@ -193,13 +214,19 @@ cdef Pooled* new_pooled(
 
 
 cdef int copy_into(Pooled* pooled, Handover* handover, void* begin, size_t nbytes) except -1:
-    cdef int64_t stream = pooled.stream.number
-    cdef int64_t producer = usable_number(handover, &handover.producer)
     fill_pooled(pooled, begin, nbytes)
+    note_read(handover, pooled.stream.number)
+
+
+cdef int note_read(Handover* handover, int64_t stream) except -1:
+    """Let the producer's stream wait for a copy of its memory on another one.
+
+    This is done now, while both handles are valid. The source may be released as soon as its copy was queued.
+    """
+    cdef int64_t producer = usable_number(handover, &handover.producer)
     handover.used = True
     if producer != STREAM_UNORDERED and producer != stream:
-        # This is done now, while both handles are valid. The source may be released as soon as this function returns.
-        order_on_device(pooled.driver, pooled.device_id, stream, producer)
+        order_on_device(handover.driver, handover.device_id, stream, producer)
         fill_stream(&handover.consumer, STREAM_UNORDERED, None, False)
 
 
@@ -311,6 +338,7 @@ operations.is_large = is_worth
 operations.stages = stages
 operations.copy_staged = copy_staged
 operations.send = send
+operations.copy_there = copy_there
 operations.allocate = allocate
 operations.duplicate = duplicate
 operations.pin = pin
