@@ -42,6 +42,7 @@ class Sender:
 
     def __init__(self) -> None:
         self.offered: dict[bytes, Kept] = {}                    # by the ticket
+        self.lasting: set[bytes] = set()                        # the tickets of what may be fetched again
         self.given: dict[int, tuple[bytes, Kept]] = {}          # by the client's number, until that says what came
         self.changed = threading.Condition()                    # something was offered, or fetched
         self.waits = False
@@ -56,10 +57,12 @@ class Sender:
             self.server.close()
             raise
 
-    def offer(self, segment: Any) -> tuple[str, bytes, bytes]:
+    def offer(self, segment: Any, lasts: bool = False) -> tuple[str, bytes, bytes]:
         ticket, proof = secrets.token_bytes(LENGTH), secrets.token_bytes(LENGTH)
         with self.changed:
             self.offered[ticket] = proof, segment
+            if lasts:
+                self.lasting.add(ticket)
             self.changed.notify_all()
             is_late = ending.is_set() and not self.waits
         if is_late:             # a process of multiprocessing still waits for its threads
@@ -124,7 +127,9 @@ class Sender:
         """Give a client what its ticket is for; False if it gets nothing."""
         with self.changed:
             if ticket in self.offered:
-                self.given[number] = ticket, self.offered.pop(ticket)
+                self.given[number] = ticket, self.offered[ticket]
+                if ticket not in self.lasting:
+                    del self.offered[ticket]
         if number in self.given:
             proof, segment = self.given[number][1]
             try:
@@ -157,17 +162,27 @@ class Sender:
 
     # ---- the end ----
 
+    def withdraw(self, ticket: bytes) -> None:
+        """Let go of what may be fetched again."""
+        with self.changed:
+            self.lasting.discard(ticket)
+            self.offered.pop(ticket, None)
+
+    def left(self) -> int:
+        return len(self.offered) - len(self.lasting) + len(self.given)
+
     def wait(self) -> None:
         """Wait for what is sent and not fetched, as Python's queues wait until what was put into them is written."""
         with self.changed:
             self.waits = True
             try:
-                while (self.offered or self.given) and self.changed.wait(PATIENCE):
+                while self.left() and self.changed.wait(PATIENCE):
                     pass
             finally:
                 self.waits = False
-            left = len(self.offered) + len(self.given)
+            left = self.left()
             self.offered.clear()
+            self.lasting.clear()
         if left:
             warnings.warn(f"dlbridge.shared: {left} Tensors were sent and not received, and are lost with their sender "
                           "(receive them before, or send them by value)", RuntimeWarning, stacklevel=2)
@@ -175,6 +190,7 @@ class Sender:
     def forget(self) -> None:
         """In a forked child, what the parent has sent is the parent's."""
         self.offered.clear()
+        self.lasting.clear()
         self.given.clear()
         for each in (self.server, *self.clients.values()):
             each.close()
@@ -204,15 +220,23 @@ senders: list[Sender] = []          # of this process: one, from the first that 
 ending = threading.Event()          # set once this process waits for what it sent, or has waited
 
 
-def offer(segment: Any) -> tuple[str, bytes, bytes]:
-    """Keep a Segment until it is fetched: what fetch() takes to do that, once, in a process of this machine."""
+def offer(segment: Any, lasts: bool = False) -> tuple[str, bytes, bytes]:
+    """Keep a Segment until it is fetched: what fetch() takes to do that, once, in a process of this machine.
+
+    What ``lasts`` may be fetched again, until it is withdrawn by its ticket. No process waits for it.
+    """
     with LOCK.lock:
         if not senders:
             sender = Sender()
             sender.begin()
             senders.append(sender)
         sender = senders[0]
-    return sender.offer(segment)
+    return sender.offer(segment, lasts)
+
+
+def withdraw(ticket: bytes) -> None:
+    if senders:
+        senders[0].withdraw(ticket)
 
 
 def wait() -> None:

@@ -2,7 +2,9 @@
 
 from os import set_inheritable, urandom
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, kDLCUDA
+from libc.stdint cimport int64_t
+
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_READ_ONLY, DLDevice, DLTensor, kDLCUDA
 from dlbridge._core.block cimport (
     PROTOCOL_DLBRIDGE, Managed, managed_count, managed_like, managed_nbytes, managed_new, managed_own_object,
     managed_release, managed_span,
@@ -81,17 +83,24 @@ def tensor_on_device(
     DeviceSegment segment, Py_ssize_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded, bint readonly,
 ):
     """A Tensor over memory of a device."""
-    cdef Managed* block = in_segment(managed_new(PROTOCOL_DLBRIDGE, len(shape)), segment)
+    cdef Managed* block = in_segment(managed_new(PROTOCOL_DLBRIDGE, len(shape)), segment, 0)
     block.abi.flags = DLPACK_FLAG_BITMASK_READ_ONLY if readonly else 0
-    return new_tensor(described_in(
-        block, <char*> segment.start, segment.nbytes, offset_bytes, shape, strides, dtype, padded), READONLY_COPY)
+    block = described_in(
+        block, <char*> segment.start, segment.nbytes, offset_bytes, shape, strides, dtype, padded)
+    return new_tensor(ready(block, segment), READONLY_COPY)
 
 
-cdef Managed* in_segment(Managed* block, DeviceSegment segment) except NULL:
-    """Let a block without memory own a Segment; it is released on failure."""
+cdef Managed* in_segment(Managed* block, DeviceSegment segment, int64_t offset_bytes) noexcept:
+    """Let a block without memory own a Segment."""
+    cdef DLTensor* tensor = &block.abi.dl_tensor
     managed_own_object(block, segment)
-    block.abi.dl_tensor.device.device_type = kDLCUDA
-    block.abi.dl_tensor.device.device_id = segment.mapping.device_id
+    tensor.device.device_type, tensor.device.device_id = kDLCUDA, segment.mapping.device_id
+    tensor.data, tensor.byte_offset = <char*> segment.start + offset_bytes, 0
+    return block
+
+
+cdef Managed* ready(Managed* block, DeviceSegment segment) except NULL:
+    """Note where memory that is described is ready; the block is released on failure."""
     try:
         device_operations().set_producer(block, stream_of(&segment.mapping), None, True)
     except BaseException:
@@ -146,9 +155,7 @@ cdef Tensor copied_on_device(Managed* source, const DLDevice* device, bint reado
     """A copy of the touched bytes, with their strides."""
     cdef Span span = managed_span(source)
     cdef DeviceSegment segment = new_segment("shared", device, span.high_bytes - span.low_bytes)
-    cdef Managed* into = in_segment(managed_like(source), segment)
-    into.abi.dl_tensor.data = <char*> segment.start - span.low_bytes
-    into.abi.dl_tensor.byte_offset = 0
+    cdef Managed* into = ready(in_segment(managed_like(source), segment, -span.low_bytes), segment)
     try:
         device_operations().copy_there(into, source)
     finally:
@@ -160,8 +167,7 @@ cdef Tensor copied_on_device(Managed* source, const DLDevice* device, bint reado
 cdef Tensor uploaded(Managed* source, const DLDevice* device, bint readonly):
     """A dense copy of elements of the host."""
     cdef DeviceSegment segment = new_segment("shared", device, managed_nbytes(source))
-    cdef Managed* into = in_segment(dense_like(source, source.row, 0), segment)
-    into.abi.dl_tensor.data = <char*> segment.start
+    cdef Managed* into = ready(in_segment(dense_like(source, source.row, 0), segment, 0), segment)
     try:
         if not (is_stageable(source, source.row, device) and copy_staged(into, source)):
             send_elements(into, source, True)

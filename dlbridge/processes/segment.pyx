@@ -343,8 +343,12 @@ cdef class Sendable:
             self.tensor.readonly)
 
 
-cdef object find_sendable(Tensor tensor):
+def sendable(Tensor tensor):
     """A Tensor as a Sendable; None if it is in no Segment."""
+    return find_sendable(tensor)
+
+
+cdef object find_sendable(Tensor tensor):
     cdef Sendable sendable
     segment = segment_of(tensor.managed)
     if segment is None:

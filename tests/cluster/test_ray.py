@@ -2,15 +2,18 @@
 
 import os
 import sys
+import time
 
 import ml_dtypes
 import numpy as np
 import pytest
 import ray
 import torch
+from fake_driver.harness import in_child
 from support import cluster
 
 import dlbridge
+from dlbridge.processes import ray_transport
 
 NBYTES = 64 << 20
 CLOSE = 0.05 * NBYTES
@@ -103,6 +106,76 @@ def test_workers_hold_one_copy(readers):
     assert max(grown["Tensor"]) <= CLOSE
     assert all(ray.get([reader.aligned.remote() for reader in there]))
     assert all(ray.get([reader.shares_with_torch.remote() for reader in there]))
+
+
+@pytest.fixture(scope="module")
+def giver_and_takers():
+    ray_transport.register()
+    give = ray.method(tensor_transport="DLBRIDGE")(cluster.Giver.give)
+    giver = ray.remote(type("Giver", (cluster.Giver,), {"give": give})).remote()
+    made = [giver, *(ray.remote(enable_tensor_transport=True)(cluster.Taker).remote() for _ in range(2))]
+    yield made
+    for actor in made:
+        ray.kill(actor)
+
+
+def test_actors_share_memory_by_its_descriptor(giver_and_takers):
+    giver, *takers = giver_and_takers
+    for _ in range(2):
+        given = giver.give.remote()
+        for seen, taker in enumerate(takers, start=1):
+            whole = [[seen] * 4] * 3
+            assert ray.get(taker.add_one.remote(given)) == {
+                "whole": whole, "part": [[seen] * 2] * 2, "copied": [0, 1, 2], "nothing": []}
+            assert ray.get(giver.values.remote()) == whole
+        here = ray.get(given)
+        array = dlbridge.convert(here["whole"], "numpy")
+        array[:] = 9
+        assert here["other"] == 7
+        assert ray.get(giver.values.remote()) == [[9] * 4] * 3
+    assert ray.get(giver.offered.remote()) >= 3
+    del given, here
+    while ray.get(giver.offered.remote()):      # Ray tells the actor some time after the last reference is gone
+        time.sleep(0.01)
+    assert array.tolist() == [[9] * 4] * 3
+
+
+def test_an_actor_that_is_gone_gives_nothing(giver_and_takers):
+    giver, taker, other = giver_and_takers
+    given = giver.give.remote()
+    kept = ray.get(given)
+    assert ray.get(taker.add_one.remote(given))["copied"] == [0, 1, 2]
+    ray.kill(giver)
+    with pytest.raises(ray.exceptions.RayError):
+        ray.get(giver.values.remote())
+    with pytest.raises(dlbridge.ConversionError, match="has ended"):
+        ray.get(other.add_one.remote(given))
+    assert dlbridge.convert(kept["whole"], "numpy").tolist() == [[1] * 4] * 3
+
+
+@in_child
+def test_small_tensors_of_a_gpu_are_on_it_there_too():
+    import pytest
+    from fake_driver.scenes.shared import BASE, alive, on_device, values
+
+    import dlbridge
+    from dlbridge.processes.ray_transport import Transport
+
+    before, transport = alive(), Transport()
+    small, part = dlbridge.asdlpack(on_device(BASE[:1])), dlbridge.shared(BASE, device="cuda:1")
+    offers = transport.extract_tensor_transport_metadata("", [small, part])
+    assert offers.tensor_device == "cuda"
+    for _ in range(2):
+        first, second = transport.recv_multiple_tensors("", offers, None)
+        assert (first.device, second.data_ptr) == ("cuda:0", part.data_ptr)
+        assert values(first).tolist() == BASE[:1].tolist()
+    with pytest.raises(ValueError, match="give a result for each"):
+        transport.extract_tensor_transport_metadata("", [small, dlbridge.asdlpack(BASE)])
+    transport.garbage_collect("", offers, [])
+    with pytest.raises(dlbridge.ConversionError, match="has no such memory to give"):
+        transport.recv_multiple_tensors("", offers, None)
+    del small, part, first, second
+    assert alive()[1:] == before[1:]            # the array of the fake device stays
 
 
 def test_one_worker_does_not_see_what_another_writes(readers):

@@ -213,7 +213,7 @@ for name in $parts; do
         latency) script latency --json "$out/latency.json" --rounds "${LATENCY_ROUNDS:-400}" ;;
         # Managed memory comes last in test_memory.py.
         rest) tests rest test_readme.py test_state.py test_gradients.py test_pairs.py test_large_copies.py \
-            test_batches.py test_memory.py ;;
+            test_batches.py test_shared.py test_memory.py ;;
         hops) script hops --seconds "${SECONDS_OF_HOPS:-30}" ;;
         soak) soak ;;
         *) script "$name" ;;

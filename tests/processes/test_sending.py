@@ -132,6 +132,29 @@ def test_a_message_is_received_once():
     assert array_of(received(copied)).tolist() == array_of(received(copied)).tolist() == [1, 1, 1]
 
 
+@in_child(says="")
+def test_what_lasts_is_received_again_until_it_is_withdrawn():
+    import numpy as np
+    import pytest
+
+    import dlbridge
+    from dlbridge.processes import descriptors, sending
+
+    tensor = dlbridge.shared(np.ones(3))
+    kept = [descriptors.offer(tensor.owner, lasts=True) for _ in range(2)]
+
+    def receive(offered):
+        return sending.receive(type(tensor.owner), tensor.owner.as_sent(), *offered)
+
+    for offered in kept * 2:
+        assert receive(offered) is tensor.owner
+    _, ticket, _ = kept[0]
+    descriptors.withdraw(ticket)
+    with pytest.raises(dlbridge.ConversionError, match="has no such memory to give"):
+        receive(kept[0])
+    assert receive(kept[1]) is tensor.owner         # for which nobody waits at the end
+
+
 def test_the_memory_of_a_message_stays_until_it_is_received():
     received(message(dlbridge.shared(np.ones(1))))          # the socket is there
     gc.collect()

@@ -43,6 +43,34 @@ def data_held(dask_worker: Any) -> int:
     return len(dask_worker.data)
 
 
+class Giver:
+    """An actor of Ray that gives memory of its own."""
+
+    def give(self) -> dict[str, Any]:
+        self.whole = dlbridge.shared_empty((3, 4))
+        copied, nothing = dlbridge.asdlpack(np.arange(3)), dlbridge.asdlpack(np.zeros((0, 2)))
+        part = dlbridge.asdlpack(dlbridge.convert(self.whole, "numpy")[1:, ::2])
+        return {"whole": self.whole, "part": part, "copied": copied, "nothing": nothing, "other": 7}
+
+    def values(self) -> Any:
+        return dlbridge.convert(self.whole, "numpy").tolist()
+
+    def offered(self) -> int:
+        """How much it keeps for others."""
+        from dlbridge.processes import descriptors
+
+        return len(descriptors.senders[0].offered)
+
+
+class Taker:
+    """An actor of Ray that writes to what it takes."""
+
+    def add_one(self, given: dict[str, Any]) -> dict[str, Any]:
+        array = dlbridge.convert(given["whole"], "numpy")
+        array += 1
+        return {name: dlbridge.convert(each, "numpy").tolist() for name, each in given.items() if name != "other"}
+
+
 def slow_total(given: Any, seconds: float) -> float:
     time.sleep(seconds)
     return total(given)
