@@ -401,7 +401,8 @@ def _as_sent(Tensor sent):
 
 
 def tensor_over(
-    exporter, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded, bint readonly,
+    exporter, int64_t offset_bytes, tuple shape not None, tuple strides not None, str dtype not None, bint padded,
+    bint readonly,
 ):
     """A Tensor over the buffer of an exporter."""
     cdef Managed* managed = unpickled(exporter, offset_bytes, shape, strides, dtype, padded)
@@ -447,8 +448,8 @@ cdef DLDevice pickled_device(Tensor tensor) noexcept:
 
 
 def _from_buffer(
-    received, int64_t offset_bytes, tuple shape, tuple strides, str dtype, bint padded, int32_t device_type=0,
-    int32_t device_id=0,
+    received, int64_t offset_bytes, tuple shape not None, tuple strides not None, str dtype not None, bint padded,
+    int32_t device_type=0, int32_t device_id=0,
 ):
     """Unpickle a Tensor over the bytes that were received. It is read-only if they are."""
     cdef Managed* managed = unpickled(received, offset_bytes, shape, strides, dtype, padded)
@@ -456,8 +457,8 @@ def _from_buffer(
 
 
 def _from_bytes(
-    bytes elements, tuple shape, tuple strides, str dtype, bint padded, bint readonly, int64_t offset_bytes=0,
-    int32_t device_type=0, int32_t device_id=0,
+    bytes elements not None, tuple shape not None, tuple strides not None, str dtype not None, bint padded,
+    bint readonly, int64_t offset_bytes=0, int32_t device_type=0, int32_t device_id=0,
 ):
     """Unpickle a Tensor of protocol 4 or lower, which has bytes for writable memory too.
 

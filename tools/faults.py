@@ -185,8 +185,10 @@ FAULTS = (
     Fault("a GPU has the same number in every process", "dlbridge/processes/device_segment.pyx",
           "kDLCUDA, device_of(uuid)", "kDLCUDA, 0", "shared"),
     Fault("memory of a GPU is unmapped while it is used", CORE + "devices/mappings.pyx",
-          "driver, &entered, &failure) and not driver.calls.context_synchronize():", "driver, &entered, &failure):",
-          "shared"),
+          "done = not driver.calls.context_synchronize()", "done = True", "shared"),
+    Fault("memory of a GPU is unmapped before it is filled", CORE + "devices/mappings.pyx",
+          "done = cuda.has_finished(driver, cuda.own_stream(driver, mapping.device_id, &failure), &failure)",
+          "done = True", "shared"),
     Fault("shared memory does not change", "dlbridge/libraries/dlbridge.py",
           "lambda segment, address: segment.is_constant", "lambda segment, address: True", "shared"),
 )

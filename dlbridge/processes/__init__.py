@@ -23,19 +23,21 @@ def shared(x: object, *, device: Device | None = None, copy: bool | None = None,
         As for :func:`convert`.
     device : str, tuple or device object, optional
         Where the memory is to be; None leaves it on x's device. Of GPUs those of CUDA have such memory, on Linux, in
-        pages of 2 MiB. A smaller array of a GPU, and any of another one, is sent by value, and arrives on the host.
+        pages of mostly 2 MiB. A smaller array of a GPU, and any of another one, is sent by value, and arrives on the
+        host.
     copy : bool, optional
         True always copies, and False never: memory that other processes cannot map is then an error.
     readonly : bool
-        True gives memory that nobody can write to any more, in any process, where the system has that (Linux). JAX
-        shares it, in this process and in others.
+        True gives memory that nobody can write to any more, in any process, where there is such memory (of the host,
+        on Linux). JAX shares it, in this process and in others. Elsewhere it is a copy that is flagged as read-only.
 
     Returns
     -------
     Tensor
-        Compact, unless x is dense in another order, which it keeps. A copy on a GPU has the strides of x. If x is in
-        such memory already, a Tensor over x, which is x itself if that is a Tensor; with ``readonly`` only if nobody
-        can write to it. Without elements there is nothing to copy, either.
+        Compact, unless x is dense in another order, which it keeps. A copy on a GPU has the strides of x, and all bytes
+        between its first and its last element. If x is in such memory already, a Tensor over x, which is x itself if
+        that is a Tensor; with ``readonly`` only if nobody can write to it. Without elements there is nothing to copy,
+        either.
 
     Raises
     ------
@@ -62,30 +64,44 @@ def shared(x: object, *, device: Device | None = None, copy: bool | None = None,
     if copy is not None and not isinstance(copy, bool):
         raise TypeError(f"shared: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
     segment = prepared("segment")
-    to_gpu = device is not None and segment.names_gpu(device)
-    tensor = asdlpack(x, device=None if to_gpu else device)
-    is_there = not to_gpu or not segment.is_on_host(tensor)
-    if to_gpu and is_there:
-        tensor = asdlpack(tensor, device=device)        # which may be another GPU
-    if is_there and (not tensor.size or (copy is not True and segment.is_shared(tensor, readonly))):
+    if device is not None and segment.names_gpu(device):
+        return on_gpu(asdlpack(x), device, copy, readonly)
+    tensor = asdlpack(x, device=device)
+    if not segment.is_on_host(tensor):
+        return on_gpu(tensor, None, copy, readonly)
+    if stays(tensor, copy, readonly):
         return tensor
-    if copy is False:
-        raise refusal(CopyRequiredError, "shared", "copy", False, "but the memory is not such that others can map it",
-                      "pass copy=None, or write to dlbridge.shared_empty()")
-    made: Tensor
-    if is_there and segment.is_on_host(tensor):
-        made = segment.shared_copy(asdlpack(tensor, device="cpu"), readonly)      # the host waits for pinned memory
-    else:
-        made = on_gpu(tensor, device, copy, readonly)
+    made: Tensor = segment.shared_copy(asdlpack(tensor, device="cpu"), readonly)      # the host waits for pinned memory
     return made
 
 
 def on_gpu(tensor: Tensor, device: Device | None, copy: bool | None, readonly: bool) -> Tensor:
     there = prepared("device_segment")
-    if there.can_go_by_descriptor(tensor, device) or (readonly and tensor.size):
-        made: Tensor = there.copy_there(tensor, device, readonly)
+    if prepared("segment").is_on_host(tensor):
+        refuse(copy)
+        tensor = asdlpack(tensor, device="cpu")         # the host waits for pinned memory
+    else:
+        tensor = asdlpack(tensor, device=device)        # which may be another GPU
+        if stays(tensor, copy, readonly):
+            return tensor
+    if there.fills_granule(tensor, device) or (readonly and tensor.size):
+        made: Tensor = there.shared_copy(tensor, device, readonly)
         return made
     return asdlpack(tensor, device=device, copy=copy)
+
+
+def stays(tensor: Tensor, copy: bool | None, readonly: bool) -> bool:
+    """Whether a Tensor of the wanted device is what shared() gives; if not, it is to be copied."""
+    if not tensor.size or (copy is not True and prepared("segment").is_shared(tensor, readonly)):
+        return True
+    refuse(copy)
+    return False
+
+
+def refuse(copy: bool | None) -> None:
+    if copy is False:
+        raise refusal(CopyRequiredError, "shared", "copy", False, "but the memory is not such that others can map it",
+                      "pass copy=None, or write to dlbridge.shared_empty()")
 
 
 def shared_empty(
@@ -98,7 +114,7 @@ def shared_empty(
     shape, dtype
         As for :func:`empty`.
     device : str, tuple or device object
-        The host, or a GPU of CUDA, whose memory is of whole pages of 2 MiB.
+        ``"cpu"``, or a GPU of CUDA, whose memory is of whole pages of mostly 2 MiB.
 
     Returns
     -------
@@ -119,7 +135,7 @@ def shared_empty(
     (0, 255)
     """
     made: Tensor
-    if prepared("segment").names_host(device):
+    if prepared("segment").names_cpu(device):
         made = prepared("segment").zeros(shape, dtype)
     else:
         made = prepared("device_segment").zeros_there(shape, dtype, device)

@@ -43,7 +43,8 @@ class Sender:
     def __init__(self) -> None:
         self.offered: dict[bytes, Kept] = {}                    # by the ticket
         self.lasting: set[bytes] = set()                        # the tickets of what may be fetched again
-        self.given: dict[int, tuple[bytes, Kept]] = {}          # by the client's number, until that says what came
+        # By the client's number, until that says what came. What lasts has no ticket: it is offered meanwhile, too.
+        self.given: dict[int, tuple[bytes | None, Kept]] = {}
         self.changed = threading.Condition()                    # something was offered, or fetched
         self.waits = False
         self.server, self.address = listen()
@@ -127,9 +128,8 @@ class Sender:
         """Give a client what its ticket is for; False if it gets nothing."""
         with self.changed:
             if ticket in self.offered:
-                self.given[number] = ticket, self.offered[ticket]
-                if ticket not in self.lasting:
-                    del self.offered[ticket]
+                lasts = ticket in self.lasting
+                self.given[number] = (None, self.offered[ticket]) if lasts else (ticket, self.offered.pop(ticket))
         if number in self.given:
             proof, segment = self.given[number][1]
             try:
@@ -147,7 +147,7 @@ class Sender:
         """Let go of what a client was given, or offer it again."""
         with self.changed:
             ticket, kept = self.given.pop(number)
-            if is_missing:
+            if is_missing and ticket is not None:
                 self.offered[ticket] = kept
             else:
                 self.changed.notify_all()
@@ -169,7 +169,9 @@ class Sender:
             self.offered.pop(ticket, None)
 
     def left(self) -> int:
-        return len(self.offered) - len(self.lasting) + len(self.given)
+        """How much of what is fetched once is not fetched yet."""
+        given = sum(ticket is not None for ticket, _ in self.given.values())
+        return len(self.offered) - len(self.lasting) + given
 
     def wait(self) -> None:
         """Wait for what is sent and not fetched, as Python's queues wait until what was put into them is written."""
@@ -234,7 +236,8 @@ def offer(segment: Any, lasts: bool = False) -> tuple[str, bytes, bytes]:
     return sender.offer(segment, lasts)
 
 
-def withdraw(ticket: bytes) -> None:
+def withdraw(address: str, ticket: bytes, proof: bytes) -> None:
+    """Let go of what offer() keeps."""
     if senders:
         senders[0].withdraw(ticket)
 

@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from ray.experimental.rdt.tensor_transport_manager import (  # type: ignore[impo
     TensorTransportMetadata,
 )
 
+from dlbridge.errors import UnsupportedError, refusal
 from dlbridge.processes import prepared, shared
 from dlbridge.processes.descriptors import offer, withdraw
 from dlbridge.processes.sending import receive
@@ -26,8 +28,11 @@ def register() -> None:
 
     Call it before the actors are made. Actors of the same machine that take such a result map its memory: what is in
     memory of :func:`dlbridge.shared` is not copied, and all else once, by the actor that gives it. All Tensors of a
-    result are on the host, or all on GPUs. Ray calls this experimental.
+    result are on the host, or all on GPUs; without elements they arrive on the host. Ray calls this experimental.
     """
+    if sys.platform == "win32":
+        raise refusal(UnsupportedError, "ray_transport", "system", sys.platform, "gives no handle several times",
+                      "let the actors return dlbridge.asdlpack(x)")
     register_tensor_transport(NAME, ["cpu", "cuda"], Transport, Tensor)
 
 
@@ -40,6 +45,9 @@ class Offers(TensorTransportMetadata):  # type: ignore[misc, unused-ignore]
 
 class Transport(TensorTransportManager):  # type: ignore[misc, unused-ignore]
     """What Ray calls in the actor that has the Tensors, and in each one that takes them."""
+
+    def __init__(self) -> None:
+        self.offered: dict[str, Offers] = {}        # by Ray's name of a result
 
     @property
     def tensor_transport_backend(self) -> str:
@@ -60,13 +68,10 @@ class Transport(TensorTransportManager):  # type: ignore[misc, unused-ignore]
         return CommunicatorMetadata()
 
     def extract_tensor_transport_metadata(self, obj_id: str, rdt_object: list[Tensor]) -> Offers:
-        """Offer Tensors, also several times, until Ray has no use for them any more."""
-        tensors = [in_shared_memory(tensor) for tensor in rdt_object]
-        devices = {tensor.device.partition(":")[0] for tensor in tensors}
-        if len(devices) > 1:
-            raise ValueError(f"ray_transport: devices {sorted(devices)}: are of several kinds (give a result for each)")
-        about = [(tensor.shape, tensor.dtype) for tensor in tensors]
-        return Offers(about, *devices, offers=tuple(map(offered, tensors)))
+        """Offer Tensors, also several times, until Ray has no use for them any more. Ray may ask again."""
+        if obj_id not in self.offered:
+            self.offered[obj_id] = all_offered([in_shared_memory(tensor) for tensor in rdt_object])
+        return self.offered[obj_id]
 
     def recv_multiple_tensors(
         self, obj_id: str, tensor_transport_metadata: Offers, communicator_metadata: Any, target_buffers: Any = None,
@@ -79,10 +84,7 @@ class Transport(TensorTransportManager):  # type: ignore[misc, unused-ignore]
         raise NotImplementedError("ray_transport: receivers fetch by themselves")
 
     def garbage_collect(self, obj_id: str, tensor_transport_meta: Offers, tensors: Any) -> None:
-        for _, sent in tensor_transport_meta.offers:
-            if sent:
-                _kind, _about, _address, ticket, _proof = sent
-                withdraw(ticket)
+        take_back(self.offered.pop(obj_id, tensor_transport_meta).offers)
 
     def abort_transport(self, obj_id: str, communicator_metadata: Any) -> None:
         """Nothing is to be done: a receiver does not wait for a sender that is gone."""
@@ -91,22 +93,39 @@ class Transport(TensorTransportManager):  # type: ignore[misc, unused-ignore]
 def in_shared_memory(tensor: Tensor) -> Tensor:
     made = shared(tensor)
     if made.size and not prepared("segment").is_shared(made, False):        # a small one, of a GPU
-        made = prepared("device_segment").copy_there(made, None, False)
+        made = prepared("device_segment").shared_copy(made, None, False)
     return made
 
 
-def offered(tensor: Tensor) -> tuple[Any, tuple[Any, ...]]:
+def all_offered(tensors: list[Tensor]) -> Offers:
+    about = [(tensor.shape, tensor.dtype) for tensor in tensors]
+    devices = {tensor.device.partition(":")[0] for tensor in tensors}
+    if len(devices) > 1:
+        raise ValueError(f"ray_transport: devices {sorted(devices)}: are of several kinds (give a result for each)")
+    offers: list[Any] = []
+    try:
+        for tensor in tensors:
+            offers.append(offered(tensor))
+    except BaseException:
+        take_back(offers)
+        raise
+    return Offers(about, *devices, offers=tuple(offers))
+
+
+def offered(tensor: Tensor) -> tuple[Any, ...]:
     """What received() takes to make a Tensor over the same memory, as often as it is called."""
     if not tensor.size:
-        return pickle.dumps(tensor), ()
+        return pickle.dumps(tensor), None, None, ()
     make, (segment, *arguments) = prepared("segment").sendable(tensor).in_segment()
-    return (make, arguments), (type(segment), segment.as_sent(), *offer(segment, lasts=True))
+    return make, arguments, (type(segment), segment.as_sent()), offer(segment, lasts=True)
 
 
-def received(made: Any, sent: tuple[Any, ...]) -> Tensor:
-    if not sent:
-        empty: Tensor = pickle.loads(made)
-        return empty
-    make, arguments = made
-    tensor: Tensor = make(receive(*sent), *arguments)
+def received(made: Any, arguments: Any, about: Any, kept: Any) -> Tensor:
+    tensor: Tensor = made(receive(*about, *kept), *arguments) if kept else pickle.loads(made)
     return tensor
+
+
+def take_back(offers: Any) -> None:
+    for *_, kept in offers:
+        if kept:
+            withdraw(*kept)

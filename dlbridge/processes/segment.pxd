@@ -2,25 +2,26 @@
 
 from libc.stdint cimport intptr_t
 
+from dlbridge._core.abi cimport DLDevice
 from dlbridge._core.block cimport Managed
 from dlbridge.tensor cimport Tensor
 
 
 cdef class Segment:
+    cdef DLDevice device
     cdef size_t start                   # the address of its first byte; 0 until it is mapped
     cdef readonly Py_ssize_t nbytes
     cdef readonly intptr_t descriptor   # or a handle, on Windows
     cdef readonly bytes identity        # the same in every process
     cdef bint writable
     cdef object __weakref__
+    cdef void unmap(self) noexcept
 
 
-# Find a Segment by its addresses from now on.
-cdef Segment mapped_at(Segment segment, size_t start)
-# … and no longer, before it is unmapped.
-cdef void forget(Segment segment) noexcept
-# The Segment that was received before, or None. The lock is held until the one that was received now is mapped.
-cdef object LOCK
+# Finds a Segment by its addresses from now on. It gives the one that was mapped before, if there is one of the same
+# identity.
+cdef Segment mapped_once(Segment segment, size_t start)
+# The Segment that was received before, or None.
 cdef Segment known_by(bytes identity)
 
 # A Tensor over all of a Segment that was made for it, or over what is in it from the first element's offset on.

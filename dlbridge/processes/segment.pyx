@@ -11,16 +11,16 @@ from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, ENOMEM, ENOSPC
-from libc.stdint cimport int32_t, int64_t, intptr_t
+from libc.stdint cimport int64_t, intptr_t
 
-from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLDevice
+from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLDevice, kDLCPU
 from dlbridge._core.block cimport (
     Managed, managed_count, managed_data, managed_nbytes, managed_release, managed_shape, managed_span,
     managed_strides,
 )
 from dlbridge._core.copies cimport is_watched, note_copy
 from dlbridge._core.described cimport described_by
-from dlbridge._core.devices.table cimport is_gpu, is_host, parse_device
+from dlbridge._core.devices.table cimport is_gpu, is_host, parse_device, same_device
 from dlbridge._core.dtypes cimport dtype_name
 from dlbridge._core.layout cimport Span
 from dlbridge._core.place cimport copy_into, dense_like, has_room_for
@@ -63,9 +63,17 @@ cdef class Segment:
         self.descriptor = NONE
         unfinished.add(self)
 
+    # Here and in no class below it, since only this is called after the weak references are gone: a Segment that is
+    # still found while it goes would be used.
     def __dealloc__(self):
+        if self.start:
+            forget(self)
+        self.unmap()
         if self.descriptor != NONE:
             close_memory(self.descriptor)
+
+    cdef void unmap(self) noexcept:
+        pass
 
     @property
     def is_constant(self):
@@ -96,11 +104,11 @@ cdef class Segment:
 cdef class HostSegment(Segment):
     """Memory of the host. Its buffer is what Tensors over it hold."""
 
-    tensor_over = staticmethod(tensor_over)
+    def __cinit__(self):
+        self.device = DLDevice(kDLCPU, 0)
 
-    def __dealloc__(self):
+    cdef void unmap(self) noexcept:
         if self.start:
-            forget(self)
             unmap_memory(<void*> self.start, self.nbytes)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
@@ -110,21 +118,24 @@ cdef class HostSegment(Segment):
     def is_constant(self):
         return bool(seals_of(self.descriptor) & IS_CONSTANT)
 
+    @property
+    def tensor_over(self):
+        return tensor_over
+
     def as_sent(self):
         return self.identity, self.nbytes
 
     def arrived(self, bytes identity, Py_ssize_t nbytes):
         """The Segment of the descriptor that was taken. It is mapped once in a process, so it may be another one."""
-        with LOCK.lock:
-            known = known_by(identity)
-            if known is not None:
-                return known
-            if not seals_of(self.descriptor) & KEEPS_ITS_SIZE or not 0 < nbytes <= size_of(self.descriptor):
-                raise refusal(ConversionError, "receive", "size", nbytes,
-                              f"is not what the descriptor is sealed to: {size_of(self.descriptor)} bytes",
-                              "send memory that dlbridge.shared made")
-            self.nbytes, self.identity = nbytes, identity
-            return opened("receive", self, not seals_of(self.descriptor) & IS_CONSTANT)
+        known = known_by(identity)
+        if known is not None:
+            return known
+        if not seals_of(self.descriptor) & KEEPS_ITS_SIZE or not 0 < nbytes <= size_of(self.descriptor):
+            raise refusal(ConversionError, "receive", "size", nbytes,
+                          f"is not what the descriptor is sealed to: {size_of(self.descriptor)} bytes",
+                          "send memory that dlbridge.shared made")
+        self.nbytes, self.identity = nbytes, identity
+        return opened("receive", self, not seals_of(self.descriptor) & IS_CONSTANT)
 
 
 cdef HostSegment new_segment(size_t nbytes):
@@ -149,7 +160,7 @@ cdef HostSegment reserved(HostSegment segment):
     return segment
 
 
-cdef HostSegment filled(const char* source, size_t nbytes, bint writable):
+cdef Segment filled(const char* source, size_t nbytes, bint writable):
     """A Segment with a copy of bytes."""
     cdef HostSegment segment = new_segment(nbytes)
     cdef int error
@@ -159,16 +170,16 @@ cdef HostSegment filled(const char* source, size_t nbytes, bint writable):
     return sealed(segment, writable)
 
 
-cdef HostSegment sealed(HostSegment segment, bint writable):
+cdef Segment sealed(HostSegment segment, bint writable):
     check("shared", seal_memory(segment.descriptor, not writable), segment.nbytes)
     return opened("shared", segment, writable)
 
 
-cdef HostSegment opened(str stage, HostSegment segment, bint writable):
+cdef Segment opened(str stage, HostSegment segment, bint writable):
     cdef void* mapped = NULL
     check(stage, map_memory(segment.descriptor, segment.nbytes, writable, &mapped), segment.nbytes)
     segment.writable = writable
-    return mapped_at(segment, <size_t> mapped)
+    return mapped_once(segment, <size_t> mapped)
 
 
 cdef int check(str stage, int error, size_t nbytes) except -1:
@@ -205,18 +216,22 @@ call_in_child(_close_unfinished)
 
 
 cdef Segment known_by(bytes identity):
-    known = by_identity.get(identity)
-    return None if known is None else known()
+    with LOCK.lock:
+        known = by_identity.get(identity)
+        return None if known is None else known()
 
 
-cdef Segment mapped_at(Segment segment, size_t start):
+cdef Segment mapped_once(Segment segment, size_t start):
     segment.start = start
     unfinished.discard(segment)         # first: what a forked child finds by its addresses has its descriptor
-    known = ref(segment)
+    reference = ref(segment)
     with LOCK.lock:
         starts.insert(bisect_left(starts, start), start)
-        by_start[start] = by_identity[segment.identity] = known
-    return segment
+        by_start[start] = reference
+        known = known_by(segment.identity)
+        if known is None:
+            by_identity[segment.identity] = reference
+    return segment if known is None else known
 
 
 cdef void forget(Segment segment) noexcept:
@@ -234,15 +249,18 @@ cdef Segment segment_of(Managed* managed):
     cdef Segment segment
     cdef Span span
     cdef size_t first
-    cdef int32_t device_type = managed.abi.dl_tensor.device.device_type
-    if not starts or not (is_host(device_type) or is_gpu(device_type)) or not managed_count(managed):
+    cdef DLDevice device = managed.abi.dl_tensor.device
+    if is_host(device.device_type):
+        device = DLDevice(kDLCPU, 0)
+    if not starts or not managed_count(managed):
         return None
     span = managed_span(managed)
     first = <size_t> managed_data(managed) + span.low_bytes
     with LOCK.lock:
         index = bisect_right(starts, first)
         segment = by_start[starts[index - 1]]() if index else None
-    if segment is None or first + (span.high_bytes - span.low_bytes) > segment.start + segment.nbytes:
+    if segment is None or not same_device(&segment.device, &device) or (
+            first + (span.high_bytes - span.low_bytes) > segment.start + segment.nbytes):
         return None
     return segment
 
@@ -266,10 +284,10 @@ def names_gpu(device):
     return is_gpu(named.device_type)
 
 
-def names_host(device):
+def names_cpu(device):
     cdef DLDevice named
     parse_device(device, &named)
-    return is_host(named.device_type)
+    return named.device_type == kDLCPU
 
 
 def is_on_host(Tensor tensor):
@@ -296,7 +314,7 @@ def shared_copy(Tensor tensor, bint readonly):
         managed_release(like)
 
 
-cdef HostSegment filled_in_order(Managed* like, Managed* source, bint writable):
+cdef Segment filled_in_order(Managed* like, Managed* source, bint writable):
     """A Segment with a copy of elements, in the order of ``like``."""
     cdef size_t nbytes = managed_nbytes(like)
     cdef HostSegment segment = reserved(new_segment(nbytes))

@@ -145,17 +145,63 @@ def test_it_is_unmapped_after_its_last_use():
 
 
 @in_child
-def test_what_cannot_be_waited_for_stays_mapped():
+def test_what_cannot_be_waited_for_is_unmapped_later():
     from fake_driver.scenes.shared import BASE, alive, driver
 
     import dlbridge
 
+    nothing = alive()
     tensor = dlbridge.shared(BASE, device="cuda")
     before = alive()
-    driver.fail("CtxSynchronize", 719)
+    driver.fail("StreamSynchronize", 719)
     del tensor
-    driver.fail("CtxSynchronize", 0)
+    driver.fail("StreamSynchronize", 0)
     assert alive() == [*before[:-1], before[-1] - 1]            # its descriptor is closed
+    dlbridge.shared(BASE, device="cuda")
+    assert alive() == nothing
+
+
+@pytest.mark.parametrize("MODE", ["thread", "global"])
+@in_child
+def test_memory_that_goes_ends_no_capture(MODE):
+    import ctypes
+
+    import pytest
+    from fake_driver.scenes.shared import BASE, alive, driver
+    from support.sharing import message
+
+    import dlbridge
+
+    driver.make_current(0)
+    def capture_status(stream):
+        status = ctypes.c_int()
+        assert driver.call("StreamIsCapturing", stream, ctypes.byref(status)) == 0
+        return status.value
+
+    before, tensor = alive(), dlbridge.shared(BASE, device="cuda")
+    captured = driver.stream()
+    driver.capture(captured, mode=MODE)
+    dlbridge.shared(BASE, device="cuda")
+    assert capture_status(captured) == 1
+    with pytest.raises(dlbridge.DeviceError, match="STREAM_CAPTURE"):       # the only one that waits for the device
+        message(tensor)
+    driver.capture(captured, 0)
+    del tensor
+    assert alive() == before
+
+
+@in_child
+def test_pinned_memory_is_waited_for():
+    from fake_driver.scenes.shared import BASE, Interface, driver, values
+
+    import dlbridge
+
+    driver.make_current(0)
+    stream, start = driver.stream(), driver.filled(0, BASE.tobytes(), "host")
+    driver.use(start, stream, "write")
+    pinned = Interface(start, BASE.shape, "<f4", stream=stream)
+    assert values(dlbridge.shared(pinned, device="cuda")).tolist() == BASE.tolist()
+    assert driver.races() == []
 
 
 @both
@@ -210,6 +256,8 @@ def test_what_is_shared_already_is_not_copied():
         dlbridge.shared(on_device())
     copy, = copies
     assert (copy.nbytes, copy.target) == (BASE.nbytes, "shared memory")
+    with pytest.raises(dlbridge.DeviceError, match="cuda_host:0: has no memory that other processes can map"):
+        dlbridge.shared_empty(4, device="cuda_host:0")
     empty = dlbridge.shared_empty((0, 3), device="cuda")
     assert (empty.shape, empty.device, dlbridge.shared(empty)) == ((0, 3), "cuda:0", empty)
 
@@ -291,14 +339,44 @@ def test_a_descriptor_of_something_else_is_refused():
 
     before = alive()
     _, nbytes, uuid = dlbridge.shared_empty(4, device="cuda").owner.as_sent()
-    for size, of, what in (nbytes, uuid, "CUDA_ERROR_INVALID_VALUE"), (GRANULE - 1, uuid, "size"), (0, uuid, "size"), (
-            nbytes, b"x" * 16, "is not seen by this process"):
+    for size, of, what in (nbytes, uuid, "CUDA_ERROR_INVALID_VALUE"), (GRANULE - 1, uuid, "size"), (
+            0, uuid, "INVALID"), (nbytes, b"x" * 16, "is not seen by this process"):
         arriving = DeviceSegment()
         arriving.take(os.open(os.devnull, os.O_RDONLY))
         with pytest.raises(dlbridge.DLBridgeError, match=what):
             arriving.arrived(os.urandom(16), size, of)
         del arriving
     assert alive() == before
+
+
+@in_child
+def test_memory_of_the_host_with_the_label_of_a_gpu_is_not_shared():
+    from fake_driver.scenes.shared import BASE
+
+    import dlbridge
+
+    host = dlbridge.shared(BASE)
+    labelled = dlbridge.from_pointer(host.data_ptr, BASE.shape, "float32", device="cuda", owner=host)
+    there = dlbridge.shared(BASE, device="cuda:1")
+    other = dlbridge.from_pointer(there.data_ptr, BASE.shape, "float32", device="cuda:0", owner=there)
+    for tensor in labelled, other:
+        assert dlbridge.processes.segment.sendable(tensor) is None
+    assert dlbridge.processes.segment.sendable(there) is not None
+
+
+@in_child
+def test_a_process_that_was_forked_is_told_so():
+    import pytest
+    from fake_driver.scenes.shared import BASE, driver
+    from support.sharing import message
+
+    import dlbridge
+
+    tensor = dlbridge.shared(BASE, device="cuda")
+    driver.fail("CtxGetCurrent", 3)         # as the real one does there
+    with pytest.raises(dlbridge.DeviceError, match="by spawn or forkserver"):
+        message(tensor)
+    driver.fail("CtxGetCurrent", 0)
 
 
 @in_child

@@ -148,8 +148,7 @@ def test_what_lasts_is_received_again_until_it_is_withdrawn():
 
     for offered in kept * 2:
         assert receive(offered) is tensor.owner
-    _, ticket, _ = kept[0]
-    descriptors.withdraw(ticket)
+    descriptors.withdraw(*kept[0])
     with pytest.raises(dlbridge.ConversionError, match="has no such memory to give"):
         receive(kept[0])
     assert receive(kept[1]) is tensor.owner         # for which nobody waits at the end
@@ -330,6 +329,65 @@ def test_threads_send_and_receive():
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(send, range(8)))
+
+
+@beside_threads
+def test_threads_that_receive_and_drop_it_at_once():
+    import multiprocessing
+    import sys
+    import threading
+
+    from support import sharing
+
+    def take(messages):
+        for each in messages:
+            assert sharing.array_of(sharing.received(each))[5] == 1
+
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=sharing.send_again, args=(theirs,))
+    process.start()
+    sys.setswitchinterval(1e-5)
+    for _ in range(40):
+        ours.send(160)
+        messages = ours.recv()
+        threads = [threading.Thread(target=take, args=(messages[part::8],)) for part in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    ours.send(0)
+    process.join()
+
+
+@in_child
+def test_what_is_withdrawn_while_somebody_fetches_it_is_gone():
+    import socket
+
+    import numpy as np
+
+    import dlbridge
+    from dlbridge.processes import descriptors
+
+    tensor = dlbridge.shared(np.ones(3))
+    address, ticket, proof = descriptors.offer(tensor.owner, lasts=True)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(address)
+        client.send(ticket)
+        assert client.recv(descriptors.LENGTH) == proof
+        descriptors.withdraw(address, ticket, proof)
+        client.send(descriptors.MISSING)
+        assert client.recv(1) == b""
+    sender, = descriptors.senders
+    assert (sender.offered, sender.given, sender.left()) == ({}, {}, 0)
+
+
+def test_a_damaged_message_keeps_nothing():
+    memory = bytearray(16)
+    for shape, strides in (None, (1,)), ((1,), None), ((1, 2), (1,)), ((1,), ("x",)):
+        with pytest.raises((TypeError, dlbridge.ConversionError)):
+            dlbridge.tensor.tensor_over(memory, 0, shape, strides, "int8", False, False)
+    memory.append(0)            # which is an error while anything exports it
 
 
 @in_child

@@ -59,6 +59,17 @@ def test_what_is_shared_already_is_returned():
     assert dlbridge.shared(constant, readonly=True) is constant is dlbridge.shared(constant)
 
 
+def test_copies_are_made_and_refused_on_request():
+    tensor = dlbridge.shared_empty((2, 3))
+    assert dlbridge.shared(tensor, copy=False) is tensor
+    assert dlbridge.shared(tensor, copy=True).data_ptr != tensor.data_ptr
+    for source, readonly in (BASE, False), (tensor, True):
+        with pytest.raises(dlbridge.CopyRequiredError, match=r"shared: copy False: .*shared_empty\(\)"):
+            dlbridge.shared(source, copy=False, readonly=readonly)
+    with pytest.raises(TypeError, match="shared: copy 1: is not one of None, True and False"):
+        dlbridge.shared(BASE, copy=1)
+
+
 def test_without_elements_there_is_nothing_to_share():
     for tensor in dlbridge.shared(np.zeros((0, 3)).__dlpack__()), dlbridge.shared_empty((0, 3)):
         assert (tensor.shape, tensor.dtype) == ((0, 3), np.float64)

@@ -9,6 +9,7 @@ __test__: dict[str, str]
 
 def require_driver(device_type: int) -> None: ...
 
+AFTER_FORK: str
 FREE_SOME: str
 LIBRARIES: Final[dict[str, tuple[str, ...]]]
 def memory_of_device(device_type: int, device_id: int) -> int: ...

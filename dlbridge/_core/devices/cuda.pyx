@@ -17,6 +17,7 @@ from dlbridge._core.system cimport open_library, symbol_of
 from dlbridge.errors import DeviceError, DeviceMemoryError, refusal
 from dlbridge._core.locks import ForkableLock
 
+AFTER_FORK = "start the process by spawn or forkserver: a GPU does not work in one that was forked after its first use"
 FREE_SOME = "let go of other arrays, and empty the caches of their libraries; or convert it in parts"
 
 # These numbers are the same in both drivers.
@@ -30,6 +31,7 @@ cdef enum:
     ATTRIBUTE_DEVICE_ORDINAL = 9
     ATTRIBUTE_RANGE_START = 11
     ATTRIBUTE_RANGE_SIZE = 12
+    NOT_INITIALIZED = 3                 # …_NOT_INITIALIZED, in a child that was forked
     INVALID_HANDLE = 400                # …_INVALID_HANDLE
     NOT_READY = 600                     # …_NOT_READY
     NOT_PERMITTED = 800                 # …_NOT_PERMITTED, in a callback of the driver's
@@ -264,6 +266,7 @@ cdef object driver_error(Driver* driver, const DriverFailure* failure):
         return refusal(DeviceMemoryError, family_name(driver), call, shown,
                        f"{failure.wanted} bytes were wanted, and {failure.available} are free", FREE_SOME)
     return refusal(DeviceError, family_name(driver), call, shown, words,
+                   AFTER_FORK if failure.error == NOT_INITIALIZED else
                    "look for the first error of the GPU before this one: it may have come late")
 
 

@@ -11,6 +11,7 @@ ctypedef struct Mapping:
     int32_t device_id
     size_t nbytes               # of whole granules
     void* start                 # NULL until it is mapped
+    int64_t unordered           # how many releases of any memory were unordered when it was made
 
 
 # The bytes of which the memory is a multiple; 0 where the device's driver has no memory with a descriptor.
@@ -21,13 +22,14 @@ cdef Mapping mapping_on(str stage, const DLDevice* device, size_t nbytes) except
 cdef int make_pages(Mapping* mapping, intptr_t* descriptor) except -1
 # Map the pages of a descriptor, which the caller closes.
 cdef int map_pages(Mapping* mapping, intptr_t descriptor) except -1
-# Unmap, once the device has done all its work: it is a fault to use memory that is unmapped.
-cdef void unmap_pages(Mapping* mapping) noexcept nogil
+# Unmap, once the work on the memory is done: it is a fault to use what is unmapped. Where that cannot be waited for, it
+# is unmapped later.
+cdef void unmap_pages(const Mapping* mapping) noexcept nogil
 cdef int fill_with_zeros(Mapping* mapping) except -1
-# Block this thread until the device has done all the work that it was given, on every stream.
+# Block this thread until the device has done all the work that this process gave it, on every stream.
 cdef int await_device(Mapping* mapping) except -1
 cdef bytes uuid_of(Mapping* mapping)
 # The number of a device here that another process named by its UUID.
 cdef int32_t device_of(bytes uuid) except -1
 # dlbridge's own stream of the device, on which the memory is ready.
-cdef int64_t stream_of(Mapping* mapping) except -1
+cdef int64_t own_stream_of(Mapping* mapping) except -1

@@ -4,18 +4,21 @@ The driver counts who has the pages, across processes: each mapping, and each de
 """
 
 from libc.stdint cimport int32_t, int64_t, intptr_t, uint64_t
-from libc.string cimport memset
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memset
 
 from dlbridge._core.abi cimport DLDevice, kDLCUDA
+from dlbridge._core.atomic cimport exchange_pointer, load_pointer, replace_pointer
 from dlbridge._core.block cimport python_runs
 from dlbridge._core.devices cimport cuda
 from dlbridge._core.devices.cuda cimport (
     MAX_DEVICES, OUT_OF_MEMORY, Calls, Driver, DriverFailure, Entered, MemoryAccess, MemoryKind, check, checked_ordinal,
     failed, find_driver, is_well,
 )
-from dlbridge._core.devices.releases cimport PyThreadState, give_up_gil, release_all, take_gil
+from dlbridge._core.devices.releases cimport PyThreadState, give_up_gil, release_all, take_gil, unordered_so_far
 from dlbridge._core.devices.table cimport ANY_DEVICE_ID, device_name
 
+from dlbridge._core.locks import call_in_child
 from dlbridge.errors import DeviceError, refusal
 
 cdef enum:
@@ -27,6 +30,7 @@ cdef enum:
     MAPS_PAGES = 102            # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     GIVES_DESCRIPTORS = 103     # CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
     UUID_BYTES = 16
+    NOWHERE = -2
 
 
 cdef Mapping mapping_on(str stage, const DLDevice* device, size_t nbytes) except *:
@@ -36,7 +40,7 @@ cdef Mapping mapping_on(str stage, const DLDevice* device, size_t nbytes) except
         raise refusal(DeviceError, stage, "device", device_name(device[0]),
                       "has no memory that other processes can map", 'pass device="cpu"')
     mapping.driver, mapping.start = find_driver(device.device_type), NULL
-    mapping.device_id = ordinal_of(mapping.driver, device)
+    mapping.device_id, mapping.unordered = ordinal_of(mapping.driver, device), unordered_so_far()
     mapping.nbytes = (nbytes + granule - 1) // granule * granule
     return mapping
 
@@ -91,6 +95,7 @@ cdef MemoryKind kind_on(int32_t device_id) noexcept nogil:
 cdef int make_pages(Mapping* mapping, intptr_t* descriptor) except -1:
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     with nogil:
+        unmap_waiting()
         make_and_map(mapping, descriptor, &failure)
         if failure.wanted and release_all():        # which may have freed enough
             failure = DriverFailure(0, 0, 0, 0, False)
@@ -154,26 +159,82 @@ cdef void map_and_let_go(Mapping* mapping, uint64_t pages, DriverFailure* failur
     failed(driver, &calls.pages_release, calls.pages_release(pages), failure)
 
 
-cdef void unmap_pages(Mapping* mapping) noexcept nogil:
-    """The memory stays mapped where the device cannot be waited for, or Python is shutting down."""
-    cdef Driver* driver = mapping.driver
-    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+ctypedef struct WaitingMapping:
+    WaitingMapping* next
+    Mapping mapping
+
+cdef void* waiting = NULL               # the WaitingMapping that was added last
+
+
+def _forget_waiting():
+    """In a forked child, they are the parent's."""
+    exchange_pointer(&waiting, NULL)
+
+
+call_in_child(_forget_waiting)
+
+
+cdef void unmap_pages(const Mapping* mapping) noexcept nogil:
     cdef PyThreadState* gil
-    cdef Entered entered
     if mapping.start == NULL or not python_runs():
         return
     gil = give_up_gil()
-    if cuda.enter(driver, mapping.device_id, &entered, &failure) and cuda.relax(
-            driver, &entered, &failure) and not driver.calls.context_synchronize():
-        driver.calls.unmap(mapping.start, mapping.nbytes)
-        driver.calls.addresses_free(mapping.start, mapping.nbytes)
-    cuda.leave(driver, &entered, &failure)
+    unmap_waiting()
+    unmap_or_wait(mapping)
     take_gil(gil)
+
+
+cdef void unmap_or_wait(const Mapping* mapping) noexcept nogil:
+    cdef WaitingMapping* entry
+    if unmapped(mapping):
+        return
+    entry = <WaitingMapping*> calloc(1, sizeof(WaitingMapping))
+    if entry == NULL:
+        return
+    entry.mapping = mapping[0]
+    while True:
+        entry.next = <WaitingMapping*> load_pointer(&waiting)
+        if replace_pointer(&waiting, entry.next, entry):
+            return
+
+
+cdef void unmap_waiting() noexcept nogil:
+    cdef WaitingMapping* entry = <WaitingMapping*> exchange_pointer(&waiting, NULL)
+    cdef WaitingMapping* following
+    while entry != NULL:
+        following = entry.next
+        unmap_or_wait(&entry.mapping)
+        free(entry)
+        entry = following
+
+
+cdef bint unmapped(const Mapping* mapping) noexcept nogil:
+    """Whether the memory is unmapped, since the work on it is done.
+
+    All streams that used it made dlbridge's own stream wait, when they gave it back. If that could not be done for one
+    of any memory, the whole device is waited for, which is not possible while a graph is captured.
+    """
+    cdef Driver* driver = mapping.driver
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
+    cdef bint done = False
+    cdef Entered entered
+    if cuda.enter(driver, mapping.device_id, &entered, &failure) and cuda.relax(driver, &entered, &failure):
+        if mapping.unordered == unordered_so_far():
+            done = cuda.has_finished(driver, cuda.own_stream(driver, mapping.device_id, &failure), &failure)
+        else:
+            done = not driver.calls.context_synchronize()
+        if done:
+            driver.calls.unmap(mapping.start, mapping.nbytes)
+            driver.calls.addresses_free(mapping.start, mapping.nbytes)
+    cuda.leave(driver, &entered, &failure)
+    return done
 
 
 # ---- what is in them -------------------------------------------------------------------------------------------------
 
-cdef int64_t stream_of(Mapping* mapping) except -1:
+cdef int64_t own_stream_of(Mapping* mapping) except -1:
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef void* stream
     with nogil:
@@ -185,7 +246,7 @@ cdef int64_t stream_of(Mapping* mapping) except -1:
 cdef int fill_with_zeros(Mapping* mapping) except -1:
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef Calls* calls = &mapping.driver.calls
-    cdef void* stream = <void*> <size_t> stream_of(mapping)
+    cdef void* stream = <void*> <size_t> own_stream_of(mapping)
     cdef Entered entered
     with nogil:
         if cuda.enter(mapping.driver, mapping.device_id, &entered, &failure):
@@ -212,7 +273,8 @@ cdef bytes uuid_of(Mapping* mapping):
     """A device's UUID. Its number is another one in a process that sees other devices."""
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef char[UUID_BYTES] uuid
-    read_uuid(mapping.driver, mapping.device_id, uuid, &failure)
+    with nogil:
+        read_uuid(mapping.driver, mapping.device_id, uuid, &failure)
     check(mapping.driver, &failure)
     return uuid[:UUID_BYTES]
 
@@ -220,17 +282,33 @@ cdef bytes uuid_of(Mapping* mapping):
 cdef int32_t device_of(bytes uuid) except -1:
     cdef Driver* driver = find_driver(kDLCUDA)
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
-    cdef char[UUID_BYTES] found
-    cdef int count = 0, device_id
-    if driver.has_pages and not failed(
-            driver, &driver.calls.device_get_count, driver.calls.device_get_count(&count), &failure):
-        for device_id in range(min(count, MAX_DEVICES)):
-            read_uuid(driver, device_id, found, &failure)
-            if is_well(&failure) and found[:UUID_BYTES] == uuid:
-                return device_id
+    cdef const char* wanted = uuid
+    cdef int32_t device_id = NOWHERE
+    if not driver.has_pages:
+        return 0                # which is refused for that
+    if len(uuid) == UUID_BYTES:
+        with nogil:
+            device_id = find_uuid(driver, wanted, &failure)
     check(driver, &failure)
+    if device_id != NOWHERE:
+        return device_id
     raise refusal(DeviceError, "receive", "device", f"with the UUID {uuid.hex()}", "is not seen by this process",
                   "start it with the same CUDA_VISIBLE_DEVICES, or send dlbridge.asdlpack(x, device=\"cpu\")")
+
+
+cdef int32_t find_uuid(Driver* driver, const char* uuid, DriverFailure* failure) noexcept nogil:
+    """The number of a device, or NOWHERE. It is a failure only if no device can be asked."""
+    cdef char[UUID_BYTES] found
+    cdef int count = 0
+    cdef int32_t device_id
+    if failed(driver, &driver.calls.device_get_count, driver.calls.device_get_count(&count), failure):
+        return NOWHERE
+    for device_id in range(min(count, MAX_DEVICES)):
+        failure[0] = DriverFailure(0, 0, 0, 0, False)
+        read_uuid(driver, device_id, found, failure)
+        if is_well(failure) and not memcmp(found, uuid, UUID_BYTES):
+            return device_id
+    return NOWHERE
 
 
 cdef void read_uuid(Driver* driver, int32_t device_id, char* uuid, DriverFailure* failure) noexcept nogil:

@@ -303,6 +303,10 @@ cdef void count_unordered() noexcept nogil:
     count_one(&unordered)
 
 
+cdef int64_t unordered_so_far() noexcept nogil:
+    return unordered
+
+
 cdef bint release_all() noexcept nogil:
     if load_pointer(&waiting) == NULL:
         return False
