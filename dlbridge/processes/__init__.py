@@ -23,8 +23,8 @@ def shared(x: object, *, device: Device | None = None, copy: bool | None = None,
         As for :func:`convert`.
     device : str, tuple or device object, optional
         Where the memory is to be; None leaves it on x's device. Of GPUs those of CUDA have such memory, on Linux, in
-        pages of mostly 2 MiB. A smaller array of a GPU, and any of another one, is sent by value, and arrives on the
-        host.
+        pages of mostly 2 MiB. A smaller array of a GPU, unless it is ``readonly``, and any of another GPU is sent by
+        value, and arrives on the host.
     copy : bool, optional
         True always copies, and False never: memory that other processes cannot map is then an error.
     readonly : bool
@@ -78,7 +78,7 @@ def shared(x: object, *, device: Device | None = None, copy: bool | None = None,
 def on_gpu(tensor: Tensor, device: Device | None, copy: bool | None, readonly: bool) -> Tensor:
     there = prepared("device_segment")
     if prepared("segment").is_on_host(tensor):
-        refuse(copy)
+        refuse(copy, "it is on the host", "pass copy=None")
         tensor = asdlpack(tensor, device="cpu")         # the host waits for pinned memory
     else:
         tensor = asdlpack(tensor, device=device)        # which may be another GPU
@@ -91,17 +91,19 @@ def on_gpu(tensor: Tensor, device: Device | None, copy: bool | None, readonly: b
 
 
 def stays(tensor: Tensor, copy: bool | None, readonly: bool) -> bool:
-    """Whether a Tensor of the wanted device is what shared() gives; if not, it is to be copied."""
-    if not tensor.size or (copy is not True and prepared("segment").is_shared(tensor, readonly)):
+    """Whether shared() gives a Tensor of the wanted device as it is. If not, ``copy=False`` is an error."""
+    is_shared = prepared("segment").is_shared
+    if not tensor.size or (copy is not True and is_shared(tensor, readonly)):
         return True
-    refuse(copy)
+    if readonly and is_shared(tensor, False):
+        refuse(copy, "others may write to the memory", "pass copy=None")
+    refuse(copy, "other processes cannot map the memory", "pass copy=None, or write to dlbridge.shared_empty()")
     return False
 
 
-def refuse(copy: bool | None) -> None:
+def refuse(copy: bool | None, wrong: str, hint: str) -> None:
     if copy is False:
-        raise refusal(CopyRequiredError, "shared", "copy", False, "but the memory is not such that others can map it",
-                      "pass copy=None, or write to dlbridge.shared_empty()")
+        raise refusal(CopyRequiredError, "shared", "copy", False, f"but {wrong}", hint)
 
 
 def shared_empty(

@@ -186,8 +186,9 @@ class Sender:
             self.offered.clear()
             self.lasting.clear()
         if left:
-            warnings.warn(f"dlbridge.shared: {left} Tensors were sent and not received, and are lost with their sender "
-                          "(receive them before, or send them by value)", RuntimeWarning, stacklevel=2)
+            warnings.warn(f"dlbridge.shared: {left} pieces of memory were sent and not received, and are lost with "
+                          "their sender (receive them before, or send dlbridge.asdlpack(x, copy=True))",
+                          RuntimeWarning, stacklevel=2)
 
     def forget(self) -> None:
         """In a forked child, what the parent has sent is the parent's."""
@@ -272,14 +273,14 @@ def fetch(arriving: Any, address: str, ticket: bytes, proof: bytes) -> None:
         try:
             answer = ask(arriving, address, ticket)
         except (ConnectionRefusedError, FileNotFoundError):
-            raise refused(address, "has ended, or is on another machine") from None
+            raise refused(address, "has ended, or is in another container or on another machine") from None
         if answer:
             break
         time.sleep(0.01)        # the sender had too many clients, or no memory
     else:
         raise refused(address, "does not answer")
     if not secrets.compare_digest(answer, proof):
-        raise refused(address, "has no such memory to give: it was received before")
+        raise refused(address, "has no such memory to give: it was received before, or is kept no longer")
     if arriving.descriptor < 0:
         raise OSError(errno.EMFILE, f"receive: descriptor: {os.strerror(errno.EMFILE)} (share fewer, larger arrays)")
 

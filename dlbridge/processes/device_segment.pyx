@@ -55,7 +55,7 @@ cdef class DeviceSegment(Segment):
         if known is not None:
             return known
         device.device_type, device.device_id = kDLCUDA, device_of(uuid)
-        begin(self, "receive", &device, nbytes, identity)
+        describe(self, "receive", &device, nbytes, identity)
         if self.nbytes != nbytes:
             raise refusal(ConversionError, "receive", "size", nbytes, f"is not of whole pages: {self.nbytes} bytes",
                           "send memory that dlbridge.shared made")
@@ -63,7 +63,7 @@ cdef class DeviceSegment(Segment):
         return mapped_once(self, <size_t> self.mapping.start)
 
 
-cdef int begin(DeviceSegment segment, str stage, const DLDevice* device, size_t nbytes, bytes identity) except -1:
+cdef int describe(DeviceSegment segment, str stage, const DLDevice* device, size_t nbytes, bytes identity) except -1:
     """Note all but the addresses."""
     segment.mapping = mapping_on(stage, device, nbytes)
     segment.device.device_type, segment.device.device_id = kDLCUDA, segment.mapping.device_id
@@ -72,7 +72,7 @@ cdef int begin(DeviceSegment segment, str stage, const DLDevice* device, size_t 
 
 cdef DeviceSegment new_segment(str stage, const DLDevice* device, size_t nbytes):
     cdef DeviceSegment segment = DeviceSegment.__new__(DeviceSegment)
-    begin(segment, stage, device, nbytes, urandom(16))
+    describe(segment, stage, device, nbytes, urandom(16))
     make_pages(&segment.mapping, &segment.descriptor)
     set_inheritable(segment.descriptor, False)
     return mapped_once(segment, <size_t> segment.mapping.start)

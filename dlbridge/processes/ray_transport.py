@@ -26,13 +26,14 @@ NAME = "DLBRIDGE"
 def register() -> None:
     """Let methods of Ray's actors give Tensors by descriptors: those with ``@ray.method(tensor_transport="DLBRIDGE")``.
 
-    Call it before the actors are made. Actors of the same machine that take such a result map its memory: what is in
-    memory of :func:`dlbridge.shared` is not copied, and all else once, by the actor that gives it. All Tensors of a
-    result are on the host, or all on GPUs; without elements they arrive on the host. Ray calls this experimental.
+    Call it in the process that makes the actors, before it makes them. Actors of the same machine that take such a
+    result map its memory: what is in memory of :func:`dlbridge.shared` is not copied, and every other Tensor once, by
+    the actor that gives it. All Tensors of a result are on the host, or all on GPUs; without elements they arrive on
+    the host. Ray calls this experimental.
     """
     if sys.platform == "win32":
-        raise refusal(UnsupportedError, "ray_transport", "system", sys.platform, "gives no handle several times",
-                      "let the actors return dlbridge.asdlpack(x)")
+        raise refusal(UnsupportedError, "ray_transport", "system", sys.platform, "gives a handle once alone",
+                      "leave tensor_transport out of ray.method")
     register_tensor_transport(NAME, ["cpu", "cuda"], Transport, Tensor)
 
 
@@ -77,7 +78,7 @@ class Transport(TensorTransportManager):  # type: ignore[misc, unused-ignore]
         self, obj_id: str, tensor_transport_metadata: Offers, communicator_metadata: Any, target_buffers: Any = None,
     ) -> list[Tensor]:
         if target_buffers:
-            raise ValueError("ray_transport: target_buffers: are not filled (take the Tensors, which nobody copies)")
+            raise ValueError("ray_transport: target_buffers: cannot be filled (leave them out: nothing is copied)")
         return [received(*each) for each in tensor_transport_metadata.offers]
 
     def send_multiple_tensors(self, tensors: Any, tensor_transport_metadata: Any, communicator_metadata: Any) -> None:
@@ -101,7 +102,7 @@ def all_offered(tensors: list[Tensor]) -> Offers:
     about = [(tensor.shape, tensor.dtype) for tensor in tensors]
     devices = {tensor.device.partition(":")[0] for tensor in tensors}
     if len(devices) > 1:
-        raise ValueError(f"ray_transport: devices {sorted(devices)}: are of several kinds (give a result for each)")
+        raise ValueError(f"ray_transport: devices {sorted(devices)}: are of two kinds (return them from two methods)")
     offers: list[Any] = []
     try:
         for tensor in tensors:

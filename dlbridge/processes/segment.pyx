@@ -191,7 +191,8 @@ cdef int check(str stage, int error, size_t nbytes) except -1:
 
 
 cdef object no_room(str stage, size_t nbytes):
-    return MemoryError(f"{stage}: {nbytes} bytes: do not fit into the memory available (ask for less)")
+    hint = "ask for less" if stage == "shared" else "let go of other memory, and receive it again"
+    return MemoryError(f"{stage}: {nbytes} bytes: do not fit into the memory available ({hint})")
 
 
 # ---- which there are in this process ---------------------------------------------------------------------------------

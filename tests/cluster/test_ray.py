@@ -171,7 +171,7 @@ def test_small_tensors_of_a_gpu_are_on_it_there_too():
         first, second = transport.recv_multiple_tensors("", offers, None)
         assert (first.device, second.data_ptr) == ("cuda:0", part.data_ptr)
         assert values(first).tolist() == BASE[:1].tolist()
-    with pytest.raises(ValueError, match="give a result for each"):
+    with pytest.raises(ValueError, match="from two methods"):
         transport.extract_tensor_transport_metadata("other", [small, dlbridge.asdlpack(BASE)])
     driver.fail("DeviceGetUuid", 719, after=1)
     with pytest.raises(dlbridge.DeviceError):

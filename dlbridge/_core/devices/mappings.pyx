@@ -188,7 +188,7 @@ cdef void unmap_pages(const Mapping* mapping) noexcept nogil:
 
 cdef void unmap_or_wait(const Mapping* mapping) noexcept nogil:
     cdef WaitingMapping* entry
-    if unmapped(mapping):
+    if try_to_unmap(mapping):
         return
     entry = <WaitingMapping*> calloc(1, sizeof(WaitingMapping))
     if entry == NULL:
@@ -210,11 +210,11 @@ cdef void unmap_waiting() noexcept nogil:
         entry = following
 
 
-cdef bint unmapped(const Mapping* mapping) noexcept nogil:
-    """Whether the memory is unmapped, since the work on it is done.
+cdef bint try_to_unmap(const Mapping* mapping) noexcept nogil:
+    """Unmap once the work on the memory is done; False if that cannot be waited for.
 
-    All streams that used it made dlbridge's own stream wait, when they gave it back. If that could not be done for one
-    of any memory, the whole device is waited for, which is not possible while a graph is captured.
+    All streams that used it made dlbridge's own stream wait when they gave it back. If any release, of any memory, was
+    unordered since this was made, the whole device is waited for, which is not possible while a graph is captured.
     """
     cdef Driver* driver = mapping.driver
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
