@@ -401,7 +401,7 @@ def _as_sent(Tensor sent):
 
 
 def tensor_over(
-    exporter, int64_t offset_bytes, tuple shape not None, tuple strides not None, str dtype not None, bint padded,
+    exporter, int64_t offset_bytes, tuple shape not None, tuple strides not None, str dtype, bint padded,
     bint readonly,
 ):
     """A Tensor over the buffer of an exporter."""
@@ -448,7 +448,7 @@ cdef DLDevice pickled_device(Tensor tensor) noexcept:
 
 
 def _from_buffer(
-    received, int64_t offset_bytes, tuple shape not None, tuple strides not None, str dtype not None, bint padded,
+    received, int64_t offset_bytes, tuple shape not None, tuple strides not None, str dtype, bint padded,
     int32_t device_type=0, int32_t device_id=0,
 ):
     """Unpickle a Tensor over the bytes that were received. It is read-only if they are."""
@@ -457,7 +457,7 @@ def _from_buffer(
 
 
 def _from_bytes(
-    bytes elements not None, tuple shape not None, tuple strides not None, str dtype not None, bint padded,
+    bytes elements not None, tuple shape not None, tuple strides not None, str dtype, bint padded,
     bint readonly, int64_t offset_bytes=0, int32_t device_type=0, int32_t device_id=0,
 ):
     """Unpickle a Tensor of protocol 4 or lower, which has bytes for writable memory too.

@@ -82,7 +82,7 @@ cdef DeviceSegment new_segment(str stage, const DLDevice* device, size_t nbytes)
 
 def tensor_on_device(
     DeviceSegment segment not None, Py_ssize_t offset_bytes, tuple shape not None, tuple strides not None,
-    str dtype not None, bint padded, bint readonly,
+    str dtype, bint padded, bint readonly,
 ):
     """A Tensor over memory of a device."""
     cdef Managed* block = in_segment(managed_new(PROTOCOL_DLBRIDGE, len(shape)), segment, 0)
