@@ -185,10 +185,11 @@ FAULTS = (
     Fault("a GPU has the same number in every process", "dlbridge/processes/device_segment.pyx",
           "kDLCUDA, device_of(uuid)", "kDLCUDA, 0", "shared"),
     Fault("memory of a GPU is unmapped while it is used", CORE + "devices/mappings.pyx",
-          "done = not driver.calls.context_synchronize()", "done = True", "shared"),
+          "is_unordered(mapping) and finish(mapping, &failure)", "is_unordered(mapping)", "shared"),
     Fault("memory of a GPU is unmapped before it is filled", CORE + "devices/mappings.pyx",
-          "done = cuda.has_finished(driver, cuda.own_stream(driver, mapping.device_id, &failure), &failure)",
-          "done = True", "shared"),
+          "is_done = is_done or cuda.has_finished(\n"
+          "            driver, cuda.own_stream(driver, mapping.device_id, &failure), &failure)",
+          "is_done = True", "shared"),
     Fault("shared memory does not change", "dlbridge/libraries/dlbridge.py",
           "lambda segment, address: segment.is_constant", "lambda segment, address: True", "shared"),
 )

@@ -401,9 +401,12 @@ cdef Managed* described_in(
     bint padded,
 ) except NULL:
     cdef int row = find_name(dtype)
-    if row == NO_ROW or len(strides) != len(shape):
+    if row == NO_ROW:
         managed_release(managed)
-        raise damaged("strides", strides, f"do not fit shape {shape} of {dtype}")
+        raise damaged("dtype", dtype, "is none that dlbridge has")
+    if len(strides) != len(shape):
+        managed_release(managed)
+        raise damaged("strides", strides, f"do not fit shape {shape}")
     if not 0 <= offset_bytes <= length:
         managed_release(managed)
         raise damaged("offset", offset_bytes, f"is outside of {length} bytes")

@@ -24,7 +24,7 @@ def shared(x: object, *, device: Device | None = None, copy: bool | None = None,
     device : str, tuple or device object, optional
         Where the memory is to be; None leaves it on x's device. Of GPUs those of CUDA have such memory, on Linux, in
         pages of mostly 2 MiB. A smaller array of a GPU, unless it is ``readonly``, and any of another GPU is sent by
-        value, and arrives on the host.
+        value, and arrives on the host. Memory of one GPU does not go to another: that is an error.
     copy : bool, optional
         True always copies, and False never: memory that other processes cannot map is then an error.
     readonly : bool
@@ -63,10 +63,12 @@ def shared(x: object, *, device: Device | None = None, copy: bool | None = None,
     """
     if copy is not None and not isinstance(copy, bool):
         raise TypeError(f"shared: copy {shown(copy)}: is not one of None, True and False (None copies only if needed)")
+    if not isinstance(readonly, bool):
+        raise TypeError(f"shared: readonly {shown(readonly)}: is neither True nor False (pass one)")
     segment = prepared("segment")
     if device is not None and segment.names_gpu(device):
         return on_gpu(asdlpack(x), device, copy, readonly)
-    tensor = asdlpack(x, device=device)
+    tensor = asdlpack(x, device=device, copy=False if copy is False else None)
     if not segment.is_on_host(tensor):
         return on_gpu(tensor, None, copy, readonly)
     if stays(tensor, copy, readonly):
@@ -81,7 +83,7 @@ def on_gpu(tensor: Tensor, device: Device | None, copy: bool | None, readonly: b
         refuse(copy, "it is on the host", "pass copy=None")
         tensor = asdlpack(tensor, device="cpu")         # the host waits for pinned memory
     else:
-        tensor = asdlpack(tensor, device=device)        # which may be another GPU
+        tensor = asdlpack(tensor, device=device)        # an error if that is another GPU
         if stays(tensor, copy, readonly):
             return tensor
     if there.fills_granule(tensor, device) or (readonly and tensor.size):

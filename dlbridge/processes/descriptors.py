@@ -1,4 +1,4 @@
-"""Descriptors from process to process: the sender keeps each until it is fetched, by a socket.
+"""Descriptors from process to process: the sender keeps each until it is fetched by a socket, or is withdrawn.
 
 A receiver shows the ticket that was in the pickle. The sender shows the proof, which was there too, and gives the
 descriptor. So no other process of the machine gets a descriptor, or can pass one off. The receiver says whether the
@@ -76,7 +76,7 @@ class Sender:
     def serve(self) -> None:
         poll = select.poll()
         poll.register(self.server, select.POLLIN)
-        while self.server.fileno() >= 0:
+        while True:
             if self.spare is None:
                 with suppress(OSError):
                     self.spare = os.open(os.devnull, os.O_RDONLY)
@@ -87,8 +87,16 @@ class Sender:
                 with suppress(Exception):       # whatever one client does, the others are served
                     if number == self.server.fileno():
                         self.accept(poll)
-                    elif number in self.clients and self.answer(number):    # it may be gone since it was ready
-                        self.hang_up(number, poll)
+                    elif number in self.clients:        # it may be gone since it was ready
+                        self.serve_client(number, poll)
+
+    def serve_client(self, number: int, poll: Any) -> None:
+        is_done = True
+        try:
+            is_done = self.answer(number)
+        finally:
+            if is_done:         # also where there was no memory to answer: it would wait for ever
+                self.hang_up(number, poll)
 
     def accept(self, poll: Any) -> None:
         if len(self.clients) == MOST:
@@ -186,8 +194,8 @@ class Sender:
             self.offered.clear()
             self.lasting.clear()
         if left:
-            warnings.warn(f"dlbridge.shared: {left} pieces of memory were sent and not received, and are lost with "
-                          "their sender (receive them before, or send dlbridge.asdlpack(x, copy=True))",
+            warnings.warn(f"dlbridge.shared: {left} of what was sent has not been received, and is lost with "
+                          "its sender (receive them before, or send dlbridge.asdlpack(x, copy=True))",
                           RuntimeWarning, stacklevel=2)
 
     def forget(self) -> None:
@@ -198,8 +206,7 @@ class Sender:
         for each in (self.server, *self.clients.values()):
             each.close()
         if self.spare is not None:
-            with suppress(OSError):         # the parent's thread had closed it
-                os.close(self.spare)
+            os.close(self.spare)
 
 
 def listen() -> tuple[socket.socket, str]:
@@ -274,6 +281,10 @@ def fetch(arriving: Any, address: str, ticket: bytes, proof: bytes) -> None:
             answer = ask(arriving, address, ticket)
         except (ConnectionRefusedError, FileNotFoundError):
             raise refused(address, "has ended, or is in another container or on another machine") from None
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            raise none_left() from None
         if answer:
             break
         time.sleep(0.01)        # the sender had too many clients, or no memory
@@ -282,7 +293,11 @@ def fetch(arriving: Any, address: str, ticket: bytes, proof: bytes) -> None:
     if not secrets.compare_digest(answer, proof):
         raise refused(address, "has no such memory to give: it was received before, or is kept no longer")
     if arriving.descriptor < 0:
-        raise OSError(errno.EMFILE, f"receive: descriptor: {os.strerror(errno.EMFILE)} (share fewer, larger arrays)")
+        raise none_left()
+
+
+def none_left() -> OSError:
+    return OSError(errno.EMFILE, f"receive: descriptor: {os.strerror(errno.EMFILE)} (share fewer, larger arrays)")
 
 
 def refused(address: str, wrong: str) -> Exception:

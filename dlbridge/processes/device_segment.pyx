@@ -22,7 +22,7 @@ from dlbridge._core.layout cimport Span
 from dlbridge._core.place cimport FETCH_THERE, copy_staged, dense_like, is_stageable
 from dlbridge._core.request cimport READONLY_COPY
 from dlbridge._core.uploads cimport send_elements
-from dlbridge.processes.segment cimport Segment, known_by, mapped_once, tensor_of
+from dlbridge.processes.segment cimport Segment, check_mapped, known_by, mapped_once, tensor_of
 from dlbridge.tensor cimport Tensor, new_tensor
 
 from dlbridge.convert import asdlpack, empty
@@ -42,8 +42,7 @@ cdef class DeviceSegment(Segment):
         return tensor_on_device
 
     def as_sent(self):
-        if not self.start:
-            raise ValueError("DeviceSegment: nothing: is mapped (call dlbridge.shared)")
+        check_mapped(self)
         # Work on any of its streams may write to the memory, of which a receiver's stream cannot be told.
         await_device(&self.mapping)
         return self.identity, self.nbytes, uuid_of(&self.mapping)
@@ -127,7 +126,7 @@ def zeros_there(shape, dtype, device):
         managed_release(like)
 
 
-def fills_granule(Tensor tensor, device):
+def fills_granule(Tensor tensor not None, device):
     """Whether elements that are on a GPU, or are to be on one, take no less than the smallest Segment there."""
     cdef Managed* managed = tensor.managed
     cdef DLDevice there = managed.abi.dl_tensor.device
@@ -141,7 +140,7 @@ def fills_granule(Tensor tensor, device):
     return granule and <size_t> managed_nbytes(managed) >= granule
 
 
-def shared_copy(Tensor tensor, device, bint readonly):
+def shared_copy(Tensor tensor not None, device, bint readonly):
     """A Tensor over a Segment of a device with the elements of a Tensor, which is there, or on the host."""
     cdef Managed* source = tensor.managed
     cdef DLDevice there = source.abi.dl_tensor.device

@@ -1,6 +1,6 @@
 /* Memory with a descriptor (on Windows: a handle), which other processes can map. The kernel counts who uses it.
 
-   What can fail gives an errno, or 0. */
+   What can fail gives an errno, or 0; dlbridge_receive gives how many bytes came, or an errno with a minus sign. */
 #ifndef DLBRIDGE_MEMORY_H
 #define DLBRIDGE_MEMORY_H
 

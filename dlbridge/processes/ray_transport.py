@@ -100,7 +100,7 @@ def in_shared_memory(tensor: Tensor) -> Tensor:
 
 def all_offered(tensors: list[Tensor]) -> Offers:
     about = [(tensor.shape, tensor.dtype) for tensor in tensors]
-    devices = {tensor.device.partition(":")[0] for tensor in tensors}
+    devices = {tensor.device.partition(":")[0] for tensor in tensors if tensor.size} or {"cpu"}
     if len(devices) > 1:
         raise ValueError(f"ray_transport: devices {sorted(devices)}: are of two kinds (return them from two methods)")
     offers: list[Any] = []
@@ -116,13 +116,13 @@ def all_offered(tensors: list[Tensor]) -> Offers:
 def offered(tensor: Tensor) -> tuple[Any, ...]:
     """What received() takes to make a Tensor over the same memory, as often as it is called."""
     if not tensor.size:
-        return pickle.dumps(tensor), None, None, ()
+        return pickle.loads, (pickle.dumps(tensor),), (), ()
     make, (segment, *arguments) = prepared("segment").sendable(tensor).in_segment()
     return make, arguments, (type(segment), segment.as_sent()), offer(segment, lasts=True)
 
 
-def received(made: Any, arguments: Any, about: Any, kept: Any) -> Tensor:
-    tensor: Tensor = made(receive(*about, *kept), *arguments) if kept else pickle.loads(made)
+def received(make: Any, arguments: Any, segment: Any, kept: Any) -> Tensor:
+    tensor: Tensor = make(receive(*segment, *kept), *arguments) if kept else make(*arguments)
     return tensor
 
 

@@ -18,6 +18,7 @@ cdef class Segment:
     cdef void unmap(self) noexcept
 
 
+cdef int check_mapped(Segment segment) except -1
 # Finds a Segment by its addresses from now on. It gives the one that was mapped before, if there is one of the same
 # identity.
 cdef Segment mapped_once(Segment segment, size_t start)

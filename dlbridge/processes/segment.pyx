@@ -1,6 +1,7 @@
 """Segments: memory with a descriptor, by which other processes can map it; those of the host; the Tensors over it.
 
-Linux seals them, so that no process can make one smaller: then the pages would be gone under those that have it mapped.
+Linux seals those of the host, so that no process can make one smaller: then the pages would be gone under those that
+have it mapped.
 """
 
 from bisect import bisect_left, bisect_right
@@ -10,7 +11,7 @@ from weakref import WeakSet, ref
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR, ENOMEM, ENOSPC
+from libc.errno cimport EFAULT, EFBIG, EINTR, EMFILE, ENFILE, ENOMEM, ENOSPC
 from libc.stdint cimport int64_t, intptr_t
 
 from dlbridge._core.abi cimport DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED, DLDevice, kDLCPU
@@ -87,7 +88,7 @@ cdef class Segment:
     def receive(self, int socket, Py_ssize_t nbytes):
         """Own the descriptor that comes by a socket, if one does, and give the bytes that come with it.
 
-        No signal's handler runs between.
+        No signal's handler runs between its arrival and that.
         """
         cdef bytes came = PyBytes_FromStringAndSize(NULL, nbytes)
         cdef char* into = PyBytes_AS_STRING(came)
@@ -123,6 +124,7 @@ cdef class HostSegment(Segment):
         return tensor_over
 
     def as_sent(self):
+        check_mapped(self)
         return self.identity, self.nbytes
 
     def arrived(self, bytes identity, Py_ssize_t nbytes):
@@ -138,17 +140,23 @@ cdef class HostSegment(Segment):
         return opened("receive", self, not seals_of(self.descriptor) & IS_CONSTANT)
 
 
-cdef HostSegment new_segment(size_t nbytes):
+cdef int check_mapped(Segment segment) except -1:
+    if not segment.start:
+        raise ValueError(f"{type(segment).__name__}: nothing: is mapped (call dlbridge.shared)")
+    return 0
+
+
+cdef HostSegment new_segment(str stage, size_t nbytes):
     """A Segment without pages, which is not yet mapped."""
     cdef HostSegment segment = HostSegment.__new__(HostSegment)
     if not has_room_for(nbytes):
-        raise no_room("shared", nbytes)
+        raise no_room(stage, nbytes)
     segment.nbytes, segment.identity = nbytes, urandom(16)
-    check("shared", new_memory(nbytes, &segment.descriptor), nbytes)
+    check(stage, new_memory(nbytes, &segment.descriptor), nbytes)
     return segment
 
 
-cdef HostSegment reserved(HostSegment segment):
+cdef HostSegment reserved(str stage, HostSegment segment):
     """Give a Segment its pages, so that no write to them can fail."""
     cdef size_t done = 0
     cdef int error = EINTR
@@ -156,23 +164,23 @@ cdef HostSegment reserved(HostSegment segment):
         PyErr_CheckSignals()
         with nogil:
             error = reserve(segment.descriptor, &done, segment.nbytes)
-    check("shared", error, segment.nbytes)
+    check(stage, error, segment.nbytes)
     return segment
 
 
 cdef Segment filled(const char* source, size_t nbytes, bint writable):
     """A Segment with a copy of bytes."""
-    cdef HostSegment segment = new_segment(nbytes)
+    cdef HostSegment segment = new_segment("shared", nbytes)
     cdef int error
     with nogil:
         error = fill(segment.descriptor, source, nbytes)
     check("shared", error, nbytes)
-    return sealed(segment, writable)
+    return sealed("shared", segment, writable)
 
 
-cdef Segment sealed(HostSegment segment, bint writable):
-    check("shared", seal_memory(segment.descriptor, not writable), segment.nbytes)
-    return opened("shared", segment, writable)
+cdef Segment sealed(str stage, HostSegment segment, bint writable):
+    check(stage, seal_memory(segment.descriptor, not writable), segment.nbytes)
+    return opened(stage, segment, writable)
 
 
 cdef Segment opened(str stage, HostSegment segment, bint writable):
@@ -182,16 +190,22 @@ cdef Segment opened(str stage, HostSegment segment, bint writable):
     return mapped_once(segment, <size_t> mapped)
 
 
+cdef str FEWER = "share fewer, larger arrays"
+cdef dict HINTS = {EMFILE: FEWER, ENFILE: FEWER, EFBIG: "ask for less, or raise the limit: ulimit -f",
+                   EFAULT: "the memory of the array cannot be read: is its file shorter now?"}
+
+
 cdef int check(str stage, int error, size_t nbytes) except -1:
     if error in (ENOMEM, ENOSPC):
         raise no_room(stage, nbytes)
     if error:
-        raise OSError(error, f"{stage}: {nbytes} bytes: {strerror(error)} (share fewer, larger arrays)")
+        hint = HINTS.get(error, "the system forbids such memory here")
+        raise OSError(error, f"{stage}: {nbytes} bytes: {strerror(error)} ({hint})")
     return 0
 
 
 cdef object no_room(str stage, size_t nbytes):
-    hint = "ask for less" if stage == "shared" else "let go of other memory, and receive it again"
+    hint = "let go of other memory, and receive it again" if stage == "receive" else "ask for less"
     return MemoryError(f"{stage}: {nbytes} bytes: do not fit into the memory available ({hint})")
 
 
@@ -205,7 +219,7 @@ cdef object unfinished = WeakSet()      # which are not mapped yet
 
 
 def _close_unfinished():
-    """In a forked child, those of threads that do not run there."""
+    """In a forked child: the parent has them, and what made them does not run here."""
     cdef Segment segment
     for segment in unfinished:
         close_memory(segment.descriptor)
@@ -274,7 +288,8 @@ def zeros(shape, dtype):
     try:
         if not managed_count(like):
             return empty(shape, dtype)
-        return tensor_of(sealed(reserved(new_segment(managed_nbytes(like))), True), like, 0)
+        segment = reserved("shared_empty", new_segment("shared_empty", managed_nbytes(like)))
+        return tensor_of(sealed("shared_empty", segment, True), like, 0)
     finally:
         managed_release(like)
 
@@ -291,17 +306,17 @@ def names_cpu(device):
     return named.device_type == kDLCPU
 
 
-def is_on_host(Tensor tensor):
+def is_on_host(Tensor tensor not None):
     return is_host(tensor.managed.abi.dl_tensor.device.device_type)
 
 
-def is_shared(Tensor tensor, bint constant):
+def is_shared(Tensor tensor not None, bint constant):
     """Whether a Tensor is in a Segment; with ``constant``, in one that nobody can write to."""
     segment = segment_of(tensor.managed)
     return segment is not None and (segment.is_constant or not constant)
 
 
-def shared_copy(Tensor tensor, bint readonly):
+def shared_copy(Tensor tensor not None, bint readonly):
     """A Tensor over a Segment with the elements of a Tensor of the host, which has some."""
     cdef Managed* source = tensor.managed
     cdef Managed* like = dense_like(source, source.row, 0)
@@ -318,7 +333,7 @@ def shared_copy(Tensor tensor, bint readonly):
 cdef Segment filled_in_order(Managed* like, Managed* source, bint writable):
     """A Segment with a copy of elements, in the order of ``like``."""
     cdef size_t nbytes = managed_nbytes(like)
-    cdef HostSegment segment = reserved(new_segment(nbytes))
+    cdef HostSegment segment = reserved("shared", new_segment("shared", nbytes))
     cdef void* mapped = NULL
     check("shared", map_memory(segment.descriptor, nbytes, True, &mapped), nbytes)
     keep_from_children(mapped, nbytes)
@@ -327,7 +342,7 @@ cdef Segment filled_in_order(Managed* like, Managed* source, bint writable):
         copy_into(like, source)
     finally:
         unmap_memory(mapped, nbytes)
-    return sealed(segment, writable)
+    return sealed("shared", segment, writable)
 
 
 cdef Tensor tensor_of(Segment segment, const Managed* described, Py_ssize_t offset_bytes):
@@ -350,6 +365,9 @@ cdef class Sendable:
     cdef Tensor tensor
     cdef Segment segment
 
+    def __init__(self):
+        raise TypeError("Sendable: nothing: was given (call dlbridge.processes.segment.sendable)")
+
     def __reduce_ex__(self, int protocol):
         return pickled(self.tensor, protocol)
 
@@ -362,7 +380,7 @@ cdef class Sendable:
             self.tensor.readonly)
 
 
-def sendable(Tensor tensor):
+def sendable(Tensor tensor not None):
     """A Tensor as a Sendable; None if it is in no Segment."""
     return find_sendable(tensor)
 

@@ -135,8 +135,11 @@ def test_actors_share_memory_by_its_descriptor(giver_and_takers):
         assert ray.get(giver.values.remote()) == [[9] * 4] * 3
     assert ray.get(giver.offered.remote()) >= 3
     del given, here
-    while ray.get(giver.offered.remote()):      # Ray tells the actor some time after the last reference is gone
+    for _ in range(3000):           # Ray tells the actor some time after the last reference is gone
+        if not ray.get(giver.offered.remote()):
+            break
         time.sleep(0.01)
+    assert not ray.get(giver.offered.remote())
     assert array.tolist() == [[9] * 4] * 3
 
 
@@ -146,7 +149,7 @@ def test_an_actor_that_is_gone_gives_nothing(giver_and_takers):
     kept = ray.get(given)
     assert ray.get(taker.add_one.remote(given))["copied"] == [0, 1, 2]
     ray.kill(giver)
-    answers = iter(lambda: ray.get(giver.values.remote()), None)        # it may still give some
+    answers = (ray.get(giver.values.remote()) for _ in range(3000))     # it may still give some
     with pytest.raises(ray.exceptions.RayError):
         list(answers)
     with pytest.raises(dlbridge.ConversionError, match="has ended"):

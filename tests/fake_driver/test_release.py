@@ -419,14 +419,14 @@ def test_a_daemon_thread_that_lets_go_at_the_end_does_no_harm(platform, attempt)
 
     def work():
         driver.make_current(0)
-        started.set()
         while True:
             make(kind=Interface)
+            started.set()
 
     started = threading.Event()
     for _ in range(3):
         threading.Thread(target=work, daemon=True).start()
-    started.wait()
+    assert started.wait(60)
     made = [make(kind=Interface) for _ in range(100)]       # they are alive at the end
 
 

@@ -1,7 +1,7 @@
 """Shared memory of a device: two processes have the same pages."""
 
 import pytest
-from fake_driver.harness import in_child
+from fake_driver.harness import in_child, run
 
 both = pytest.mark.parametrize("platform", ["cuda", "hip"])
 
@@ -145,6 +145,33 @@ def test_it_is_unmapped_after_its_last_use():
 
 
 @in_child
+def test_what_is_used_without_an_order_is_unmapped_once_the_whole_device_was_waited_for():
+    from fake_driver.producers import delete
+    from fake_driver.scenes.shared import BASE, alive, driver
+
+    import dlbridge
+
+    driver.make_current(0)
+    kept, stream = dlbridge.shared(BASE, device="cuda"), driver.stream()
+    before = alive()
+    for fails in False, True:
+        tensor = dlbridge.shared(BASE, device="cuda")
+        capsule = tensor.__dlpack__(stream=-1)
+        driver.use(tensor.data_ptr, stream, "write")
+        driver.clear()
+        driver.fail("CtxSynchronize", 719 if fails else 0)
+        del tensor
+        delete(capsule)
+        assert len(driver.log("CtxSynchronize")) == 1 and driver.races() == []
+        driver.fail("CtxSynchronize", 0)
+        assert (alive()[:-1] == before[:-1]) == (not fails)         # its descriptor is closed
+    dlbridge.shared(BASE, device="cuda")
+    assert len(driver.log("CtxSynchronize")) == 1 and driver.races() == []
+    kept.owner.as_sent()
+    assert alive() == before and driver.races() == []
+
+
+@in_child
 def test_what_cannot_be_waited_for_is_unmapped_later():
     from fake_driver.scenes.shared import BASE, alive, driver
 
@@ -167,18 +194,24 @@ def test_memory_that_goes_ends_no_capture(MODE):
     import ctypes
 
     import pytest
+    from fake_driver.producers import delete
     from fake_driver.scenes.shared import BASE, alive, driver
     from support.sharing import message
 
     import dlbridge
 
     driver.make_current(0)
+    before = alive()
+    driver.fail("CtxSynchronize", 719)
+    delete(dlbridge.shared(BASE, device="cuda").__dlpack__(stream=-1))      # it waits, and is not waited for unasked
+    driver.fail("CtxSynchronize", 0)
+
     def capture_status(stream):
         status = ctypes.c_int()
         assert driver.call("StreamIsCapturing", stream, ctypes.byref(status)) == 0
         return status.value
 
-    before, tensor = alive(), dlbridge.shared(BASE, device="cuda")
+    tensor = dlbridge.shared(BASE, device="cuda")
     captured = driver.stream()
     driver.capture(captured, mode=MODE)
     dlbridge.shared(BASE, device="cuda")
@@ -186,6 +219,7 @@ def test_memory_that_goes_ends_no_capture(MODE):
     with pytest.raises(dlbridge.DeviceError, match="STREAM_CAPTURE"):       # the only one that waits for the device
         message(tensor)
     driver.capture(captured, 0)
+    tensor.owner.as_sent()
     del tensor
     assert alive() == before
 
@@ -265,17 +299,19 @@ def test_what_is_shared_already_is_not_copied():
 MAPPING = ["MemAddressReserve", "MemMap", "MemSetAccess"]
 MAKING = ["MemGetAllocationGranularity", "MemCreate", "MemExportToShareableHandle", "DeviceGetAttribute"]
 FILLING = ["MemcpyDtoDAsync", "MemcpyHtoDAsync", "MemsetD8Async"]
+ORDERING = ["EventRecord", "StreamWaitEvent"]
 
 
-@pytest.mark.parametrize("CALL", MAKING + MAPPING + FILLING)
+@pytest.mark.parametrize("CALL", MAKING + MAPPING + FILLING + ORDERING)
 @in_child
 def test_a_call_that_fails_leaves_nothing(CALL):
     from fake_driver.scenes.shared import BASE, alive, driver, on_device, values
 
     import dlbridge
 
-    source = on_device()
-    dlbridge.shared_empty(4, device="cuda")
+    stream = driver.stream()
+    source = on_device(stream=stream)
+    dlbridge.shared(source)
     before, failures = alive(), 0
     for share in (lambda: dlbridge.shared(source), lambda: dlbridge.shared(BASE, device="cuda"),
                   lambda: dlbridge.shared_empty(BASE.shape, "float32", device="cuda")):
@@ -324,6 +360,29 @@ def test_without_memory_it_says_how_much_is_free():
     driver.fail("MemCreate", 2)
     with pytest.raises(MemoryError, match="cuMemCreate"):
         dlbridge.shared(BASE, device="cuda")
+    driver.fail("MemCreate", 0)
+    for call in "MemAddressReserve", "MemMap", "MemSetAccess":
+        driver.fail(call, 2)
+        with pytest.raises(MemoryError, match=call):
+            dlbridge.shared(BASE, device="cuda")
+        driver.fail(call, 0)
+        assert alive() == before
+
+
+@in_child
+def test_memory_that_waits_is_given_back_where_it_is_wanted():
+    from fake_driver.producers import delete
+    from fake_driver.scenes.shared import BASE, alive, driver
+
+    import dlbridge
+
+    before = alive()
+    driver.fail("CtxSynchronize", 719)
+    delete(dlbridge.shared(BASE, device="cuda").__dlpack__(stream=-1))
+    driver.fail("CtxSynchronize", 0)
+    assert alive() != before
+    driver.fail("MemCreate", 2, times=1)
+    dlbridge.shared(BASE, device="cuda")
     assert alive() == before
 
 
@@ -393,12 +452,20 @@ def test_a_gpu_that_is_not_there():
             share(BASE if share is dlbridge.shared else 4, device="rocm")
 
 
-@in_child(says="")
-def test_it_may_live_until_the_end():
-    import multiprocessing
+NO_CALL = "0 calls\n"
 
-    from fake_driver.scenes.shared import BASE
 
-    import dlbridge
-
-    multiprocessing.current_process().kept = dlbridge.shared(BASE, device="cuda")
+@pytest.mark.parametrize(
+    ("CODE", "says"),
+    [
+        ("made = share()", NO_CALL),
+        ("sys.kept = share()", ""),
+        ("cycle = [share()]; cycle.append(cycle)", NO_CALL),
+        ("multiprocessing.current_process().kept = share()", ""),
+        ("made = share(); atexit.register(driver.deinitialize)", NO_CALL),
+    ],
+)
+def test_it_may_live_until_the_end(CODE, says):
+    ended = run(f"import atexit, multiprocessing, sys\n"
+                f"from fake_driver.scenes.shared_at_the_end import driver, share\n{CODE}\n")
+    assert (ended.stdout, ended.stderr) == (says, "")

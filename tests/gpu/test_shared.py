@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 WRITABLE = ("torch", "cupy", "numba")
 COUNT = 1 << 20
 HAND_OVERS = 50 * int(os.environ.get("DLBRIDGE_GPU_ROUNDS", "200"))
-SLOW = 100          # one of so many waits for a stream that is busy before
+SLOW = 100          # before each of so many hand-overs the stream is kept busy
 
 
 def spawned(target, *arguments):
@@ -42,7 +42,8 @@ def test_what_is_handed_over_is_there(name, library):
         ours.send((frame, turn))
         wrong += ours.recv() + int((consumer.values(array) != -turn).sum())
     ours.send(None)
-    process.join()
+    process.join(60)
+    assert process.exitcode == 0
     print(f"{wrong} wrong of {HAND_OVERS} hand-overs")
     assert wrong == 0
 
@@ -61,7 +62,10 @@ def test_memory_outlives_its_sender(name, library):
 def test_arrays_of_libraries_are_copied_once(name, library):
     consumer = library(name)
     array = consumer.array(np.arange(COUNT, dtype="int32"))
-    frame = dlbridge.shared(array)
+    with dlbridge.watch() as copies:
+        frame = dlbridge.shared(array)
+    copy, = copies
+    assert (copy.target, copy.nbytes) == ("shared memory", 4 * COUNT)
     assert (frame.device, frame.data_ptr != consumer.pointer(array)) == ("cuda:0", True)
     assert dlbridge.shared(frame) is frame
     assert np.array_equal(consumer.values(dlbridge.convert(frame, name)), np.arange(COUNT))

@@ -384,9 +384,10 @@ def test_what_is_withdrawn_while_somebody_fetches_it_is_gone():
 
 def test_a_damaged_message_keeps_nothing():
     memory = bytearray(16)
-    for shape, strides in (None, (1,)), ((1,), None), ((1, 2), (1,)), ((1,), ("x",)):
+    for shape, strides, dtype in (None, (1,), "int8"), ((1,), None, "int8"), ((1, 2), (1,), "int8"), (
+            (1,), ("x",), "int8"), ((1,), (1,), None), ((1,), (1,), "float128"):
         with pytest.raises((TypeError, dlbridge.ConversionError)):
-            dlbridge.tensor.tensor_over(memory, 0, shape, strides, "int8", False, False)
+            dlbridge.tensor.tensor_over(memory, 0, shape, strides, dtype, False, False)
     memory.append(0)            # which is an error while anything exports it
 
 
@@ -566,7 +567,7 @@ def test_a_forked_child_does_not_answer_for_its_parent():
     os.write(go, b"x")
 
 
-@in_child(complains="RuntimeWarning: dlbridge.shared: 2 pieces of memory were sent and not", warnings="default")
+@in_child(complains="RuntimeWarning: dlbridge.shared: 2 of what was sent has not", warnings="default")
 def test_what_nobody_received_is_said_at_the_end():
     import numpy as np
     from support.sharing import message

@@ -119,14 +119,43 @@ def test_memory_and_descriptors_are_given_back():
 
 def test_too_much_is_an_error_before_anything_is_written():
     for nbytes in 1 << 46, 1 << 60:
-        with pytest.raises(MemoryError, match=rf"shared: {nbytes} bytes: do not fit"):
+        with pytest.raises(MemoryError, match=rf"shared_empty: {nbytes} bytes: do not fit"):
             dlbridge.shared_empty(nbytes, "uint8")
     repeated = np.broadcast_to(np.zeros(1, "uint8"), (1 << 46,))
     with pytest.raises(MemoryError, match="shared: "):
         dlbridge.shared(repeated)
 
 
+@in_child
+def test_what_the_system_refuses_is_said():
+    import os
+    import resource
+
+    import numpy as np
+    import pytest
+
+    import dlbridge
+
+    with open("empty", "wb+") as file:
+        file.truncate(1 << 20)
+        mapped = np.memmap(file, "uint8")
+        file.truncate(0)
+    os.unlink("empty")
+    with pytest.raises(OSError, match=r"1048576 bytes: .* \(the memory of the array cannot be read"):
+        dlbridge.shared(mapped)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    with pytest.raises(OSError, match=r"shared_empty: 2097152 bytes: .* ulimit -f"):
+        dlbridge.shared_empty(1 << 21, "uint8")
+
+
 def test_bad_input():
+    with pytest.raises(TypeError, match="readonly 'no'"):
+        dlbridge.shared(BASE, readonly="no")
+    for function in "sendable", "is_on_host", "names_gpu":
+        with pytest.raises((TypeError, dlbridge.DeviceError)):
+            getattr(dlbridge.processes.segment, function)(None)
+    with pytest.raises(TypeError, match="Sendable"):
+        dlbridge.processes.segment.Sendable()
     with pytest.raises(dlbridge.ConversionError, match=r"shared_empty: shape \(-1,\)"):
         dlbridge.shared_empty((-1,))
     with pytest.raises(dlbridge.UnsupportedError, match=r"numpy.asarray\(x\)"):

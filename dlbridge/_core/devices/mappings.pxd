@@ -11,7 +11,7 @@ ctypedef struct Mapping:
     int32_t device_id
     size_t nbytes               # of whole granules
     void* start                 # NULL until it is mapped
-    int64_t unordered           # how many releases of any memory were unordered when it was made
+    int64_t unordered           # unordered_so_far() when it was made
 
 
 # The bytes of which the memory is a multiple; 0 where the device's driver has no memory with a descriptor.
@@ -22,11 +22,12 @@ cdef Mapping mapping_on(str stage, const DLDevice* device, size_t nbytes) except
 cdef int make_pages(Mapping* mapping, intptr_t* descriptor) except -1
 # Map the pages of a descriptor, which the caller closes.
 cdef int map_pages(Mapping* mapping, intptr_t descriptor) except -1
-# Unmap, once the work on the memory is done: it is a fault to use what is unmapped. Where that cannot be waited for, it
-# is unmapped later.
+# Unmap, once the work on the memory is done: it is a fault to use what is unmapped. Where only the whole device
+# can be waited for, and that fails, it is unmapped after the next wait for it.
 cdef void unmap_pages(const Mapping* mapping) noexcept nogil
 cdef int fill_with_zeros(Mapping* mapping) except -1
-# Block this thread until the device has done all the work that this process gave it, on every stream.
+# Block this thread until the device has done all the work that this process gave it, on every stream. What waits for
+# that is unmapped.
 cdef int await_device(Mapping* mapping) except -1
 cdef bytes uuid_of(Mapping* mapping)
 # The number of a device here that another process named by its UUID.

@@ -26,7 +26,7 @@ cdef enum:
     POSIX_DESCRIPTOR = 1        # CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
     ON_DEVICE = 1               # CU_MEM_LOCATION_TYPE_DEVICE
     READ_AND_WRITE = 3          # CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-    SMALLEST = 0                # CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    MINIMUM = 0                 # CU_MEM_ALLOC_GRANULARITY_MINIMUM
     MAPS_PAGES = 102            # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
     GIVES_DESCRIPTORS = 103     # CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
     UUID_BYTES = 16
@@ -38,7 +38,8 @@ cdef Mapping mapping_on(str stage, const DLDevice* device, size_t nbytes) except
     cdef size_t granule = granule_of(device)
     if not granule:
         raise refusal(DeviceError, stage, "device", device_name(device[0]),
-                      "has no memory that other processes can map", 'pass device="cpu"')
+                      "has no memory that other processes can map",
+                      'send dlbridge.asdlpack(x, device="cpu")' if stage == "receive" else 'pass device="cpu"')
     mapping.driver, mapping.start = find_driver(device.device_type), NULL
     mapping.device_id, mapping.unordered = ordinal_of(mapping.driver, device), unordered_so_far()
     mapping.nbytes = (nbytes + granule - 1) // granule * granule
@@ -58,7 +59,7 @@ cdef size_t granule_of(const DLDevice* device) except? 0:
     if driver.has_pages:
         with nogil:
             if has(driver, device_id, MAPS_PAGES, &failure) and has(driver, device_id, GIVES_DESCRIPTORS, &failure):
-                granule = smallest(driver, device_id, &failure)
+                granule = ask_granule(driver, device_id, &failure)
         check(driver, &failure)
     return granule
 
@@ -75,10 +76,10 @@ cdef bint has(Driver* driver, int32_t device_id, int attribute, DriverFailure* f
         driver, &calls.device_get_attribute, calls.device_get_attribute(&value, attribute, device), failure) and value
 
 
-cdef size_t smallest(Driver* driver, int32_t device_id, DriverFailure* failure) noexcept nogil:
+cdef size_t ask_granule(Driver* driver, int32_t device_id, DriverFailure* failure) noexcept nogil:
     cdef MemoryKind kind = kind_on(device_id)
     cdef size_t granule = 0
-    failed(driver, &driver.calls.pages_granularity, driver.calls.pages_granularity(&granule, &kind, SMALLEST), failure)
+    failed(driver, &driver.calls.pages_granularity, driver.calls.pages_granularity(&granule, &kind, MINIMUM), failure)
     return granule
 
 
@@ -93,17 +94,38 @@ cdef MemoryKind kind_on(int32_t device_id) noexcept nogil:
 # ---- pages -----------------------------------------------------------------------------------------------------------
 
 cdef int make_pages(Mapping* mapping, intptr_t* descriptor) except -1:
+    return have_pages(mapping, descriptor, False)
+
+
+cdef int map_pages(Mapping* mapping, intptr_t descriptor) except -1:
+    return have_pages(mapping, &descriptor, True)
+
+
+cdef int have_pages(Mapping* mapping, intptr_t* descriptor, bint received) except -1:
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     with nogil:
-        unmap_waiting()
-        make_and_map(mapping, descriptor, &failure)
-        if failure.wanted and release_all():        # which may have freed enough
+        unmap_waiting(NULL)
+        try_to_have(mapping, descriptor, received, &failure)
+        if failure.wanted and free_what_waits(mapping):
             failure = DriverFailure(0, 0, 0, 0, False)
-            make_and_map(mapping, descriptor, &failure)
+            try_to_have(mapping, descriptor, received, &failure)
     check(mapping.driver, &failure)
 
 
-cdef void make_and_map(Mapping* mapping, intptr_t* descriptor, DriverFailure* failure) noexcept nogil:
+cdef bint free_what_waits(const Mapping* mapping) noexcept nogil:
+    """Wait for all that is not given back yet; whether that was anything."""
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
+    cdef bint some = release_all()
+    if load_pointer(&waiting) != NULL:
+        finish(mapping, &failure)
+        some = True
+    return some
+
+
+cdef void try_to_have(
+    Mapping* mapping, intptr_t* descriptor, bint received, DriverFailure* failure,
+) noexcept nogil:
+    """Map the pages of a descriptor that was received, or new ones, which get one. On failure there is nothing."""
     cdef Calls* calls = &mapping.driver.calls
     cdef MemoryKind kind = kind_on(mapping.device_id)
     cdef uint64_t pages = 0
@@ -111,36 +133,26 @@ cdef void make_and_map(Mapping* mapping, intptr_t* descriptor, DriverFailure* fa
     cdef Entered entered
     if cuda.enter(mapping.driver, mapping.device_id, &entered, failure) and cuda.relax(
             mapping.driver, &entered, failure):
-        if not failed(mapping.driver, &calls.pages_create,
-                      calls.pages_create(&pages, mapping.nbytes, &kind, 0), failure):
-            if not failed(mapping.driver, &calls.pages_export,
-                          calls.pages_export(&exported, pages, POSIX_DESCRIPTOR, 0), failure):
+        if received:
+            failed(mapping.driver, &calls.pages_import,
+                   calls.pages_import(&pages, <void*> descriptor[0], POSIX_DESCRIPTOR), failure)
+        else:
+            failed(mapping.driver, &calls.pages_create,
+                   calls.pages_create(&pages, mapping.nbytes, &kind, 0), failure)
+        if is_well(failure):
+            map_there(mapping, pages, failure)
+            if is_well(failure) and not received and not failed(
+                    mapping.driver, &calls.pages_export,
+                    calls.pages_export(&exported, pages, POSIX_DESCRIPTOR, 0), failure):
                 descriptor[0] = exported
-                map_and_let_go(mapping, pages, failure)
-            else:
-                calls.pages_release(pages)
-        elif failure.error == OUT_OF_MEMORY:
+            # They stay as long as they are mapped, or have a descriptor.
+            failed(mapping.driver, &calls.pages_release, calls.pages_release(pages), failure)
+        if failure.error == OUT_OF_MEMORY:
             failure.wanted, failure.available = mapping.nbytes, cuda.free_bytes(mapping.driver)
     cuda.leave(mapping.driver, &entered, failure)
 
 
-cdef int map_pages(Mapping* mapping, intptr_t descriptor) except -1:
-    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
-    cdef Calls* calls = &mapping.driver.calls
-    cdef uint64_t pages = 0
-    cdef Entered entered
-    with nogil:
-        if cuda.enter(mapping.driver, mapping.device_id, &entered, &failure) and cuda.relax(
-                mapping.driver, &entered, &failure) and not failed(
-                mapping.driver, &calls.pages_import,
-                calls.pages_import(&pages, <void*> descriptor, POSIX_DESCRIPTOR), &failure):
-            map_and_let_go(mapping, pages, &failure)
-        cuda.leave(mapping.driver, &entered, &failure)
-    check(mapping.driver, &failure)
-
-
-cdef void map_and_let_go(Mapping* mapping, uint64_t pages, DriverFailure* failure) noexcept nogil:
-    """Map pages, and let go of them: they stay as long as they are mapped, or have a descriptor."""
+cdef void map_there(Mapping* mapping, uint64_t pages, DriverFailure* failure) noexcept nogil:
     cdef Driver* driver = mapping.driver
     cdef Calls* calls = &driver.calls
     cdef size_t nbytes = mapping.nbytes
@@ -156,7 +168,6 @@ cdef void map_and_let_go(Mapping* mapping, uint64_t pages, DriverFailure* failur
                 calls.unmap(start, nbytes)
         if mapping.start == NULL:
             calls.addresses_free(start, nbytes)
-    failed(driver, &calls.pages_release, calls.pages_release(pages), failure)
 
 
 # ---- the end ---------------------------------------------------------------------------------------------------------
@@ -177,20 +188,19 @@ call_in_child(_forget_waiting)
 
 
 cdef void unmap_pages(const Mapping* mapping) noexcept nogil:
+    cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
     cdef PyThreadState* gil
     if mapping.start == NULL or not python_runs():
         return
     gil = give_up_gil()
-    unmap_waiting()
-    unmap_or_wait(mapping)
+    unmap_waiting(NULL)
+    if not try_to_unmap(mapping, is_unordered(mapping) and finish(mapping, &failure)):
+        put_off(mapping)
     take_gil(gil)
 
 
-cdef void unmap_or_wait(const Mapping* mapping) noexcept nogil:
-    cdef WaitingMapping* entry
-    if try_to_unmap(mapping):
-        return
-    entry = <WaitingMapping*> calloc(1, sizeof(WaitingMapping))
+cdef void put_off(const Mapping* mapping) noexcept nogil:
+    cdef WaitingMapping* entry = <WaitingMapping*> calloc(1, sizeof(WaitingMapping))
     if entry == NULL:
         return
     entry.mapping = mapping[0]
@@ -200,36 +210,43 @@ cdef void unmap_or_wait(const Mapping* mapping) noexcept nogil:
             return
 
 
-cdef void unmap_waiting() noexcept nogil:
+cdef void unmap_waiting(const Mapping* finished) noexcept nogil:
+    """Unmap what waits and is done with: for one all that is on the device of ``finished``, whose work is done."""
     cdef WaitingMapping* entry = <WaitingMapping*> exchange_pointer(&waiting, NULL)
     cdef WaitingMapping* following
     while entry != NULL:
         following = entry.next
-        unmap_or_wait(&entry.mapping)
+        if not try_to_unmap(&entry.mapping, finished != NULL and finished.device_id == entry.mapping.device_id):
+            put_off(&entry.mapping)
         free(entry)
         entry = following
 
 
-cdef bint try_to_unmap(const Mapping* mapping) noexcept nogil:
-    """Unmap once the work on the memory is done; False if that cannot be waited for.
+cdef bint is_unordered(const Mapping* mapping) noexcept nogil:
+    """Whether any memory was used or released without an order since this was made.
 
-    All streams that used it made dlbridge's own stream wait when they gave it back. If any release, of any memory, was
-    unordered since this was made, the whole device is waited for, which is not possible while a graph is captured.
+    If not, all streams that used this made dlbridge's own stream wait when they gave it back.
     """
+    return mapping.unordered != unordered_so_far()
+
+
+cdef bint try_to_unmap(const Mapping* mapping, bint is_done) noexcept nogil:
+    """Unmap once the work on the memory is done; False if that is not known."""
     cdef Driver* driver = mapping.driver
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
-    cdef bint done = False
     cdef Entered entered
+    if not is_done and is_unordered(mapping):
+        return False
     if cuda.enter(driver, mapping.device_id, &entered, &failure) and cuda.relax(driver, &entered, &failure):
-        if mapping.unordered == unordered_so_far():
-            done = cuda.has_finished(driver, cuda.own_stream(driver, mapping.device_id, &failure), &failure)
-        else:
-            done = not driver.calls.context_synchronize()
-        if done:
+        is_done = is_done or cuda.has_finished(
+            driver, cuda.own_stream(driver, mapping.device_id, &failure), &failure)
+        if is_done:
             driver.calls.unmap(mapping.start, mapping.nbytes)
             driver.calls.addresses_free(mapping.start, mapping.nbytes)
+    else:
+        is_done = False
     cuda.leave(driver, &entered, &failure)
-    return done
+    return is_done
 
 
 # ---- what is in them -------------------------------------------------------------------------------------------------
@@ -257,14 +274,22 @@ cdef int fill_with_zeros(Mapping* mapping) except -1:
 
 cdef int await_device(Mapping* mapping) except -1:
     cdef DriverFailure failure = DriverFailure(0, 0, 0, 0, False)
-    cdef Calls* calls = &mapping.driver.calls
-    cdef Entered entered
     with nogil:
-        if cuda.enter(mapping.driver, mapping.device_id, &entered, &failure) and cuda.relax(
-                mapping.driver, &entered, &failure):
-            failed(mapping.driver, &calls.context_synchronize, calls.context_synchronize(), &failure)
-        cuda.leave(mapping.driver, &entered, &failure)
+        finish(mapping, &failure)
     check(mapping.driver, &failure)
+
+
+cdef bint finish(const Mapping* mapping, DriverFailure* failure) noexcept nogil:
+    """Wait until a device has done all work, and unmap what waited for that. It ends the capture of a graph."""
+    cdef Driver* driver = mapping.driver
+    cdef Entered entered
+    if cuda.enter(driver, mapping.device_id, &entered, failure) and cuda.relax(driver, &entered, failure):
+        failed(driver, &driver.calls.context_synchronize, driver.calls.context_synchronize(), failure)
+    cuda.leave(driver, &entered, failure)
+    if not is_well(failure):
+        return False
+    unmap_waiting(mapping)
+    return True
 
 
 # ---- which device, in all processes ----------------------------------------------------------------------------------
@@ -298,16 +323,21 @@ cdef int32_t device_of(bytes uuid) except -1:
 
 cdef int32_t find_uuid(Driver* driver, const char* uuid, DriverFailure* failure) noexcept nogil:
     """The number of a device, or NOWHERE. It is a failure only if no device can be asked."""
+    cdef DriverFailure last = DriverFailure(0, 0, 0, 0, False)
     cdef char[UUID_BYTES] found
     cdef int count = 0
     cdef int32_t device_id
+    cdef bint answered = False
     if failed(driver, &driver.calls.device_get_count, driver.calls.device_get_count(&count), failure):
         return NOWHERE
     for device_id in range(min(count, MAX_DEVICES)):
-        failure[0] = DriverFailure(0, 0, 0, 0, False)
-        read_uuid(driver, device_id, found, failure)
-        if is_well(failure) and not memcmp(found, uuid, UUID_BYTES):
+        last = DriverFailure(0, 0, 0, 0, False)
+        read_uuid(driver, device_id, found, &last)
+        if is_well(&last) and not memcmp(found, uuid, UUID_BYTES):
             return device_id
+        answered |= is_well(&last)
+    if not answered:
+        failure[0] = last
     return NOWHERE
 
 

@@ -52,6 +52,8 @@ cdef void release_what_is_done() noexcept nogil
 # Waits for all releases that wait; False if there is none.
 cdef bint release_all() noexcept nogil
 cdef void count_unordered() noexcept nogil
+cdef void count_without_order() noexcept nogil
+# How much memory was handed over without an order, or went back without one.
 cdef int64_t unordered_so_far() noexcept nogil
 # A deleter may be called with the GIL or without it. A driver may wait for a thread that wants the GIL, such as one
 # that runs a host callback, so the driver is called without the GIL.

@@ -31,6 +31,7 @@ cdef extern from "Python.h":
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
 cdef int64_t unordered = 0
+cdef int64_t without_order = 0      # hand-overs with stream=-1
 
 
 def unordered_releases():
@@ -303,8 +304,12 @@ cdef void count_unordered() noexcept nogil:
     count_one(&unordered)
 
 
+cdef void count_without_order() noexcept nogil:
+    count_one(&without_order)
+
+
 cdef int64_t unordered_so_far() noexcept nogil:
-    return unordered
+    return unordered + without_order
 
 
 cdef bint release_all() noexcept nogil:

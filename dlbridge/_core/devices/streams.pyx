@@ -23,8 +23,8 @@ from dlbridge._core.devices.cuda cimport (
     Driver, DriverFailure, Location, any_driver, check, checked_ordinal, find_driver,
 )
 from dlbridge._core.devices.releases cimport (
-    Handover, Stream, handover_of, ready_stream, release_handover, release_reference, release_what_is_done,
-    usable_number,
+    Handover, Stream, count_without_order, handover_of, ready_stream, release_handover, release_reference,
+    release_what_is_done, usable_number,
 )
 from dlbridge._core.devices.table cimport MakeHandover, Tell, operations
 from dlbridge._core.layout cimport Span
@@ -235,6 +235,7 @@ cdef int order_consumer(Managed* managed, int64_t stream, object keeper, bint la
     release_what_is_done()
     if stream == STREAM_UNORDERED:
         # Without a producer's stream there is no order when the memory is released either.
+        count_without_order()
         return fill_stream(&handover.producer, STREAM_UNORDERED, None, False)
     if ready != STREAM_UNORDERED and ready != stream:
         need_driver(managed, handover)

@@ -99,7 +99,11 @@ cdef int copy_there(Managed* into, Managed* source) except -1:
         cuda.move(made.driver, made.device_id, &made.driver.calls.copy_on_device, managed_data(into) + span.low_bytes,
                   managed_data(source) + span.low_bytes, span.high_bytes - span.low_bytes, stream, False, &failure)
     check(made.driver, &failure)
-    order_on_device(made.driver, made.device_id, stream, ready)
+    try:
+        order_on_device(made.driver, made.device_id, stream, ready)
+    except BaseException:
+        count_unordered()       # the copy is on its way, and nothing says when it is done
+        raise
     note_read(handover, stream)
 
 
