@@ -43,7 +43,8 @@ HOT = ["-g0", "-O3", "-fno-plt"]
 COLD = ["-g0", "-O1"]
 HOT_MODULES = {
     "face", "tensor", "_core.block", "_core.calls", "_core.capsule", "_core.conversion", "_core.copying",
-    "_core.decision", "_core.described", "_core.dtypes", "_core.exports", "_core.narrowing", "_core.route",
+    "_core.decision", "_core.described", "_core.dtypes", "_core.exports", "_core.forms", "_core.indices",
+    "_core.narrowing", "_core.route",
     "_core.native.numpy", "_core.native.torch", "_core.sources.arrow", "_core.sources.arrow_array",
     "_core.sources.buffer", "_core.sources.dlpack", "_core.sources.exchange",
     "_core.sources.registry", "_core.steps", "_core.targets.exchange", "_core.targets.numpy", "_core.targets.torch",

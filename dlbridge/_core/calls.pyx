@@ -10,10 +10,10 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.string cimport memset
 
 from dlbridge._core.cache cimport ROUTES, cached, steal
-from dlbridge._core.conversion cimport convert_by_block, convert_by_route, convert_to
+from dlbridge._core.conversion cimport convert_by_block, convert_by_route
 from dlbridge._core.late cimport c_function, load_module
 from dlbridge._core.request cimport KEYWORDS, NOTHING_ASKED, Request, keyword_of, parse_keyword, parse_keywords
-from dlbridge._core.route cimport Route
+from dlbridge._core.route cimport Route, route_to
 from dlbridge.tensor cimport Tensor
 
 cdef extern from "Python.h":
@@ -35,6 +35,9 @@ ctypedef object (*Quick)(PyObject* self, PyObject** arguments, Py_ssize_t count,
 
 ctypedef object (*ConvertSeen)(object src, object to, object dtype, object shape, Request* request)
 
+ctypedef object (*ConvertForm)(object src, Route route, const Request* request)
+
+cdef void* convert_form         # of forms.pyx, which the first array of several arrays loads
 cdef void* convert_seen         # of described.pyx, which the first dtype= or shape= loads
 cdef PyMethodDef[2] CONVERT      # the second ends the list
 cdef PyMethodDef[2] ASDLPACK
@@ -51,10 +54,22 @@ cdef object convert_plainly(PyObject* self, PyObject** arguments, Py_ssize_t cou
         entry = cached(ROUTES, arguments[0], arguments[1])
         if entry != NULL:
             route = <Route> steal(entry)
-            if route.already or route.direct:
+            if route.plain:
+                return convert_by_block(<object> arguments[0], route, &route.request)
+            if route.already or route.forms is None:
                 return convert_by_route(<object> arguments[0], route, &route.request)
-            return convert_by_block(<object> arguments[0], route, &route.request)
+            return convert_with_forms(<object> arguments[0], route, &route.request)
     return convert_by_keywords(arguments, count, names)
+
+
+cdef object convert_any(object src, object to, Request* request):
+    """Convert src, which may be several arrays. The request gets the target's current stream, as in convert_to()."""
+    cdef Route route = route_to(src, to, request)
+    return convert_by_route(src, route, request) if route.forms is None else convert_with_forms(src, route, request)
+
+
+cdef object convert_with_forms(object src, Route route, const Request* request):
+    return (<ConvertForm> c_function(&convert_form, "dlbridge._core.forms", "convert_form"))(src, route, request)
 
 
 cdef inline bint is_to(PyObject* names) noexcept:
@@ -101,7 +116,7 @@ cdef object convert_by_keywords(PyObject** arguments, Py_ssize_t count, PyObject
 
 cdef object convert_as(object src, object to, object dtype, object shape, Request* request):
     if dtype is None and shape is None:
-        return convert_to(src, to, request)
+        return convert_any(src, to, request)
     return (<ConvertSeen> c_function(&convert_seen, "dlbridge._core.described", "convert_seen"))(
         src, to, dtype, shape, request)
 

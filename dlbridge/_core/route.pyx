@@ -13,7 +13,7 @@ from dlbridge._core.devices.table cimport ANY_DEVICE_ID, parse_device, same_devi
 from dlbridge._core.late cimport load_module, pause_collector, resume_collector
 from dlbridge._core.layout cimport MAX_NDIM
 from dlbridge._core.request cimport NOTHING_ASKED, Request
-from dlbridge._core.sources.offer cimport Offer, refusal_by_facts, replicas_of
+from dlbridge._core.sources.offer cimport Offer, facts_of, library, refusal_by_facts, replicas_of
 from dlbridge._core.sources.registry cimport acquire_by, has_offer, offers_for_type, unsupported
 from dlbridge._core.targets.registry cimport find_target, key_of, loaded_target
 
@@ -90,17 +90,30 @@ cdef Route new_route(object src, object to):
         load_module("dlbridge._core.meant").check_order(src)
         raise
     route.target.load()
-    route.already = route.target.owns(src)
+    route.forms = library().between(facts_of(route.kind), route.target.facts, to)
+    if route.forms is not None:
+        route.form_name, route.ways = route.forms.form_name, {}
+    route.already = owns(route, src)
     route.request = NOTHING_ASKED
     route.request.target = <PyObject*> route.target
     route.request.current_stream = route.target.current_stream
     route.offers = offers_for_type(route.kind)
     first = <Offer> route.offers[0]
     route.direct = route.target.share != NULL and first.describe != NULL and first.keep != NULL
+    route.plain = not route.already and not route.direct and route.forms is None
     # A proxy, which poses as another class, says nothing about other objects of its type, so its route is not cached.
     if src.__class__ is route.kind and route.target.owns_by_type(route.kind):
         put(ROUTES, route, before)
     return route
+
+
+cdef bint owns(Route route, object src) except -1:
+    """Whether src is what is asked for. A type of several arrays is asked for itself, and not only its library."""
+    if route.forms is None:
+        return route.target.owns(src)
+    if route.forms.wanted is not None:
+        return isinstance(route.forms.kind, type) and isinstance(src, route.forms.kind)
+    return route.target.owns(src) or route.forms.source is route.forms.target
 
 
 cdef Route delivery_to(object to, str otherwise, Request* request):

@@ -33,9 +33,10 @@ class Plan(NamedTuple):
         What is done with the memory, in order, each with who does it; empty if nothing is done. Memory of a device that
         is shared may still have one, the order of the streams.
     leaves : dict of str to Plan
-        Of a container, which :func:`dlbridge.convert` refuses: the plan of each of its arrays, and of each column of
-        its tables, as :func:`dlbridge.convert_tree` takes them, by what is written to get it. Those are left out that
-        would have to be read for that: of files, of streams, and of what a function takes apart.
+        Of an array that is several arrays, such as a sparse one: the plan of each of them, by its name. Of a container,
+        which :func:`dlbridge.convert` refuses: the plan of each of its arrays, and of each column of its tables, as
+        :func:`dlbridge.convert_tree` takes them, by what is written to get it. Those are left out that would have to be
+        read for that: of files, of streams, and of what a function takes apart.
     """
 
     action: str
@@ -69,7 +70,8 @@ class Plan(NamedTuple):
         lines += [f"  because  {self.reason}"] if self.reason else []
         lines += [f"  steps    {', '.join(self.steps)}"] if self.steps else []
         lines += [f"  hint     {self.hint}"] if self.hint else []
-        lines += [f"  leaf     {path}: {plan.in_a_line()}" for path, plan in self.leaves.items()]
+        word = "part" if self.shape is not None else "leaf"
+        lines += [f"  {word}     {path}: {plan.in_a_line()}" for path, plan in self.leaves.items()]
         return "\n".join(lines)
 
     def in_a_line(self) -> str:
@@ -139,6 +141,8 @@ def explain(
     facts: dict[str, Any] = {"source": shown(type(src), full_name), "target": shown(to, str), "leaves": {}}
     try:
         given_copy = examine(facts, src, to, copy=copy, **others)
+        if "parts" in facts:
+            return Plan(**facts | plan_of_parts(facts.pop("parts"), copy=copy, **others))
         if copy is None and given_copy and explain(src, to, copy=False, **others).action == "share":
             facts["hint"] = "pass copy=False to share it"
         if facts["action"] != "return" and (about := about_values(src, facts["target"])):
@@ -149,6 +153,21 @@ def explain(
             facts["leaves"] = plans_of_leaves(src, to, device=device, copy=copy, stream=stream, readonly=readonly,
                                               detach=detach, narrow=narrow, order=order)
     return Plan(**facts)
+
+
+def plan_of_parts(parts: tuple[str, list[tuple[str, object, str]]], **keywords: Any) -> dict[str, Any]:
+    """What is done with each part of an array that is several arrays, and with the whole."""
+    plans: dict[str, Plan] = {}
+    for name, array, becomes in parts[1]:
+        if name != "data":
+            keywords["narrow"] = True
+        plan = explain(array, parts[0], **keywords)
+        plans[name] = plan._replace(action="copy", reason=becomes) if becomes else plan
+    changed = [plan for each in ("refuse", "copy") for plan in plans.values() if plan.action == each]
+    action = changed[0].action if changed else "share" if plans else "return"
+    because = changed[0].reason if changed else ""
+    of = ", ".join(name for name, plan in plans.items() if because and plan.reason == because)
+    return {"action": action, "leaves": plans, "reason": f"of {of}: {because}" if of else ""}
 
 
 def plans_of_leaves(src: object, to: object, **keywords: Any) -> dict[str, Plan]:

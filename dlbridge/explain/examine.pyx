@@ -10,6 +10,7 @@ from dlbridge._core.decision cimport GIVEN_COPY, Decision, is_copy
 from dlbridge._core.described cimport acquire_seen
 from dlbridge._core.devices.table cimport device_name
 from dlbridge._core.dtypes cimport dtype_name
+from dlbridge._core.forms cimport parts_to_explain
 from dlbridge._core.out cimport (
     OUT, OUT_ASKED, acquire_out, check_fit, check_out_type, check_reach, row_into, steps_into,
 )
@@ -38,6 +39,11 @@ def examine(dict facts, src, to, *, device, copy, stream, readonly, detach, narr
         facts["action"] = "return"
         facts["reason"] = f"src is of {route.target.name}'s own type already"
         return False
+    if route.forms is not None and dtype is None and shape is None:
+        parts = parts_to_explain(facts, src, route, &request)
+        if parts is not None:
+            facts["parts"] = parts
+            return False
     managed = acquire_seen(route.offers, src, dtype, shape, &request)
     try:
         state_memory(facts, managed)

@@ -4,7 +4,7 @@ import functools
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Library
 from dlbridge.libraries.profiles import COMPLEX, FLOATS, INTEGERS, LENGTH_1_STRIDES, NATIVE_BYTES
 
 
@@ -95,6 +95,37 @@ def copied(array: Any, stream: int | None) -> Any:
         return copy
 
 
+# ---- sparse arrays ---------------------------------------------------------------------------------------------------
+
+def form_name(array: Any) -> str | None:
+    """Of those of jax.experimental.sparse that are made for use; another name for the others."""
+    return {"BCOO": "coo", "BCSR": "csr"}.get(type(array).__name__, type(array).__name__)
+
+
+def parts_of_coo(array: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return array.shape, [array.data, array.indices]
+
+
+def parts_of_rows(array: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return array.shape, [array.data, array.indices, array.indptr]
+
+
+def put_together_as(name: str) -> Any:
+    def put_together(
+        kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
+    ) -> Any:
+        from jax.experimental import sparse
+
+        return (kind or getattr(sparse, name))(
+            tuple(parts), shape=shape, indices_sorted=is_sorted, unique_indices=is_unique)
+
+    return put_together
+
+
+def says(array: Any) -> tuple[bool, bool]:
+    return array.indices_sorted, array.unique_indices
+
+
 OF_TRACER = ('call what needs its values as dlbridge.accepts("numpy", returns="like", callback=True)(function), which '
              'jax.jit and vmap take, or as dlbridge.accepts("torch", returns="like", gradients=True)(function), which '
              "grad takes, too")
@@ -126,6 +157,7 @@ LIBRARY = Library(
                 Fact(is_sharded, "seen in 0.10.2", "has its parts on several devices, and exports none of them"),
             ),
         ),
+        Arrays("JAXSparse", {"": "pass x.todense()"}, form_name=Fact(form_name, "seen in 0.10.2")),
         Arrays("PRNGKeyArray", {"": "pass jax.random.key_data(x)"}),
         Arrays("Tracer", {"is_traced": OF_TRACER}, refused=(
             Fact(is_traced, "seen in 0.10.2", "has no values while jit, grad or vmap traces a function"),)),
@@ -136,6 +168,15 @@ LIBRARY = Library(
     delivery="jax",
     importer="dlpack.from_dlpack",
     array_types=("Array", "core.Tracer"),
+    forms={
+        "csr": Form(("BCSR",), parts_of_rows, put_together_as("BCSR"), "jax.experimental.sparse.BCSR.from_bcoo(x)",
+                    'jax.experimental.sparse.BCSR.fromdense(dlbridge.convert(x, "jax"))', "x.todense()", says=says,
+                    dense_axes=True),
+        "coo": Form(("BCOO",), parts_of_coo, put_together_as("BCOO"), "x.to_bcoo()",
+                    'jax.experimental.sparse.BCOO.fromdense(dlbridge.convert(x, "jax"))', "x.todense()", says=says,
+                    coordinates="columns", dense_axes=True,
+                    beyond="pass x.sum_duplicates(), without what only fills it up"),
+    },
     lacks=(
         Fact("NEGATIVE_STRIDES", "jax#8082", "refuses them, even with copy=True"),
         Fact("ZERO_STRIDES", "jax#8082", "refuses them, even with copy=True"),

@@ -47,6 +47,31 @@ class TooWide(Exception):
     """What a ``rearranged`` function raises where a value does not fit into the narrower dtype."""
 
 
+# The parts of each form, as ``take_apart`` gives them and ``put_together`` takes them; the first has the elements.
+PARTS = {"coo": ("data", "coords"), **dict.fromkeys(("csr", "csc", "bsr", "bsc"), ("data", "indices", "indptr"))}
+
+
+class Form(NamedTuple):
+    """Arrays of a library that are several arrays: how they are taken apart and put together, both without copying."""
+
+    types: tuple[str, ...]                  # the names of their types, or of what else ``to`` is for them
+    take_apart: Callable[[Any], tuple[tuple[int, ...], list[Any]]]      # of an array: its shape, and its parts
+    # Of the type that ``to`` names, or None; of a shape, and of the parts, in the library's arrays; of whether the
+    # indices are sorted, and of whether each is there once, as the source says.
+    put_together: Callable[[Any, tuple[int, ...], list[Any], bool, bool], Any]
+    made: str                               # the code that makes such an array of another array x of the library
+    of_dense: str                           # … and of any dense array x
+    dense: str                              # … a dense array of it
+    says: Callable[[Any], tuple[bool, bool]] | None = None      # of an array: what it states of sorted, and of unique
+    index_types: tuple[str, ...] = ()       # the dtypes of its index arrays, which are all of one; () for any
+    coordinates: str = "each"               # of COO: an array for "each" axis, or one for all, with their "rows" or
+    #                                         "columns"
+    dense_axes: bool = False                # whether an element may be an array itself, along the last axes
+    beyond: str = "the array is damaged: make it again"     # what to do where an index is outside of the shape
+    checks_indices: bool = False            # whether ``put_together`` looks at each index
+    canonical: bool = False                 # whether its indices are always sorted, and each is there once
+
+
 class Arrays(NamedTuple):
     """What is known of a type whose instances hold arrays; it holds for subclasses as well.
 
@@ -95,6 +120,8 @@ class Arrays(NamedTuple):
     container: Fact | None = None           # of what has arrays by name: flatten and unflatten, as register_container()
     #                                         takes them; or a function of the type that gives them, or None
     refused: tuple[Fact, ...] = ()          # attributes, methods or functions, True of what has no memory of an array
+    form_name: Fact | None = None           # of what may be several arrays: a function of one: its form, by which it is
+    #                                         in the library's ``forms``, or not; None where it is one array
     unasked: Fact | None = None             # what is wrong with all of its protocols, so that none is asked
     partial: Fact | None = None             # what part of it they offer, so that none is asked, and in a batch it is no
     #                                         array and no table
@@ -156,6 +183,8 @@ class Library(NamedTuple):
     duplicate: Fact | None = None           # a function that copies an array of its own, with what memory does not say
     clone: Fact | None = None               # a function of an array of its own on the host, and of whether to leave its
     #                                         gradient behind: a copy, also where it is no plain memory
+    forms: Mapping[str, Form] = MappingProxyType({})    # its arrays that are several arrays, by name: PARTS has all
+    parts_of: str = ""                      # the library whose arrays they are made of, itself by default
     # How its arrays get to number {} of a device, by the device's name, where dlbridge does not move them.
     moves: Mapping[str, str] = MappingProxyType({})
     uploads: tuple[str, ...] = ()           # the devices that it copies host memory to, as in device=
@@ -213,6 +242,40 @@ def rearrangers() -> Iterator[tuple[str, Callable[[Any, str | None], Any]]]:
             for record in library.arrays:
                 if record.rearranged is not None and applies(record.rearranged, library.version):
                     yield library.name, record.rearranged.value
+
+
+class Between(NamedTuple):
+    """How arrays that are several arrays get from one library to another."""
+
+    form_name: Callable[[Any], str | None]      # of an array: the name of its form, None where it is one array
+    source: Library | None
+    target: Library
+    kind: Any                   # the type that ``to`` is, or what else it is for a form; None if it names the library
+    wanted: str | None          # the form that ``to`` is for
+
+
+def between(facts: Facts, target: Library, to: Any) -> Between | None:
+    """How arrays of a type are taken apart for a target; None where they are not, or the target has no such arrays."""
+    wanted = form_meant(target, to)
+    if not target.forms or (facts.form_name is None and wanted is None):
+        return None
+    return Between(facts.form_name or is_one_array, facts.library_of_forms(), target, to if wanted else None, wanted)
+
+
+def is_one_array(array: Any) -> None:
+    """The name of the form of what its library does not take apart."""
+
+
+def form_meant(library: Library, to: Any) -> str | None:
+    """The form that ``to`` is for: a type of the library, or a base of that; or another object, as torch.sparse_csr."""
+    kinds: Any = to.__mro__ if isinstance(to, type) else (type(to),)
+    for kind in kinds if library.forms else ():
+        if library_of(top_module(kind)) is library:
+            name = kind.__name__ if isinstance(to, type) else str(to).rpartition(".")[2]
+            for form, known in library.forms.items():
+                if name in known.types:
+                    return form
+    return None
 
 
 def makes_immutable(library: Library) -> bool:
@@ -397,6 +460,10 @@ class Facts:
     def form(self, kind: Any) -> Any:
         """How the instances of a type are taken apart, and made again: two functions; or None."""
         return self.container(kind) if callable(self.container) else self.container
+
+    def library_of_forms(self) -> Library | None:
+        """The library that takes the type apart into several arrays, or None."""
+        return next((library for library, record in self.records if record.form_name), None)
 
     def own_hint(self, field: str) -> str | Callable[[Any], str | None] | None:
         """What the table has for exactly this field, or None."""

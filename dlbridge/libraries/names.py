@@ -51,7 +51,7 @@ INSTEAD = {
     "tuple": f"tuple({AS_NUMPY}.tolist())",
     "bytes": f"{AS_NUMPY}.tobytes()",
     "bytearray": f"bytearray({AS_NUMPY})",
-    **dict.fromkeys(("scipy", "sklearn", "skimage", "cv2", "h5py", "matplotlib", "numexpr"), AS_NUMPY),
+    **dict.fromkeys(("sklearn", "skimage", "cv2", "h5py", "matplotlib", "numexpr"), AS_NUMPY),
 }
 NUMBERS = {*(row[0] for row in TABLE), "int", "float", "complex", "half", "double", "long"}
 DEVICES = ("cpu", "cuda", "gpu", "mps", "rocm", "xpu", "tpu")

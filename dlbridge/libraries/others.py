@@ -18,11 +18,9 @@ AS_NUMPY = {"": "pass numpy.asarray(x)"}
 AS_LIST = {"": "pass numpy.array(list(x)), if they are numbers"}
 # What is not in memory, or not yet, is not brought there unasked.
 INDEXED = {"": "pass x[...]"}
-MATRIX = {"": "pass x.as_matrix()"}
 COORDINATES = "pass shapely.get_coordinates(x)"
 # The bytes of each row of an image of Qt, which does not know who uses them.
 ROWS = "keep x and call dlbridge.convert({}, to, shape=(x.height(), x.bytesPerLine()))"
-COEFFICIENTS = {"": "pass x.c, its coefficients"}
 
 
 IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp", ".ppm")
@@ -69,12 +67,6 @@ def hint_for_variables(variables: Any, code: str) -> str:
     """Of something that has variables by name: the code for the first of them."""
     name = next(iter(variables), None)
     return "it has no variables" if name is None else f"pass its variables one by one, {code.format(name)}"
-
-
-def hint_for_sparse(matrix: Any) -> str:
-    """Of SciPy: what shares the memory of the three arrays that some formats have, too."""
-    compressed = ", or call dlbridge.convert_tree((x.indptr, x.indices, x.data), to)"
-    return "pass x.toarray()" + (compressed if hasattr(matrix, "indptr") else "")
 
 
 def hint_for_arrays(sequence: Any) -> str:
@@ -244,7 +236,6 @@ INSTEAD: dict[str, dict[str, str | Callable[[Any], str | None]]] = {
     "pydicom": {"Dataset": "pass x.pixel_array"},
     "pygame": {"Surface": 'pass x.get_view("3"), or x.get_buffer() for its bytes'},
     "rasterio": {"DatasetBase": "pass x.read()"},
-    "sparse": {"SparseArray": "pass x.todense()"},
     "uproot": {"*": hint_for_root},
 }
 
@@ -368,15 +359,6 @@ LIBRARIES = (
     Library(name="tensordict", arrays=(Arrays("TensorDictBase", {"": IN_TREE}, container=Fact(
         (parts_of_tensordict, tensordict_of), "seen in 0.14",
         "takes arrays of others in, and then says wrong shapes of them")),)),
-    Library(name="scipy", arrays=(
-        Arrays("_spbase", {"": hint_for_sparse}),
-        Arrays("netcdf_file", {"": lambda file: hint_for_variables(file.variables, "x.variables[{!r}][:]")}),
-        Arrays("netcdf_variable", {"": "pass x[:]"}),
-        Arrays("Rotation", MATRIX),
-        Arrays("RigidTransform", MATRIX),
-        Arrays("BSpline", COEFFICIENTS),
-        Arrays("PPoly", COEFFICIENTS),
-    )),
     Library(name="xarray", arrays=(
         Arrays("DataArray", {"": "pass x.data"}, unasked=Fact(
             "offers its values by a flat copy of everything alone", "seen in 2026.9.0",

@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from dlbridge.libraries.library import Arrays, Fact, Library, TooWide
+from dlbridge.libraries.library import Arrays, Fact, Form, Library, TooWide
 from dlbridge.libraries.profiles import COMPLEX, ELEMENT_STRIDES, FLOAT8, FLOATS, IN_TREE, INTEGERS
 
 SEEN = "seen in 2.13.0"
@@ -97,6 +97,59 @@ def is_worker_of_loader() -> bool:
     return loading is not None and loading.get_worker_info() is not None
 
 
+# ---- sparse tensors --------------------------------------------------------------------------------------------------
+
+class Layouts(dict[Any, str | None]):
+    """The names of forms, by torch's objects for layouts."""
+
+    def __missing__(self, layout: Any) -> str | None:
+        name = self[layout] = str(layout).removeprefix("torch.sparse_") if "sparse" in str(layout) else None
+        return name
+
+
+LAYOUTS = Layouts()
+
+
+def form_name(tensor: Any) -> str | None:
+    return LAYOUTS[tensor.layout]
+
+
+def parts_of_coo(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """Its elements as they are: the public methods want a tensor that is coalesced."""
+    values = tensor._values()
+    return tuple(tensor.shape), [values.requires_grad_() if tensor.requires_grad else values, tensor._indices()]
+
+
+def new_coo(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    data, coords = parts
+    return sys.modules["torch"].sparse_coo_tensor(
+        coords, data, shape, check_invariants=False, is_coalesced=True if is_sorted and is_unique else None)
+
+
+def parts_of_rows(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return tuple(tensor.shape), [tensor.values(), tensor.col_indices(), tensor.crow_indices()]
+
+
+def parts_of_columns(tensor: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return tuple(tensor.shape), [tensor.values(), tensor.row_indices(), tensor.ccol_indices()]
+
+
+def compressed(form: str) -> Form:
+    def put_together(
+        kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
+    ) -> Any:
+        torch = sys.modules["torch"]
+        data, indices, indptr = parts
+        return torch.sparse_compressed_tensor(
+            indptr, indices, data, shape, layout=getattr(torch, layout), check_invariants=False)
+
+    layout = f"sparse_{form}"
+    blocks = "(blocksize)" if form.startswith("b") else "()"
+    return Form((f"sparse_{form}",), parts_of_columns if form.endswith("c") else parts_of_rows, put_together,
+                f"x.to_sparse_{form}{blocks}", f'dlbridge.convert(x, "torch").to_sparse_{form}{blocks}', "x.to_dense()",
+                index_types=("int32", "int64"), dense_axes=True)
+
+
 LIBRARY = Library(
     name="torch",
     arrays=(
@@ -125,6 +178,7 @@ LIBRARY = Library(
                 Fact("is_meta", SEEN, "has a shape but no memory"),
                 Fact(is_wrapper, SEEN, "keeps other tensors in place of memory, such as integers and a scale"),
             ),
+            form_name=Fact(form_name, SEEN, "keeps them in the order of a layout"),
             container=Fact(form_of_wrapper, SEEN, "exports an address of NULL of such a class"),
             exchange=Fact("torch.Tensor", SEEN, "has an exchange table since 2.10"),
             rearranged=Fact(rearranged, SEEN, "has the kernels for it, and dlbridge has none"),
@@ -158,6 +212,14 @@ LIBRARY = Library(
     delivery="torch",
     importer="from_dlpack",
     array_types=("Tensor",),
+    forms={
+        "csr": compressed("csr"),
+        "coo": Form(("sparse_coo",), parts_of_coo, new_coo, "x.to_sparse()",
+                    'dlbridge.convert(x, "torch").to_sparse()', "x.to_dense()",
+                    says=lambda tensor: (tensor.is_coalesced(), tensor.is_coalesced()),
+                    index_types=("int64",), coordinates="rows", dense_axes=True),
+        **{name: compressed(name) for name in ("csc", "bsr", "bsc")},
+    },
     clone=Fact(clone, SEEN, "has gradients, lazy bits, and layouts that are no memory"),
     written=Fact(lambda tensor: sys.modules["torch"].autograd.graph.increment_version(tensor), SEEN,
                  "would not notice that a tensor was written which it needs for a gradient"),

@@ -25,9 +25,9 @@ from dlbridge.errors import (
 from dlbridge.libraries.library import Facts
 from dlbridge.trees.containers import container_of
 from dlbridge.trees.failure import Failure, name_copies, report
-from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, role_of
-from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, has_texts, taker, takers
-from dlbridge.trees.walk import Converter, give_values, has_numbers, map_leaves
+from dlbridge.trees.leaf import ARRAY, FORM, OTHER, TABLE, role_of
+from dlbridge.trees.leaves import AS_THEY_ARE, Memo, Takers, convert_alike, has_texts, is_several, taker, takers
+from dlbridge.trees.walk import give_values, has_numbers, map_leaves
 from dlbridge.watch import note_by_library, pending, watching
 
 Parameters = ParamSpec("Parameters")
@@ -179,11 +179,11 @@ class Boundary:
             return result
         made_like = type(like) is MadeLike
         try:
-            if role_of(result) == ARRAY:
+            if role_of(result) == ARRAY and not is_several(like):
                 return like(result) if made_like else convert(result, like, **self.back) if self.back else convert(
                     result, like)
-            give = taker(like, "numpy", "pass") if made_like else taker(Converter(like, self.back), like, "pass")
-            return map_leaves({**AS_THEY_ARE, ARRAY: give}, result, {})
+            give = taker(like, "numpy", "pass") if made_like else convert_alike(like, self.back)
+            return map_leaves({**AS_THEY_ARE, ARRAY: give, FORM: AS_THEY_ARE[FORM] if made_like else give}, result, {})
         except DLBridgeError as error:
             if has_texts(result):
                 return result
@@ -245,7 +245,7 @@ def first_array(values: Iterable[Any]) -> Any:
     """The first array in some values, which may be containers; or None."""
     for value in values:
         role = role_of(value)
-        if role == TABLE or (role == ARRAY and (has_numbers(value) or not has_texts(value))):
+        if role in (TABLE, FORM) or (role == ARRAY and (has_numbers(value) or not has_texts(value))):
             return value
         container = container_of(value) if role == OTHER else None
         if container is not None and (found := first_array(container.values(value))) is not None:

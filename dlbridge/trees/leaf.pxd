@@ -8,6 +8,7 @@ cdef enum Role:
     ROLE_VALUE
     ROLE_ARRAY
     ROLE_TABLE
+    ROLE_FORM               # several arrays that are one, as a sparse matrix is
 
 
 cpdef Role role_of(object obj) except *

@@ -8,6 +8,7 @@ OTHER: int
 VALUE: int
 ARRAY: int
 TABLE: int
+FORM: int
 VALUES: tuple[type[Any], ...]
 
 def role_of(obj: object) -> int: ...

@@ -20,7 +20,7 @@ from dlbridge.trees.containers import registered_container
 
 
 cdef type ndarray = np.ndarray
-OTHER, VALUE, ARRAY, TABLE = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE
+OTHER, VALUE, ARRAY, TABLE, FORM = ROLE_OTHER, ROLE_VALUE, ROLE_ARRAY, ROLE_TABLE, ROLE_FORM
 # Some of these offer a protocol, and yet they are no arrays in a batch.
 VALUES = (str, bytes, int, float, complex, type(None))
 cdef frozenset EXACT_VALUES = frozenset((*VALUES, bool))
@@ -117,6 +117,8 @@ cdef Role find_role(object kind, object obj) except *:
     if columns_in(kind) is not None:
         return ROLE_TABLE
     if len(offers_for_type(kind)) == 1:
+        if (<Offer> offers_for_type(kind)[0]).facts.form_name is not None:
+            return ROLE_FORM
         return ROLE_OTHER if kind in (dict, list, tuple) else IN_INSTANCE       # these three have no attributes
     return ROLE_ARRAY if registered_container(obj) is None else ROLE_OTHER
 

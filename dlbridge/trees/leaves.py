@@ -1,5 +1,7 @@
 """What ``convert_tree`` does, and what is done with each leaf of a tree, by its role."""
 
+import functools
+import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,10 +12,20 @@ from dlbridge._core.calls import check_keywords
 from dlbridge._core.late import load_module
 from dlbridge._core.route import target_name
 from dlbridge.errors import DeviceError, DLBridgeError, UnsupportedError, refusal, shown
-from dlbridge.libraries.library import Facts
+from dlbridge.libraries.library import Facts, library_named
 from dlbridge.trees.containers import attributes_of, container_of, form_of
 from dlbridge.trees.failure import Failure, is_of_column, name_copies, report
-from dlbridge.trees.leaf import ARRAY, OTHER, TABLE, VALUE, columns_of, columns_without_rows, role_of, why_no_array
+from dlbridge.trees.leaf import (
+    ARRAY,
+    FORM,
+    OTHER,
+    TABLE,
+    VALUE,
+    columns_of,
+    columns_without_rows,
+    role_of,
+    why_no_array,
+)
 from dlbridge.trees.walk import Converter, TakeArray, convert_columns, map_tree
 from dlbridge.watch import pending
 
@@ -76,7 +88,7 @@ def takers(
     other = unchanged if others == "pass" else refuse_leaf
     convert, keep = convert or Converter(to, keywords), keep or itself
     take_array = taker(convert, to, others, queued, keep)
-    return {OTHER: other, VALUE: other, ARRAY: take_array,
+    return {OTHER: other, VALUE: other, ARRAY: take_array, FORM: take_array if has_forms(to) else other,
             TABLE: Tables(call, columns, keywords.get("copy") is not False, take_array, convert, keep)}
 
 
@@ -97,7 +109,7 @@ def arrays_in(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """
     kind: Any = type(tree)
     role = role_of(tree)
-    if role == ARRAY:
+    if role in (ARRAY, FORM):
         yield path, tree
     elif role == TABLE and columns_without_rows(tree, False) is None:
         columns = columns_of(tree, False)
@@ -230,12 +242,66 @@ def taker(
 ) -> TakeArray:
     """What is given for an array, which is copied once for all its places."""
     def failed(leaf: Any, error: DLBridgeError) -> Any:
-        if others == "pass" and not isinstance(error, DeviceError) and has_texts(leaf):
+        if others == "pass" and not isinstance(error, DeviceError) and (has_texts(leaf) or has_no_form(leaf, error)):
             target_name(to)        # the error may be about that
             return keep(leaf)
         raise Failure(leaf, error) from None
 
     return TakeArray(convert, failed, queued)
+
+
+def has_forms(to: Any) -> bool:
+    """Whether a target has arrays that are several arrays, so that those of others may become such."""
+    library = library_named(target_name(to, imported=False))
+    return library is not None and bool(library.forms)
+
+
+def has_no_form(leaf: Any, error: DLBridgeError) -> bool:
+    """Whether an error says that the target has no such array, of a leaf that is several arrays."""
+    return is_several(leaf) and (isinstance(error, UnsupportedError) or error.field == "form")
+
+
+def is_several(array: Any) -> bool:
+    """Whether an array is several arrays, as a sparse one is."""
+    return form_of_several(array) is not None
+
+
+def form_of_several(array: Any) -> str | None:
+    """The form of an array that is several arrays; None of all others."""
+    kind: Any = type(array)
+    name = form_name(kind)
+    return None if name is None else name(array)
+
+
+@functools.lru_cache(maxsize=256)
+def form_name(kind: type[Any]) -> Callable[[Any], str | None] | None:
+    """A function of arrays of a type that gives their form; None of a type whose arrays are one array each."""
+    found: Callable[[Any], str | None] | None = Facts(kind).form_name
+    return found
+
+
+def convert_alike(like: Any, keywords: dict[str, Any]) -> Callable[[Any, Memo], Any]:
+    """What becomes of an array of a result that shall be like an array which may be several arrays."""
+    if not is_several(like):
+        return taker(Converter(like, keywords), like, "pass")
+    return lambda leaf, memo: taker(Converter(alike(leaf, like), keywords), like, "pass")(leaf, memo)
+
+
+def alike(result: Any, like: Any) -> Any:
+    """What an array is converted to, to be like one that may be several arrays.
+
+    One array becomes one of those that the parts are. Of several, their form stays, and whether it is a matrix.
+    """
+    form = form_of_several(like)
+    library = Facts(type(like)).library_of_forms() if form else None
+    if library is None or form is None:
+        return like
+    wanted = form_of_several(result)
+    if wanted is None or wanted not in library.forms or form not in library.forms:
+        return like if wanted else library.parts_of or library.name
+    types, name = library.forms[form].types, type(like).__name__
+    kind = library.forms[wanted].types[types.index(name) if name in types else 0]
+    return type(like) if kind == name else getattr(sys.modules[library.top], kind, library.name)
 
 
 def has_texts(array: Any) -> bool:
@@ -257,4 +323,4 @@ def unchanged(leaf: Any, memo: Memo) -> Any:
     return leaf
 
 
-AS_THEY_ARE: Takers = dict.fromkeys((OTHER, VALUE, ARRAY, TABLE), unchanged)
+AS_THEY_ARE: Takers = dict.fromkeys((OTHER, VALUE, ARRAY, TABLE, FORM), unchanged)

@@ -27,7 +27,7 @@ from dlbridge.tensor import Tensor
 from dlbridge.trees.ahead import Destination, on_gpu, tensor_of, upload_ahead
 from dlbridge.trees.failure import Failure, name_copies, report
 from dlbridge.trees.leaf import ARRAY, OTHER
-from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, taker, takers
+from dlbridge.trees.leaves import AS_THEY_ARE, Takers, check_given, is_several, taker, takers
 from dlbridge.trees.walk import Converter, map_leaves, map_tree
 from dlbridge.watch import bytes_of, called_from, caller, name_leaf, note_by_library, pending, watching
 
@@ -63,6 +63,8 @@ class Ahead:
             # A copy to the device that was asked for is no copy of the batch's own, so copy=False does not forbid it.
             moves = copied is False and asked and not self.destination.has(array)
             return self.move(array) if moves else self.take(array)
+        if is_several(array):
+            return self.take(array)
         self.pending = True
         order = self.keywords.get("order")
         tensor = tensor_of(array, gpu, copied, self.keywords.get("detach", False), order)

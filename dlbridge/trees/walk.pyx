@@ -6,8 +6,7 @@ from libc.stdint cimport int32_t
 
 from dlbridge._core.atomic cimport load
 from dlbridge._core.cache cimport OFFERS, cached_of_type, steal
-from dlbridge._core.calls cimport convert_plainly
-from dlbridge._core.conversion cimport convert_to
+from dlbridge._core.calls cimport convert_any, convert_plainly
 from dlbridge._core.dtypes cimport NO_ROW, NUMPY_TYPES, by_numpy_type
 from dlbridge._core.numpy_api cimport array_type
 from dlbridge._core.place cimport copies_made
@@ -77,7 +76,7 @@ cdef object convert_by(Converter self, object src, list queued):
         if request.has_stream:
             parse_keyword(&request, KEYWORD_STREAM, self.keywords["stream"])    # it may mean another stream by now
         request.queued = <PyObject*> queued if queued is not None else NULL
-        return convert_to(src, self.to, &request)
+        return convert_any(src, self.to, &request)
     arguments[0], arguments[1] = <PyObject*> src, <PyObject*> self.to
     return convert_plainly(NULL, arguments, 2, NULL)
 

@@ -23,7 +23,7 @@ import pytest
 LIBRARIES = ("torch", "jax", "ml_dtypes", "pyarrow", "PIL", "cuda.core", "numba.cuda", "array_api_strict")
 # Of some tests.
 PROGRAMS = ("tensorflow", "paddle", "optree", "rich", "matplotlib", "wrapt", "cloudpickle", "dlpack", "tvm_ffi",
-            "safetensors", "Cython")
+            "safetensors", "Cython", "scipy")
 NAMES = frozenset(name.partition(".")[0] for name in LIBRARIES + PROGRAMS)
 # What a test may need beside a library itself: the first word is the library, where there is one of that name.
 CONDITIONS = {

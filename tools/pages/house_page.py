@@ -52,6 +52,7 @@ FLOORS = (
         Room("calls, conversion", ("_core.calls", "_core.conversion"), on_the_way=True),
         Room("route", ("_core.route",), on_the_way=True),
         Room("out, described", ("_core.out", "_core.described")),
+        Room("forms", ("_core.forms", "_core.indices")),
     )),
     Floor(7, (
         Room("targets/: a file for each way of delivering", ("_core.targets.",), on_the_way=True),

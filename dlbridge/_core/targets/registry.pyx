@@ -57,7 +57,7 @@ cdef Target find_target(object to):
         target = _by_module(getattr(to, "__name__", None)) or _by_namespace(to)
     else:
         # An array stands for its library. Any other object or class stands for itself, as a namespace.
-        target = _by_type(to if isinstance(to, type) else type(to)) or _by_namespace(to)
+        target = _by_type(to if isinstance(to, type) else type(to)) or _by_form(to) or _by_namespace(to)
     if target is None:
         text, wrong, hint = load_module("dlbridge._core.meant").about_target(to, names())
         raise refusal(UnsupportedError, "convert", "to", text, wrong, hint)
@@ -127,11 +127,20 @@ def _by_type(kind):
     return _by_namespace(module) if hasattr(kind, "__dlpack__") else None
 
 
+def _by_form(to):
+    """The target that has arrays of several arrays which ``to`` is for, as torch.sparse_csr is; or None."""
+    for base in (to if isinstance(to, type) else type(to)).__mro__:
+        target = _by_module(top_module(base))
+        if target is not None and library().form_meant(target.facts, to) is not None:
+            return target
+    return None
+
+
 cdef object key_of(object to):
     """What stands for ``to`` in a route, which keeps it: of an array its type, so that the array itself may go."""
     if isinstance(to, (str, type, ModuleType, Target)):
         return to
-    return to if _by_type(type(to)) is None else type(to)
+    return to if _by_type(type(to)) is None and _by_form(type(to)) is None else type(to)
 
 
 def names():

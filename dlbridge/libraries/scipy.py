@@ -1,0 +1,95 @@
+"""SciPy: sparse arrays and matrices, over arrays of NumPy."""
+
+import sys
+from typing import Any
+
+from dlbridge.libraries.library import Arrays, Fact, Form, Library
+from dlbridge.libraries.profiles import COMPLEX, INTEGERS
+
+SEEN = "seen in 1.17.1"
+MATRIX = {"": "pass x.as_matrix()"}
+COEFFICIENTS = {"": "pass x.c, its coefficients"}
+
+
+def hint_for_sparse(matrix: Any) -> str:
+    """What shares the memory of the three arrays that some formats have, too."""
+    compressed = ", or call dlbridge.convert_tree((x.indptr, x.indices, x.data), to)"
+    return "pass x.toarray()" + (compressed if hasattr(matrix, "indptr") else "")
+
+
+def hint_for_variables(file: Any) -> str:
+    name = next(iter(file.variables), None)
+    return "it has no variables" if name is None else f"pass its variables one by one, x.variables[{name!r}][:]"
+
+
+def parts_of_coo(matrix: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return matrix.shape, [matrix.data, matrix.coords]
+
+
+def parts_of_compressed(matrix: Any) -> tuple[tuple[int, ...], list[Any]]:
+    return matrix.shape, [matrix.data, matrix.indices, matrix.indptr]
+
+
+def new(form: str, kind: Any, shape: tuple[int, ...], data: Any) -> Any:
+    """A matrix without elements, of a type or of the form's own.
+
+    Its constructor would narrow the indices that it is given, by a copy.
+    """
+    kind = kind or getattr(sys.modules["scipy.sparse"], f"{form}_array")
+    blocks = {"blocksize": data.shape[1:]} if form == "bsr" else {}
+    return kind(shape, dtype=data.dtype, **blocks)
+
+
+def new_coo(kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool) -> Any:
+    made = new("coo", kind, shape, parts[0])
+    made.data, made.coords = parts
+    made.has_canonical_format = is_sorted and is_unique
+    return made
+
+
+def compressed(form: str) -> Form:
+    def put_together(
+        kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
+    ) -> Any:
+        made = new(form, kind, shape, parts[0])
+        made.data, made.indices, made.indptr = parts
+        if is_sorted:           # else SciPy looks when it needs to know
+            made.has_canonical_format = is_unique
+            made.has_sorted_indices = True
+        return made
+
+    return Form((f"{form}_array", f"{form}_matrix"), parts_of_compressed, put_together, f"x.to{form}()",
+                f'scipy.sparse.{form}_array(dlbridge.convert(x, "numpy"))', "x.toarray()",
+                says=lambda matrix: (matrix.has_sorted_indices, matrix.has_canonical_format),
+                index_types=("int32", "int64"))
+
+
+LIBRARY = Library(
+    name="scipy",
+    module="scipy.sparse",
+    versions="scipy",
+    install="scipy",
+    arrays=(
+        Arrays("_spbase", {"": hint_for_sparse}, form_name=Fact(lambda matrix: matrix.format, SEEN)),
+        Arrays("netcdf_file", {"": hint_for_variables}),
+        Arrays("netcdf_variable", {"": "pass x[:]"}),
+        Arrays("Rotation", MATRIX),
+        Arrays("RigidTransform", MATRIX),
+        Arrays("BSpline", COEFFICIENTS),
+        Arrays("PPoly", COEFFICIENTS),
+    ),
+    delivery="forms",
+    array_types=("sparray", "spmatrix"),
+    parts_of="numpy",
+    dtypes=(Fact(("bool", *INTEGERS, "float32", "float64", *COMPLEX), SEEN),),
+    duplicate=Fact(lambda matrix: matrix.copy(), SEEN, "has formats that are no arrays side by side"),
+    forms={
+        "csr": compressed("csr"),
+        "coo": Form(("coo_array", "coo_matrix"), parts_of_coo, new_coo, "x.tocoo()",
+                    'scipy.sparse.coo_array(dlbridge.convert(x, "numpy"))', "x.toarray()",
+                    says=lambda matrix: (matrix.has_canonical_format, matrix.has_canonical_format),
+                    index_types=("int32", "int64"), coordinates="each"),
+        "csc": compressed("csc"),
+        "bsr": compressed("bsr"),
+    },
+)
