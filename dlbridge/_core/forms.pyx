@@ -21,6 +21,7 @@ from dlbridge.libraries.library import libraries
 
 # The rows of the integers that int32 holds all values of.
 cdef frozenset NARROW = frozenset([find_name(name) for name in ("int8", "uint8", "int16", "uint16", "int32")])
+cdef str UNSORTED = "elements are not in order, each there once"
 cdef str ONE_ARRAY = "one array for all axes"
 cdef Request SHARING = NOTHING_ASKED    # of what was made here
 SHARING.readonly = READONLY_SHARE
@@ -44,7 +45,8 @@ cdef class Way:
     cdef tuple index_types
     cdef bint dense_axes, canonical
     cdef str dense              # code
-    cdef str beyond             # a hint, or None where the target looks at indices itself
+    cdef str beyond             # a hint, where an index is
+    cdef bint checks            # whether the target looks at indices itself
 
 
 cdef object convert_form(object src, Route route, const Request* request):
@@ -54,14 +56,13 @@ cdef object convert_form(object src, Route route, const Request* request):
         return convert_by_route(src, route, request)
     if way.is_there and not is_anew(request):
         return src
-    apart = taken(src, way, route.target)
+    apart = taken(src, way, route.target, None if way.checks else way.beyond)
     is_sorted, is_unique = (False, False) if way.says is None else way.says(src)
     made = convert_each(apart, way, request)
     if way.canonical and not (is_sorted and is_unique):
         is_sorted = is_unique = is_canonical(made[1], apart.shape)
-        if not is_sorted and request.copy == COPY_NEVER:
-            raise refusal(CopyRequiredError, route.target.name, "coords", "", "are neither sorted nor unique, which "
-                          "takes a copy", "pass copy=None")
+        if not is_sorted:
+            note_change(apart.data, UNSORTED, way.to, request)
     try:
         return way.put_together(way.kind, apart.shape, made, is_sorted, is_unique)
     except UNTOUCHED:
@@ -95,19 +96,30 @@ cdef object parts_to_explain(dict facts, object src, Route route, const Request*
         return None
     if way.is_there and not is_anew(request):
         return way.to, []
-    apart = taken(src, way, route.target)
+    apart = taken(src, way, route.target, way.beyond)
     facts |= {"shape": apart.shape, "dtype": row_name(apart.data.managed.row)}
     wanted = None if way.rows == 0 else index_type(apart.indices, way)
     in_one = way.before == "each" and way.then != "each"
-    found = [("data", apart.data.array, "")]
+    unsorted = UNSORTED if is_changed(src, apart, way) else ""
+    found = [("data", apart.data.array, unsorted)]
     for place, part in enumerate(apart.indices):
         named = f"{part.name}[{place}]" if way.before == "each" and way.form == "coo" else part.name
         cast = wanted is not None and row_name(part.managed.row) != wanted
-        if cast or in_one:
-            note_cast(part, wanted if cast else ONE_ARRAY, way.to, request)
-        found.append((named, part.array.T if way.before == "rows" and way.then == "columns" else part.array,
-                      indices_become(part, wanted if cast else ONE_ARRAY) if cast or in_one else ""))
+        becomes = unsorted or (indices_become(part, wanted if cast else ONE_ARRAY) if cast or in_one else "")
+        found.append((named, part.array.T if way.before == "rows" and way.then == "columns" else part.array, becomes))
+        if becomes and request.copy == COPY_NEVER:
+            note_change(part, becomes, way.to, request)
     return way.to, found
+
+
+cdef bint is_changed(object src, Apart apart, Way way) except -1:
+    """Whether the target sorts the elements, and adds those up that are there more than once."""
+    cdef Seen part
+    if not way.canonical or way.says is not None and all(way.says(src)):
+        return False
+    axes = [as_numpy(part.array) for part in apart.indices]
+    coords = axes if way.before == "each" else axes[0].T if way.before == "columns" else axes[0]
+    return not is_canonical(coords, apart.shape)
 
 
 cdef Way new_way(object src, object name, object between):
@@ -122,22 +134,22 @@ cdef Way new_way(object src, object name, object between):
     way.to = between.target.parts_of or between.target.name
     way.index_types, way.rows = form.index_types, rows_named(form.index_types)
     way.dense_axes, way.canonical = form.dense_axes, form.canonical
-    way.beyond = None if form.checks_indices else source.beyond
+    way.beyond, way.checks = source.beyond, form.checks_indices
     return way
 
 
-cdef Apart taken(object src, Way way, Target target):
-    """The parts of an array, each looked at."""
+cdef Apart taken(object src, Way way, Target target, str beyond):
+    """The parts of an array, looked at."""
     cdef Apart apart
     cdef list parts
     shape, parts = way.take_apart(src)
-    apart = taken_apart(way.form, way.before, shape, parts, way.beyond)
+    apart = taken_apart(way.form, way.before, shape, parts, beyond)
     if apart.indexed != len(apart.shape) and not way.dense_axes:
         raise refusal(ConversionError, target.name, "shape", apart.shape,
                       f"has {len(apart.shape) - apart.indexed} axes without indices", f"pass {way.dense}")
     if 0 <= apart.count < apart.data.managed.abi.dl_tensor.shape[0]:        # SciPy's may have room for more
         parts[0], parts[1] = parts[0][:apart.count], parts[1][:apart.count]
-        apart = taken_apart(way.form, way.before, shape, parts, way.beyond)
+        apart = taken_apart(way.form, way.before, shape, parts, beyond)
     return apart
 
 
@@ -185,7 +197,7 @@ cdef object convert_indices(Seen part, object array, str wanted, Way way, const 
     cdef Request asked
     if wanted is None or row_name(part.managed.row) == wanted:
         return convert_part(part, array, way, request)
-    note_cast(part, wanted, way.to, request)
+    note_change(part, indices_become(part, wanted), way.to, request)
     asked = request[0]
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     return convert_part(part, as_numpy(array).astype(wanted), way, &asked)      # each value is within the shape
@@ -195,13 +207,12 @@ cdef str indices_become(Seen part, str what):
     return f"indices of {row_name(part.managed.row)} become {what}"
 
 
-cdef int note_cast(Seen part, str why, str to, const Request* request) except -1:
-    """Tell who watches of a copy of indices, or refuse one."""
-    reason = indices_become(part, why)
+cdef int note_change(Seen part, str reason, str to, const Request* request) except -1:
+    """Tell who watches of a copy of a part that is made for another reason than that of memory, or refuse one."""
     if request.copy == COPY_NEVER:
-        raise refusal(CopyRequiredError, part.form, "part", part.name, f"{reason} for {to}", "pass copy=None")
+        raise refusal(CopyRequiredError, part.form, "part", part.name, f"{reason}, which is a copy", "pass copy=None")
     if is_watched():
-        note_copy(part.array, part.managed, to, reason, f"make them of {why} first")
+        note_copy(part.array, part.managed, to, reason, "nothing to do: its library has them otherwise")
     return 0
 
 
@@ -234,7 +245,7 @@ cdef object stacked(Apart apart, str wanted, Way way, const Request* request):
         if not is_on_host(part):
             raise refusal(ConversionError, apart.form, "coords", "of a device", "are an array for each axis, and "
                           f"{way.to} has one for all", "pass x.tocsr()")
-        note_cast(part, wanted or ONE_ARRAY, way.to, request)
+        note_change(part, indices_become(part, wanted or ONE_ARRAY), way.to, request)
         axes.append(as_numpy(part.array))
     asked.copy, asked.readonly = COPY_IF_NEEDED, READONLY_SHARE
     return convert_part(apart.indices[0], np.stack(axes, axis=way.then == "columns", dtype=wanted), way, &asked)
@@ -260,7 +271,8 @@ cdef object find_form(object src, object name, object between):
                       "for", f"pass {form.of_dense}")
     if name in between.source.forms and name in target.forms and wanted in (None, name):
         return target.forms[name]
-    both = [each for each in ((wanted,) if wanted else target.forms) if each in between.source.forms and each != name]
+    both = [each for each in ((wanted,) if wanted else target.forms)
+            if each in between.source.forms and each != name and (each == "coo" or len(src.shape) == 2)]
     made = between.source.forms[both[0]].made if both else next(iter(between.source.forms.values())).dense
     having = [library.name for library in libraries().values() if name in library.forms]
     wrong = f"is not {wanted}" if wanted in target.forms and name in target.forms else (

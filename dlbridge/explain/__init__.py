@@ -162,6 +162,8 @@ def plan_of_parts(parts: tuple[str, list[tuple[str, object, str]]], **keywords: 
         if name != "data":
             keywords["narrow"] = True
         plan = explain(array, parts[0], **keywords)
+        if plan.action == "return":         # of the part; the whole is another one
+            plan = explain(array, "dlbridge")._replace(target=plan.target)
         plans[name] = plan._replace(action="copy", reason=becomes) if becomes else plan
     changed = [plan for each in ("refuse", "copy") for plan in plans.values() if plan.action == each]
     action = changed[0].action if changed else "share" if plans else "return"

@@ -8,7 +8,7 @@ from typing import Any
 
 from dlbridge.errors import ConversionError, refusal
 from dlbridge.libraries.hints import COLUMNS
-from dlbridge.libraries.library import Arrays, Fact, Library
+from dlbridge.libraries.library import Arrays, Fact, Form, Library
 from dlbridge.libraries.profiles import FLOATS, INTEGERS, LENGTH_1_STRIDES
 
 SEEN = "seen in 26.0.1"
@@ -114,6 +114,28 @@ def make(pyarrow: Any, array: Any, dtype: str) -> Any:
         pyarrow.from_numpy_dtype(array.dtype), array.size, [None, pyarrow.py_buffer(array)])
 
 
+def parts_of_matrix(matrix: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """Views of its memory, which are not to be written to."""
+    data, indptr, indices = matrix.to_numpy()
+    for part in (data, indptr, indices):
+        part.flags.writeable = False
+    return matrix.shape, [data.reshape(-1), indices, indptr]
+
+
+def matrix_of(name: str) -> Form:
+    def put_together(
+        kind: Any, shape: tuple[int, ...], parts: list[Any], is_sorted: bool, is_unique: bool,
+    ) -> Any:
+        data, indices, indptr = (part.to_numpy() for part in parts)
+        return getattr(sys.modules["pyarrow"], name).from_numpy(data, indptr, indices, shape)
+
+    return Form((name,), parts_of_matrix, put_together, f"pyarrow.{name}.from_tensor(x.to_tensor())",
+                f'pyarrow.{name}.from_tensor(pyarrow.Tensor.from_numpy(dlbridge.convert(x, "numpy")))', "x.to_tensor()",
+                index_types=("int64",))
+
+
+MATRICES = {"csr": "SparseCSRMatrix", "csc": "SparseCSCMatrix"}
+
 LIBRARY = Library(
     name="pyarrow",
     arrays=(
@@ -128,11 +150,14 @@ LIBRARY = Library(
         Arrays("NumericArray",
                preferred=Fact("dlpack", SEEN, "takes twice as long for Arrow's interface", since="26.0.0"),
                declines=Fact(True, SEEN, "gives no hint there")),
+        *(Arrays(name, {"": "pass x.to_tensor()"}, form_name=Fact(lambda matrix, form=form: form, SEEN))
+          for form, name in MATRICES.items()),
         Arrays("*", {"pyarrow": "x"}),
     ),
     delivery="importer:prepare_for_ndarrays",
     importer=make,
     array_types=("Array", "Tensor"),
+    forms={form: matrix_of(name) for form, name in MATRICES.items()},
     lacks=(
         Fact("NEGATIVE_STRIDES", SEEN, "refuses them"),
         Fact("ZERO_STRIDES", SEEN, COMPACT),

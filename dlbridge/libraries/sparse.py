@@ -46,7 +46,7 @@ def compressed(form: str) -> Form:
         return sys.modules["sparse"].GCXS(tuple(parts), shape, compressed_axes=AXES[form])
 
     axes = AXES[form]
-    return Form(("GCXS",), parts_of_compressed, put_together, f"sparse.GCXS(x, compressed_axes={axes})",
+    return Form(("GCXS",), parts_of_compressed, put_together, f'x.asformat("gcxs", compressed_axes={axes})',
                 f'sparse.GCXS.from_numpy(dlbridge.convert(x, "numpy"), compressed_axes={axes})', "x.todense()",
                 checks_indices=True)
 
@@ -59,7 +59,7 @@ LIBRARY = Library(
     parts_of="numpy",
     duplicate=Fact(lambda array: array.copy(), SEEN),
     forms={
-        "coo": Form(("COO",), parts_of_coo, new_coo, "sparse.COO(x)",
+        "coo": Form(("COO",), parts_of_coo, new_coo, 'x.asformat("coo")',
                     'sparse.COO.from_numpy(dlbridge.convert(x, "numpy"))', "x.todense()",
                     says=lambda array: (True, True), coordinates="rows", canonical=True),
         **{form: compressed(form) for form in AXES},
