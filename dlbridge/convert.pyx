@@ -29,8 +29,8 @@ def convert(
     ----------
     src : object
         Anything with the C exchange API, ``__dlpack__``, ``__cuda_array_interface__``, ``__array_struct__``,
-        ``__array_interface__``, one of Arrow's C interfaces or the buffer protocol; or a DLPack capsule, which is
-        consumed.
+        ``__array_interface__``, one of Arrow's C interfaces or the buffer protocol; a DLPack capsule, which is
+        consumed; or a sparse array, whose parts are converted, for a library that has such arrays.
     to : str, module, type, array or namespace
         The target: ``"torch"``, ``torch``, ``torch.Tensor``, an array (its library and device), or any namespace with
         ``from_dlpack``. :func:`dlbridge.targets` lists the names.

@@ -1,13 +1,13 @@
 """Write what of the documentation is made of data: ``python tools/pages NAME [ARGUMENT...]``.
 
-Each name is a file beside this one, which says where its data come from: dtypes, house, libraries, matrix,
+Each name is a file beside this one, which says where its data come from: dtypes, forms, house, libraries, matrix,
 performance, pictures, reliability.
 """
 
 import importlib
 import sys
 
-NAMES = ("dtypes", "house", "libraries", "matrix", "performance", "pictures", "reliability")
+NAMES = ("dtypes", "forms", "house", "libraries", "matrix", "performance", "pictures", "reliability")
 
 
 def main(words: list[str]) -> int:

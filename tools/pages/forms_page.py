@@ -1,0 +1,75 @@
+"""Write the table of docs/jobs/sparse.md: which parts of sparse arrays are shared, from a run of every conversion."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pathlib
+import warnings
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import numpy as np
+import scipy.sparse
+from marks import put
+
+import dlbridge
+from dlbridge.libraries.library import libraries
+
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "jobs" / "sparse.md"
+FORMS = ("csr", "csc", "coo", "bsr", "bsc")
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """The same in memory that JAX can share."""
+    made = dlbridge.convert(dlbridge.empty(array.shape, str(array.dtype)), "numpy")
+    made[...] = array
+    return made
+
+
+def matrix(form: str) -> object:
+    """A matrix of SciPy, or of torch where SciPy lacks the form, all of whose memory is aligned."""
+    made = scipy.sparse.csr_array(np.kron(np.eye(4), np.ones((2, 2))).astype("float32"))
+    if form == "bsc":
+        return dlbridge.convert(made, "torch").to_sparse_bsc((2, 2))
+    made = scipy.sparse.bsr_array(made, blocksize=(2, 2)) if form == "bsr" else made.asformat(form)
+    if form == "coo":
+        made.coords = tuple(map(aligned, made.coords))
+    else:
+        made.indices, made.indptr = aligned(made.indices), aligned(made.indptr)
+    made.data = aligned(made.data)
+    return made
+
+
+def outcome(source: object, to: str) -> str:
+    """One cell, which both explain() and the conversion say."""
+    plan = dlbridge.explain(source, to, readonly="share")
+    dlbridge.convert(source, to, readonly="share")
+    copied = dict.fromkeys(name.partition("[")[0] for name, part in plan.leaves.items() if part.action == "copy")
+    return f"copies {', '.join(copied)}" if copied else "shared"
+
+
+def table() -> str:
+    having = {name: library for name, library in sorted(libraries().items()) if library.forms}
+    for library in having.values():
+        importlib.import_module(library.top)
+    lines = ["| form | from | " + " | ".join(having) + " |\n", "|---" * (2 + len(having)) + "|\n"]
+    with warnings.catch_warnings(), jax.enable_x64(False):
+        warnings.simplefilter("ignore")         # torch says that its tensors of rows are new
+        for form in FORMS:
+            first = matrix(form)
+            for name in (name for name, library in having.items() if form in library.forms):
+                source = dlbridge.convert(first, name)
+                cells = ["" if to == name or form not in having[to].forms else outcome(source, to) for to in having]
+                if any(cells):
+                    lines.append(f"| {form.upper()} | {name} | " + " | ".join(cells) + " |\n")
+    return "".join(lines)
+
+
+def page() -> str:
+    return put(PAGE.read_text(encoding="utf-8"), "forms", table())
+
+
+def main(words: list[str]) -> None:
+    PAGE.write_text(page(), encoding="utf-8")
